@@ -27,50 +27,24 @@ Read the files in this order; each uses only those before it:
     daemon               the process: from taking its home to the orderly stop
 """
 
-from pegasus.app.approvals import ApprovalDesk
 from pegasus.app.channels import (
     make_intake,
     owner_channels,
     service_context,
 )
 from pegasus.app.chat_commands import ChatCommands
-from pegasus.app.control_plane import (
-    EventMethods,
-    MemoryMethods,
-    PersonaMethods,
-    StatusMethods,
-    TaskMethods,
-    actor_json,
-)
 from pegasus.app.daemon import run_daemon
-from pegasus.app.environment import ADAPTER, TASK_AGENT, Environment
+from pegasus.app.environment import ADAPTER, Environment
 from pegasus.app.real_world import own_world
-from pegasus.app.services import build_services
-from pegasus.app.tree import (
-    CHILD_BACKOFF,
-    ROOT_INTENSITY,
-    AgentTree,
-    start_channels,
-    start_tree,
-    task_system_child,
-)
+from pegasus.app.tree import CHILD_BACKOFF, ROOT_INTENSITY, AgentTree, start_channels, start_tree
 
 __all__ = [
     "ADAPTER",
     "CHILD_BACKOFF",
     "ROOT_INTENSITY",
-    "TASK_AGENT",
     "AgentTree",
-    "ApprovalDesk",
     "ChatCommands",
     "Environment",
-    "EventMethods",
-    "MemoryMethods",
-    "PersonaMethods",
-    "StatusMethods",
-    "TaskMethods",
-    "actor_json",
-    "build_services",
     "make_intake",
     "own_world",
     "owner_channels",
@@ -78,5 +52,4 @@ __all__ = [
     "service_context",
     "start_channels",
     "start_tree",
-    "task_system_child",
 ]

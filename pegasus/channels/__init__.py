@@ -37,7 +37,7 @@ from pegasus.channels.service_contract import (
     WebhookReceiver,
     WebhookRequest,
 )
-from pegasus.channels.switchboard import SwitchboardMessage, run_switchboard
+from pegasus.channels.switchboard import run_switchboard
 from pegasus.channels.taken_replies import TakenReplies
 from pegasus.settings import ChannelSettings, SlackSettings, SmsSettings, TelegramSettings
 
@@ -54,7 +54,6 @@ __all__ = [
     "ServiceAdapter",
     "ServiceContext",
     "ServiceDown",
-    "SwitchboardMessage",
     "TakenReplies",
     "WebhookAnswer",
     "WebhookReceiver",

@@ -24,7 +24,7 @@ from pegasus.events.bus import (
     event_bus,
 )
 from pegasus.events.event import Event, EventType
-from pegasus.events.recent import NumberedEvent, RecentEvents, event_json, keep_events
+from pegasus.events.recent import RecentEvents, event_json, keep_events
 
 __all__ = [
     "BusMessage",
@@ -34,7 +34,6 @@ __all__ = [
     "Event",
     "EventType",
     "GetBusStatus",
-    "NumberedEvent",
     "RecentEvents",
     "Subscribe",
     "Unsubscribe",

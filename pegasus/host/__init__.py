@@ -19,7 +19,7 @@ The lock comes first: two daemons of one home would write the same files. The re
 listens, because a service manager sends clients from then on.
 """
 
-from pegasus.host.daemon import DaemonInfo, Notifier, announced, read_daemon
+from pegasus.host.daemon import Notifier, announced, read_daemon
 from pegasus.host.home import (
     SHORTEST_TOKEN,
     Home,
@@ -47,7 +47,6 @@ from pegasus.host.signals import Signals, handle_signals
 
 __all__ = [
     "SHORTEST_TOKEN",
-    "DaemonInfo",
     "Home",
     "HomeBusy",
     "HomeError",

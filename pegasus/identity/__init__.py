@@ -18,14 +18,13 @@ from pegasus.identity.lean import SMALL_WINDOW, lean_task_prompt
 from pegasus.identity.persona import BUILT_IN, FIELDS, LISTS, Persona, PersonaError, persona_of_settings
 from pegasus.identity.persona_changes import (
     PersonaChanges,
-    PersonaState,
     format_decision,
     format_persona,
     persona_at_start,
     persona_view,
     read_persona_state,
 )
-from pegasus.identity.prompt import SILENCE, ChannelNote, MainPrompts, main_prompt, task_prompt
+from pegasus.identity.prompt import SILENCE, ChannelNote, MainPrompts, task_prompt
 from pegasus.identity.proposals import ProposalRefused
 from pegasus.identity.workspace_files import (
     ABOUT_OWNER,
@@ -63,13 +62,11 @@ __all__ = [
     "Persona",
     "PersonaChanges",
     "PersonaError",
-    "PersonaState",
     "ProposalRefused",
     "WorkspaceFiles",
     "format_decision",
     "format_persona",
     "lean_task_prompt",
-    "main_prompt",
     "parse_owner_file",
     "persona_at_start",
     "persona_of_settings",

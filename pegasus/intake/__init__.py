@@ -24,18 +24,9 @@ from pegasus.intake.access import (
     SenderRates,
     TooManyMessages,
     Unknown,
-    is_group,
     rules_of,
 )
-from pegasus.intake.pairing import (
-    ACCESS_FILE,
-    PAIRING,
-    PairingBook,
-    PairingRefused,
-    access_text,
-    access_view,
-    parse_access,
-)
+from pegasus.intake.pairing import PAIRING, PairingBook, PairingRefused, access_text, access_view
 from pegasus.intake.submission import (
     CONTROL_COMMANDS,
     JOURNAL_TIMEOUT,
@@ -55,7 +46,6 @@ from pegasus.intake.submission import (
 )
 
 __all__ = [
-    "ACCESS_FILE",
     "CONTROL_COMMANDS",
     "GROUP",
     "JOURNAL_TIMEOUT",
@@ -83,10 +73,8 @@ __all__ = [
     "describe_unknown",
     "find_unknown",
     "is_attachment_label",
-    "is_group",
     "is_name",
     "lane_of",
-    "parse_access",
     "report_undelivered",
     "rules_of",
 ]

@@ -53,12 +53,12 @@ from pegasus.main_agent.chat_commands import (
 )
 from pegasus.main_agent.chat_prompt import ChatPrompts
 from pegasus.main_agent.chats import chat_agents
-from pegasus.main_agent.compaction import Compactor, OpenTask, find_open_tasks
+from pegasus.main_agent.compaction import Compactor, find_open_tasks
 from pegasus.main_agent.consolidation import Consolidator, notes_disk
 from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
 from pegasus.main_agent.notifications import forward_notifications
 from pegasus.main_agent.queue_items import OWN_TURN
-from pegasus.main_agent.replies import IN_REPLY_TO, QUESTION, REPLY, item_of_key
+from pegasus.main_agent.replies import IN_REPLY_TO, QUESTION, item_of_key
 from pegasus.main_agent.services import AgentServices, FileAccess, message_publisher
 from pegasus.main_agent.session import (
     CURRENT,
@@ -90,7 +90,7 @@ from pegasus.main_agent.session import (
 )
 from pegasus.main_agent.skill_invocation import SkillInvoker
 from pegasus.main_agent.speech import describe_speech
-from pegasus.main_agent.status import StatusFacts, doing_text, gather_status, model_text, status_json
+from pegasus.main_agent.status import doing_text, gather_status, model_text, status_json
 from pegasus.main_agent.task_status import TASKS, TaskCommand, TaskProgressSender, task_line, task_name, task_progress
 from pegasus.main_agent.toolset import AgentToolset
 
@@ -104,7 +104,6 @@ __all__ = [
     "OWN_TURN",
     "PAGE_ROWS",
     "QUESTION",
-    "REPLY",
     "SEND_FILE",
     "SKILLS",
     "SPAWN_ALIAS",
@@ -121,13 +120,11 @@ __all__ = [
     "FolderArchives",
     "GetStatus",
     "MainAgentMessage",
-    "OpenTask",
     "Place",
     "SessionArchives",
     "SessionFiles",
     "SessionPlace",
     "SkillInvoker",
-    "StatusFacts",
     "Stop",
     "TaskCommand",
     "TaskDelegation",

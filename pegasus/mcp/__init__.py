@@ -10,17 +10,14 @@ A server is not trusted: it may hang, flood, lie, or put instructions into descr
 """
 
 from pegasus.mcp.faults import ServerDown
-from pegasus.mcp.server import ServerState
-from pegasus.mcp.servers import CheckResult, McpServers, check_servers, files_context, servers_json
+from pegasus.mcp.servers import McpServers, check_servers, files_context, servers_json
 from pegasus.mcp.tokens import FOLDER as TOKENS_FOLDER
 from pegasus.mcp.tokens import TokenFile
 
 __all__ = [
     "TOKENS_FOLDER",
-    "CheckResult",
     "McpServers",
     "ServerDown",
-    "ServerState",
     "TokenFile",
     "check_servers",
     "files_context",

@@ -6,7 +6,6 @@
 Pictures and texts need nothing of this: `pegasus.conversation` shows them and reads them out.
 """
 
-from pegasus.media.pdf_text import PdfText, read_pdf
 from pegasus.media.reading import AttachmentReader, Reading, recording_type
 
-__all__ = ["AttachmentReader", "PdfText", "Reading", "read_pdf", "recording_type"]
+__all__ = ["AttachmentReader", "Reading", "recording_type"]

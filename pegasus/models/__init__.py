@@ -64,16 +64,13 @@ from pegasus.models.base import (
     without_request_fences,
 )
 from pegasus.models.catalog import PriceList
-from pegasus.models.chat_choices import CHOICES_FILE, ChatChoices, ChatModelSwitch
+from pegasus.models.chat_choices import ChatChoices, ChatModelSwitch
 from pegasus.models.client import Lane, PreparedModel
-from pegasus.models.fallback import BreakerStatus
 from pegasus.models.formats import EXTENSIONS, MOST_PICTURES, picture_problem, picture_type, unfinished
-from pegasus.models.model_facts import SPEECHES, TRAITS_FILE, ModelTraits, TraitStore
+from pegasus.models.model_facts import SPEECHES, ModelTraits, TraitStore
 from pegasus.models.providers import (
-    LocalModel,
     ModelConfigError,
     ModelOffer,
-    find_local_models,
     find_offers,
     find_offers_at,
     find_providers,
@@ -86,16 +83,13 @@ from pegasus.models.tokens import PromptSize, TokenCounter
 from pegasus.models.usage import UsageTracker, amount_text, budget_text, usage_keeper
 
 __all__ = [
-    "CHOICES_FILE",
     "EXTENSIONS",
     "LONGEST_SPEECH",
     "MOST_PICTURES",
     "OFFLINE",
     "SPEECHES",
-    "TRAITS_FILE",
     "AssistantTurn",
     "AudioModel",
-    "BreakerStatus",
     "CallBegun",
     "CallPiece",
     "ChatChoices",
@@ -105,7 +99,6 @@ __all__ = [
     "Label",
     "Lane",
     "LanguageModel",
-    "LocalModel",
     "ModelClient",
     "ModelConfigError",
     "ModelError",
@@ -134,7 +127,6 @@ __all__ = [
     "amount_text",
     "budget_text",
     "find_calls",
-    "find_local_models",
     "find_offers",
     "find_offers_at",
     "find_providers",

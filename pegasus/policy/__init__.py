@@ -33,11 +33,11 @@ from pegasus.policy.approvals import (
     SeekApproval,
     WithdrawApprovals,
 )
-from pegasus.policy.forms import FormError, describe_form, fill_form, parse_answer
+from pegasus.policy.forms import FormError, fill_form, parse_answer
 from pegasus.policy.keeper import approvals_keeper
 from pegasus.policy.principal import NOBODY, ROLE, Principal, Role, is_owner, principal_of, sender_of, with_role
 from pegasus.policy.question_texts import APPROVE, DENY, end_text, question_text, shown_arguments, shown_subject
-from pegasus.policy.rules import CallRequest, Confinement, Decision, Policy, PolicyRule, Ruling, parse_rules
+from pegasus.policy.rules import CallRequest, Confinement, Decision, Policy, Ruling, parse_rules
 from pegasus.policy.tokens import (
     CONTROL,
     MESSAGE,
@@ -77,7 +77,6 @@ __all__ = [
     "FormError",
     "ListApprovals",
     "Policy",
-    "PolicyRule",
     "Principal",
     "Role",
     "Ruling",
@@ -87,7 +86,6 @@ __all__ = [
     "TokenRefused",
     "WithdrawApprovals",
     "approvals_keeper",
-    "describe_form",
     "end_text",
     "fill_form",
     "hash_token",

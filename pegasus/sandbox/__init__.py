@@ -16,18 +16,17 @@ No command gets an environment by itself: the caller passes all of it, so no key
 mistake.
 """
 
-from pegasus.sandbox.background import BackgroundCommand, BackgroundCommands, CommandError, CommandOutput
+from pegasus.sandbox.background import BackgroundCommand, BackgroundCommands, CommandError
 from pegasus.sandbox.guarded import (
     NO_SANDBOX,
     CommandLimits,
     GuardedProcess,
-    ProcessEnd,
     ProcessError,
     TerminalSize,
     open_process,
     signal_name,
 )
-from pegasus.sandbox.process import CommandResult, HeadAndTail, run_process
+from pegasus.sandbox.process import CommandResult, run_process
 from pegasus.sandbox.proxy import Dial, DialError
 from pegasus.sandbox.sandbox import Sandbox, SandboxError, SandboxProbe, Witness, probe_sandbox
 from pegasus.sandbox.screen import ScreenText
@@ -38,13 +37,10 @@ __all__ = [
     "BackgroundCommands",
     "CommandError",
     "CommandLimits",
-    "CommandOutput",
     "CommandResult",
     "Dial",
     "DialError",
     "GuardedProcess",
-    "HeadAndTail",
-    "ProcessEnd",
     "ProcessError",
     "Sandbox",
     "SandboxError",

@@ -42,7 +42,7 @@ from pegasus.schedule.jobs import (
     jobs_view,
 )
 from pegasus.schedule.keeper import ScheduleServices, schedule_keeper
-from pegasus.schedule.times import Schedule, ScheduleError, make_schedule, next_run, schedule_text
+from pegasus.schedule.times import ScheduleError, next_run, schedule_text
 from pegasus.schedule.tool import cron_tool
 
 __all__ = [
@@ -58,7 +58,6 @@ __all__ = [
     "ListJobs",
     "RemoveJob",
     "RunJob",
-    "Schedule",
     "ScheduleError",
     "ScheduleMessage",
     "ScheduleServices",
@@ -70,7 +69,6 @@ __all__ = [
     "job_item",
     "job_view",
     "jobs_view",
-    "make_schedule",
     "next_run",
     "schedule_keeper",
     "schedule_text",

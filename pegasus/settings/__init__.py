@@ -33,7 +33,7 @@ from pegasus.settings.channel_sections import (
 from pegasus.settings.edit import EditError, find_key, parse_key, parse_value, set_key, settings_text, unset_key
 from pegasus.settings.in_force import RESTART_KEYS, SANDBOX_KEYS, InForce, SettingsInForce, TakenUp
 from pegasus.settings.keys import Key, SettingsError
-from pegasus.settings.load import changed_keys, load_settings, located, secrets_of
+from pegasus.settings.load import load_settings, located, secrets_of
 from pegasus.settings.render import commented_file, effective, effective_view, shown_value
 from pegasus.settings.sections import (
     MODEL_ROLES,
@@ -102,7 +102,6 @@ __all__ = [
     "TelegramSettings",
     "ToolSettings",
     "WebSearchSettings",
-    "changed_keys",
     "commented_file",
     "effective",
     "effective_view",

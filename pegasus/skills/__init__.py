@@ -13,27 +13,21 @@ A person or a model gives a name; what happens then, seen from here::
     text = expand(skill, "PR 12")      # its instructions, with the arguments filled in
 """
 
-from pegasus.skills.acceptance import AcceptedSkills, NotAcceptable, manifest_of
-from pegasus.skills.catalog import BUILT_IN, ProposedSkill, SkillCatalog, SkillProblem
+from pegasus.skills.acceptance import AcceptedSkills, NotAcceptable
+from pegasus.skills.catalog import BUILT_IN, SkillCatalog
 from pegasus.skills.listing import format_accepted, format_help, format_listing, format_proposed, skill_view
-from pegasus.skills.skill import NAME, Skill, expand, parse_skill, split_arguments
+from pegasus.skills.skill import Skill, expand
 
 __all__ = [
     "BUILT_IN",
-    "NAME",
     "AcceptedSkills",
     "NotAcceptable",
-    "ProposedSkill",
     "Skill",
     "SkillCatalog",
-    "SkillProblem",
     "expand",
     "format_accepted",
     "format_help",
     "format_listing",
     "format_proposed",
-    "manifest_of",
-    "parse_skill",
     "skill_view",
-    "split_arguments",
 ]

@@ -42,7 +42,6 @@ from pegasus.tasks.agent.messages import (
     ListTasks,
     Notify,
     Resume,
-    StoppedTask,
     Submit,
     Suspend,
     TaskAgentMessage,
@@ -50,22 +49,14 @@ from pegasus.tasks.agent.messages import (
     task_id_of,
 )
 from pegasus.tasks.agent.tools import is_visible, task_tools, wait_until_running
-from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.fsm import FOR_APPROVAL
 from pegasus.tasks.core.task_events import TaskState
-from pegasus.tasks.core.task_types import BUILT_IN_TYPES, DEFAULT_TASK_TYPE, TaskType, TaskTypes, load_task_types
+from pegasus.tasks.core.task_types import BUILT_IN_TYPES, DEFAULT_TASK_TYPE, TaskTypes, load_task_types
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, task_json, task_view
 from pegasus.tasks.log.format import is_date
 from pegasus.tasks.log.persister import task_persister
 from pegasus.tasks.log.replay import ReplayedTask
-from pegasus.tasks.log.task_logs import (
-    PersisterMessage,
-    TaskLogs,
-    read_events,
-    read_numbers,
-    read_task,
-    read_tasks_of_day,
-)
+from pegasus.tasks.log.task_logs import TaskLogs, read_events, read_numbers, read_task, read_tasks_of_day
 from pegasus.tasks.run.deps import TaskDeps, TaskLimits
 from pegasus.tasks.run.thinker import Reflector, Thinker
 
@@ -85,21 +76,17 @@ __all__ = [
     "ListTasks",
     "Notification",
     "Notify",
-    "PersisterMessage",
     "Reflector",
     "ReplayedTask",
     "Resume",
-    "StoppedTask",
     "Submit",
     "Suspend",
     "TaskAgentMessage",
-    "TaskContext",
     "TaskDeps",
     "TaskError",
     "TaskLimits",
     "TaskLogs",
     "TaskState",
-    "TaskType",
     "TaskTypes",
     "TaskView",
     "Thinker",

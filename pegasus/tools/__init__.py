@@ -36,10 +36,10 @@ from pegasus.tools.base import (
     parameters,
 )
 from pegasus.tools.basic import current_time
-from pegasus.tools.executor import ToolExecutor, ToolSource, cut_result, is_valid_schema, prepare_arguments, run_tool
+from pegasus.tools.executor import ToolExecutor, is_valid_schema, prepare_arguments, run_tool
 from pegasus.tools.files import read_content, save_file
-from pegasus.tools.gate import Gate, PolicyGate, describe_call, sending
-from pegasus.tools.media import SPEAK, save_attachment_tool, speak_tool
+from pegasus.tools.gate import Gate, PolicyGate, sending
+from pegasus.tools.media import save_attachment_tool, speak_tool
 from pegasus.tools.memory import found_json, memory_tools
 from pegasus.tools.persona import persona_tool
 from pegasus.tools.shell import command_environment
@@ -58,7 +58,6 @@ __all__ = [
     "ALL_TASK_TOOLS",
     "MAIN_AGENT_TOOLS",
     "REFLECTION_TOOLS",
-    "SPEAK",
     "AddressGuard",
     "AwaitsOwner",
     "CallQuestions",
@@ -73,12 +72,9 @@ __all__ = [
     "ToolError",
     "ToolExecutor",
     "ToolOutcome",
-    "ToolSource",
     "base_context",
     "command_environment",
     "current_time",
-    "cut_result",
-    "describe_call",
     "found_json",
     "guarded_dial",
     "is_valid_schema",

@@ -17,7 +17,10 @@ from benchmarks.processes import BenchError
 from benchmarks.provider import Provider
 from benchmarks.wires import Wire
 from pegasus import settings as sections
-from pegasus.app import TASK_AGENT, Environment, build_services, task_system_child
+from pegasus.app import Environment
+from pegasus.app.environment import TASK_AGENT
+from pegasus.app.services import build_services
+from pegasus.app.tree import task_system_child
 from pegasus.identity import BUILT_IN
 from pegasus.main_agent import FolderArchives
 from pegasus.memory import FolderReader, Memory
@@ -40,8 +43,8 @@ from pegasus.models import (
 from pegasus.policy import ListApprovals
 from pegasus.settings import InForce, Settings, SettingsInForce
 from pegasus.storage import FileDisk, JournalMessage, run_journal
-from pegasus.tasks import Notify, PersisterMessage, Submit, TaskAgentMessage, TaskState, Wait
-from pegasus.tasks.log.task_logs import GetPending
+from pegasus.tasks import Notify, Submit, TaskAgentMessage, TaskState, Wait
+from pegasus.tasks.log.task_logs import GetPending, PersisterMessage
 from pegasus.tools import Tool, ToolContext, parameters, standard_tools
 
 STEPS = 10

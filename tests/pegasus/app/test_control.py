@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from actors import Child, Intensity, Restart, open_supervisor, supervisor
-from pegasus.app import StatusMethods, TaskMethods
+from pegasus.app.control_plane import StatusMethods, TaskMethods
 from pegasus.gateway import Caller
 from pegasus.main_agent import AgentStatus
 from pegasus.settings import InForce

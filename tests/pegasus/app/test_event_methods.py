@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from pegasus.app import EventMethods
+from pegasus.app.control_plane import EventMethods
 from pegasus.events import Event, EventType, RecentEvents
 from pegasus.gateway import BadParams, Caller
 from pegasus.testing.scripted import ScriptedModel

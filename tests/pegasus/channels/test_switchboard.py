@@ -10,7 +10,8 @@ import trio.testing
 from actors import Child, Intensity, Mailbox, open_supervisor
 from pegasus.channels import CatchUp, DeliverReply, run_switchboard, switchboard
 from pegasus.messages import ChannelInfo, OutboundMessage, ReplyDraft, Typing
-from pegasus.storage import NextReplies, QueuedReply, StorageError
+from pegasus.storage import NextReplies, StorageError
+from pegasus.storage.messages import QueuedReply
 
 WEB, SMS, IRC = ChannelInfo("web", "c1"), ChannelInfo("sms", "+1"), ChannelInfo("irc", "#a")
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from pegasus.host import Home
-from pegasus.models import LocalModel
+from pegasus.models.providers import LocalModel
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import trio
 
-from pegasus.app import MemoryMethods
+from pegasus.app.control_plane import MemoryMethods
 from pegasus.cli.control import fit_terminal
 from pegasus.cli.knowledge import found_text, list_text, log_text, run_list, run_log, run_search, run_show, run_undo
 from pegasus.gateway import BadParams, Caller

@@ -17,7 +17,7 @@ import trio.testing
 
 from actors import Child, Reply, open_supervisor, supervisor
 from actors.text import TreeView
-from pegasus.app import actor_json
+from pegasus.app.control_plane import actor_json
 from pegasus.cli import main
 from pegasus.cli.control import describe_refusal, show
 from pegasus.cli.send import run_send

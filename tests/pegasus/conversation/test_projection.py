@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pegasus.conversation.entry import Entry, decode
 from pegasus.conversation.projection import Projection
 from pegasus.conversation.repair import repair_log
-from pegasus.main_agent import REPLY
+from pegasus.main_agent.replies import REPLY
 from pegasus.models.base import AssistantTurn, ModelRequest, ToolCall, UserTurn
 from pegasus.models.formats.anthropic import AnthropicWire
 from pegasus.models.formats.chat import ChatWire

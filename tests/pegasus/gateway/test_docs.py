@@ -10,8 +10,19 @@ import pytest
 import trio
 
 from actors import Child, open_supervisor
-from pegasus.app import ApprovalDesk, EventMethods, MemoryMethods, PersonaMethods, StatusMethods, TaskMethods
-from pegasus.app.control_plane import READ_METHODS, ConversationMethod, PairingMethods, TokenMethods, ViewMethods
+from pegasus.app.approvals import ApprovalDesk
+from pegasus.app.control_plane import (
+    READ_METHODS,
+    ConversationMethod,
+    EventMethods,
+    MemoryMethods,
+    PairingMethods,
+    PersonaMethods,
+    StatusMethods,
+    TaskMethods,
+    TokenMethods,
+    ViewMethods,
+)
 from pegasus.channels import run_switchboard
 from pegasus.gateway.requests import read_frame, read_hello
 from pegasus.intake import CONTROL_COMMANDS, Access, Denied, Intake

@@ -15,17 +15,8 @@ from pegasus.gateway.server import Server
 from pegasus.intake import Access, Intake
 from pegasus.messages import Address, ChannelInfo, OutboundMessage, Typing
 from pegasus.settings import InForce
-from pegasus.storage import (
-    Accept,
-    Accepted,
-    Acknowledge,
-    Connected,
-    Disconnected,
-    LastSeq,
-    NextReplies,
-    QueuedReply,
-    Unacknowledged,
-)
+from pegasus.storage import Accept, Accepted, Acknowledge, Connected, Disconnected, LastSeq, NextReplies, Unacknowledged
+from pegasus.storage.messages import QueuedReply
 
 TOKEN = "s3cret"
 

@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from pegasus import __version__
-from pegasus.host import DaemonInfo, HomeError, Notifier, announced, read_daemon
+from pegasus.host import HomeError, Notifier, announced, read_daemon
+from pegasus.host.daemon import DaemonInfo
 
 WS = "ws://127.0.0.1:7717"
 

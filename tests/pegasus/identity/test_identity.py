@@ -2,16 +2,9 @@ import json
 
 import pytest
 
-from pegasus.identity import (
-    BUILT_IN,
-    ChannelNote,
-    Persona,
-    PersonaError,
-    main_prompt,
-    task_prompt,
-)
+from pegasus.identity import BUILT_IN, ChannelNote, Persona, PersonaError, task_prompt
 from pegasus.identity.persona import load_persona
-from pegasus.identity.prompt import SAFETY, TOOL_GROUPS
+from pegasus.identity.prompt import SAFETY, TOOL_GROUPS, main_prompt
 
 GOOD = {"name": "Ada", "role": "a helper", "personality": ["kind"], "style": "short", "values": ["truth"]}
 

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from actors import Child, open_supervisor
-from pegasus.app import PersonaMethods
+from pegasus.app.control_plane import PersonaMethods
 from pegasus.gateway import BadParams, Caller
 from pegasus.identity import BUILT_IN, PersonaChanges
 from pegasus.main_agent.chat_commands import persona_answer

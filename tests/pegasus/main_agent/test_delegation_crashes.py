@@ -15,7 +15,8 @@ import trio
 from actors import Child, GaveUp, Restarting, open_supervisor
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.models.base import ToolSpec, UserTurn
-from pegasus.tasks import ListTasks, StoppedTask, TaskState
+from pegasus.tasks import ListTasks, TaskState
+from pegasus.tasks.agent.messages import StoppedTask
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from pegasus.testing.world import FakeChannel, kill, open_world

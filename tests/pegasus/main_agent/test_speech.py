@@ -9,7 +9,8 @@ import trio
 
 from actors import ActorError, GaveUp
 from pegasus.messages import ChannelInfo
-from pegasus.models import TRAITS_FILE, ModelError, ModelResponse, Usage
+from pegasus.models import ModelError, ModelResponse, Usage
+from pegasus.models.model_facts import TRAITS_FILE
 from pegasus.settings import AgentSettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, ScriptedModel, call, down, reply, say

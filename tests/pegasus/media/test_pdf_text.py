@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from pegasus.media import read_pdf
+from pegasus.media.pdf_text import read_pdf
 from tests.pegasus.media.pdfs import bomb, pdf
 
 

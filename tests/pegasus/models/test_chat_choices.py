@@ -8,7 +8,8 @@ import pytest
 
 from actors import Child, open_supervisor
 from pegasus.messages import Address
-from pegasus.models import CHOICES_FILE, ChatChoices, ChatModelSwitch, ModelConfigError, model_command
+from pegasus.models import ChatChoices, ChatModelSwitch, ModelConfigError, model_command
+from pegasus.models.chat_choices import CHOICES_FILE
 from pegasus.settings import ModelSettings
 from pegasus.storage import ReplaceFile, StorageError, run_journal
 from pegasus.testing.memory_disk import MemoryDisk

@@ -6,19 +6,11 @@ import attrs
 import pytest
 import trio
 
-from pegasus.models import (
-    LanguageModel,
-    LocalModel,
-    ModelClient,
-    ModelError,
-    ModelRequest,
-    StreamPiece,
-    TextPiece,
-    TokenCounter,
-)
+from pegasus.models import LanguageModel, ModelClient, ModelError, ModelRequest, StreamPiece, TextPiece, TokenCounter
 from pegasus.models.client import ModelTarget
 from pegasus.models.fallback import LONGEST_PAUSE, PATIENCE, CircuitBreaker, Fallback
 from pegasus.models.model_facts import ModelFacts
+from pegasus.models.providers import LocalModel
 from pegasus.testing.scripted import After, Hang, ScriptedModel, down, say
 from tests.pegasus.models.conftest import FixedSource, request, target
 

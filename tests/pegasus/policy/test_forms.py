@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pegasus.messages import ApprovalNotice, FormChoice, FormField, OwnerQuestion
-from pegasus.policy import FormError, describe_form, fill_form, parse_answer, question_text, shown_subject
+from pegasus.policy import FormError, fill_form, parse_answer, question_text, shown_subject
+from pegasus.policy.forms import describe_form
 
 BEDS = FormField("beds", "integer", "How many beds", is_required=True, least=1, most=4)
 VIEW = FormField("view", "text", "Where to", default="the yard", most=20)

@@ -3,7 +3,8 @@
 import pytest
 
 from pegasus.messages import ChannelInfo
-from pegasus.policy import CallRequest, Confinement, Decision, Policy, PolicyRule, Principal, Role, parse_rules
+from pegasus.policy import CallRequest, Confinement, Decision, Policy, Principal, Role, parse_rules
+from pegasus.policy.rules import PolicyRule
 
 OWNER = Principal(Role.OWNER, ChannelInfo("cli", "main"))
 GUEST = Principal(Role.GUEST, ChannelInfo("slack", "#general", "eve"))

@@ -9,7 +9,8 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from pegasus.sandbox import CommandLimits, ProcessEnd, ProcessError, TerminalSize, guarded, open_process
+from pegasus.sandbox import CommandLimits, ProcessError, TerminalSize, guarded, open_process
+from pegasus.sandbox.guarded import ProcessEnd
 from tests.pegasus.sandbox.processes import PYTHON, QUICK, Bell, alive, gone
 
 

@@ -14,17 +14,8 @@ from pegasus.identity import HEARTBEAT_FILE, WorkspaceFiles
 from pegasus.messages import ChannelInfo
 from pegasus.models import ModelError
 from pegasus.policy import Principal, Role
-from pegasus.schedule import (
-    JOBS_FILE,
-    AddJob,
-    EnableJob,
-    ListJobs,
-    RemoveJob,
-    RunJob,
-    Schedule,
-    ScheduleError,
-    draft_job,
-)
+from pegasus.schedule import JOBS_FILE, AddJob, EnableJob, ListJobs, RemoveJob, RunJob, ScheduleError, draft_job
+from pegasus.schedule.times import Schedule
 from pegasus.settings import AgentSettings, ScheduleSettings, Settings
 from pegasus.storage import StorageError
 from pegasus.testing.memory_disk import MemoryDisk

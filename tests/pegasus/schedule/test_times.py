@@ -6,8 +6,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pegasus.schedule import Schedule, ScheduleError, make_schedule, next_run, schedule_text
+from pegasus.schedule import ScheduleError, next_run, schedule_text
 from pegasus.schedule.heartbeat import is_active, things_to_do
+from pegasus.schedule.times import Schedule, make_schedule
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = round(datetime(2026, 2, 25, 12, tzinfo=UTC).timestamp() * 1000)

@@ -8,15 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pegasus.settings import (
-    PROVIDER_TYPES,
-    SERVICE_TYPES,
-    Settings,
-    SettingsError,
-    SettingsSource,
-    changed_keys,
-    load_settings,
-)
+from pegasus.settings import PROVIDER_TYPES, SERVICE_TYPES, Settings, SettingsError, SettingsSource, load_settings
+from pegasus.settings.load import changed_keys
 
 GATEWAY = "host, port, token, allow_remote, allowed_origins, max_frame_bytes"
 SECTIONS = (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pegasus.settings import Settings, changed_keys
+from pegasus.settings import Settings
+from pegasus.settings.load import changed_keys
 from pegasus.settings.render import effective
 
 PRICED = '[prices."lab/my.model:8b"]\ninput = 1\noutput = 2.5\n'

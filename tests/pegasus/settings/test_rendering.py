@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pegasus.settings import ProviderSettings, Settings, changed_keys
+from pegasus.settings import ProviderSettings, Settings
 from pegasus.settings.channel_sections import SERVICE_SECTIONS, ChannelSettings
 from pegasus.settings.keys import Section, keys_of
-from pegasus.settings.load import leaves
+from pegasus.settings.load import changed_keys, leaves
 from pegasus.settings.render import as_toml, commented_file, effective
 from pegasus.settings.tool_sections import McpServerSettings
 

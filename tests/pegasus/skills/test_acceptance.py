@@ -8,8 +8,8 @@ import stat
 
 import pytest
 
-from pegasus.skills import AcceptedSkills, NotAcceptable, SkillCatalog, manifest_of
-from pegasus.skills.acceptance import MOST_BYTES, MOST_FILES
+from pegasus.skills import AcceptedSkills, NotAcceptable, SkillCatalog
+from pegasus.skills.acceptance import MOST_BYTES, MOST_FILES, manifest_of
 
 
 def write(folder, name, text="Do it.", description="d"):

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pegasus.main_agent.skill_invocation import parse_skill_call
-from pegasus.skills import NAME, Skill, expand, format_listing, parse_skill, split_arguments
+from pegasus.skills import Skill, expand, format_listing
+from pegasus.skills.skill import NAME, parse_skill, split_arguments
 
 PIECES = st.sampled_from(
     [

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pegasus.skills import Skill, expand, split_arguments
-from pegasus.skills.skill import MAX_EXPANDED
+from pegasus.skills import Skill, expand
+from pegasus.skills.skill import MAX_EXPANDED, split_arguments
 
 
 def expanded(body, arguments, **fields):

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from pegasus.skills import BUILT_IN, SkillCatalog, expand, parse_skill
-from pegasus.skills.skill import _KEYS
+from pegasus.skills import BUILT_IN, SkillCatalog, expand
+from pegasus.skills.skill import _KEYS, parse_skill
 
 TEXT = (Path(__file__).parents[3] / "docs" / "user" / "skills.md").read_text("utf-8")
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pegasus.skills import BUILT_IN, SkillCatalog, parse_skill
-from pegasus.skills.skill import MAX_DESCRIPTION
+from pegasus.skills import BUILT_IN, SkillCatalog
+from pegasus.skills.skill import MAX_DESCRIPTION, parse_skill
 
 
 def skill_of(text, folder="thing"):

@@ -8,7 +8,8 @@ import trio
 from pegasus.models.base import ToolSpec
 from pegasus.observe import configure_logging, stop_logging
 from pegasus.redaction import KnownSecrets
-from pegasus.tools import Tool, ToolContext, ToolError, ToolExecutor, cut_result, parameters
+from pegasus.tools import Tool, ToolContext, ToolError, ToolExecutor, parameters
+from pegasus.tools.executor import cut_result
 
 
 def tool(name, run=None, category="custom", more="Ask for less."):
@@ -27,7 +28,7 @@ def test_tools_are_found_by_name_in_their_order():
     executor = ToolExecutor([tool("b"), tool("a"), tool("c")])
     assert executor.get("a").name == "a"
     assert executor.get("x") is None
-    assert [tool.name for tool in executor.all()] == ["b", "a", "c"]
+    assert [tool.name for tool in executor.offered()] == ["b", "a", "c"]
 
 
 async def test_the_time_of_a_call_is_measured(autojump_clock):

@@ -8,12 +8,14 @@ import pytest
 from actors import Child, open_supervisor
 from pegasus.messages import ChannelInfo
 from pegasus.models import ToolSpec
-from pegasus.policy import ApprovalError, CallRequest, Confinement, Decision, Policy, PolicyRule, Principal, Role
+from pegasus.policy import ApprovalError, CallRequest, Confinement, Decision, Policy, Principal, Role
+from pegasus.policy.rules import PolicyRule
 from pegasus.settings import InForce
 from pegasus.storage import StorageError
-from pegasus.tools import Effect, PolicyGate, Reach, Tool, ToolContext, ToolExecutor, describe_call, parameters
+from pegasus.tools import Effect, PolicyGate, Reach, Tool, ToolContext, ToolExecutor, parameters
 from pegasus.tools.base import ToolOutcome
 from pegasus.tools.files import file_tools
+from pegasus.tools.gate import describe_call
 
 OWNER = Principal(Role.OWNER, ChannelInfo("cli", "main"))
 

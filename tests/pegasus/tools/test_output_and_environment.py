@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pegasus.redaction import secrets_in_environment
-from pegasus.sandbox import HeadAndTail
+from pegasus.sandbox.process import HeadAndTail
 from pegasus.tools.shell import command_environment
 
 

@@ -7,7 +7,8 @@ import pytest
 import trio
 
 from pegasus.conversation.entry import Entry, encode
-from pegasus.main_agent.session import FolderArchives, archive_names, archive_tool, is_archive, page_of
+from pegasus.main_agent.session import FolderArchives, archive_tool, is_archive, page_of
+from pegasus.main_agent.session.archives import archive_names
 from pegasus.models.base import ToolCall
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.world import DiskArchives

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from pegasus.models import LocalModel, find_local_models
+from pegasus.models.providers import LocalModel, find_local_models
 from pegasus.models.providers.connections import is_local_address
 from pegasus.models.providers.local_servers import describe_models, ollama_root
 from pegasus.testing.provider import ProviderServer, open_provider
