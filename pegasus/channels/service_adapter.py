@@ -19,7 +19,6 @@ What a service says instead of yes has one of four kinds (`service_contract`), e
     CredentialsRefused   the channel is parked: nothing more is tried until the settings are read again
 
 A parked adapter stays alive as an actor and sends nothing: its replies wait in the outbox. `state` says so, for `status` and the tree.
-After `retire` its actor ends, so that its supervisor starts the adapter that has taken its place.
 
 A subclass implements `send`, `pieces` and `listen`, and may override `show_typing` and `show_draft`::
 
@@ -109,8 +108,6 @@ class ServiceAdapter(Adapter):
         """Replies refused, by conversation."""
         self._bots = RepeatLimit(BOT_MESSAGES)
         """Messages of bots, by conversation."""
-        self._parked: trio.CancelScope | None = None
-        """Ends the actor of a parked adapter."""
 
     # ---------------------------------------------------------------- for a subclass
 
@@ -176,13 +173,6 @@ class ServiceAdapter(Adapter):
         """Note that a person has written, after whom bots are heard again."""
         self._bots.reset(channel_id)
 
-    # ---------------------------------------------------------------- for the application
-
-    def retire(self) -> None:
-        """End the actor of an adapter that is parked."""
-        if self._parked is not None:
-            self._parked.cancel()
-
     # ---------------------------------------------------------------- the actor
 
     async def _serve(self, inbox: Inbox[AdapterMessage], journal: Ref[JournalMessage]) -> None:
@@ -190,9 +180,8 @@ class ServiceAdapter(Adapter):
             await self._work(inbox, journal)
         except* CredentialsRefused as group:
             self._set_state(attrs.evolve(self.state, state="parked", reason=str(first_cause(group))))
-        with trio.CancelScope() as self._parked:
-            async for _ in inbox:  # only a parked adapter comes here with a mailbox that is open
-                pass
+        async for _ in inbox:  # only a parked adapter comes here with a mailbox that is open
+            pass
 
     async def _work(self, inbox: Inbox[AdapterMessage], journal: Ref[JournalMessage]) -> None:
         """Listen and deliver until stopped."""

@@ -34,6 +34,8 @@ CONNECT_TIMEOUT: Final = 10.0
 """Seconds until a connection is there, encryption included."""
 MOST_BYTES: Final = 32 << 20
 """Bytes of an answer. A service that sends more is not what it seems."""
+MOST_CONNECTIONS: Final = 24
+"""Connections to a service; further requests wait."""
 GATEWAY_TIMEOUT: Final = 504
 """Status by which a server in front of the service says that it does not know what the service has done."""
 
@@ -69,14 +71,11 @@ class ServiceHttp:
     Example: see `open_service_http`.
     """
 
-    def __init__(self, base_url: str, connect: Callable[[], httpx2.AsyncBaseTransport], connections: int) -> None:
-        """Open nothing yet. connect: returns a transport, which serves one request at a time.
-
-        connections: transports at most; further requests wait.
-        """
+    def __init__(self, base_url: str, connect: Callable[[], httpx2.AsyncBaseTransport]) -> None:
+        """Open nothing yet. connect: returns a transport, which serves one request at a time."""
         self._base_url = base_url.rstrip("/")
         self._connect = connect
-        self._places = trio.Semaphore(connections)
+        self._places = trio.Semaphore(MOST_CONNECTIONS)
         self._transports: list[httpx2.AsyncBaseTransport] = []
         self._idle: list[httpx2.AsyncBaseTransport] = []
         """Those that serve nothing, the one that was used last at the end."""
@@ -142,9 +141,7 @@ def _parse_address(url: str) -> httpx2.URL:
     return httpx2.URL(url)
 
 
-def open_service_http(
-    base_url: str, transport: httpx2.AsyncBaseTransport | None = None, *, connections: int = 24
-) -> ServiceHttp:
+def open_service_http(base_url: str, transport: httpx2.AsyncBaseTransport | None = None) -> ServiceHttp:
     """Return connections to a service, none of which is opened before it is needed. transport: in place of the network, for tests.
 
     A proxy of the environment (`HTTPS_PROXY`, `NO_PROXY` …) is used.
@@ -156,7 +153,7 @@ def open_service_http(
             response = await request(http, "POST", "/bot…/getMe")
     """
     if transport is not None:
-        return ServiceHttp(base_url, lambda: transport, connections)
+        return ServiceHttp(base_url, lambda: transport)
     limits = httpx2.Limits(
         max_connections=2, max_keepalive_connections=2
     )  # the other one is for the host of the service's files
@@ -171,7 +168,7 @@ def open_service_http(
         """Return a new connection; the system's certificates are read with the first one."""
         return httpx2.AsyncHTTPTransport(verify=certificates(), limits=limits, proxy=proxy)
 
-    return ServiceHttp(base_url, connect, connections)
+    return ServiceHttp(base_url, connect)
 
 
 def _proxy_for(base_url: str) -> str | None:

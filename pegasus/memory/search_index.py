@@ -44,6 +44,8 @@ MOST: Final = 30
 """Passages that one search returns at most; more do not fit usefully into a tool result."""
 LONGEST_QUERY: Final = 1_000
 """Characters of a query that are used."""
+SNIPPET: Final = 240
+"""Characters of a passage that are shown."""
 
 _TABLES: Final = """
 CREATE TABLE about (version TEXT);
@@ -406,10 +408,10 @@ def needles_of(query: str) -> tuple[str, ...]:
     return tuple(sorted(found, key=len, reverse=True))
 
 
-def snippet(text: str, needles: tuple[str, ...], room: int = 240) -> str:
+def snippet(text: str, needles: tuple[str, ...]) -> str:
     """Return the part of the text with the most needles, on one line.
 
-    needles: from `needles_of`. room: characters. The window with the most needles is chosen among those that
+    needles: from `needles_of`. The window of SNIPPET characters with the most needles is chosen among those that
     begin at one; numbers of needles and places are bounded, since texts have thousands of characters and
     queries hundreds.
     """
@@ -419,21 +421,21 @@ def snippet(text: str, needles: tuple[str, ...], room: int = 240) -> str:
     places = sorted(at for needle in needles[:40] for at in _first_places(low, needle))
     best, largest = 0, 0
     for n, at in enumerate(places):
-        count = bisect_left(places, at + room, n, min(n + 60, len(places))) - n
+        count = bisect_left(places, at + SNIPPET, n, min(n + 60, len(places))) - n
         if count > largest:
             best, largest = at, count
-    start = max(0, min(best - room // 6, len(text) - room))
+    start = max(0, min(best - SNIPPET // 6, len(text) - SNIPPET))
     if start:
         start = _word_start(text, start)
-    shown = " ".join(text[start : start + room].split())
-    return f"{'…' if start else ''}{shown}{'…' if start + room < len(text) else ''}"
+    shown = " ".join(text[start : start + SNIPPET].split())
+    return f"{'…' if start else ''}{shown}{'…' if start + SNIPPET < len(text) else ''}"
 
 
-def _first_places(text: str, needle: str, limit: int = 8) -> list[int]:
-    """Return the first positions of a needle, at most `limit`, without overlaps."""
+def _first_places(text: str, needle: str) -> list[int]:
+    """Return the first positions of a needle, at most 8, without overlaps."""
     places: list[int] = []
     at = text.find(needle)
-    while at >= 0 and len(places) < limit:
+    while at >= 0 and len(places) < 8:
         places.append(at)
         at = text.find(needle, at + len(needle))
     return places

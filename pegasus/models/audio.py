@@ -98,15 +98,15 @@ class AudioModel:
         self._count(label, _usage_of(facts.get("usage")), round(text_tokens(text)))
         return text
 
-    async def speak(self, text: str, label: Label, *, voice: str, format: str = "opus") -> bytes:
-        """Return a text as speech: an audio file of this format. Raises ModelError. Cancelled: as `transcribe`."""
+    async def speak(self, text: str, label: Label, *, voice: str) -> bytes:
+        """Return a text as speech: an audio file in Ogg Opus. Raises ModelError. Cancelled: as `transcribe`."""
         if len(text) > LONGEST_SPEECH:
             raise ModelError(
                 f"found {len(text):,} characters, allowed: {LONGEST_SPEECH:,}; make several files", kind="request"
             )
         tokens = round(text_tokens(text))
         await self._admit(label, tokens)
-        fields = {"model": self.model_id, "input": text, "voice": voice, "response_format": format}
+        fields = {"model": self.model_id, "input": text, "voice": voice, "response_format": "opus"}
         audio = await self._call("/audio/speech", encode_json(fields), {}, MOST_AUDIO)
         if not audio:
             raise ModelError(f"{self.name}: its server answered with an empty file", kind="server")

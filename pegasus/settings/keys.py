@@ -277,12 +277,12 @@ def json_table(doc: str) -> Mapping[str, Any]:
     return _key(Key(doc, "a table of JSON values (no dates)", dict, is_json_table), attrs.Factory(dict))
 
 
-def section(cls: type[attrs.AttrsInstance], factory: Callable[[], object] | None = None) -> Any:
-    """Declare a section. factory: makes its default, if that is not `cls()`.
+def section(cls: type[attrs.AttrsInstance]) -> Any:
+    """Declare a section, by default `cls()`.
 
     The result is typed Any, because a type checker knows only `attrs.field` itself as something that may stand for a value.
     """
-    return attrs.field(factory=factory or cls, metadata={_METADATA: Section(cls)})
+    return attrs.field(factory=cls, metadata={_METADATA: Section(cls)})
 
 
 def sections(

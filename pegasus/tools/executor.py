@@ -184,10 +184,6 @@ class ToolExecutor:
         tool = self._tools.get(name)
         return self.source.get(name) if tool is None and self._allows(name) else tool
 
-    def all(self) -> tuple[Tool, ...]:
-        """Return its own tools, without those of the source."""
-        return tuple(self._tools.values())
-
     def offered(
         self, caller: str = "", *, allows: Callable[[str], bool] = lambda name: True, window: int = 0
     ) -> tuple[Tool, ...]:

@@ -45,15 +45,13 @@ class AttemptFailed(Exception):
     makes another attempt, or raises `error`.
     """
 
-    def __init__(
-        self, error: ModelError, *, can_retry: bool, pause: float | None = None, is_loading: bool = False
-    ) -> None:
+    def __init__(self, error: ModelError, *, can_retry: bool, is_loading: bool = False) -> None:
         super().__init__(str(error))
         self.error = error
         """The error of the whole call, if this was its last attempt."""
         self.can_retry = can_retry
         """True if the same request may succeed."""
-        self.pause = pause
+        self.pause: float | None = None
         """Seconds that the server asks to wait before the next attempt; None if it does not say."""
         self.is_loading = is_loading
         """True for a server that is loading its model. Such an attempt is not counted."""

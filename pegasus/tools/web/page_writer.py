@@ -233,7 +233,7 @@ class PageWriter:
         else:
             self._flush()
             if tag in ("ul", "ol", "menu"):
-                self._lists.append(_number(node.attributes.get("start"), 1) if tag == "ol" else 0)
+                self._lists.append(_number(node.attributes.get("start")) if tag == "ol" else 0)
             elif tag == "li":
                 self._begin_item()
             elif tag == "blockquote":
@@ -402,7 +402,7 @@ class PageWriter:
             self._tables[-1].begin_row()
         else:
             self._is_in_cell = True
-            spans = (_number(node.attributes.get(name), 1) for name in ("colspan", "rowspan"))
+            spans = (_number(node.attributes.get(name)) for name in ("colspan", "rowspan"))
             self._tables[-1].begin_cell(*spans)
 
     def _end_table_part(self, tag: str) -> None:
@@ -426,9 +426,9 @@ def _code(text: str) -> str:
     return f"{ticks}{pad}{text}{pad}{ticks}"
 
 
-def _number(text: str | None, default: int) -> int:
-    """Return a small number of an attribute."""
-    return min(int(text), 10_000) if text and text.isascii() and text.isdigit() and len(text) < 6 else default
+def _number(text: str | None) -> int:
+    """Return a small number of an attribute, 1 for anything else."""
+    return min(int(text), 10_000) if text and text.isascii() and text.isdigit() and len(text) < 6 else 1
 
 
 class _PageTable:
