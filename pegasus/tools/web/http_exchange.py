@@ -20,7 +20,7 @@ from __future__ import annotations
 import base64
 import ssl
 import zlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import cache, partial
 from typing import Final
 
@@ -31,7 +31,7 @@ import trio
 from pegasus import __version__
 from pegasus.tools.base import ToolError
 from pegasus.tools.web.addresses import AddressGuard
-from pegasus.tools.web.http_client import MAX_BODY, MAX_PARTS, MAX_REDIRECTS, FetchLimits, HttpAnswer, Sink
+from pegasus.tools.web.http_client import MAX_PARTS, MAX_REDIRECTS, FetchLimits, HttpAnswer, Sink
 
 _CONNECT_TIMEOUT: Final = 10.0
 """Seconds for connecting to one address, so that the next one is tried before the deadline of the
@@ -122,9 +122,7 @@ async def _send(
             try:
                 if (next_hop := _next_hop(hop, response)) is not None:
                     return next_hop
-                if sink is not None and response.status_code == 200:
-                    return await _pour_answer(hop, response, limits, sink)
-                return await _read_answer(hop, response, limits)
+                return await _read_answer(hop, response, limits, sink if response.status_code == 200 else None)
             finally:
                 await response.aclose()
     except _FAILURES as error:
@@ -266,14 +264,62 @@ _GZIP_OR_ZLIB: Final = 47
 _RAW_DEFLATE: Final = -15
 """Window bits that stand for deflate without a header, which some servers send."""
 _PIECE: Final = 1 << 12
-"""Bytes that are decompressed in one step."""
+"""Bytes that are decompressed in one step. Few, since zlib copies everything behind the end of a gzip file, and a body may consist of
+thousands of tiny ones."""
 _LARGE_PIECE: Final = 1 << 18
-"""Bytes that one step may give where they are handed on at once."""
-_SHORT: Final = 1 << 16
-"""Bytes that are decompressed without a thread."""
+"""Bytes that one step may give: a few kilobytes may unpack to gigabytes."""
 _SMALL_PART: Final = 256
 """Bytes that each part of a long body has on average, at least."""
-_TOO_MANY_PARTS: Final = "the server sends the body in too many small parts"
+
+
+async def _read_answer(hop: Hop, response: httpx2.Response, limits: FetchLimits, sink: Sink | None) -> HttpAnswer:
+    """Read the body and return the answer. sink: takes the body; None: it is kept in the answer.
+
+    When enough is read, the response is closed and the loop goes on, instead of leaving it by `break`. The
+    library reads through several nested generators, and a `break` would leave the inner ones to the
+    garbage collector. After closing they end by themselves, with an error that is then expected.
+    The checkpoint lets other tasks run between parts: thousands of small chunks can arrive in one
+    read, and the library hands them out without waiting.
+    """
+    answer, kept = _answer_without_body(hop, response), bytearray()
+    encoding = response.headers.get("content-encoding", "")
+    names = [name for part in encoding.lower().split(",") if (name := part.strip()) not in ("", "identity")]
+    # Several layers are refused, too, since each multiplies what a byte may become.
+    if names not in ([], ["gzip"], ["x-gzip"], ["deflate"]):
+        return attrs.evolve(answer, note=f"the body is compressed in a way that is not read: {encoding}")
+
+    async def keep(_: HttpAnswer, piece: bytes) -> None:
+        """Take the body of an answer that has it."""
+        kept.extend(piece)
+
+    body, failure = _Body(partial(sink or keep, answer), limits.max_body, "".join(names)), None
+    with trio.move_on_after(limits.seconds) as scope:
+        try:
+            # As the server sends it: the library would unpack without a bound.
+            async for part in response.aiter_raw():
+                if failure is not None or body.is_over:
+                    continue
+                try:
+                    await body.take(part)
+                    await trio.lowlevel.checkpoint()
+                except (
+                    BaseException
+                ) as error:  # raised below: whoever leaves the loop leaves the library's generators open
+                    failure = error
+                if failure is not None or body.is_over:
+                    with trio.CancelScope(shield=True):
+                        await response.aclose()
+        except (httpx2.HTTPError, httpx2.StreamError):
+            if failure is None and not body.is_over:
+                raise
+        if failure is not None:
+            raise failure
+    note = body.note_at_end
+    if scope.cancelled_caught:
+        note = f"the server is slow: only what it sent in {limits.seconds:g} s is here"
+    elif sink is not None and body.is_too_large:
+        note = f"it has more than {limits.max_body:,} bytes"
+    return attrs.evolve(answer, body=bytes(kept), complete=not note and not body.is_too_large, note=note)
 
 
 def _answer_without_body(hop: Hop, response: httpx2.Response) -> HttpAnswer:
@@ -286,154 +332,75 @@ def _answer_without_body(hop: Hop, response: httpx2.Response) -> HttpAnswer:
     return HttpAnswer(hop.shown, response.status_code, response.reason_phrase, headers, b"", complete=False)
 
 
-async def _read_answer(hop: Hop, response: httpx2.Response, limits: FetchLimits) -> HttpAnswer:
-    """Read the body and return the answer."""
-    received, is_whole, note = await _read_body(response, limits)
-    unpack = partial(
-        _decompress, received, response.headers.get("content-encoding", ""), is_whole=is_whole, limit=limits.max_body
-    )
-    # What can become megabytes is decompressed in a thread, so that the loop goes on.
-    body, problem = await trio.to_thread.run_sync(unpack) if len(received) > _SHORT else unpack()
-    note = note or problem
-    return attrs.evolve(
-        _answer_without_body(hop, response),
-        body=body[: limits.max_body],
-        complete=is_whole and len(body) <= limits.max_body and not note,
-        note=note,
-    )
+class _Body:
+    """A body that is counted, decompressed and handed on, part by part.
 
-
-async def _read_body(response: httpx2.Response, limits: FetchLimits) -> tuple[bytes, bool, str]:
-    """Return the body as it is sent, whether that is all of it, and a note if it has too many parts or comes too slowly.
-
-    When enough is read, the response is closed and the loop goes on, instead of leaving it by `break`. The
-    library reads through several nested generators, and a `break` would leave the inner ones to the
-    garbage collector. After closing they end by themselves, with an error that is then expected.
-    The checkpoint lets other tasks run between parts: thousands of small chunks can arrive in one
-    read, and the library hands them out without waiting.
+    Example: `await _Body(sink, 1 << 20, "gzip").take(part)`.
     """
-    body, parts, is_enough = bytearray(), 0, False
-    try:
-        with trio.move_on_after(limits.seconds) as scope:
-            # As the server sends it: the library would unpack without a bound.
-            async for part in response.aiter_raw():
-                if not is_enough:
-                    parts += 1
-                    if parts <= MAX_PARTS:
-                        body += part
-                    is_enough = parts > MAX_PARTS or len(body) > limits.max_body
-                    if is_enough:
-                        await response.aclose()
-                # A cancellation here would leave the generators open, too; the next part is a place for it.
-                await trio.lowlevel.cancel_shielded_checkpoint()
-    except (httpx2.HTTPError, httpx2.StreamError):
-        if not is_enough:
-            raise
-    if scope.cancelled_caught:
-        return bytes(body), False, f"the server is slow: only what it sent in {limits.seconds:g} s is here"
-    return bytes(body), not is_enough, _TOO_MANY_PARTS if parts > MAX_PARTS else ""
 
-
-async def _pour_answer(hop: Hop, response: httpx2.Response, limits: FetchLimits, sink: Sink) -> HttpAnswer:
-    """Hand the body to a sink piece by piece and return the answer, which is complete if all of the body was handed on.
-
-    The body is not asked for in a compressed form; a server that sends gzip or deflate all the same is understood.
-    """
-    answer = _answer_without_body(hop, response)
-    encoding = response.headers.get("content-encoding", "").strip().lower()
-    if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
-        return attrs.evolve(answer, note=f"the body is compressed in a way that is not read: {encoding}")
-    pouring = _Pouring(answer, limits.max_body, sink, is_packed=encoding not in ("", "identity"))
-    failure: BaseException | None = None
-    try:
-        async for part in response.aiter_raw():
-            if failure is not None or pouring.note:
-                continue
-            try:
-                await pouring.take(part)
-                await trio.lowlevel.checkpoint()
-            except BaseException as error:  # raised below: whoever leaves the loop leaves the library's generators open
-                failure = error
-            if failure is not None or pouring.note:
-                with trio.CancelScope(shield=True):
-                    await response.aclose()
-    except (httpx2.HTTPError, httpx2.StreamError):
-        if failure is None and not pouring.note:
-            raise
-    if failure is not None:
-        raise failure
-    note = pouring.note or pouring.problem_at_end
-    return attrs.evolve(answer, complete=not note, note=note)
-
-
-class _Pouring:
-    """A body on its way into a sink."""
-
-    def __init__(self, answer: HttpAnswer, limit: int, sink: Sink, *, is_packed: bool) -> None:
-        self.note = ""
+    def __init__(self, sink: Callable[[bytes], Awaitable[None]], limit: int, encoding: str) -> None:
+        """sink: takes the decompressed bytes, at most `limit`. encoding: "gzip", "x-gzip" or "deflate"; "" for none."""
+        self.is_too_large = False
+        """True if there is more than `limit`."""
+        self._note = ""
         """Reason not to read on; "" while there is none."""
-        self._answer, self._limit, self._sink = answer, limit, sink
-        self._unpack = zlib.decompressobj(_GZIP_OR_ZLIB) if is_packed else None
+        self._sink, self._limit = sink, limit
+        self._is_packed = bool(encoding)
+        self._unpack = zlib.decompressobj(_GZIP_OR_ZLIB)
+        self._may_be_raw = encoding == "deflate"
+        self._is_padding = False
+        """True if the rest stands behind a complete gzip file and is none itself."""
+        self._has_whole_file = False
+        self._tried = b""
+        """Bytes that have given nothing yet, and may be deflate without a header."""
         self._size = self._parts = self._received = 0
 
-    async def take(self, part: bytes) -> None:
-        """Hand a part on, decompressed in pieces. Raises what the sink raises."""
-        self._parts, self._received = self._parts + 1, self._received + len(part)
-        if self._parts > MAX_PARTS and self._received < self._parts * _SMALL_PART:
-            self.note = _TOO_MANY_PARTS
-        while part and not self.note:
-            piece, part = part, b""
-            if self._unpack is not None:
-                try:
-                    # At most so many bytes at a time: a few kilobytes may unpack to gigabytes.
-                    piece = self._unpack.decompress(piece, _LARGE_PIECE)
-                except zlib.error as error:
-                    self.note = f"the compressed body is damaged: {error}"
-                    return
-                part = self._unpack.unconsumed_tail
-            self._size += len(piece)
-            if self._size > self._limit:
-                self.note = f"it has more than {self._limit:,} bytes"
-            elif piece:
-                await self._sink(self._answer, piece)
+    @property
+    def is_over(self) -> bool:
+        """True if nothing more is to be read."""
+        return self.is_too_large or bool(self._note)
 
     @property
-    def problem_at_end(self) -> str:
+    def note_at_end(self) -> str:
         """Problem of a body that has ended here, "" if there is none."""
         # Of a body without compression the library itself notices that bytes are missing.
-        is_cut = self._unpack is not None and self._received and not self._unpack.eof
-        return "the compressed body ends too early" if is_cut else ""
+        is_cut = self._is_packed and self._received and not self._unpack.eof and not self._is_padding
+        return self._note or ("the compressed body ends too early" if is_cut and not self.is_too_large else "")
 
+    async def take(self, part: bytes) -> None:
+        """Hand a part on, decompressed. Raises what the sink raises."""
+        self._parts, self._received = self._parts + 1, self._received + len(part)
+        if self._parts > MAX_PARTS and self._received < self._parts * _SMALL_PART:
+            self._note = "the server sends the body in too many small parts"
+            return
+        for piece in self._unpacked(part) if self._is_packed else [part]:
+            self._size += len(piece)
+            self.is_too_large = self._size > self._limit
+            await self._sink(piece[: len(piece) - max(0, self._size - self._limit)])
+            if self.is_too_large:
+                return
 
-def _decompress(data: bytes, encoding: str, *, is_whole: bool, limit: int = MAX_BODY) -> tuple[bytes, str]:
-    """Return the decompressed body, at most one byte more than `limit`, and a note if it cannot be read.
-
-    encoding: the header Content-Encoding. is_whole: False if the end of the data is missing.
-    """
-    names = [name for part in encoding.lower().split(",") if (name := part.strip()) not in ("", "identity")]
-    if not names:
-        return data, ""
-    # Several layers are refused, too, since each multiplies what a byte may become.
-    if names not in (["gzip"], ["x-gzip"], ["deflate"]):
-        return b"", f"the body is compressed in a way that is not read: {encoding}"
-    # In small pieces, because everything behind the end of a gzip file is copied each time: a body of thousands of tiny
-    # files would hold up the event loop for seconds.
-    body, at, is_one_whole, may_be_raw = bytearray(), 0, False, names == ["deflate"]
-    decompressor = zlib.decompressobj(_GZIP_OR_ZLIB)
-    while at < len(data) and len(body) <= limit:
-        if decompressor.eof:  # gzip files may follow each other
-            decompressor, is_one_whole = zlib.decompressobj(_GZIP_OR_ZLIB), True
-        piece = data[at : at + _PIECE]
-        try:
-            body += decompressor.decompress(piece, limit + 1 - len(body))
-        except zlib.error as error:
-            if is_one_whole:  # bytes behind a complete file that are not another one are padding
-                return bytes(body), ""
-            if may_be_raw and not body:
-                decompressor, may_be_raw, at = zlib.decompressobj(_RAW_DEFLATE), False, 0
-                continue
-            return bytes(body), f"the compressed body is damaged: {error}"
-        at += len(piece) - len(decompressor.unused_data)
-    if is_whole and data and not decompressor.eof and len(body) <= limit:
-        return bytes(body), "the compressed body ends too early"
-    return bytes(body), ""
+    def _unpacked(self, data: bytes) -> Iterator[bytes]:
+        """Yield what a part unpacks to, in pieces."""
+        at, unpacked = 0, b""
+        # A step that has given all that it may can have more to give, also without further bytes.
+        while (at < len(data) or (len(unpacked) == _LARGE_PIECE and not self._unpack.eof)) and not self._is_padding:
+            if self._unpack.eof:  # gzip files may follow each other
+                self._unpack, self._has_whole_file = zlib.decompressobj(_GZIP_OR_ZLIB), True
+            piece = data[at : at + _PIECE]
+            try:
+                unpacked = self._unpack.decompress(piece, _LARGE_PIECE)
+            except zlib.error as error:
+                if self._may_be_raw and not self._size:
+                    self._unpack, self._may_be_raw = zlib.decompressobj(_RAW_DEFLATE), False
+                    data, at = self._tried + data, 0
+                    continue
+                self._is_padding = self._has_whole_file
+                self._note = "" if self._is_padding else f"the compressed body is damaged: {error}"
+                return
+            # At the end of a file both may hold what is behind it.
+            at += len(piece) - len(self._unpack.unused_data if self._unpack.eof else self._unpack.unconsumed_tail)
+            if unpacked:
+                yield unpacked
+        if self._may_be_raw and not self._size:
+            self._tried += data
