@@ -53,7 +53,7 @@ def first_fault(error: Exception) -> BaseException:
 class FloodGuard:
     """Counts what one connection sends unasked.
 
-    Example: `guard = FloodGuard(); guard.count(len(line))` for each message.
+    Example: `guard.expect(request.id)` for each request, and `guard.count(len(line), answer.id)` for each message.
     """
 
     _messages: float = MOST_UNASKED
@@ -62,9 +62,18 @@ class FloodGuard:
     """Bytes that it may send now."""
     _at: float = attrs.field(factory=trio.current_time)
     """Time of the last message."""
+    _asked: set[str | int] = attrs.field(factory=set)
+    """Ids of requests without an answer yet."""
 
-    def count(self, size: int) -> None:
-        """Count a message of so many bytes. Raises ServerDown if there are too many."""
+    def expect(self, id: str | int) -> None:
+        """Note a request, whose first answer is not counted."""
+        self._asked.add(id)
+
+    def count(self, size: int, answers: str | int | None = None) -> None:
+        """Count a message of so many bytes. Raises ServerDown if there are too many. answers: id of the request that it answers."""
+        if answers in self._asked:
+            self._asked.remove(answers)
+            return
         now = trio.current_time()
         passed, self._at = now - self._at, now
         self._messages = min(MOST_UNASKED, self._messages + passed * UNASKED_RATE) - 1

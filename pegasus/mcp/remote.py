@@ -136,18 +136,14 @@ async def _counted(incoming: Any, outgoing: Any) -> AsyncIterator[Streams]:
     """
     to_session, session_reads = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     session_writes, from_session = anyio.create_memory_object_stream[SessionMessage](QUEUED)
-    asked: set[str | int] = set()
     flood = FloodGuard()
 
     async def read() -> None:
         """Pass on what the server sends. An answer to a request that is open is not counted, everything else is."""
         async for item in incoming:
             message = item.message if isinstance(item, SessionMessage) else None
-            if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id in asked:
-                asked.discard(message.id)
-            else:
-                # Its size is not counted: `_BoundedBody` bounds the bytes already.
-                flood.count(0)
+            # Its size is not counted: `_BoundedBody` bounds the bytes already.
+            flood.count(0, message.id if isinstance(message, JSONRPCResponse | JSONRPCError) else None)
             await to_session.send(item)
         raise ServerDown("it closed the connection")
 
@@ -155,7 +151,7 @@ async def _counted(incoming: Any, outgoing: Any) -> AsyncIterator[Streams]:
         """Pass on what the session sends, and remember the ids of its requests."""
         async for item in from_session:
             if isinstance(item.message, JSONRPCRequest):
-                asked.add(item.message.id)
+                flood.expect(item.message.id)
             await outgoing.send(item)
 
     with to_session, session_reads, session_writes, from_session:

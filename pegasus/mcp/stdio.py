@@ -102,8 +102,6 @@ class _Pipe:
         self._program = program
         self._to_session, self.incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         self.outgoing, self._from_session = anyio.create_memory_object_stream[SessionMessage](QUEUED)
-        self._asked: set[str | int] = set()
-        """Ids of requests without an answer yet."""
         self._flood = FloodGuard()
         self._garbage = 0
         """Lines that were no messages."""
@@ -123,7 +121,7 @@ class _Pipe:
         async with self._from_session:
             async for item in self._from_session:
                 if isinstance(item.message, JSONRPCRequest):
-                    self._asked.add(item.message.id)
+                    self._flood.expect(item.message.id)
                 line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
                 try:
                     await stdin.send_all(line)
@@ -164,10 +162,7 @@ class _Pipe:
             self._flood.count(len(line))
             return
         # Only the first answer to a request is free. A second one counts, as one to nothing does.
-        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id in self._asked:
-            self._asked.discard(message.id)
-        else:
-            self._flood.count(len(line))
+        self._flood.count(len(line), message.id if isinstance(message, JSONRPCResponse | JSONRPCError) else None)
         try:
             await self._to_session.send(SessionMessage(message))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
