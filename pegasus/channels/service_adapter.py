@@ -165,11 +165,11 @@ class ServiceAdapter(Adapter):
         """Return why a person may not write, None if they may; see `MessageIntake.refusal_of`. Raises NotKept."""
         return await self._intake.refusal_of(channel, metadata)
 
-    def hears_bot(self, channel_id: str) -> bool:
+    def admits_bot(self, channel_id: str) -> bool:
         """Count a message of another bot; return whether it may be heard. Two bots that answer each other would never end."""
         return self._bots.count(channel_id)
 
-    def hears_person(self, channel_id: str) -> None:
+    def note_person(self, channel_id: str) -> None:
         """Note that a person has written, after whom bots are heard again."""
         self._bots.reset(channel_id)
 

@@ -70,15 +70,15 @@ class TakenReplies:
                 self._numbers[address].add(oldest.seq)
             last = row[-1].seq if row else 0
             if last:
-                await self._tell(address, last)
+                await self._acknowledge(address, last)
             return last
 
     async def acknowledge_up_to(self, address: Address, last: int) -> None:
         """Acknowledge everything up to this number, taken or not. Raises ActorError."""
         async with self._lock:
-            await self._tell(address, last)
+            await self._acknowledge(address, last)
 
-    async def _tell(self, address: Address, last: int) -> None:
+    async def _acknowledge(self, address: Address, last: int) -> None:
         await self._journal.tell(Acknowledge(address, last))
         left = {seq for seq in self._numbers.pop(address, ()) if seq > last}
         if left:

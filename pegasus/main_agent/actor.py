@@ -324,7 +324,7 @@ class _MainAgent:
             case "/stop":
                 by, deadline = f"the user ({message.channel.type})", self.stopper.begin_command()
                 person = sender_of(message, self._services.config.now.owners)
-                others_go_on = self.stopper.spares(person)
+                others_go_on = self.stopper.leaves_running(person)
                 # First, so that none of them is taken up when the thought has ended.
                 discarded = await discard_waiting(self._journal, item, person) if stops_all(message.text) else ""
                 ended, still_ending = await self.stopper.stop(by, person, item.n, deadline)

@@ -33,7 +33,7 @@ from pegasus.main_agent.speech import (
     manner_of,
     must_speak,
     no_answer,
-    tidy,
+    text_to_deliver,
     with_nudge,
     without_repetition,
 )
@@ -168,7 +168,7 @@ class ModelAsker:
             if response is None:
                 return None
             if not manner.has_tools:
-                response = attrs.evolve(response, text=_said_in(response.text))
+                response = attrs.evolve(response, text=_text_of_replies(response.text))
             if response.notice:
                 notices.append(response.notice)
             # The answer may be that of a fallback, or of another model by a rule.
@@ -342,7 +342,7 @@ def _plain(response: ModelResponse, manner: Manner) -> ModelAnswer:
     text = response.text.strip()
     if not manner.is_direct or response.calls or not text or is_silence(text):
         return ModelAnswer(response)
-    if response.stop_reason != "length" and tidy(text, is_cut=False) == text:
+    if response.stop_reason != "length" and text_to_deliver(text, is_cut=False) == text:
         return ModelAnswer(response, spoken=text)
     return _delivered(response, text)
 
@@ -372,7 +372,7 @@ def _too_small(name: str, error: ModelError) -> ModelError:
     return ModelError(text, kind="window", status=error.status)
 
 
-def _said_in(text: str) -> str:
+def _text_of_replies(text: str) -> str:
     """Return what a text without tools says: the texts of the replies that it calls, which an earlier prompt may have taught it."""
     replies = [call for call in find_calls(text, (REPLY,)) if call.name == REPLY.name and not call.error]
     texts = [str(call.arguments.get("text") or "") for call in replies]
@@ -381,5 +381,5 @@ def _said_in(text: str) -> str:
 
 def _delivered(response: ModelResponse, text: str) -> ModelAnswer:
     """Return an answer whose text is delivered, and which ends the work whether it is whole or not."""
-    spoken = tidy(text, is_cut=response.stop_reason == "length")
+    spoken = text_to_deliver(text, is_cut=response.stop_reason == "length")
     return ModelAnswer(attrs.evolve(response, text=spoken, calls=()), spoken=spoken, is_final=True)

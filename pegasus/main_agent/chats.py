@@ -80,7 +80,7 @@ async def chat_agents(
     async with open_pool() as pool, trio.open_nursery() as nursery:
         run = partial(main_agent, journal=journal, announce=announce, publish=publish, answers=answers)
         chats = _Chats(journal, services, run, pool, nursery)
-        nursery.start_soon(chats.start_those_that_are_due)
+        nursery.start_soon(chats.start_due_agents)
         async for message in inbox:
             match message:
                 case GetStatus():
@@ -88,7 +88,7 @@ async def chat_agents(
                 case Stop():
                     nursery.start_soon(chats.answer_stop, message)
                 case Withdraw(address):
-                    chats.hand_on(address, message)
+                    chats.pass_on(address, message)
         nursery.cancel_scope.cancel()
 
 
@@ -136,7 +136,7 @@ class _Chats:
 
     # ------------------------------------------------------------------ starting and ending agents
 
-    async def start_those_that_are_due(self) -> None:
+    async def start_due_agents(self) -> None:
         """Start an agent for each chat that has something to do and none, for ever."""
         while True:
             address = await self._next()
@@ -190,7 +190,7 @@ class _Chats:
             chat.ref = await self._pool.start_child(child)
             # Senders may have withdrawn messages while the chat had no agent.
             for message in [known for known in self._withdrawn if known.address == address]:
-                self.hand_on(address, message)
+                self.pass_on(address, message)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_when_idle, address, chat)
                 has_crashed = isinstance((await watch(chat.ref)).exit, Crashed)
@@ -254,7 +254,7 @@ class _Chats:
         tasks = await work.stop(message.by, None) if work is not None else ()
         message.reply.send(tuple(dict.fromkeys([*chain.from_iterable(ended), *tasks])))
 
-    def hand_on(self, address: Address, message: Withdraw) -> None:
+    def pass_on(self, address: Address, message: Withdraw) -> None:
         """Hand a message on to the agent of a chat, or keep it for the one that will be started."""
         # It comes a second time when the agent of the chat has started.
         if message not in self._withdrawn:

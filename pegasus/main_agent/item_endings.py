@@ -25,7 +25,7 @@ from pegasus.main_agent.session import (
     is_begun_by,
     note_of,
     opening_entry,
-    told_in,
+    text_of_end_note,
 )
 from pegasus.messages import Json
 from pegasus.models import ModelError
@@ -120,7 +120,7 @@ async def repeat_replies(item: Item, session: Session) -> None:
             posts.append(direct_reply(entry.content, item, thoughts, files))
         elif entry.metadata.get("type") == SENT and files:
             posts.append(files_alone(files, item, thoughts))
-        elif (text := told_in(entry)) is not None:
+        elif (text := text_of_end_note(entry)) is not None:
             posts.append(reply_to_sender(item, text, str(entry.metadata.get("type"))))
         elif entry.metadata.get("elsewhere") is True:
             posts.append(reply_to_sender(item, STOPPED_ELSEWHERE, "stopped"))

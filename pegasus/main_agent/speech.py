@@ -178,7 +178,7 @@ def no_answer(message: InboundMessage, *, is_cut: bool) -> str:
     return f"Task {message.metadata.get('taskId')} {kind}: {truncate(text, _RESULT_LENGTH)}\n\n(The model gave no answer about it.)"
 
 
-def tidy(text: str, *, is_cut: bool) -> str:
+def text_to_deliver(text: str, *, is_cut: bool) -> str:
     """Return the text to deliver: without an end that repeats itself, and with a sentence about what is missing.
 
     is_cut: it ended at the token limit. A small model may write the same line until it reaches that limit.

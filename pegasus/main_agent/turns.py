@@ -214,7 +214,7 @@ class WorkStopper:
         self._deadline = deadline
         return deadline
 
-    def spares(self, person: Principal) -> bool:
+    def leaves_running(self, person: Principal) -> bool:
         """Return whether a turn runs that a /stop of this person does not end."""
         return self.running is not None and not self._may_stop(person, self.running)
 

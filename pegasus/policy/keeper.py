@@ -243,7 +243,7 @@ class _Keeper:
         await self._write(opening_line(approval))
         self._add(approval)
         self._changed.set()
-        self._tell(approval)
+        self._report_change(approval)
         return approval
 
     def _add(self, approval: Approval) -> None:
@@ -265,10 +265,10 @@ class _Keeper:
         self._changed.set()
         for reply in self._waiting.pop(closed.id, ()):
             reply.send(closed)
-        self._tell(closed)
+        self._report_change(closed)
         return closed
 
-    def _tell(self, approval: Approval) -> None:
+    def _report_change(self, approval: Approval) -> None:
         """Call `on_change` in a task of its own, again and again until it has not failed."""
 
         async def tell() -> None:
@@ -338,7 +338,7 @@ class _Keeper:
             if approval.is_open and approval.request.question is not None:
                 await self._close(attrs.evolve(approval, state=ApprovalState.WITHDRAWN))
             elif not approval.is_carried_out:
-                self._tell(approval)
+                self._report_change(approval)
 
     def _forget_old(self) -> list[Approval]:
         """Forget what is over and carried out, except for the newest, and return the rest. What is allowed for ever stays so."""

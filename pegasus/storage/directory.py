@@ -41,7 +41,7 @@ class Directory:
     are in the inbox's log; connections end with the process.
 
         directory = Directory()
-        directory.saw(Address("web", "c1"))
+        directory.add(Address("web", "c1"))
         directory.with_id("c1")   # [Address("web", "c1")]
 
     Example: `resolve(directory, post)` returns the channel of a reply by what the directory knows.
@@ -61,7 +61,7 @@ class Directory:
         """Iterate over the addresses that were seen, the newest last."""
         return iter(self._seen)
 
-    def saw(self, address: Address) -> bool:
+    def add(self, address: Address) -> bool:
         """Note that this address exists. Return whether it is new."""
         is_new = address not in self._seen
         self._seen[address] = None

@@ -162,7 +162,7 @@ class InboxLog(RecordLog[QueuedItem]):
             {
                 "message": (MessageRecord, self._replay_message),
                 "done": (DoneRecord, self._replay_done),
-                "address": (AddressRecord, lambda record, _: directory.saw(record.channel)),
+                "address": (AddressRecord, lambda record, _: directory.add(record.channel)),
                 "compacted": (CompactedRecord, lambda record, _: self.begin_above(record.last_n)),
                 "ids": (IdsRecord, lambda record, _: self._ids.update(_unpack(record.packed))),
                 "addresses": (AddressesRecord, self._replay_addresses),
@@ -288,7 +288,7 @@ class InboxLog(RecordLog[QueuedItem]):
     def connected(self, type: str, channel_id: str | None) -> None:
         """Note a client of an address, which is known from then on, or (channel_id None) a bridge for the type."""
         self._directory.connected(type, channel_id)
-        if channel_id is not None and self._directory.saw(address := Address(type, channel_id)):
+        if channel_id is not None and self._directory.add(address := Address(type, channel_id)):
             self.notes[address] = encode_line({"type": "address", "channel": to_wire(address)})
 
     # ------------------------------------------------------------------ reading back
@@ -323,7 +323,7 @@ class InboxLog(RecordLog[QueuedItem]):
         digest = _digest(channel, record.message.id)
         self._ids[digest] = n
         self.begin_above(n)
-        self._directory.saw(channel.address)
+        self._directory.add(channel.address)
         if not self.queue.is_waiting(n):
             priority = int(min(max(0, record.rank), MAX_PRIORITY))
             item = QueuedItem(
@@ -348,7 +348,7 @@ class InboxLog(RecordLog[QueuedItem]):
     def _replay_addresses(self, record: AddressesRecord, _: Span) -> None:
         """Take over the addresses of a rewrite, in their order."""
         for type, channel_id in record.known:
-            self._directory.saw(Address(type, channel_id))
+            self._directory.add(Address(type, channel_id))
 
     # ------------------------------------------------------------------ parts of a log
 
@@ -365,7 +365,7 @@ class InboxLog(RecordLog[QueuedItem]):
             self._ids[item.digest] = item.n
         self._forget_old_ids()
         for item in values:
-            self._directory.saw(item.address)
+            self._directory.add(item.address)
             self.queue.add(item)
             for discarded in item.discards:
                 self.queue.remove(discarded)

@@ -442,7 +442,7 @@ class _Journal:
             except StorageError as error:
                 self._report(f"{error}; the file stays as it is")
             # After a refusal, too: a full disk would be asked again with every message otherwise.
-            log.considered()
+            log.note_rewrite()
 
     async def _give_up(self) -> None:
         """Report replies that are too old to the Main Agent, one item for each address, then take them for acknowledged.

@@ -207,7 +207,7 @@ class RecordLog(ABC, Generic[V]):
         """Return whether more than half of the file is dead and it has grown enough since the last time."""
         return self.size > self.rewrite_above and self.size > 2 * self.live_bytes
 
-    def considered(self) -> None:
+    def note_rewrite(self) -> None:
         """Note that a rewrite was done or has failed, so that it is not tried again at once."""
         self.rewrite_above = self.size + SMALL
 

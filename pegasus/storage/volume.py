@@ -129,7 +129,7 @@ class Volume:
                     # power loss.
                     self._files.sync_all([path for path, _ in some])
         except OSError as error:
-            self._distrust_names(path)
+            self._mark_names_unsynced(path)
             # The newest change first. What cannot be cut off now is cut off before the file is used next, and left out
             # by `read` until then; so a request that was refused never shows.
             for changed, size in reversed(begun):
@@ -184,7 +184,7 @@ class Volume:
             self._files.sync_folder(path)
             # Nobody writes to this file again, so this is the last chance to sync what a killed process has left.
             self._make_durable(path, self._files.read(path))
-            self._distrust_names(path)
+            self._mark_names_unsynced(path)
             # Between this rename and the next one there is no file of this name. A crash here is the one that the next
             # process has to finish.
             self._files.rename(path, archive)
@@ -273,7 +273,7 @@ class Volume:
                 self._files.sync_folder(path)
             self._durable_folders.add(folder)
 
-    def _distrust_names(self, path: str) -> None:
+    def _mark_names_unsynced(self, path: str) -> None:
         """Note that a name in the folder of this file is perhaps not durable."""
         self._durable_folders.discard(posixpath.dirname(path))
 
@@ -286,7 +286,7 @@ class Volume:
         except OSError:
             self._remove_if_possible(f"{path}.tmp")
             raise
-        self._distrust_names(path)
+        self._mark_names_unsynced(path)
         self._sizes_to_restore.pop(path, None)
         return size
 
@@ -341,7 +341,7 @@ class Volume:
         if path in self._failed_syncs:
             self._put(path, (content,))
             self._failed_syncs.discard(path)
-        self._distrust_names(path)
+        self._mark_names_unsynced(path)
         self._sync_names(path)
 
     def _bytes_of(self, path: str, parts: Iterable[bytes | Span]) -> Iterator[bytes]:
@@ -382,7 +382,7 @@ class Volume:
         if self._files.exists(path):  # it was not renamed yet
             self._remove_if_possible(following)
             return
-        self._distrust_names(path)
+        self._mark_names_unsynced(path)
         self._files.rename(following, path)
         self._sync_names(path)
 

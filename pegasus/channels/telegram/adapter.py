@@ -117,7 +117,7 @@ class TelegramAdapter(ServiceAdapter):
         self.buttons = TelegramButtons(self.api, self.sender, self.log, context)
         self._nursery: trio.Nursery | None = None
         """Runs what webhooks have brought; None while the actor does not run."""
-        self._hearing: dict[int, trio.Event] = {}
+        self._under_way: dict[int, trio.Event] = {}
         """Updates of webhooks that are being handled, by their number."""
 
     @asynccontextmanager
@@ -129,7 +129,7 @@ class TelegramAdapter(ServiceAdapter):
                 yield
             finally:
                 self._nursery = None
-                self._hearing.clear()
+                self._under_way.clear()
                 nursery.cancel_scope.cancel()
 
     # ---------------------------------------------------------------- in
@@ -231,8 +231,8 @@ class TelegramAdapter(ServiceAdapter):
             # The intake decides about it, and may offer to let its writer in. For that it needs a text.
             return [attrs.evolve(heard, message=attrs.evolve(message, text=message.text or "(a file)"), files=())]
         if not heard.is_bot:
-            self.hears_person(channel_id)
-        elif not self.hears_bot(channel_id):
+            self.note_person(channel_id)
+        elif not self.admits_bot(channel_id):
             _log.info("another bot is not heard any more until a person writes", chat=channel_id)
             return []
         return [heard]
@@ -351,21 +351,21 @@ class TelegramAdapter(ServiceAdapter):
         if self._nursery is None or not self.bot.id:
             return WebhookAnswer(503, b"not connected yet")
         # A repeated request finds the work of the first one and waits for the same event.
-        if number not in self._hearing:
-            self._hearing[number] = trio.Event()
-            self._nursery.start_soon(self._hear_update, number, update)
-        is_kept = self._hearing[number]
+        if number not in self._under_way:
+            self._under_way[number] = trio.Event()
+            self._nursery.start_soon(self._take_update, number, update)
+        is_kept = self._under_way[number]
         with trio.move_on_after(WEBHOOK_SECONDS):
             await is_kept.wait()
         return WebhookAnswer(200 if is_kept.is_set() else 503)
 
-    async def _hear_update(self, number: int, update: Json) -> None:
+    async def _take_update(self, number: int, update: Json) -> None:
         """Handle an update of a webhook to its end, also when its request does not wait any longer."""
-        is_kept = self._hearing[number]
+        is_kept = self._under_way[number]
         # Cancelled at the end of a run, the update was not confirmed, and Telegram makes its request again.
         await self._take_until_kept([update])
         is_kept.set()
-        self._hearing.pop(number, None)
+        self._under_way.pop(number, None)
 
     # ---------------------------------------------------------------- out
 

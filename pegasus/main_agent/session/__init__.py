@@ -70,7 +70,7 @@ from pegasus.main_agent.session.session import (
     is_begun_by,
     note_of,
     opening_entry,
-    told_in,
+    text_of_end_note,
     until_written,
 )
 
@@ -123,6 +123,6 @@ __all__ = [
     "sent",
     "session_files_of",
     "session_json",
-    "told_in",
+    "text_of_end_note",
     "until_written",
 ]

@@ -27,7 +27,7 @@ from pegasus.conversation import Entry, decode, parse_metadata_line
 from pegasus.main_agent.session.archives import LONGEST, archive_names, is_archive, open_archive
 from pegasus.main_agent.session.files import CURRENT, SessionFiles, session_files_of
 from pegasus.main_agent.session.media_queue import files_sent_by
-from pegasus.main_agent.session.session import REPLY_NAME, told_in
+from pegasus.main_agent.session.session import REPLY_NAME, text_of_end_note
 from pegasus.messages import Address, Json
 from pegasus.models import ToolCall
 from pegasus.outside import parse_fence
@@ -196,7 +196,7 @@ class _HistoryReader:
         if entry.metadata.get("spoken") is True and content.strip():
             names = tuple(file.name for file in files_sent_by(entry))
             self._replies.append(PastMessage("agent", content.strip(), entry.ts, media=names))
-        elif (text := told_in(entry)) is not None:
+        elif (text := text_of_end_note(entry)) is not None:
             self._replies.append(PastMessage("agent", text, entry.ts))
         for call in reversed(entry.calls):
             if call.name == REPLY_NAME:

@@ -391,7 +391,7 @@ def note_of(text: str) -> str:
     return f"{_NOTE_START}{text})"
 
 
-def told_in(entry: Entry) -> str | None:
+def text_of_end_note(entry: Entry) -> str | None:
     """Return the text that people were told, as the note at the end of an item says; None if this is no such note."""
     if entry.metadata.get("ends") is not True or not entry.content.startswith(_NOTE_START):
         return None

@@ -76,12 +76,14 @@ def _task_list(agent: Ref[TaskAgentMessage]) -> Tool:
         except (ActorError, StorageError) as error:
             raise ToolError(str(error)) from error
         visible = [task for task in found if is_visible(task.channel, context.principal)]
-        return Labelled([_summary(task) for task in visible], join_outside(*(_given(task) for task in visible)))
+        return Labelled(
+            [_summary(task) for task in visible], join_outside(*(_labels_of_order(task) for task in visible))
+        )
 
     return Tool(spec, run, "task", Effect.PURE, reach=Reach.INSIDE)
 
 
-def _given(task: TaskView) -> tuple[Outside, ...]:
+def _labels_of_order(task: TaskView) -> tuple[Outside, ...]:
     """Return the labels of what a task was told to do, which is all that its summary shows of it."""
     return parse_outside(task.metadata)
 

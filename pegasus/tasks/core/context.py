@@ -171,7 +171,7 @@ def lost_commands(entries: Iterable[Entry]) -> dict[str, str]:
     Those that a result showed as ended, and those that the model was told of already, are not among them.
     """
     found: dict[str, str] = {}
-    for _, name, result in _told_commands(entries):
+    for _, name, result in _command_results(entries):
         if result.get("running"):
             found[name] = str(result.get("command", ""))
         else:
@@ -181,11 +181,11 @@ def lost_commands(entries: Iterable[Entry]) -> dict[str, str]:
 
 def all_commands(entries: Iterable[Entry]) -> dict[str, str]:
     """Return the command lines of all background commands that the conversation tells of, by id."""
-    results = _told_commands(entries)
+    results = _command_results(entries)
     return {name: str(result.get("command", "")) for tool, name, result in results if tool == "command_start"}
 
 
-def _told_commands(entries: Iterable[Entry]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+def _command_results(entries: Iterable[Entry]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Yield what the model was told about each command, in order: the tool that told it, the command's id, and the result.
 
     Of a command that was lost, the tool is "" and the result {}.

@@ -286,7 +286,7 @@ class Reflector:
         memory tool. Cancelled: what the tools have written so far stays in memory.
         """
         label = label_of(context, "reflection")
-        turns: list[Turn] = [UserTurn(text=f"{memory}\n\n{_story(context, window)}")]
+        turns: list[Turn] = [UserTurn(text=f"{memory}\n\n{_conversation_text(context, window)}")]
         system = task_prompt(self.persona.now, _BODY)
         made = 0
         for _ in range(ROUNDS):
@@ -302,7 +302,7 @@ class Reflector:
         return ReflectionDone(made, f"Stopped after {ROUNDS} rounds (the most there may be).")
 
 
-def _story(context: TaskContext, window: int) -> str:
+def _conversation_text(context: TaskContext, window: int) -> str:
     """Return the conversation of the task as text, without its oldest parts if it is too long for the window (tokens)."""
     room = int(window * SHARE * CHARS_PER_TOKEN)
     parts: list[str] = []

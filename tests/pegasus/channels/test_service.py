@@ -315,9 +315,9 @@ async def test_a_stop_lets_the_call_under_way_end_so_that_nothing_is_repeated(au
 
 async def test_bots_that_answer_each_other_come_to_an_end(autojump_clock):
     async with office() as it:
-        assert sum(it.adapter.hears_bot("a") for _ in range(1000)) == 5
-        it.adapter.hears_person("a")
-        assert it.adapter.hears_bot("a")
+        assert sum(it.adapter.admits_bot("a") for _ in range(1000)) == 5
+        it.adapter.note_person("a")
+        assert it.adapter.admits_bot("a")
 
 
 def test_states_are_values():

@@ -20,7 +20,7 @@ def post(channel_id, channel_type=None, source=CLI, reply_to=None):
 def directory(*addresses, bridges=()):
     known = Directory()
     for type, channel_id in addresses:
-        known.saw(Address(type, channel_id))
+        known.add(Address(type, channel_id))
     for type in bridges:
         known.connected(type, None)
     return known
@@ -218,7 +218,7 @@ def test_the_sources_thread_as_the_metadata_line_shows_it_is_the_real_one():
 def test_only_the_newest_addresses_are_kept():
     known = Directory(limit=3)
     for channel_id in ("a", "b", "c", "a", "d"):
-        known.saw(Address("web", channel_id))
+        known.add(Address("web", channel_id))
     assert [address.channel_id for address in known] == ["c", "a", "d"]
     assert known.with_id("b") == []
 
@@ -226,8 +226,8 @@ def test_only_the_newest_addresses_are_kept():
 def test_an_address_that_was_forgotten_stays_known_while_connected():
     known = Directory(limit=1)
     known.connected("web", "a")
-    known.saw(Address("web", "a"))
-    known.saw(Address("web", "b"))
+    known.add(Address("web", "a"))
+    known.add(Address("web", "b"))
     assert known.with_id("a") == [Address("web", "a")]
     known.disconnected("web", "a")
     assert known.with_id("a") == []
@@ -235,5 +235,5 @@ def test_an_address_that_was_forgotten_stays_known_while_connected():
 
 def test_seeing_an_address_again_is_no_news():
     known = Directory()
-    assert known.saw(Address("web", "a"))
-    assert not known.saw(Address("web", "a"))
+    assert known.add(Address("web", "a"))
+    assert not known.add(Address("web", "a"))

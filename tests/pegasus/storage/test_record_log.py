@@ -25,7 +25,7 @@ def test_a_log_is_rewritten_when_it_is_large_mostly_dead_and_has_grown(monkeypat
     log = InboxLog(Directory())
     monkeypatch.setattr(InboxLog, "live_bytes", live)
     log.size = considered
-    log.considered()
+    log.note_rewrite()
     log.size = size
     assert log.should_rewrite() is expected
 
