@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from pathlib import Path
 
 import pytest
 import trio
@@ -17,7 +16,6 @@ from tests.blackbox.support.work import Workplace
 DEADLINE = 40.0
 """Seconds a test may take; `@pytest.mark.deadline(n)` gives another limit."""
 
-HERE = Path(__file__).parent
 _NUMBERS = itertools.count(1)
 
 
@@ -25,12 +23,10 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "deadline(seconds): how long a black-box test may take")
 
 
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.blackbox)
-            mark = item.get_closest_marker("deadline")
-            item.obj = _limited(item.obj, mark.args[0] if mark else DEADLINE)
+def pytest_itemcollected(item):
+    item.add_marker(pytest.mark.blackbox)
+    mark = item.get_closest_marker("deadline")
+    item.obj = _limited(item.obj, mark.args[0] if mark else DEADLINE)
 
 
 def _limited(test, seconds):

@@ -9,7 +9,6 @@ import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 
 import attrs
 import pytest
@@ -35,13 +34,10 @@ MESSAGES = 10_000
 """Messages of the conversation before the test."""
 
 
-def pytest_collection_modifyitems(items):
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.blackbox)
-            if CHROMIUM is None:
-                item.add_marker(pytest.mark.skip(reason="Chromium is not installed"))
+def pytest_itemcollected(item):
+    item.add_marker(pytest.mark.blackbox)
+    if CHROMIUM is None:
+        item.add_marker(pytest.mark.skip(reason="Chromium is not installed"))
 
 
 @attrs.frozen(eq=False)
@@ -111,8 +107,16 @@ def browser():
         opened.close()
 
 
+@pytest.fixture
+def site(served):
+    """The site, whose windows are closed after the test: an open one takes part in all that happens, and draws it."""
+    yield served
+    for window in served.browser.contexts:
+        window.close()
+
+
 @pytest.fixture(scope="session")
-def site(browser, tmp_path_factory):
+def served(browser, tmp_path_factory):
     """A daemon whose conversation has a long history and that asks before it runs a command."""
     home = tmp_path_factory.mktemp("browser") / "home"
     settings = {

@@ -270,9 +270,14 @@ def test_ten_thousand_messages(site):
     expect(page.locator(".message.agent .md").last).to_be_visible()
     loaded = page.evaluate("""async () => {
         const scroller = document.querySelector(".scroller");
-        const top = () => document.querySelector(".top").textContent;
-        for (let n = 0; n < 3000 && !top().includes("beginning"); n++) {
+        const top = document.querySelector(".top");
+        const changed = () => new Promise((done) => {
+            new MutationObserver((_, all) => { all.disconnect(); done(); }).observe(top, { childList: true });
+        });
+        for (let n = 0; n < 3000 && !top.textContent.includes("beginning"); n++) {
+            const more = changed();
             scroller.scrollTop = 0;
+            await more;
             await new Promise(requestAnimationFrame);
         }
         return document.querySelectorAll(".message").length;

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import iscoroutinefunction
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ def in_virtual_time(main: Callable[[], Any], *, clock: None, instruments: Any) -
     return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0), instruments=instruments)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents and iscoroutinefunction(getattr(item, "obj", None)):
-            item.add_marker(pytest.mark.trio(run=in_virtual_time))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if iscoroutinefunction(getattr(item, "obj", None)):
+        item.add_marker(pytest.mark.trio(run=in_virtual_time))
