@@ -556,7 +556,7 @@ def passes(tests: str, mutation: Mutation | None) -> bool:
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         copy = Path(folder)
         for part in ("actors", "tests/actors"):
-            shutil.copytree(ROOT / part, copy / part)  # with what is compiled; of the file with the fault that is out of date
+            shutil.copytree(ROOT / part, copy / part)  # with compiled files: only that of the fault is out of date
         for part in ("pyproject.toml", "docs/actors.md"):
             (copy / part).parent.mkdir(exist_ok=True)
             shutil.copy(ROOT / part, copy / part)

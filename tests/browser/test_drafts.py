@@ -47,3 +47,28 @@ def test_what_a_message_has_used_stands_below_its_reply(site):
     send(type="reply", seq=900_000, text="An expensive answer", channel=channel, metadata={"usage": usage})
     message = page.locator(".message.agent", has_text="An expensive answer")
     expect(message.locator("footer .usage")).to_have_text("1,204 tokens in, 80 out, $0.0031")
+
+
+def test_a_reply_whose_layout_a_lost_connection_cut_off_is_laid_out_with_the_next(site):
+    page, cut = site.open(), []
+
+    def connect(socket):
+        server = socket.connect_to_server()
+        server.on_message(socket.send)
+
+        def pass_on(message):
+            if '"markdown"' in message and not cut:
+                cut.append(message)
+                socket.close()
+                server.close()
+            else:
+                server.send(message)
+
+        socket.on_message(pass_on)
+
+    page.route_web_socket("**/ws", connect)
+    page.reload()
+    newest = page.locator(".chunk:last-child .message.agent .body")
+    expect(newest.last).to_be_visible()
+    expect(newest.and_(page.locator(":not(.md)"))).to_have_count(0)
+    assert cut

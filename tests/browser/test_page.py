@@ -283,6 +283,7 @@ def test_ten_thousand_messages(site):
         return document.querySelectorAll(".message").length;
     }""")
     assert loaded >= 10_000
+    assert page.locator(".day").count() == 2, "the day of the past messages, and today"
     page.evaluate("document.querySelector('.scroller').scrollTop = 0")
     first = page.locator(".message").first
     expect(first).to_contain_text("question 1")

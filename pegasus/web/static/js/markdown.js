@@ -16,13 +16,13 @@ export class Markdown {
     this.scheduled = false;
   }
 
-  /** Show a text in an element: as it is at first, laid out as soon as the server has answered. */
-  show(element, text) {
+  /** Show a text in an element: as it is at first, laid out as soon as the server has answered. failed: called if it has not. */
+  show(element, text, failed = () => {}) {
     const html = kept.get(text);
     if (html !== undefined) return insert(element, html);
     if (!element.dataset.source) element.textContent = text;
     element.dataset.source = String(text.length);
-    this.waiting.push({ element, text });
+    this.waiting.push({ element, text, failed });
     if (!this.scheduled) {
       this.scheduled = true;
       queueMicrotask(() => this.flush());
@@ -53,7 +53,7 @@ export class Markdown {
           insert(element, html[index]);
         });
       } catch {
-        // the text stays as it was written; the page shows it again when it is connected
+        for (const { failed } of batch) failed(); // the text stays as it was written until it is shown again
       }
       if (this.waiting.length) await idle();
       for (const key of kept.keys()) {

@@ -139,7 +139,7 @@ class Chat {
     const chunks = [];
     for (let end = fresh.length; end > 0; end -= CHUNK) {
       const chunk = this.newChunk();
-      fresh.slice(Math.max(0, end - CHUNK), end).forEach((message, index, all) => this.addTo(chunk, message, all[index - 1]));
+      for (let index = Math.max(0, end - CHUNK); index < end; index++) this.addTo(chunk, fresh[index], fresh[index - 1]);
       chunks.unshift(chunk);
     }
     const first = this.list.firstElementChild?.querySelector(".day");
@@ -263,7 +263,7 @@ class Chat {
       if (!element.waiting) continue;
       const { body, text } = element.waiting;
       element.waiting = null;
-      this.app.markdown.show(body, text);
+      this.app.markdown.show(body, text, () => (element.waiting = { body, text }));
     }
     if (chunk !== this.list.lastElementChild) this.seen.unobserve(chunk);
   }
