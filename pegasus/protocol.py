@@ -260,7 +260,7 @@ class ErrorFrame:
     code: `bad_frame`, `unauthorized`, `unknown_type`, `unknown_method`, `too_large`, `overloaded` or `internal`. Programs
     decide by the code; the message is for people and does not repeat it.
 
-    Example: `ErrorFrame("overloaded", "not accepted, 1000 messages are waiting already; send it again later", "m-1")`.
+    Example: `ErrorFrame("overloaded", "not accepted: 1000 messages are waiting already; send it again later", "m-1")`.
     """
 
     code: str

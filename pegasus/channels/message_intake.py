@@ -82,10 +82,8 @@ class MessageIntake:
         if isinstance(answer, Accepted):
             return True
         if not answer.of_sender:
-            raise NotKept(f"{answer.waiting} messages wait")
-        await self._hold_back(
-            message, f"{answer.waiting} messages of yours wait already; write again when I have answered"
-        )
+            raise NotKept(answer.reason)
+        await self._hold_back(message, answer.reason)
         return False
 
     async def _hold_back(self, message: InboundMessage, reason: str) -> None:

@@ -80,7 +80,7 @@ def keep_schedule_with(cron: CronService) -> Callable[[Inbox[ScheduleMessage], S
             except (StorageError, ActorError) as error:
                 raise ScheduleError(str(error)) from None
             if isinstance(answer, Overloaded):
-                raise ScheduleError(f"{answer.waiting} messages are waiting already")
+                raise ScheduleError(answer.reason)
 
         async with trio.open_nursery() as nursery:
             # Beside the mailbox, so that a question is answered while the service waits for the next job.

@@ -137,9 +137,7 @@ class TurnServices:
             raise MessageRefused("overloaded", f"the disk refuses to keep it: {error}") from None
         else:
             if isinstance(answer, Overloaded):
-                raise MessageRefused(
-                    "overloaded", f"{answer.waiting} messages are waiting already; send it again later"
-                )
+                raise MessageRefused("overloaded", answer.reason)
             turn.item = answer.n
         finally:
             # Also when this is cancelled: a message that was accepted belongs to a turn, whoever looks at it.

@@ -229,12 +229,8 @@ async def _acceptance(id: str, answer: Answer[Accepted | Overloaded]) -> str:
         result = await answer.get(JOURNAL_TIMEOUT)
     except (StorageError, ActorError) as error:
         return _not_accepted(id, error)
-    if isinstance(result, Overloaded) and result.of_sender:
-        message = f"not accepted: {result.waiting} messages of yours are waiting already; wait for an answer, then send it again"
-        return error_frame("overloaded", message, id)
     if isinstance(result, Overloaded):
-        message = f"not accepted, {result.waiting} messages are waiting already; send it again later"
-        return error_frame("overloaded", message, id)
+        return error_frame("overloaded", f"not accepted: {result.reason}", id)
     return encode_frame(AcceptedFrame(id))
 
 

@@ -66,6 +66,13 @@ class Overloaded:
     of_sender: bool = False
     """The sender has as many items waiting as one sender may have."""
 
+    @property
+    def reason(self) -> str:
+        """Part of a sentence for the sender, with what to do."""
+        if self.of_sender:
+            return f"{self.waiting} messages of yours are waiting already; wait for an answer, then send it again"
+        return f"{self.waiting} messages are waiting already; send it again later"
+
 
 @attrs.frozen(eq=False, repr=False)
 class Accept:

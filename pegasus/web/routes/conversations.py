@@ -186,9 +186,7 @@ class Conversations:
         except TooManyMessages as error:
             raise ApiError(429, "overloaded", f"not accepted: {error}") from None
         if isinstance(result, Overloaded):
-            whose = "of yours " if result.of_sender else ""
-            waiting = f"not accepted: {result.waiting} messages {whose}are waiting already; send it again later"
-            raise ApiError(429, "overloaded", waiting)
+            raise ApiError(429, "overloaded", f"not accepted: {result.reason}")
         return result
 
     async def converse(

@@ -157,7 +157,7 @@ class HookRoutes:
             Accept, message, "main", Priority.PERSON, False, f"hook:{name}", MOST_WAITING
         )
         if isinstance(answer, Overloaded):
-            raise ApiError(429, "overloaded", f"{answer.waiting} messages are waiting already; send it again later")
+            raise ApiError(429, "overloaded", answer.reason)
         return {"id": key}
 
     async def _begin(self, name: str, key: str, text: str) -> dict[str, Json]:
