@@ -198,8 +198,7 @@ def _check_service(
 
     Whether the service takes the credentials shows when the adapter runs.
     """
-    if not _is_web_address(section.base_url):
-        report(f"{path}.base_url", f'"{section.base_url}"', "an http:// or https:// address", "")
+    _check_web_address(f"{path}.base_url", section.base_url, report)
     if not section.enabled:
         return
     if isinstance(section, TelegramSettings) and section.mode == "webhook" and not (http.enabled and http.public_url):
@@ -229,8 +228,7 @@ def _check_providers(settings: Settings, report: Report) -> None:
     for name, provider in settings.providers.items():
         if not provider.type:
             report(f"providers.{name}.type", "nothing", one_of(PROVIDER_TYPES), "")
-        if provider.base_url and not _is_web_address(provider.base_url):
-            report(f"providers.{name}.base_url", f'"{provider.base_url}"', "an http:// or https:// address", "")
+        _check_web_address(f"providers.{name}.base_url", provider.base_url, report)
         if provider.wire == "responses" and provider.type != "openai":
             report(f"providers.{name}.wire", '"responses"', '"", since only type "openai" has two formats', "")
         _check_request(f"providers.{name}", provider, report)
@@ -262,6 +260,12 @@ def _check_headers(path: str, headers: Mapping[str, str], report: Report) -> Non
             )
         if not value.isascii():
             report(f"{path}.headers.{name}", "a value with other characters than ASCII", "ASCII only", "")
+
+
+def _check_web_address(path: str, value: str, report: Report) -> None:
+    """Refuse what is neither an http:// or https:// address nor nothing."""
+    if value and not _is_web_address(value):
+        report(path, f'"{value}"', "an http:// or https:// address", "")
 
 
 def _is_web_address(url: str) -> bool:
@@ -314,8 +318,7 @@ def _check_tools(settings: Settings, report: Report) -> None:
             allowed = 'host names, "*." before one for all below it, addresses and ranges, as "10.0.0.0/8"; no ports'
             report(f"{section}.allowed_hosts", f'"{entry}"', allowed, "")
     search = settings.tools.web_search
-    if search.base_url and not _is_web_address(search.base_url):
-        report("tools.web_search.base_url", f'"{search.base_url}"', "an http:// or https:// address", "")
+    _check_web_address("tools.web_search.base_url", search.base_url, report)
     if search.provider == "searxng" and not search.base_url:
         report("tools.web_search.base_url", "nothing", 'the address of your SearXNG, since provider = "searxng"', "")
 
@@ -401,8 +404,6 @@ def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
             )
     elif server.client_key:
         report(f"{path}.client_key", "a value", 'nothing, since auth is not "client_credentials"', "")
-    if server.issuer and not _is_web_address(server.issuer):
-        report(f"{path}.issuer", f'"{server.issuer}"', "an http:// or https:// address", "")
-    if server.url and not _is_web_address(server.url):
-        report(f"{path}.url", f'"{server.url}"', "an http:// or https:// address", "")
+    _check_web_address(f"{path}.issuer", server.issuer, report)
+    _check_web_address(f"{path}.url", server.url, report)
     _check_headers(path, server.headers, report)
