@@ -360,9 +360,9 @@ class Connection:
         self._feed = await self._services.hub.join(hello, self._queue, grant)
         seq = await self._feed.look_up_seqs()
         self._queue.put(encode_frame(WelcomeFrame(PROTOCOL, self._config.now.agent, hello.channel, seq)))
-        if grant.hears:
+        if grant.gets_replies:
             self._nursery.start_soon(self._feed.run)
-        if grant.hears and not hello.calls_only:
+        if grant.gets_replies and not hello.calls_only:
             self._nursery.start_soon(self._services.hub.show_what_is_open, self._feed)
         self._nursery.start_soon(self._keep_alive)
 

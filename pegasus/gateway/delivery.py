@@ -155,11 +155,11 @@ class Hub:
         The journal gets Connected, so that the agent may write to the channel, unless the client only makes calls.
         Raises ActorError. Cancelled, nobody has joined.
         """
-        hello = hello if grant.hears else attrs.evolve(hello, calls_only=True)
+        hello = hello if grant.gets_replies else attrs.evolve(hello, calls_only=True)
         if not hello.calls_only:
             await self._journal.tell(Connected(hello.channel.type, hello.channel.channel_id))
         feed = ReplyFeed(hello, queue, self._journal, self._routes, grant)
-        if grant.hears:
+        if grant.gets_replies:
             self._routes.add(feed)
         return feed
 

@@ -116,7 +116,7 @@ class TokenGrant:
         return self.is_home or scope in self.token.scopes
 
     @property
-    def hears(self) -> bool:
+    def gets_replies(self) -> bool:
         """True if its client gets replies."""
         return self.allows(MESSAGE) or self.allows(READ)
 

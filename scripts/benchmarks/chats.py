@@ -206,7 +206,9 @@ def _put_chats(data: Path, count: int, sessions: int) -> None:
     known = {"type": "addresses", "known": [[CHANNEL_TYPE, name] for name in names]}
     _write(data / "inbox/inbox.jsonl", [{"type": "compacted", "lastN": count}, known])
     places: list[dict[str, object]] = [{"type": CHANNEL_TYPE, "channelId": name} for name in names]
-    _write(data / "outbox/outbox.jsonl", [{"type": "address", "channel": it, "seq": 9, "acked": 9} for it in places])
+    _write(
+        data / "outbox/outbox.jsonl", [{"type": "address", "channel": place, "seq": 9, "acked": 9} for place in places]
+    )
 
 
 def _write(path: Path, records: Sequence[object]) -> None:

@@ -32,6 +32,8 @@ def measure_weak_models() -> Iterator[Result]:
         1.0,
         detail={"bad": bad},
     )
-    most = max(replies.calls for replies in heard.values())
+    largest = max(replies.calls for replies in heard.values())
     detail = {name: replies.calls for name, replies in heard.items()}
-    yield Result("model calls until it, at most", most, MOST_CALLS, "limit", "", most / MOST_CALLS, 1.0, detail=detail)
+    yield Result(
+        "model calls until it, at most", largest, MOST_CALLS, "limit", "", largest / MOST_CALLS, 1.0, detail=detail
+    )

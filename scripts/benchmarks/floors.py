@@ -28,8 +28,10 @@ def bare() -> Ran:
 @contextmanager
 def bare_idle(log: Path) -> Iterator[Running]:
     """B idle: the same process, kept alive within the block."""
-    with running([PYTHON, "-c", f"{IMPORTS}; import sys; print('ready', flush=True); sys.stdin.read()"], log=log) as it:
-        yield it
+    with running(
+        [PYTHON, "-c", f"{IMPORTS}; import sys; print('ready', flush=True); sys.stdin.read()"], log=log
+    ) as running_process:
+        yield running_process
 
 
 class Echo:
@@ -72,8 +74,8 @@ class Appender:
 
 @contextmanager
 def appender(folder: Path) -> Iterator[Appender]:
-    it = Appender(folder)
+    floor = Appender(folder)
     try:
-        yield it
+        yield floor
     finally:
-        it.close()
+        floor.close()

@@ -116,12 +116,12 @@ async def _beside(place: Workplace, server: Provider, script: Path) -> tuple[lis
     async with AsyncExitStack() as stack:
         daemons = [stack.enter_context(place.daemon(home)) for home in homes]
         talkers = [await stack.enter_async_context(talker(daemon.url)) for daemon in daemons]
-        for one in talkers:
-            await one.turn("warm")
+        for client in talkers:
+            await client.turn("warm")
         await trio.sleep(SETTLED)
         for number in range(place.rounds(100, 10)):
-            for one, seconds in zip(talkers, turns, strict=True):
-                seconds.append(await one.turn(f"message {number}."))
+            for client, seconds in zip(talkers, turns, strict=True):
+                seconds.append(await client.turn(f"message {number}."))
         watched = place.rounds(*WATCHED)
         before = [daemon.process.cpu() for daemon in daemons]
         await trio.sleep(watched)

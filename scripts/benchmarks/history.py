@@ -62,12 +62,12 @@ def conversation(messages: int) -> list[Exchange]:
 
 def session_lines(history: Sequence[Exchange]) -> Iterator[bytes]:
     """Yield the lines of the session file in which Pegasus keeps such a conversation."""
-    for it in history:
-        ts = _BEGAN + it.number * 60_000
-        yield encode({"ts": ts, "role": "user", "content": it.content}) + b"\n"
-        call = {"id": it.call_id, "name": "reply", "arguments": it.arguments}
-        yield encode({"ts": ts + 1, "role": "assistant", "content": it.thought, "toolCalls": [call]}) + b"\n"
-        yield encode({"ts": ts + 2, "role": "tool", "content": it.result, "toolCallId": it.call_id}) + b"\n"
+    for pair in history:
+        ts = _BEGAN + pair.number * 60_000
+        yield encode({"ts": ts, "role": "user", "content": pair.content}) + b"\n"
+        call = {"id": pair.call_id, "name": "reply", "arguments": pair.arguments}
+        yield encode({"ts": ts + 1, "role": "assistant", "content": pair.thought, "toolCalls": [call]}) + b"\n"
+        yield encode({"ts": ts + 2, "role": "tool", "content": pair.result, "toolCallId": pair.call_id}) + b"\n"
 
 
 def encode(value: Any) -> bytes:

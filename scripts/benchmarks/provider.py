@@ -55,14 +55,14 @@ class Caller:
         self._fragments = fragments_of(self._wire, history)
         self._last = history[-1] if history else None
 
-    def add(self, it: Exchange) -> None:
+    def add(self, pair: Exchange) -> None:
         """Add an exchange to the history that the next call sends."""
-        self._fragments += (self._wire.question(it.content, self._last), self._wire.answer(it))
-        self._last = it
+        self._fragments += (self._wire.question(pair.content, self._last), self._wire.answer(pair))
+        self._last = pair
 
-    async def call(self, it: Exchange, *, stream: bool = True) -> float:
-        """Seconds from the request to the end of the answer. It is asked what `it` asks; nothing is added."""
-        question = self._wire.question(it.content, self._last)
+    async def call(self, pair: Exchange, *, stream: bool = True) -> float:
+        """Seconds from the request to the end of the answer. It is asked what `pair` asks; nothing is added."""
+        question = self._wire.question(pair.content, self._last)
         content = body(self._wire, [*self._fragments, question], stream=stream)
         began = time.perf_counter()
         async with self._client.stream("POST", self._url, content=content, headers=HEADERS) as response:

@@ -39,10 +39,10 @@ def _start(place: Workplace, home: Path) -> Ran:
 
 
 def _result(name: str, ran: list[Ran], floor: list[Ran]) -> Result:
-    cpu, floor_cpu = [it.cpu for it in ran], [it.cpu for it in floor]
+    cpu, floor_cpu = [run.cpu for run in ran], [run.cpu for run in floor]
     detail = {
         "cpu_ms": median(cpu) * 1e3,
         "floor_cpu_ms": median(floor_cpu) * 1e3,
         "cpu_ratio": median(ratios(cpu, floor_cpu)),
     }
-    return compared(name, [it.wall for it in ran], [it.wall for it in floor], "B", LIMIT, detail=detail)
+    return compared(name, [run.wall for run in ran], [run.wall for run in floor], "B", LIMIT, detail=detail)

@@ -105,25 +105,25 @@ class _Stage:
     async def block(self, questions: Sequence[Exchange], samples: Samples) -> None:
         """The same questions to everybody."""
         ours, theirs = self.daemon.cpu(), self.minimal.cpu()
-        for it in questions:
-            await self._cycle(it, samples)
+        for pair in questions:
+            await self._cycle(pair, samples)
         samples.cpu.append((self.daemon.cpu() - ours) / len(questions))
         samples.minimal_cpu.append((self.minimal.cpu() - theirs) / len(questions))
 
-    async def _cycle(self, it: Exchange, samples: Samples) -> None:
+    async def _cycle(self, pair: Exchange, samples: Samples) -> None:
         await trio.sleep(PAUSE)
-        samples.turn.append(await self.talker.turn(it.question))
+        samples.turn.append(await self.talker.turn(pair.question))
         await trio.sleep(PAUSE)
-        samples.minimal.append(await self.minimal_talker.turn(it.question))
+        samples.minimal.append(await self.minimal_talker.turn(pair.question))
         await trio.sleep(PAUSE)
-        samples.call.append(await self.caller.call(it))
+        samples.call.append(await self.caller.call(pair))
         await trio.sleep(PAUSE)
-        samples.whole.append(await self.caller.call(it, stream=False))
-        self.caller.add(it)
+        samples.whole.append(await self.caller.call(pair, stream=False))
+        self.caller.add(pair)
         await trio.sleep(PAUSE)
-        samples.echo.append(await self.echo.round_trip(it.question))
+        samples.echo.append(await self.echo.round_trip(pair.question))
         await trio.sleep(PAUSE)
-        samples.append.append(self.appender.append(encode(it.question)))
+        samples.append.append(self.appender.append(encode(pair.question)))
 
 
 async def _sample(place: Workplace, server: Provider, wire: Wire, plan: Plan) -> Samples:

@@ -46,7 +46,7 @@ class Wire(Protocol):
 
     def head(self, *, stream: bool) -> bytes: ...
     def question(self, content: str, before: Exchange | None) -> bytes: ...
-    def answer(self, it: Exchange) -> bytes: ...
+    def answer(self, pair: Exchange) -> bytes: ...
     def feed(self, event: Any, answer: Answer) -> None: ...
 
 
@@ -58,9 +58,9 @@ def body(wire: Wire, fragments: Sequence[bytes], *, stream: bool = True) -> byte
 def fragments_of(wire: Wire, history: Sequence[Exchange]) -> list[bytes]:
     fragments: list[bytes] = []
     before: Exchange | None = None
-    for it in history:
-        fragments += (wire.question(it.content, before), wire.answer(it))
-        before = it
+    for pair in history:
+        fragments += (wire.question(pair.content, before), wire.answer(pair))
+        before = pair
     return fragments
 
 
@@ -83,11 +83,11 @@ class OpenAi:
     def question(self, content: str, before: Exchange | None) -> bytes:
         return encode({"role": "user", "content": content})
 
-    def answer(self, it: Exchange) -> bytes:
-        function = {"name": "reply", "arguments": json.dumps(it.arguments)}
-        calls = [{"id": it.call_id, "type": "function", "function": function}]
-        turn = encode({"role": "assistant", "content": it.thought, "tool_calls": calls})
-        return turn + b"," + encode({"role": "tool", "tool_call_id": it.call_id, "content": it.result})
+    def answer(self, pair: Exchange) -> bytes:
+        function = {"name": "reply", "arguments": json.dumps(pair.arguments)}
+        calls = [{"id": pair.call_id, "type": "function", "function": function}]
+        turn = encode({"role": "assistant", "content": pair.thought, "tool_calls": calls})
+        return turn + b"," + encode({"role": "tool", "tool_call_id": pair.call_id, "content": pair.result})
 
     def feed(self, event: Any, answer: Answer) -> None:
         for choice in event["choices"]:
@@ -122,9 +122,9 @@ class Anthropic:
             blocks.insert(0, {"type": "tool_result", "tool_use_id": before.call_id, "content": before.result})
         return encode({"role": "user", "content": blocks})
 
-    def answer(self, it: Exchange) -> bytes:
-        use = {"type": "tool_use", "id": it.call_id, "name": "reply", "input": it.arguments}
-        thought = [{"type": "text", "text": it.thought}] if it.thought else []
+    def answer(self, pair: Exchange) -> bytes:
+        use = {"type": "tool_use", "id": pair.call_id, "name": "reply", "input": pair.arguments}
+        thought = [{"type": "text", "text": pair.thought}] if pair.thought else []
         return encode({"role": "assistant", "content": [*thought, use]})
 
     def feed(self, event: Any, answer: Answer) -> None:

@@ -6,7 +6,7 @@ conversation may wait at the same time, and each gets what answers it. The messa
 message, whatever `agent.when_busy` says, since one reply would then answer several.
 
 What the agent says unasked, such as the result of a task, is kept for `replies_after`. A client that has no way of asking for it gets
-it with its next answer instead (`hears_unasked`).
+it with its next answer instead (`wants_unasked`).
 
 Replies that a response has carried are acknowledged, so that the agent does not keep them for a client that will never ask; others
 are not, see `TakenReplies`. A response may get lost, and the client then repeats its request with the same id: so the last turns are
@@ -121,7 +121,7 @@ class _WaitingRequest:
         """Replies to the message, by number."""
 
     @property
-    def hears_unasked(self) -> bool:
+    def wants_unasked(self) -> bool:
         """True if it gets what was said unasked, too."""
         return self._is_unclaimed is not None
 
@@ -197,19 +197,19 @@ class Conversations:
         on_said: OnSaid | None = None,
         *,
         on_accepted: Callable[[], Awaitable[None]] | None = None,
-        hears_unasked: bool = False,
+        wants_unasked: bool = False,
     ) -> HttpTurn:
         """Send a message; return when its turn has ended, or after so many seconds. on_said: takes what is said meanwhile.
 
         on_accepted: called when the message is on disk. Nothing is said before, and no refusal comes behind it.
 
-        hears_unasked: the turn has what was said unasked as well, before its own replies.
+        wants_unasked: the turn has what was said unasked as well, before its own replies.
 
         The message goes on being handled when the time is over, and when this is cancelled. Raises as `submit`.
         """
         address, deadline = message.channel.address, trio.current_time() + seconds
         message = attrs.evolve(message, metadata={**message.metadata, OWN_TURN: True})
-        request = _WaitingRequest(address, message.id, on_said, self._is_unclaimed if hears_unasked else None)
+        request = _WaitingRequest(address, message.id, on_said, self._is_unclaimed if wants_unasked else None)
         self._waiting[request] = None
         try:
             with self._listeners.listen(address) as messages:
@@ -249,7 +249,7 @@ class Conversations:
         client of the conversation has acknowledged by then is not found there any more, but has been said before.
         """
         address, n = request.address, request.item
-        if request.hears_unasked:
+        if request.wants_unasked:
             found = await self._ask(OpenReplies, address, MOST_REPLIES)
             # Its own come in the order of what is said. Those that a response has carried need not be read again.
             others = [each for each in found if item_of_key(each.key) != n and not self._taken.has(address, each.seq)]

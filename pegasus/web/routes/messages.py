@@ -121,7 +121,7 @@ class ReplyRoutes:
         be empty.
         """
         # A token may be allowed to hear only, as for a display; otherwise it needs the scope to speak.
-        if not request.grant.hears:
+        if not request.grant.gets_replies:
             request.require(MESSAGE)
         channel_id = request.text("channelId") or _own_id(request)
         address = Address(request.text("type") or request.grant.token.type or API, channel_id)

@@ -418,7 +418,7 @@ class CompletionRoutes:
         turn = None
         try:
             turn = await self._conversations.converse(
-                message, request.grant, LONGEST_WAIT, on_said, on_accepted=on_accepted, hears_unasked=True
+                message, request.grant, LONGEST_WAIT, on_said, on_accepted=on_accepted, wants_unasked=True
             )
         except ApiError as error:
             name, colon, rest = error.message.partition(":")
