@@ -100,7 +100,7 @@ def next_run(schedule: Schedule, after: int) -> int | None:
     if schedule.every:
         return min(after + interval_ms(schedule), LATEST)
     if schedule.at:
-        moment = _moment(schedule.at)
+        moment = round(_datetime(schedule.at).timestamp() * 1000)
         # A point in time counts once. "After" and not "from" it, so that a run at exactly this moment is not its own next one.
         return moment if moment > after else None
     zone = _zone(schedule.tz)
@@ -163,11 +163,6 @@ def _parse_at(text: str, zone: str, now: int) -> str:
     if time >= LATEST:
         raise ScheduleError(f"at: found {quote(text)}, allowed: a time before the year 9999")
     return moment.isoformat()
-
-
-def _moment(text: str) -> int:
-    """Return a point in time, ms since the epoch. Raises ScheduleError."""
-    return round(_datetime(text).timestamp() * 1000)
 
 
 def _datetime(text: str) -> datetime:

@@ -109,17 +109,12 @@ def _report_unsent(texts: Sequence[str], history: HistoryFile) -> None:
     if not texts:
         return
     history.append(*(text for text in texts if len(text) > LONGEST_ENTRY))
-    verb = "was" if len(texts) == 1 else "were"
-    _report(f"{plural(len(texts), 'message')} {verb} not sent; the next chat has {_them(texts)} in its history (Up):")
+    verb, them = ("was", "it") if len(texts) == 1 else ("were", "them")
+    _report(f"{plural(len(texts), 'message')} {verb} not sent; the next chat has {them} in its history (Up):")
     for text in texts[:UNSENT_SHOWN]:
         print_error(f"  {neutralise(truncate(text, UNSENT_WIDTH))}")
     if len(texts) > UNSENT_SHOWN:
         print_error(f"  and {len(texts) - UNSENT_SHOWN:,} more")
-
-
-def _them(texts: Sequence[str]) -> str:
-    """Return the pronoun for so many messages."""
-    return "it" if len(texts) == 1 else "them"
 
 
 def has_screen() -> bool:

@@ -210,7 +210,8 @@ def _inline(tokens: Sequence[Token]) -> Iterator[Token]:
             case "softbreak":
                 yield Token("hardbreak", "br", 0)
             case "image":
-                yield _text(f"[image: {token.content or 'no description'}] ({token.attrs.get('src', '')})")
+                content = f"[image: {token.content or 'no description'}] ({token.attrs.get('src', '')})"
+                yield Token("text", "", 0, content=content)
             case _:
                 yield token
 
@@ -250,11 +251,6 @@ def _end_of(text: str, room: int) -> str:
 def _plain(text: str) -> str:
     """Return the text as it is, neutralised, for replies that are not laid out."""
     return neutralise(text).expandtabs(4)
-
-
-def _text(content: str) -> Token:
-    """Return a token of plain text."""
-    return Token("text", "", 0, content=content)
 
 
 def _tidy(line: list[Segment]) -> list[Segment]:
