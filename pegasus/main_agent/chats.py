@@ -189,7 +189,7 @@ class _Chats:
         try:
             chat.ref = await self._pool.start_child(child)
             # Senders may have withdrawn messages while the chat had no agent.
-            for message in [known for known in self._withdrawn if known.address == address]:
+            for message in [withdrawn for withdrawn in self._withdrawn if withdrawn.address == address]:
                 self.pass_on(address, message)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_when_idle, address, chat)
@@ -233,16 +233,16 @@ class _Chats:
 
     async def answer_status(self, message: GetStatus) -> None:
         """Answer with what the agents in memory do together. The thought is the one that runs for longest."""
-        found = await self._ask_all(GetStatus)
-        longest = max(found, key=lambda status: status.thinking_for, default=None)
+        statuses = await self._ask_all(GetStatus)
+        longest = max(statuses, key=lambda status: status.thinking_for, default=None)
         status = attrs.evolve(
             idle_status(self._services),
-            entries=sum(status.entries for status in found),
-            turns=sum(status.turns for status in found),
+            entries=sum(status.entries for status in statuses),
+            turns=sum(status.turns for status in statuses),
             thinking_about=longest.thinking_about if longest else None,
             thinking_for=longest.thinking_for if longest else 0.0,
-            in_hand=sum(status.in_hand for status in found),
-            chats=len(found),
+            in_hand=sum(status.in_hand for status in statuses),
+            chats=len(statuses),
         )
         message.reply.send(status)
 

@@ -169,8 +169,8 @@ class ThinkLoop:
             if message.is_internal:
                 if message.metadata.get("type") == DISCARDED:  # nobody waits for a thought about them
                     return
-                await self._take_along(turn, NOTICES_TOGETHER, is_same_task)
-            await self._take_along(turn, self._config.burst_cap, may_join)
+                await self._join_waiting(turn, NOTICES_TOGETHER, is_same_task)
+            await self._join_waiting(turn, self._config.burst_cap, may_join)
         # After the messages have joined, since labels of their texts decide what the prompt may say.
         if (prompts := self._services.chat_prompts) is not None:
             is_owner = turn.principal.is_owner
@@ -270,41 +270,41 @@ class ThinkLoop:
                 self._take_settings(turn)
                 config = self._config
                 steers = config.when_busy != "followup"
-                if steers and await self._take_along(turn, config.steer_cap + 1, may_join):
+                if steers and await self._join_waiting(turn, config.steer_cap + 1, may_join):
                     progress = session.progress(turn.item.n)
 
     # ------------------------------------------------------------------ acting on an answer
 
     async def _act_on(
-        self, answer: ModelAnswer, turn: AgentTurn, before: ItemProgress, active: ActiveSkills | None
+        self, answer: ModelAnswer, turn: AgentTurn, progress: ItemProgress, active: ActiveSkills | None
     ) -> None:
         """Record a thought about the item of a turn and carry out its calls in order.
 
-        before: progress of the item without this thought. active: the skills in force, None for none. A call that they do not allow is
+        progress: that of the item without this thought. active: the skills in force, None for none. A call that they do not allow is
         refused.
 
         While the disk refuses to write, waits. Cancelled: calls that were carried out keep their results; `close_stopped_item` then
         closes the others. A tool under way is cancelled, and its call counts as not carried out, though its effect may be half done.
         """
         # First, since what ends the item with an apology has no calls to carry out.
-        if await self._apologise_instead(answer, turn, before):
+        if await self._apologise_instead(answer, turn, progress):
             return
         response, now = answer.response, self._services.clock()
         # Ids are made unique before anything else is made of the calls: keys of posts and tasks are made of them.
         calls = with_unique_ids(response.calls[:MOST_CALLS], self._session.call_ids)
-        surplus = first_surplus(before.entries, calls)
-        wanted = parse_replies(turn.item, calls[:surplus], self._config.max_replies - before.replies)
+        surplus = first_surplus(progress.entries, calls)
+        wanted = parse_replies(turn.item, calls[:surplus], self._config.max_replies - progress.replies)
         # Files are kept and the policy is asked before the thought is written: a reply that is refused has no post.
         replies = {id: await self._prepare_reply(reply, turn) for id, reply in wanted.items()}
         # All before this has changed nothing that a restart would see; all behind it, a restart finds due in the session.
         thought = _thought_entry(response, now, calls)
-        posted = await self._commit_thought(thought, answer, replies, turn, before)
+        posted = await self._commit_thought(thought, answer, replies, turn, progress)
         # Behind the commit: only then is it known which replies have their place in the outbox.
         reply_outcomes = self._end_replies(replies, posted, turn)
         # Last, since a call that runs must stand in the session, or a restart would not know of its effect.
         await self._calls.carry_out(calls, turn, self._toolset, reply_outcomes, active, surplus, now)
 
-    async def _apologise_instead(self, answer: ModelAnswer, turn: AgentTurn, before: ItemProgress) -> bool:
+    async def _apologise_instead(self, answer: ModelAnswer, turn: AgentTurn, progress: ItemProgress) -> bool:
         """End the item with an apology if there is no answer that people could read. Return whether that is so.
 
         A refusal of the model after a reply is recorded like any other thought: the person has got an answer.
@@ -315,7 +315,7 @@ class ThinkLoop:
             text = "\n\n".join(part for part in parts if part)
             await apologise(turn.item, self._session, self._services.clock(), text)
             return True
-        if response.stop_reason == "refusal" and not response.calls and not before.replies:
+        if response.stop_reason == "refusal" and not response.calls and not progress.replies:
             now = self._services.clock()
             await apologise(turn.item, self._session, now, MODEL_DECLINED, _thought_entry(response, now))
             return True
@@ -327,7 +327,7 @@ class ThinkLoop:
         answer: ModelAnswer,
         replies: Mapping[str, WantedReply],
         turn: AgentTurn,
-        before: ItemProgress,
+        progress: ItemProgress,
     ) -> dict[str, PostResult]:
         """Write a thought and post all that it says, in one commit. Return the results of the journal by the keys of the posts.
 
@@ -338,7 +338,7 @@ class ThinkLoop:
         if answer.spoken:
             # Files that wait go out with the first text; the entry names them, so that a restart does not send them again.
             files = session.media_queue.waiting(item.message.channel.address)
-            spoken = direct_reply(answer.spoken, item, before.thoughts + 1, files)
+            spoken = direct_reply(answer.spoken, item, progress.thoughts + 1, files)
             if spoken is not None:
                 posts.append(spoken)
                 thought = attrs.evolve(thought, metadata={**thought.metadata, "spoken": True, **sent(files)})
@@ -401,7 +401,7 @@ class ThinkLoop:
 
     # ------------------------------------------------------------------ messages that come in meanwhile
 
-    async def _take_along(
+    async def _join_waiting(
         self, turn: AgentTurn, limit: int, joins: Callable[[Item, AgentTurn, Collection[str]], bool]
     ) -> bool:
         """Add the next items of this chat that may join, until the turn has `limit` items. Return whether any was added.
