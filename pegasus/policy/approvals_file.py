@@ -24,7 +24,7 @@ from pegasus.json_lines import BadLine, scan_lines
 from pegasus.messages import Json, Metadata
 from pegasus.policy.approvals import Approval, ApprovalRequest, ApprovalState
 from pegasus.policy.principal import Role
-from pegasus.wire import WireError, encode_line, from_wire, to_wire
+from pegasus.wire import encode_line, from_wire, require_number, to_wire
 
 FILE: Final = "approvals.jsonl"
 """File of all approvals, below data/."""
@@ -95,7 +95,7 @@ def read_approvals(content: bytes) -> ApprovalsContent:
             if isinstance(line, BadLine):
                 raise ValueError(line.problem)
             approval = _read_line(line.value, approvals)
-        except (ValueError, KeyError, TypeError, WireError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             problems.append(f"line {number}: {error}")
         else:
             approvals[approval.id] = approval
@@ -103,12 +103,14 @@ def read_approvals(content: bytes) -> ApprovalsContent:
 
 
 def _read_line(record: Metadata, approvals: dict[str, Approval]) -> Approval:
-    """Return the approval after this step. Raises ValueError, KeyError, TypeError, WireError."""
+    """Return the approval after this step. Raises ValueError, KeyError, TypeError."""
     # The opening line is known by what it holds, so that lines need no field for their kind.
     if "tool" in record:
         request = from_wire(record, ApprovalRequest)
         request = attrs.evolve(request, who=Role(request.who))
-        return Approval(str(record["id"]), request, _number(record, "created"), _number(record, "expires"))
+        return Approval(
+            str(record["id"]), request, require_number(record["created"]), require_number(record["expires"])
+        )
     # A step without its opening line is a KeyError, and so one of the problems.
     approval = approvals[str(record["id"])]
     if record.get("carriedOut"):
@@ -120,11 +122,3 @@ def _read_line(record: Metadata, approvals: dict[str, Approval]) -> Approval:
         by=str(record.get("by") or ""),
         reason=str(record.get("reason") or ""),
     )
-
-
-def _number(record: Metadata, key: str) -> int:
-    """Return a whole number of a line. Raises TypeError."""
-    value = record[key]
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{key} is no number")
-    return value
