@@ -83,7 +83,7 @@ class Runner:
 
     @property
     def is_idle(self) -> bool:
-        """No task is runnable, and no callback is under way to the run loop."""
+        """True if no task is runnable, and no callback is under way to the run loop."""
         return not self._queue and not self._runner.entry_queue.size()
 
     @property

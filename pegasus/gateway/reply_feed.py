@@ -97,7 +97,7 @@ class Cursor:
 
     @property
     def is_holding(self) -> bool:
-        """A frame waits behind replies."""
+        """True if a frame waits behind replies."""
         return bool(self._held)
 
     def offer(self, seq: int, frame: str) -> PushDecision:

@@ -114,7 +114,7 @@ class SendQueue:
 
     @property
     def is_behind(self) -> bool:
-        """More than half of what may wait for the client waits."""
+        """True if more than half of what may wait for the client waits."""
         return self._counted > self._max_frames // 2 or self._bytes > self._max_bytes // 2
 
     def put(self, frame: FrameSource, *, is_answer: bool = False) -> None:

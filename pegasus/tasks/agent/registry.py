@@ -91,7 +91,7 @@ class TaskEntry:
 
     @property
     def is_over(self) -> bool:
-        """The task is over, and is not being resumed."""
+        """True if the task is over, and is not being resumed."""
         return self.view.is_over and not self.is_resuming
 
 

@@ -434,10 +434,10 @@ class TaskFSM:
 
     @property
     def is_over(self) -> bool:
-        """The task has failed, or has completed and its result is recorded: nothing is left to do but to notify."""
+        """True if the task has failed, or has completed and its result is recorded: nothing is left to do but to notify."""
         return self.state is FAILED or (self.state is COMPLETED and self.context.final_result is not None)
 
     @property
     def is_active(self) -> bool:
-        """REASONING or ACTING: at work, not waiting, suspended or over."""
+        """True in REASONING and ACTING: at work, not waiting, suspended or over."""
         return self.state in (REASONING, ACTING)

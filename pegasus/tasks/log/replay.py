@@ -65,7 +65,7 @@ class ReplayedTask:
 
     @property
     def is_over(self) -> bool:
-        """The log ends in TASK_COMPLETED or TASK_FAILED: nothing is left to do but to notify."""
+        """True if the log ends in TASK_COMPLETED or TASK_FAILED: nothing is left to do but to notify."""
         return self.task is not None and self.task.is_over
 
 
