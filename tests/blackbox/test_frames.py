@@ -1,4 +1,4 @@
-"""Frames no client should send: each gets a clear error, the connection stays open where section 3 says so, the daemon always."""
+"""Frames no client should send: each gets a clear error, the connection stays open where docs/gateway.md says so, the daemon lives."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ async def test_slack_thread_direct_message_and_channel(tmp_path):
 
 
 async def test_from_cli_to_slack_by_the_directory(tmp_path):
-    """Trap T20: no channelType is given, the id is known from Slack, so the reply goes to Slack, not to the terminal."""
+    """No channelType is given, the id is known from Slack, so the reply goes to Slack, not to the terminal."""
     answer = Thought(calls=(reply("好的，已发送到 Slack", "main"), reply("北京今天晴，25°C", "#weather-updates")))
     book = Book({"把结果发到 Slack 上": answer})
     async with serving(tmp_path, book) as daemon, daemon.bridge("slack") as bridge, daemon.client("cli", "main") as cli:
@@ -134,7 +134,7 @@ async def test_a_new_id_goes_to_the_bridge_of_the_given_type(stage, name):
 
 
 async def test_the_only_known_type_of_an_id_is_found_even_if_the_asking_channels_type_is_given(tmp_path):
-    """A model often gives back the type of the question: #general with type cli is Slack's all the same (T20)."""
+    """A model often gives back the type of the question: #general with type cli is Slack's all the same."""
     book = Book({"tell them": Thought(calls=(reply("news", "#general", "cli"),))})
     async with (
         serving(tmp_path, book) as daemon,
@@ -181,7 +181,7 @@ async def test_reply_without_channel_id_goes_to_where_the_message_came_from(stag
 
 
 async def test_reply_result_does_not_claim_delivery(stage, name):
-    """Trap T19: what the model reads after reply() is no proof that the user heard it."""
+    """What the model reads after reply() is no proof that the user heard it."""
     both = Thought(calls=(reply("hello"), Call("current_time")))
     async with stage.play(book := Book({"hi": [both, SILENCE]}), name) as daemon, daemon.client() as client:
         await client.ask("hi")

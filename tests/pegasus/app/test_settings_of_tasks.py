@@ -1,4 +1,4 @@
-"""Settings reach the tasks (traps T10, T28): through the whole tree, as a file would set them."""
+"""Settings reach the tasks: through the whole tree, as a file would set them."""
 
 import json
 from pathlib import Path
@@ -101,7 +101,7 @@ async def test_the_timeout_of_tools_and_of_one_tool(autojump_clock):
 
 @pytest.mark.parametrize("setting", [[], ["pictures"], ["/"]])
 async def test_allowed_paths(autojump_clock, tmp_path, setting):
-    """Trap T10: they reach the context of every call."""
+    """They reach the context of every call."""
     seen = []
 
     async def look(arguments, context):

@@ -334,7 +334,6 @@ async def test_ten_thousand_events_for_several_subscribers():
 
 
 async def test_what_was_handed_out_is_not_kept():
-    """Trap T25."""
     reader = Reader()
     async with running(reader=reader) as (bus, refs, _):
         await bus.ask(Subscribe, refs["reader"], None, True)

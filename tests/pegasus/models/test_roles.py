@@ -63,7 +63,7 @@ def test_a_model_id_may_have_slashes_of_its_own() -> None:
 
 
 def test_what_a_section_leaves_out_is_of_the_environment_only_under_the_name_of_its_type(tmp_path: Path) -> None:
-    """Interfaces section 2: those are the defaults of their keys, which a file says otherwise, with "" too."""
+    """Those are the defaults of their keys, which a file says otherwise, with "" too."""
     file = tmp_path / "pegasus.toml"
     file.write_text(
         '[providers.openai]\nbase_url = "http://proxy:1"\n'

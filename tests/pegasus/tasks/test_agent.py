@@ -77,7 +77,7 @@ async def test_tools_lead_back_to_reasoning_until_the_model_answers(autojump_clo
 
 
 async def test_the_task_reads_its_input_in_every_call_of_the_model(autojump_clock):
-    """Trap T2: it must not be forgotten after the first tool call."""
+    """It must not be forgotten after the first tool call."""
     model = ScriptedModel([say("", call("echo", "a", x=1)), "Done."])
     async with open_desk(model) as desk:
         await desk.run("the whole job")
@@ -127,7 +127,7 @@ async def test_each_type_has_its_own_prompt(autojump_clock):
 
 
 async def test_too_many_rounds_end_in_failure_with_a_notification(autojump_clock):
-    """Trap T1: the task must not hang, and its submitter must hear of it, once."""
+    """The task must not hang, and its submitter must hear of it, once."""
     model = ScriptedModel(lambda request: say("again", call("echo", "a", x=1)))
     async with open_desk(model, limits=TaskLimits(max_iterations=3)) as desk:
         task = await desk.run()
@@ -335,7 +335,6 @@ async def test_at_most_three_tool_calls_at_a_time(autojump_clock):
 
 
 async def test_calls_that_only_look_run_side_by_side_and_their_results_keep_their_order(autojump_clock):
-    """Trap T31."""
     calls = [call("look", "a", x=3), call("look", "b", x=1), call("look", "c", x=2)]
     model = ScriptedModel([say("", *calls), "ok"])
     async with open_desk(model) as desk:
@@ -497,7 +496,6 @@ async def test_a_task_that_is_resumed_while_it_reflects_goes_on(recorded, after,
 
 
 async def test_a_task_suspended_while_a_tool_runs_keeps_its_result_and_never_runs_it_again(autojump_clock):
-    """Trap T7."""
     model = ScriptedModel([say("", call("slow", "a", x=10)), "ok"])
     async with open_desk(model) as desk:
         task_id = await desk.submit()
@@ -525,7 +523,6 @@ async def test_a_completed_task_goes_on_with_all_it_knows(autojump_clock):
 
 
 async def test_the_log_says_what_a_task_was_when_it_was_resumed(autojump_clock):
-    """Trap T6."""
     model = ScriptedModel([say("", call("ask_user", "q", question="Which one?")), "blue", "more"])
     async with open_desk(model) as desk:
         task_id = await desk.submit()
@@ -697,7 +694,7 @@ async def test_an_event_that_others_emit_changes_no_task(autojump_clock):
 
 
 async def test_of_many_finished_tasks_the_last_are_in_memory_and_all_can_be_asked_for(autojump_clock):
-    """Trap T25: memory does not grow with what was done."""
+    """Memory does not grow with what was done."""
     async with open_desk(ScriptedModel(lambda request: request.turns[0].text)) as desk:
         ids = [(await desk.run(str(n))).task_id for n in range(REMEMBERED + 30)]
         assert [task.task_id for task in await desk.agent.ask(ListTasks)] == ids[-REMEMBERED:]

@@ -177,13 +177,12 @@ def test_a_task_is_made_by_task_created_only():
 
 
 def test_the_input_is_a_message_of_the_conversation():
-    """Trap T2: it was only in the first prompt."""
+    """It was only in the first prompt."""
     task = in_state(S.REASONING)
     assert [(m.role, m.content) for m in task.context.messages] == [("user", "find papers")]
 
 
 def test_the_memory_index_stays_in_the_conversation():
-    """Trap T3."""
     life = Life()
     life.do(reasoned(("c1", "look", {}), index="facts.md (12B)"))
     context = life.live.context
@@ -193,7 +192,6 @@ def test_the_memory_index_stays_in_the_conversation():
 
 
 def test_a_direct_answer_is_the_last_message():
-    """Trap T4."""
     life = Life()
     life.do(reasoned(text="42"))
     life.do(responded("42"))
@@ -233,7 +231,6 @@ def test_a_result_that_nobody_waits_for_is_refused():
 
 
 def test_a_result_that_comes_while_suspended_is_kept_and_not_asked_for_again():
-    """Trap T7."""
     life = Life()
     life.do(reasoned(("c1", "look", {})))
     life.do(suspended(life.live))
@@ -256,7 +253,7 @@ def test_a_thought_that_ends_while_suspended_is_kept():
 
 
 def test_a_suspended_task_goes_on_with_its_plan():
-    """Trap T6: only a finished task begins anew."""
+    """Only a finished task begins anew."""
     life = Life()
     life.do(reasoned(("c1", "look", {}), ("c2", "look", {})))
     life.do(tool_done("c1"))
@@ -291,7 +288,6 @@ def test_an_answer_that_came_while_suspended_completes_the_task_when_nothing_is_
 
 
 def test_a_question_suspends_and_its_answer_goes_on():
-    """Trap T8."""
     life = Life()
     life.do(asked("which one?"))
     context = life.live.context

@@ -460,7 +460,7 @@ async def test_a_first_start_has_nothing_pending_and_writes_nothing(autojump_clo
 
 
 async def test_a_lost_index_hides_no_pending_task(autojump_clock):
-    """Trap T26: it was told of, but its failure was never written."""
+    """It was told of, but its failure was never written."""
     disk = MemoryDisk()
     disk.put(LOG, task_lines(created()))
     disk.put(PENDING, pending_content([PendingTask(ID, BEGAN)]))

@@ -1,4 +1,4 @@
-"""The task of a log is the task that lived (traps T3 to T7, T26), whatever became of the file."""
+"""The task of a log is the task that lived, whatever became of the file."""
 
 import json
 
@@ -102,7 +102,6 @@ def test_messages_stay_fit_for_a_model(random):
 
 
 def test_a_completed_task_that_was_resumed_has_its_messages_once():
-    """Trap T5."""
     life = Life()
     for made in (reasoned(("c1", "look", {})), tool_done("c1"), reasoned(text="a"), responded("a")):
         life.do(made)
@@ -125,7 +124,6 @@ def test_a_completed_task_that_was_resumed_has_its_messages_once():
 
 
 def test_the_state_before_a_resume_is_recorded_as_it_was():
-    """Trap T6."""
     life = Life()
     life.do(suspended(life.live))
     life.do(resumed(life.live))
@@ -134,7 +132,6 @@ def test_the_state_before_a_resume_is_recorded_as_it_was():
 
 
 def test_a_call_that_ended_while_suspended_is_in_the_replay():
-    """Trap T7."""
     life = Life()
     life.do(reasoned(("c1", "look", {})))
     life.do(suspended(life.live))
@@ -145,7 +142,7 @@ def test_a_call_that_ended_while_suspended_is_in_the_replay():
 
 
 def test_a_second_failure_line_changes_and_tells_nothing():
-    """Trap T26: a crash in the middle of a recovery wrote it twice."""
+    """A crash in the middle of a recovery wrote it twice."""
     life = Life()
     life.do(failed(RESTARTED))
     life.do(failed(RESTARTED))
