@@ -49,12 +49,6 @@ class ChannelState:
     """Name of the agent on the service, such as "@pegasus_bot"."""
 
 
-Deciding = Callable[[str, bool, bool, str], Awaitable[str]]
-"""Answers an approval: (id, is_allowed, is_for_ever, by) → a sentence for the person who has clicked."""
-Pairing = Callable[[str, str], Awaitable[str]]
-"""Lets somebody in: (code, by) → a sentence for the person who has clicked."""
-
-
 async def _no_answer(*_: object) -> str:
     return "This cannot be answered here."
 
@@ -79,10 +73,11 @@ class ServiceContext:
     """The setting `http.public_url`: where the outside reaches this machine. "" if it does not."""
     commands: Mapping[str, str] = attrs.field(factory=dict)
     """Commands with their meaning, for services that list them. Names with their slash."""
-    decide: Deciding = _no_answer
-    """Answers an approval. It checks nothing: whoever calls it has made sure that an owner has clicked."""
-    pair: Pairing = _no_answer
-    """Lets somebody in whose code an owner has clicked. As `decide`, it relies on the caller's check."""
+    decide: Callable[[str, bool, bool, str], Awaitable[str]] = _no_answer
+    """Answers an approval: (id, is_allowed, is_for_ever, by) → a sentence for the person who has clicked. It checks nothing: whoever
+    calls it has made sure that an owner has clicked."""
+    pair: Callable[[str, str], Awaitable[str]] = _no_answer
+    """Lets somebody in whose code an owner has clicked: (code, by) → a sentence for that owner. It checks nothing either."""
     transport: Any = None
     """An `httpx2.AsyncBaseTransport` in place of the network, for tests; None: the network."""
 

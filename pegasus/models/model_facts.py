@@ -32,7 +32,7 @@ it; if the disk refuses, that is logged, and the next change writes it. A choice
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import attrs
 import trio
@@ -67,15 +67,13 @@ _LIMITS: Final = tuple(1024 << shift for shift in range(10))
 _NEAR: Final = 16
 """Tokens between a count and the usual window, or half of it, that it stands for."""
 
-Describe: TypeAlias = Callable[[], Awaitable[LocalModel | None]]
-"""Asks the server about the model; None if it does not answer. It takes at most two seconds and never raises."""
-
 
 class ModelFacts:
     """Window of one model. All roles and calls share one; what it learns is kept until the settings change.
 
     name: `<provider>/<model>`. configured: window of the settings, 0 for none. known: window by the model's name, 0 if that is not
-    known. describe: asks the server; None for servers that do not tell.
+    known. describe: asks the server about the model, None if it does not answer; it takes at most two seconds and never raises.
+    None for servers that do not tell.
 
     Example::
 
@@ -91,7 +89,7 @@ class ModelFacts:
         configured: int = 0,
         known: int = 0,
         is_local: bool = False,
-        describe: Describe | None = None,
+        describe: Callable[[], Awaitable[LocalModel | None]] | None = None,
     ) -> None:
         self.server = ""
         """Program that serves the model ("Ollama", "llama.cpp", …), "" if that is not known."""

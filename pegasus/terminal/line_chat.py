@@ -21,7 +21,7 @@ import select
 from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Final, TypeAlias
+from typing import Final
 
 import trio
 
@@ -49,9 +49,6 @@ _CHUNK: Final = 65536
 
 _MOST_CHUNKS: Final = 64
 """Chunks that are read at most only to be counted: four megabytes."""
-
-Write: TypeAlias = Callable[[str], Awaitable[None]]
-"""Writer of text to the output; returns when the reader has taken it."""
 
 
 class DaemonGone(Exception):
@@ -175,12 +172,13 @@ class LineChat:
     def __init__(
         self,
         conversation: Conversation,
-        write: Write,
+        write: Callable[[str], Awaitable[None]],
         report: Callable[[str], None],
         *,
         max_frame_bytes: int,
         count_rest: Callable[[], int] = lambda: 0,
     ) -> None:
+        """write: returns when the reader has taken the text."""
         self._events = aiter(conversation)
         self._conversation = conversation
         self._write = write

@@ -128,12 +128,11 @@ class GroupMove:
     """Id of the supergroup, for Telegram."""
 
 
-TelegramInput: TypeAlias = TelegramMessage | TelegramClick | GroupMove
 InThread: TypeAlias = Callable[[str, str], bool]
 """Returns whether the agent has spoken in a topic: (channelId, replyTo)."""
 
 
-def read_update(update: Json, bot: BotName, in_thread: InThread) -> TelegramInput | None:
+def read_update(update: Json, bot: BotName, in_thread: InThread) -> TelegramMessage | TelegramClick | GroupMove | None:
     """Return what an update says, None if nothing of it concerns us. Never raises, whatever the update holds."""
     if not isinstance(update, Mapping):
         return None
