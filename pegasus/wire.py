@@ -19,6 +19,8 @@ A *JSON value* is what the `json` module works with: dicts, lists, strings, numb
 * Errors name the first field that does not fit, by its path on the wire: `channel.replyTo`, `media[1].mime`.
 * What a stranger has sent is read with `is_foreign`. It can then be written as UTF-8 JSON again: it has no halves of surrogate pairs,
   no numbers beyond 64 bits and no endless nesting.
+* What a model or a tool has given may hold what JSON cannot, such as NaN. `writable_object` replaces that, where refusing it would
+  stop work.
 * A class whose JSON is older than these rules, or is read more leniently, has functions for it (`use_functions`). They then apply
   wherever such a value is part of another one.
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Media, OutboundMessage
-from pegasus.wire import WireError, camel, from_wire, to_wire, use_functions
+from pegasus.wire import WireError, camel, from_wire, to_wire, use_functions, writable_object
 
 CHANNEL = {"type": "web", "channelId": "c1"}
 
@@ -184,3 +184,10 @@ def test_a_class_with_functions_is_converted_by_them_wherever_it_stands():
     with pytest.raises(WireError) as caught:
         from_wire({"place": "Kiel", "days": [{"is": "7", "unit": "C"}, {"is": "280", "unit": "K"}]}, Weather)
     assert str(caught.value) == "days[1]: a temperature in C is wanted"
+
+
+def test_what_json_cannot_hold_is_replaced():
+    deep = []
+    deep.append(deep)
+    found = writable_object({"a": (float("nan"), b"x", {7: True})} | {"b": deep}, levels=2)
+    assert found == {"a": [None, "b'x'", {"7": True}], "b": [["(nested too deep)"]]}

@@ -129,7 +129,7 @@ class TaskAgentState:
         """Take over the new state of a task: notify its submitter, and answer those who wait for its end."""
         self._take_over(entry, view, notifications)
         if view.is_over:
-            self.deps.over((entry.task_id,))
+            self.deps.over((view.task_id,))
 
     def _take_over(self, entry: TaskEntry, view: TaskView, notifications: Sequence[Notification]) -> None:
         was_over, entry.view = entry.view.is_over, view
