@@ -64,7 +64,7 @@ class RecordEvents:
     reply: Reply[Mapping[str, int]]
     """Answered when every line is synced, with the numbers of the tasks among them that are new in the index."""
     events: tuple[Event, ...]
-    """Events in the order of their lines; they may belong to several tasks."""
+    """Events in the order of their lines, as `create_events` makes them; they may belong to several tasks."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -170,7 +170,7 @@ PersisterMessage: TypeAlias = RecordEvents | GetPending | Forget | ReadLogs | Li
 class TaskLogs:
     """The logs as the agent and its tasks use them. Damage of a log is logged, and what can be read is returned.
 
-    Reading raises StorageError, or ActorError if the persister ends; writing raises nothing.
+    Reading raises StorageError, or ActorError if the persister ends; writing goes on until the disk takes it.
 
     Example: `found = await TaskLogs(persister).replay(task_id)`.
     """
@@ -184,8 +184,12 @@ class TaskLogs:
         Returns the numbers of the tasks that these events create, by id.
 
         There is no limit on the attempts: a task whose events cannot be stored must wait, since going on without them would show
-        others a state that a crash takes back. Each refusal is logged. Raises nothing. Cancelled: the events may be written or not.
+        others a state that a crash takes back. Each refusal is logged. Cancelled: the events may be written or not.
+
+        Raises ValueError for an event without a line: it would be answered and never be on disk.
         """
+        if not all(event.line for event in events):
+            raise ValueError("an event has no line; events that are recorded are made by create_events")
         pause = RETRY_FIRST
         while True:
             try:

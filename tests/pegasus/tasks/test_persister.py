@@ -10,6 +10,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from actors import Child, Mailbox, Restart, open_supervisor
+from pegasus.events import Event
 from pegasus.storage import StorageError, run_journal
 from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.log.format import PendingTask, index_line, pending_content, task_path
@@ -529,3 +530,10 @@ async def test_of_several_logs_those_that_the_disk_has_taken_are_not_written_aga
         await it.record(of("a" * 16, told()), of("b" * 16, told()))
         lines = [task_lines(of(letter * 16, told())) for letter in "ab"]
         assert [it.on_disk(path) for path in paths] == [old + line for old, line in zip(before, lines, strict=True)]
+
+
+async def test_an_event_that_no_line_was_made_for_is_refused(autojump_clock):
+    """It would be answered and never be on disk."""
+    async with running(MemoryDisk()) as it:
+        with pytest.raises(ValueError, match="has no line"):
+            await it.record(Event(E.TASK_NOTIFY, BEGAN, "task", ID, {"message": "x"}))
