@@ -134,6 +134,7 @@ class WireFormat(ABC):
 
         head_of: as `head`.
         """
+        restricted = self._restrict(request)
         *earlier, last = request.turns
         known = [self._encoded.get(turn) for turn in earlier]
         new = [*(turn for turn, encoded in zip(earlier, known, strict=True) if encoded is None), last]
