@@ -249,7 +249,8 @@ class HttpConnection:
         # The handshake was taken apart by h11, so it is written again as a client would write it, with what
         # came behind it in the same read.
         begun = h11.Connection(h11.CLIENT).send(handshake.request) or b""
-        return ReplayedStream(self._stream, begun + protocol.connection.trailing_data[0]), handshake.request
+        start = _ReplayedStart(self._stream, begun + protocol.connection.trailing_data[0])
+        return trio.StapledStream(self._stream, start), handshake.request
 
     async def _read(self) -> None:
         while True:
@@ -341,11 +342,11 @@ class HttpConnection:
         self._deadline = self._waiting.deadline = deadline
 
 
-class ReplayedStream(trio.abc.HalfCloseableStream):
-    r"""A stream whose first bytes were read already and are read again.
+class _ReplayedStart(trio.abc.ReceiveStream):
+    r"""The receiving half of a stream whose first bytes were read already and are read again.
 
-    Example: `ReplayedStream(stream, b"GET /ws HTTP/1.1\r\n…")`. The gateway reads the handshake as if it had
-    accepted the connection itself, so it needs no second way in.
+    Example: `trio.StapledStream(stream, _ReplayedStart(stream, b"GET /ws HTTP/1.1\r\n…"))`. The gateway reads the handshake as if it
+    had accepted the connection itself, so it needs no second way in.
     """
 
     def __init__(self, stream: trio.SocketStream, begun: bytes) -> None:
@@ -360,18 +361,6 @@ class ReplayedStream(trio.abc.HalfCloseableStream):
             data, self._begun = self._begun[:size], self._begun[size:]
             return data
         return await self._stream.receive_some(max_bytes)
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send, as the stream does."""
-        await self._stream.send_all(data)
-
-    async def wait_send_all_might_not_block(self) -> None:
-        """Wait, as the stream does."""
-        await self._stream.wait_send_all_might_not_block()
-
-    async def send_eof(self) -> None:
-        """Send that nothing more comes."""
-        await self._stream.send_eof()
 
     async def aclose(self) -> None:
         """Close the stream."""
