@@ -6,6 +6,7 @@ the agent is up, the first of them at work. Each has thought twice and taken two
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import time
@@ -42,6 +43,8 @@ def measure(place: Workplace) -> Iterator[Result]:
         with appender(place.folder) as floor:
             for _ in range(place.rounds(7, 1) + 1):
                 seconds, append = _round(place.folder, template, mode, floor)
+                if not samples:
+                    gc.freeze()  # as the daemon does when all is imported
                 samples.append(seconds)
                 floors.append(append * TASKS)
         del samples[0], floors[0]  # the first imports
