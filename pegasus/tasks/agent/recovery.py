@@ -46,7 +46,7 @@ from pegasus.tools import Effect
 UNKNOWN: Final = "this call was under way when the process stopped; it may or may not have happened"
 """Result of a call that must not be run again unasked. The model decides what to do about it."""
 RECOVERED_TOGETHER: Final = 250
-"""Tasks whose logs are read, and whose events are recorded, as one batch. It bounds memory: a task is held whole until then."""
+"""Tasks whose logs are read, and whose events are recorded, as one batch. It bounds memory: the logs are held until then."""
 
 _log = get_logger("tasks")
 
