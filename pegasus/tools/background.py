@@ -21,7 +21,6 @@ from typing import Any, Final
 
 import trio
 
-from pegasus.formatting import plural
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside
@@ -36,7 +35,7 @@ from pegasus.sandbox import (
 )
 from pegasus.settings import InForce
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
-from pegasus.tools.shell import ENV, PTY, explain_exceeded, prepare_command, time_left
+from pegasus.tools.shell import ENV, PTY, notes_of_end, prepare_command, time_left
 
 MAX_WAIT: Final = 60.0
 """Seconds that one call may wait for output."""
@@ -195,20 +194,15 @@ async def _look(
     """
     # The deadline of the call would lose the output of the command for this look, so the wait ends before it.
     await command.wait_for_news(min(wait, time_left(limits.grace)))
-    has_ended = command.end is not None
+    end = command.end
     part = await command.read(max(context.max_result * 3 // 5, 1_000))
     notes = []
     if part.lost:
         notes.append(f"{part.lost:,} bytes before this output are lost, because nobody read them in time")
     if part.waiting:
         notes.append(f"{part.waiting:,} bytes more are waiting; read on with command_output")
-    if has_ended and command.flooded:
-        notes.append(f"ended because it wrote more than {limits.flood >> 20} MiB")
-    if has_ended and command.end is not None and command.end.exceeded:
-        notes.append(explain_exceeded(command.end.exceeded, limits, sandbox))
-    if has_ended and command.end is not None and command.end.outlived:
-        left = plural(command.end.outlived, "process", "processes")
-        notes.append(f"{left} still running when the command was done, and ended with it")
+    if end is not None:
+        notes += notes_of_end(command.flooded, end.exceeded, end.outlived, limits, sandbox)
     note: dict[str, Json] = {"note": "; ".join(notes)} if notes else {}
     return {**_describe(command), "output": part.text, **note}
 

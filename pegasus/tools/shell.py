@@ -263,30 +263,30 @@ def _notes(result: CommandResult, timeout: float, limits: CommandLimits, sandbox
     """Return notes about facts that the exit code does not show."""
     if result.timed_out:
         return [f"ended after {timeout:.3g} s, with all it had started"]
-    if result.flooded:
-        return [f"ended because it wrote more than {limits.flood >> 20} MiB"]
-    if result.exceeded:
-        return [explain_exceeded(result.exceeded, limits, sandbox)]
-    # What follows can be true together. Each of the reasons above explains the end alone.
-    notes = []
+    notes = notes_of_end(result.flooded, result.exceeded, result.outlived, limits, sandbox)
+    if result.flooded or result.exceeded:
+        return notes
+    # What follows can be true beside processes that were left.
     if result.signal:
-        notes.append(f"killed by {result.signal}")
+        notes.insert(0, f"killed by {result.signal}")
     # A shell reports the signal of its last program as an exit code, which a program may also return by itself. So it
     # is only a guess.
     elif result.exit_code > 128 and (name := signal_name(result.exit_code - 128)).startswith("SIG"):
-        notes.append(f"exit code {result.exit_code} usually means: killed by {name}")
-    if result.outlived:
-        left = plural(result.outlived, "process", "processes")
-        notes.append(f"{left} still running in the background when the command was done, and ended with it")
+        notes.insert(0, f"exit code {result.exit_code} usually means: killed by {name}")
     return notes
 
 
-def explain_exceeded(limit: str, limits: CommandLimits, sandbox: Sandbox) -> str:
-    """Return why a command was ended that used more than it may, for the model. limit: as in `ProcessEnd.exceeded`."""
-    if limit == "memory":
+def notes_of_end(flooded: bool, exceeded: str, outlived: int, limits: CommandLimits, sandbox: Sandbox) -> list[str]:
+    """Return for the model why a command was ended, or that it has left processes. The arguments are as in `CommandResult`."""
+    if flooded:
+        return [f"ended because it wrote more than {limits.flood >> 20} MiB"]
+    if exceeded == "memory":
         megabytes = (limits.memory or sandbox.memory) >> 20
-        return f"ended because its processes used more than {megabytes:,} MB of memory together (sandbox.memory_mb)"
-    return f"ended because it had more than {limits.processes or sandbox.processes} processes (sandbox.processes)"
+        return [f"ended because its processes used more than {megabytes:,} MB of memory together (sandbox.memory_mb)"]
+    if exceeded:
+        return [f"ended because it had more than {limits.processes or sandbox.processes} processes (sandbox.processes)"]
+    left = plural(outlived, "process", "processes")
+    return [f"{left} still running in the background when the command was done, and ended with it"] if outlived else []
 
 
 # ------------------------------------------------------------------ environment
