@@ -247,8 +247,9 @@ def _read_folders(folders: tuple[Path, ...], known: Mapping[str, _SkillFile]) ->
     files: dict[str, _SkillFile] = {}
     # The last folder first, and `setdefault` below keeps the first skill of a name.
     for folder in reversed(folders):
+        real_folder = Path(os.path.realpath(folder))
         for path in _find_files(folder, problems):
-            file = _read_file(path, known.get(str(path)), folder)
+            file = _read_file(path, known.get(str(path)), real_folder)
             if file is None:
                 continue
             files[str(path)] = file
@@ -274,8 +275,11 @@ def _find_files(folder: Path, problems: list[SkillProblem]) -> Iterator[Path]:
     yield from (folder / name / FILE for name in names[:MAX_SKILLS])
 
 
-def _read_file(path: Path, known: _SkillFile | None, folder: Path) -> _SkillFile | None:
-    """Return the content of a SKILL.md, which is `known` if it has not changed; None if there is no such file."""
+def _read_file(path: Path, known: _SkillFile | None, real_folder: Path) -> _SkillFile | None:
+    """Return the content of a SKILL.md, which is `known` if it has not changed; None if there is no such file.
+
+    real_folder: the folder of skills, with links resolved. A file outside it is refused.
+    """
     fingerprint = (0, 0, 0)
     try:
         # Opened once; all checks are made on this descriptor, so that the file cannot be exchanged in between.
@@ -285,7 +289,7 @@ def _read_file(path: Path, known: _SkillFile | None, folder: Path) -> _SkillFile
             if known is not None and known.fingerprint == fingerprint:
                 return known
             data = _read_bounded(fd, MAX_BYTES)
-        real, real_folder = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+        real = Path(os.path.realpath(path))
         if not real.is_relative_to(real_folder):
             raise ValueError(f"is a link to {real}, which is not in {real_folder}; put the skill itself there")
         if data is None:
@@ -338,7 +342,7 @@ def _judge(
         return found, None
     try:
         manifest = manifest_of(path.parent)
-        file = _read_file(path, None, folder)
+        file = _read_file(path, None, Path(os.path.realpath(folder)))
     except (NotAcceptable, OSError) as error:
         return found._replace(problem=str(error)), None
     if file is None or file.skill is None:

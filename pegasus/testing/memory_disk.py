@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import errno
 import os
-import posixpath
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, TypeVarTuple, cast
 
@@ -312,9 +311,9 @@ class MemoryFiles:
         Other folders keep their old state.
         """
         self._operation()
-        folder = posixpath.dirname(path)
-        kept = {name: node for name, node in self._durable_names.items() if posixpath.dirname(name) != folder}
-        now = {name: node for name, node in self.names.items() if posixpath.dirname(name) == folder}
+        folder = path.rpartition("/")[0]
+        kept = {name: node for name, node in self._durable_names.items() if name.rpartition("/")[0] != folder}
+        now = {name: node for name, node in self.names.items() if name.rpartition("/")[0] == folder}
         self._durable_names = kept | now
 
     def close(self, path: str) -> None:
