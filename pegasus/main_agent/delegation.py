@@ -51,7 +51,7 @@ from pegasus.tasks import (
     task_id_of,
     wait_until_running,
 )
-from pegasus.tools import Effect, Labelled, Reach, Tool, ToolContext, ToolError, parameters
+from pegasus.tools import Effect, Labelled, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
 from pegasus.wire import encode_json, to_wire
 
 SPAWN: Final = "spawn_subagent"
@@ -125,10 +125,8 @@ async def _spawn(agent: Ref[TaskAgentMessage], arguments: Metadata, context: Too
 async def _status(agent: Ref[TaskAgentMessage], arguments: Metadata, context: ToolContext) -> Labelled:
     """Return the view of a task. Metadata and channel are left out: they are for the program, and the model has no use for them."""
     await wait_until_running(agent)
-    try:
+    with as_tool_error(TaskError, ActorError, StorageError):
         task = await agent.ask(GetTask, str(arguments["taskId"]))
-    except (TaskError, ActorError, StorageError) as error:
-        raise ToolError(str(error)) from error
     if task is None or not is_visible(task.channel, context.principal):
         raise ToolError(f"there is no task {arguments['taskId']!r}; task_list shows the tasks of a day")
     view = {key: value for key, value in to_wire(task).items() if key not in ("metadata", "channel", OUTSIDE)}
@@ -139,11 +137,9 @@ async def _resume(agent: Ref[TaskAgentMessage], arguments: Metadata, context: To
     """Continue a task. The key of the call is stored with the message to the task, for `TaskDelegation.result_of`."""
     task_id = str(arguments["taskId"])
     await wait_until_running(agent)
-    try:
+    with as_tool_error(TaskError, ActorError, StorageError):
         await _check_resume(agent, task_id, context.principal)
         await agent.ask(Resume, task_id, str(arguments["input"]), context.key, context.outside)
-    except (TaskError, ActorError, StorageError) as error:
-        raise ToolError(str(error)) from error
     return _resumed(task_id)
 
 

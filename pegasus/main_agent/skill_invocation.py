@@ -43,7 +43,7 @@ from pegasus.policy import Principal
 from pegasus.skills import Skill, SkillCatalog, expand, format_help
 from pegasus.storage import Item
 from pegasus.tasks import TaskAgentMessage
-from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, parameters
+from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
 
 SKILL_NOTE: Final = "skill"
 """`metadata.type` of the note that ends an item whose skill became a task, and end of the keys of that task and its answer."""
@@ -247,10 +247,8 @@ class SkillInvoker:
             known = ", ".join(skill.name for skill in self.catalog.all() if skill.by_model) or "none"
             raise ToolError(f"there is no skill {name!r}; there are: {known}")
         if path := str(arguments.get("file") or ""):
-            try:  # the catalog refuses paths that leave the folder
+            with as_tool_error(ValueError):  # the catalog refuses paths that leave the folder
                 content = await self.catalog.read(skill, path)
-            except ValueError as error:
-                raise ToolError(str(error)) from error
             return {"file": path, "content": escape_imitations(sanitize_for_prompt(content))}
         if not skill.by_model:
             raise ToolError(f"the skill {name} is for people only: they call it by writing /{name}")

@@ -36,7 +36,7 @@ from pegasus.schedule.jobs import (
 )
 from pegasus.schedule.times import ScheduleError, schedule_text
 from pegasus.storage import StorageError
-from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, parameters
+from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
 
 ACTIONS: Final = ("add", "list", "remove", "pause", "resume", "run")
 """Values of the argument `action`; "add" and "list" need no id."""
@@ -88,7 +88,7 @@ async def _run(
 
     A job that the person may not see is treated as one that does not exist: the errors are the same, and tell nothing about it.
     """
-    try:
+    with as_tool_error(ScheduleError, StorageError, ActorError):
         match arguments["action"]:
             case "add":
                 return await _add(keeper, clock(), arguments, context)
@@ -104,8 +104,6 @@ async def _run(
                 else:
                     await keeper.ask(EnableJob, job.id, action == "resume")
                 return {"id": job.id, "done": str(action)}
-    except (ScheduleError, StorageError, ActorError) as error:
-        raise ToolError(str(error)) from error
 
 
 async def _add(keeper: Ref[ScheduleMessage], now: int, arguments: Metadata, context: ToolContext) -> Json:

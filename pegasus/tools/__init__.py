@@ -33,6 +33,7 @@ from pegasus.tools.base import (
     ToolContext,
     ToolError,
     ToolOutcome,
+    as_tool_error,
     parameters,
 )
 from pegasus.tools.basic import current_time
@@ -72,6 +73,7 @@ __all__ = [
     "ToolError",
     "ToolExecutor",
     "ToolOutcome",
+    "as_tool_error",
     "base_context",
     "command_environment",
     "current_time",

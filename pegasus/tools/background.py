@@ -34,7 +34,7 @@ from pegasus.sandbox import (
     Sandbox,
 )
 from pegasus.settings import InForce
-from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
+from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
 from pegasus.tools.shell import ENV, PTY, notes_of_end, prepare_command, time_left
 
 MAX_WAIT: Final = 60.0
@@ -123,10 +123,8 @@ def background_tools(
         if not line.strip():
             raise ToolError("command is empty")
         folder, environment, terminal = await prepare_command(arguments, context)
-        try:
+        with as_tool_error(ProcessError, CommandError):
             command = await commands.start(line, folder, environment, limits, terminal, sandbox.now)
-        except (ProcessError, CommandError) as error:
-            raise ToolError(str(error)) from error
         return await _look(command, context, limits, sandbox.now, arguments.get("wait", _WAIT_AT_START))
 
     async def output(arguments: Any, context: ToolContext) -> Json:
@@ -138,10 +136,8 @@ def background_tools(
         """Write to a command, and return what it answers."""
         command = _find(context, arguments)
         text = arguments["text"].encode("utf-8", "replace")
-        try:
+        with as_tool_error(CommandError):
             await command.write(text, end=arguments.get("end", False))
-        except CommandError as error:
-            raise ToolError(str(error)) from error
         return await _look(command, context, limits, sandbox.now, arguments.get("wait", _WAIT_FOR_ANSWER))
 
     async def stop(arguments: Any, context: ToolContext) -> Json:
@@ -178,10 +174,8 @@ def _commands_of(context: ToolContext) -> BackgroundCommands:
 
 def _find(context: ToolContext, arguments: Any) -> BackgroundCommand:
     """Return the command that a call names. Raises ToolError."""
-    try:
+    with as_tool_error(CommandError):
         return _commands_of(context).get(arguments["commandId"])
-    except CommandError as error:
-        raise ToolError(str(error)) from error
 
 
 async def _look(

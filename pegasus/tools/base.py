@@ -9,8 +9,8 @@ arguments and a `ToolContext`, and either return JSON or raise `ToolError`. Ever
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, Self
@@ -50,6 +50,18 @@ class ToolError(Exception):
 
     The executor makes `ToolOutcome.failure` of it. Any other exception that a tool raises is a defect.
     """
+
+
+@contextmanager
+def as_tool_error(*kinds: type[Exception]) -> Iterator[None]:
+    """Turn errors of these kinds within the block into ToolErrors with the same text.
+
+    Example: `with as_tool_error(ProcessError): await run_process(…)`.
+    """
+    try:
+        yield
+    except kinds as error:
+        raise ToolError(str(error)) from error
 
 
 class Effect(StrEnum):

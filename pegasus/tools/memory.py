@@ -32,7 +32,7 @@ from pegasus.messages import ChannelInfo, Json
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside, join_outside
 from pegasus.storage import StorageError
-from pegasus.tools.base import Effect, Labelled, Reach, Tool, ToolContext, ToolError, parameters
+from pegasus.tools.base import Effect, Labelled, Reach, Tool, ToolContext, as_tool_error, parameters
 
 if TYPE_CHECKING:
     from pegasus.memory import Found, Hit
@@ -247,10 +247,8 @@ def _tool(spec: ToolSpec, work: Callable[[Any, ToolContext], Awaitable[Json | La
 
     async def run(arguments: Any, context: ToolContext) -> Json | Labelled:
         """Do the work, and turn what memory refuses into a failure."""
-        try:
+        with as_tool_error(MemoryRefused, StorageError, OSError):
             return await work(arguments, context)
-        except (MemoryRefused, StorageError, OSError) as error:
-            raise ToolError(str(error)) from error
 
     return Tool(spec, run, "memory", effect, reach=Reach.INSIDE)
 

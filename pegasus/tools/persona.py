@@ -14,7 +14,7 @@ from pegasus.identity import FIELDS, LISTS, PersonaChanges, PersonaError, Propos
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
 from pegasus.settings import InForce
-from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
+from pegasus.tools.base import Effect, Reach, Tool, ToolContext, as_tool_error, parameters
 
 _SPEC: Final = ToolSpec(
     "propose_persona_change",
@@ -52,10 +52,8 @@ def persona_tool(persona_changes: PersonaChanges, owners: InForce[Collection[str
         """Record the proposal. Refusals are failures with a reason, such as a text that is too long."""
         channel = context.origin.written_by if context.origin else ""  # who may have wished for the change
         field, value, why = arguments["field"], arguments["value"], arguments["why"]
-        try:
+        with as_tool_error(ProposalRefused, PersonaError):
             proposal = await persona_changes.propose(field, value, why, on=channel, key=context.key)
-        except (ProposalRefused, PersonaError) as error:
-            raise ToolError(str(error)) from None
         commands = f"/persona accept {proposal.number} or /persona reject {proposal.number}"
         return {
             "proposal": proposal.number,

@@ -48,7 +48,7 @@ from pegasus.sandbox import (
     signal_name,
 )
 from pegasus.settings import InForce
-from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
+from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
 from pegasus.tools.files import real_folder
 
 _MARGIN: Final = 1.0
@@ -187,7 +187,7 @@ async def _run(
     bounds = attrs.evolve(limits, output=min(limits.output, max(context.max_result * 2 // 5, 1000)))
     # Ended by its own timeout, a command returns its output. The deadline of the call would return nothing.
     timeout = min(requested, time_left(limits.grace))
-    try:
+    with as_tool_error(ProcessError):
         result = await run_process(
             command,
             cwd=folder,
@@ -198,8 +198,6 @@ async def _run(
             terminal=terminal,
             sandbox=sandbox,
         )
-    except ProcessError as error:
-        raise ToolError(str(error)) from error
     # In a thread: carrying out control sequences is slow, and there may be megabytes of them.
     if terminal is not None:
         result = attrs.evolve(result, stdout=await trio.to_thread.run_sync(_text_on_screen, result.stdout, terminal))

@@ -23,7 +23,7 @@ from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.task_events import TaskState
 from pegasus.tasks.core.views import TaskError, TaskView
 from pegasus.tasks.log.format import is_date
-from pegasus.tools import Effect, Labelled, Reach, Tool, ToolContext, ToolError, parameters
+from pegasus.tools import Effect, Labelled, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
 
 RUNNING_WITHIN: Final = 10.0
 """Seconds that the task system may take to start before a call for it fails."""
@@ -71,10 +71,8 @@ def _task_list(agent: Ref[TaskAgentMessage]) -> Tool:
         date = arguments.get("date")
         if date is not None and not (isinstance(date, str) and is_date(date)):
             raise ToolError(f"date: found {quote(date)}, allowed: YYYY-MM-DD")
-        try:
+        with as_tool_error(ActorError, StorageError):
             found = await agent.ask(ListTasks, date)
-        except (ActorError, StorageError) as error:
-            raise ToolError(str(error)) from error
         visible = [task for task in found if is_visible(task.channel, context.principal)]
         return Labelled(
             [_summary(task) for task in visible], join_outside(*(_labels_of_order(task) for task in visible))
@@ -112,10 +110,8 @@ def _task_replay(agent: Ref[TaskAgentMessage]) -> Tool:
     async def run(arguments: Metadata, context: ToolContext) -> Labelled:
         """Return the messages of a task. A task that the caller may not know of is answered as if there were none."""
         task_id = str(arguments["taskId"])
-        try:
+        with as_tool_error(TaskError, ActorError, StorageError):
             found: TaskContext | None = await agent.ask(GetContext, task_id)
-        except (TaskError, ActorError, StorageError) as error:
-            raise ToolError(str(error)) from error
         if found is None or not is_visible(found.channel, context.principal):
             raise ToolError(f"there is no task {quote(task_id)}; task_list shows the tasks of a day")
         return Labelled([_message(entry) for entry in found.messages], found.outside)
