@@ -89,13 +89,21 @@ class EndedWork:
     """
 
     kind: str
-    """"thought" or "task"."""
+    """"thought", "task", or "reflection" on a task that is over."""
     what: str
     """Short description: the beginning of the message, or what the task is about."""
     seconds: float
-    """Time for which it had run."""
+    """Time for which it had run; 0 for a reflection."""
     number: int = 0
     """Number of a task, 0 for a thought."""
+
+    @property
+    def text(self) -> str:
+        """Return the work as a person reads it, e.g. "task 3: fetch the report (ran 12 s)"."""
+        number = f" {self.number}" if self.number else ""
+        if self.kind == "reflection":
+            return f"reflection on task{number}: {self.what}"
+        return f"{self.kind}{number}: {self.what} (ran {format_duration(self.seconds)})"
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -240,10 +248,7 @@ def stop_text(
     were accepted and their senders wait. here: those of this conversation, which /stop all would discard. discarded: what became of
     them. still_ending: descriptions of the work that was cancelled and still runs.
     """
-    lines = [
-        f"- {work.kind}{f' {work.number}' if work.number else ''}: {work.what} (ran {format_duration(work.seconds)})"
-        for work in ended
-    ]
+    lines = [f"- {work.text}" for work in ended]
     nothing = "Nothing of yours was running." if others_go_on else "Nothing was running."
     lines.insert(0, "Stopped:" if ended or still_ending else nothing)
     if others_go_on:

@@ -38,6 +38,7 @@ from pegasus.policy import ROLE, Principal, Role
 from pegasus.storage import StorageError
 from pegasus.tasks import (
     DEFAULT_TASK_TYPE,
+    REFLECTING,
     CancelAll,
     GetContext,
     GetTask,
@@ -250,7 +251,7 @@ class TaskDelegation:
     """Actor of the task system."""
 
     async def stop(self, by: str, channel: ChannelInfo | None, *, guests_only: bool = False) -> tuple[EndedWork, ...]:
-        """Cancel the tasks of a channel (None: all); return them when none of them runs any more.
+        """Cancel the tasks of a channel (None: all) and the reflections on them; return them when none of them runs any more.
 
         by: author of the /stop, for the history of each task. guests_only: spare what an owner has asked for.
 
@@ -263,7 +264,10 @@ class TaskDelegation:
             stopped = await self.agent.ask(CancelAll, by, place, guests_only)
         except ActorError:  # it does not run, and so no task does
             return ()
-        return tuple(EndedWork("task", task.what, task.seconds, task.number) for task in stopped)
+        return tuple(
+            EndedWork("reflection" if task.doing == REFLECTING else "task", task.what, task.seconds, number=task.number)
+            for task in stopped
+        )
 
     async def unfinished(self) -> tuple[TaskView, ...] | None:
         """Return the tasks that are at work, wait or are suspended, oldest first; None while the task system does not run.

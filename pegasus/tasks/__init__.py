@@ -58,6 +58,7 @@ from pegasus.tasks.log.persister import task_persister
 from pegasus.tasks.log.replay import ReplayedTask
 from pegasus.tasks.log.task_logs import TaskLogs, read_events, read_numbers, read_task, read_tasks_of_day
 from pegasus.tasks.run.deps import TaskDeps, TaskLimits
+from pegasus.tasks.run.messages import REFLECTING
 from pegasus.tasks.run.thinker import Reflector, Thinker
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "DEFAULT_TASK_TYPE",
     "FOR_APPROVAL",
     "LATELY",
+    "REFLECTING",
     "Cancel",
     "CancelAll",
     "GetContext",

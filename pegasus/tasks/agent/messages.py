@@ -112,7 +112,8 @@ class StoppedTask:
     what: str
     """Its description, or its input."""
     doing: str
-    """The activity that was ended, e.g. "thinking" or a tool; "waiting" for a task without a slot."""
+    """The activity that was ended, e.g. "thinking" or a tool; "waiting" for a task without a slot; `REFLECTING` for a task that is
+    over, whose reflection ran or was due."""
     seconds: float
     """Time since it got its slot; 0 for a task without one."""
     number: int = 0
@@ -138,7 +139,7 @@ class Cancel:
 
 @attrs.frozen(eq=False, repr=False)
 class CancelAll:
-    """End all tasks of a channel, or all tasks. Answered as `Cancel` is.
+    """End all tasks of a channel, or all tasks, with the reflections on tasks that are over. Answered as `Cancel` is.
 
     Example::
 

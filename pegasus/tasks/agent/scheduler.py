@@ -298,7 +298,7 @@ class TaskScheduler:
         """End a task. Returns when nothing of it runs and that it was stopped is on disk, or is not within RECORD_WAIT.
 
         by: name for the error of the task. Raises TaskError if the task is not running, or is being cancelled already. For a task
-        that is over and still reflects, the reflection is ended and the task stays completed.
+        that is over, a reflection that runs or is due is ended and the task stays completed.
         """
         entry = self._state.registry.tasks.get(await self._state.resolve(name))
         if entry is not None and entry.is_ending:
@@ -350,14 +350,14 @@ class TaskScheduler:
     async def cancel_all(
         self, by: str, channel: tuple[str, str] | None, *, guests_only: bool = False
     ) -> tuple[StoppedTask, ...]:
-        """End all tasks, or those of a channel (type, channelId), at the same time.
+        """End all tasks and reflections, or those of a channel (type, channelId), at the same time.
 
         guests_only: spare the tasks that an owner has asked for.
         """
         stopped: list[StoppedTask] = []
 
         async def cancel(task_id: str) -> None:
-            """End one task. One that has ended meanwhile is none that was stopped."""
+            """End one task. One that has ended meanwhile, or without a reflection, is none that was stopped."""
             with suppress(TaskError):
                 stopped.append(await self.cancel(task_id, by))
 
@@ -365,7 +365,10 @@ class TaskScheduler:
             for entry in self._state.registry:
                 if guests_only and not entry.is_guests:
                     continue
-                if not entry.is_over and (channel is None or entry.is_of(*channel)):
+                has_work = (
+                    not entry.is_over or entry.ref is not None
+                )  # the actor of a task that is over may reflect yet
+                if has_work and (channel is None or entry.is_of(*channel)):
                     nursery.start_soon(cancel, entry.task_id)
         return tuple(sorted(stopped, key=lambda each: each.task_id))
 

@@ -6,7 +6,7 @@ them itself once they are recorded, and a report only updates the view that the 
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -14,6 +14,9 @@ from actors import Reply
 from pegasus.events import Event
 from pegasus.outside import Outside
 from pegasus.tasks.core.views import Notification, TaskView
+
+REFLECTING: Final = "reflecting"
+"""Activity of a task that is over and reflects on its result, for views and for what a cancel has ended."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -24,7 +27,7 @@ class EndedStage:
     """
 
     activity: str
-    """The activity, e.g. "thinking"; "" if no stage was running."""
+    """The activity, e.g. "thinking"; "reflecting" also for a reflection that was due only; "" if nothing ran or was due."""
     is_over: bool
     """The task had come to its end before the request, and that end stands: it is on disk or is being written."""
 
@@ -34,7 +37,7 @@ class CancelStage:
     """End the running stage with everything it has started, then fail the task, unless it is over.
 
     Answered when nothing of it runs any more. That the task has failed is recorded after the answer, since a disk that refuses must
-    not keep `/stop` from stopping. A reflection is ended too; its task stays completed.
+    not keep `/stop` from stopping. A reflection that runs or is due is ended too; its task stays completed.
 
     Example: `ended = await entry.ref.ask(CancelStage, "stopped by the owner")`.
     """
@@ -69,7 +72,7 @@ class FinishStage:
 
 @attrs.frozen(eq=False, repr=False)
 class ResumeTask:
-    """Record a resume of a completed task whose reflection is still running, and go on. The reflection is ended.
+    """Record a resume of a completed task whose reflection runs or is due, and go on. The reflection is ended.
 
     Example: `await entry.ref.ask(ResumeTask, "And the red one?", "", None, ())`.
     """

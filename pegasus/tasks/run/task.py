@@ -59,6 +59,7 @@ from pegasus.tasks.log.format import create_events
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps
 from pegasus.tasks.run.messages import (
+    REFLECTING,
     CancelStage,
     EndedStage,
     FinishStage,
@@ -240,7 +241,8 @@ class _TaskRun:
         match message:
             case CancelStage(reply, error):
                 self._requests.cancel_error = error
-                self._cancel_replies.append((reply, EndedStage(self._activity, self._will_be_over)))
+                activity = self._activity or (REFLECTING if self._reflect_at < math.inf else "")
+                self._cancel_replies.append((reply, EndedStage(activity, self._will_be_over)))
                 self._commands.request_end()  # at the same time as the stage
                 if self._scope is None:
                     self._nursery.start_soon(self._answer_cancel)
@@ -382,7 +384,7 @@ class _TaskRun:
             case TaskState.COMPLETED if context.final_result is None:
                 return _Stage("", stages.complete)
             case TaskState.COMPLETED if trio.current_time() >= self._reflect_at:
-                return _Stage("reflecting", stages.reflect)
+                return _Stage(REFLECTING, stages.reflect)
         return None
 
     # ------------------------------------------------------------------ stages

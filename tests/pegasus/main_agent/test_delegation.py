@@ -476,6 +476,20 @@ async def test_stop_ends_the_thought_and_the_tasks_of_this_channel_and_says_so(a
     }
 
 
+async def test_stop_says_that_it_ended_a_reflection_and_not_its_task(autojump_clock):
+    task_model = ScriptedModel(lambda request: Hang() if "Look back" in request.system else "found it " * 50)
+    async with open_world(ScriptedModel(delegate), task_model=task_model) as world:
+        await world.say("mine")
+        await world.next_reply()
+        await world.idle()
+        await trio.sleep(10)
+        await world.say("/stop")
+        replies = [(await world.next_reply()).text for _ in range(2)]
+        [task] = await tasks_of(world)
+    assert "Stopped:\n- reflection on task 1: mine" in replies
+    assert task.state is TaskState.COMPLETED
+
+
 async def test_stop_in_a_thread_ends_what_the_channel_has_begun(autojump_clock):
     slack = FakeChannel("slack")
     async with open_world(ScriptedModel(delegate), task_model=ScriptedModel([Hang()]), channels=(slack,)) as world:

@@ -3,11 +3,12 @@
 import json
 from types import SimpleNamespace
 
+import pytest
 import trio
 
 from pegasus.events import EventType
 from pegasus.models.base import ModelError, ToolSpec
-from pegasus.tasks import Cancel, GetContext, GetTask, Resume, TaskState
+from pegasus.tasks import Cancel, CancelAll, GetContext, GetTask, Resume, TaskError, TaskState
 from pegasus.tasks.agent.agent import OUTSIDE_EVENTS
 from pegasus.tasks.run.deps import REFLECT_AFTER
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
@@ -194,3 +195,32 @@ async def test_a_cancel_ends_a_reflection_and_the_task_stays_completed(autojump_
         assert desk.shelf.events(task.task_id)[-1] == "TASK_COMPLETED"
         line = json.loads(desk.shelf.logs[task.task_id].splitlines()[-1])
         assert line["data"]["finalResult"]["response"] == LONG
+
+
+@pytest.mark.parametrize("after", [1, REFLECT_AFTER + 1], ids=["due", "running"])
+async def test_no_reflection_goes_on_or_begins_after_a_stop_which_names_its_task(after, autojump_clock):
+    memory = Shelves()
+    model = ScriptedModel(lambda request: Hang() if looks_back(request) else LONG)
+    async with open_desk(model, memory=memory.port, tools=memory.tools) as desk:
+        task = await desk.run("job")
+        await trio.sleep(after)
+        [stopped] = await desk.agent.ask(CancelAll, "the owner")
+        assert (stopped.task_id, stopped.doing) == (task.task_id, "reflecting")
+        calls = len(model.requests)
+        await trio.sleep(100)
+        assert len(model.requests) == calls
+        assert (await desk.agent.ask(GetTask, task.task_id)).state is TaskState.COMPLETED
+        assert await desk.agent.ask(CancelAll, "the owner") == ()
+
+
+async def test_a_cancel_that_ends_a_reflection_which_is_due_says_so(autojump_clock):
+    memory = Shelves()
+    model = ScriptedModel(lambda request: "Kept it." if looks_back(request) else LONG)
+    async with open_desk(model, memory=memory.port, tools=memory.tools) as desk:
+        task = await desk.run("job")
+        await trio.sleep(1)
+        assert (await desk.agent.ask(Cancel, task.task_id, "x")).doing == "reflecting"
+        with pytest.raises(TaskError, match="is not running"):
+            await desk.agent.ask(Cancel, task.task_id, "x")
+        await trio.sleep(10)
+        assert desk.shelf.events(task.task_id)[-1] == "TASK_COMPLETED"
