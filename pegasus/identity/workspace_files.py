@@ -6,7 +6,8 @@ person's own words.
 
 They are looked at before each message is worked on. That is one `stat` for each file; a thread reads them when one has changed. So an
 edit counts from the next message on, without a restart, and the prompt changes exactly when a file does: a provider then reads the
-conversation anew once and finds it in its cache again afterwards. Within the work on a message the prompt stays the same.
+conversation anew once and finds it in its cache again afterwards. Within the work on a message the prompt stays the same, unless a
+message of another chat begins meanwhile.
 
 What counts is the text of the owner. Commands may write in the workspace too, and a model that was talked into something could so give
 itself orders for ever. So the files are looked at whenever a program begins or ends that can write there (`running_program`). What
@@ -86,7 +87,7 @@ class OwnerFile(NamedTuple):
     """Time of the last change of any kind (ctime, which nobody can set), size and inode; while they are the same, the file is not
     read again."""
     text: str
-    """Content without characters that are no text, longer than MAX_TEXT if the file is."""
+    """Content without characters that are no text, longer than MAX_TEXT if the file is; "" for a blank file."""
     has_links: bool = False
     """True if it has a second name, through which it can be changed by whoever may write there."""
     is_whole: bool = True
@@ -148,7 +149,7 @@ class WorkspaceFiles:
     record: Path | None = None
     """File outside of the folder that keeps the texts in force; None: they are kept in memory only."""
     in_thread: bool = True
-    """True if files are looked at in a thread. Tests in virtual time look directly."""
+    """True if files are read and written in a thread. Tests in virtual time do it directly."""
     names: tuple[str, ...] = OWNER_FILES
     """Paths of the files in the folder."""
     read: Callable[[Path, Mapping[str, OwnerFile]], OwnerFile | None] | None = None
@@ -156,7 +157,7 @@ class WorkspaceFiles:
     version: int = 0
     """Grows by 1 with each change of the texts in force."""
     _found: dict[str, OwnerFile] = attrs.field(factory=dict, init=False)
-    """The files that say something, by name, as they were read last."""
+    """The files that are there, by name, as they were read last."""
     _texts: dict[str, str] = attrs.field(factory=dict, init=False)
     """The texts in force by name; blank ones are left out."""
     _doubted: dict[str, str] = attrs.field(factory=dict, init=False)
@@ -212,7 +213,7 @@ class WorkspaceFiles:
             await self._note_change()
 
     def _has_changed(self, known: Mapping[str, OwnerFile]) -> bool:
-        """Return whether a file may say something else than is known. One that is there and says nothing counts as changed."""
+        """Return whether a file may say something else than is known. One that is there and cannot be read counts as changed."""
         for name in self.names:
             file = known.get(name)
             if _read_stamp(self.folder / name) != (file.stamp if file is not None else None):
@@ -220,7 +221,7 @@ class WorkspaceFiles:
         return False
 
     def _read_folder(self, known: Mapping[str, OwnerFile]) -> dict[str, OwnerFile]:
-        """Return the files that say something, by name. Unchanged ones are not read. Blocks."""
+        """Return the files that are there, by name. Unchanged ones are not read. Blocks."""
         files = {}
         for name in self.names:
             path = self.folder / name
@@ -409,7 +410,7 @@ def _stamp_of(status: os.stat_result) -> tuple[int, int, int]:
 
 
 def _read_file(path: Path, known: OwnerFile | None) -> OwnerFile | None:
-    """Return the content of a file; None if there is none, it is blank, or it is not a regular file that can be read."""
+    """Return the content of a file; None if there is none, or it is not a regular file that can be read."""
     try:
         status = path.lstat()
         stamp = _stamp_of(status)
@@ -426,9 +427,9 @@ def _read_file(path: Path, known: OwnerFile | None) -> OwnerFile | None:
     return parse_owner_file(content, stamp, has_links=status.st_nlink > 1)
 
 
-def parse_owner_file(content: bytes, stamp: tuple[int, int, int], *, has_links: bool = False) -> OwnerFile | None:
-    """Return a file with this content, None if it is blank. A content of MOST_BYTES or more may have been cut off."""
+def parse_owner_file(content: bytes, stamp: tuple[int, int, int], *, has_links: bool = False) -> OwnerFile:
+    """Return a file with this content. A content of MOST_BYTES or more may have been cut off."""
     decoded = content.decode("utf-8", "replace")
     text = _NOT_TEXT.sub("", decoded)
     is_whole = text == decoded and text.encode() == content and len(content) < MOST_BYTES
-    return OwnerFile(stamp, text.strip(), has_links, is_whole) if text.strip() else None
+    return OwnerFile(stamp, text.strip(), has_links, is_whole)

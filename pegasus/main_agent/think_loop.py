@@ -155,8 +155,7 @@ class ThinkLoop:
             await self.send_gathered(item)
             return
         # Once for each message: the owner may have edited a file of the prompt.
-        if (files := self._toolset.prompts.files) is not None:
-            await files.refresh()
+        await self._toolset.refresh()
         message, skills, invocation = item.message, self._toolset.skills, None
         if skills is not None and not progress.thoughts and "/" in message.text and not message.is_internal:
             invocation = await skills.resolve(message.text)

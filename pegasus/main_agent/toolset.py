@@ -58,23 +58,35 @@ class AgentToolset:
     """Skills that people and the model can call by name."""
     _profiles: dict[tuple[bool, bool, bool], AgentProfile] = attrs.field(factory=dict, init=False)
     """Variants that were asked for."""
-    _versions: tuple[int, int] = attrs.field(default=(0, 0), init=False)
-    """Versions of the tools and of the owner's files that they were made with."""
+    _tools_version: int = attrs.field(default=0, init=False)
+    """Version of the tools that they were made with."""
+    _files_version: int = attrs.field(default=0, init=False)
+    """Version of the owner's files that they were made with."""
+
+    async def refresh(self) -> None:
+        """Look at the owner's files, which are part of the prompt. Called before the work on a message begins.
+
+        What changes later counts from the next call on, so that the prompt stays the same within the work on a message.
+        """
+        files = self.prompts.files
+        if files is not None:
+            await files.refresh()
+            if self._files_version != files.version:
+                self._files_version = files.version
+                # All variants are made anew, though not all of them may have changed: it happens seldom.
+                self._profiles.clear()
 
     def profile(self, is_direct: bool = False, is_lean: bool = False, has_tools: bool = True) -> AgentProfile:
         """Return prompt and tools for a model; the same objects at every call with the same arguments, until a change.
 
-        A change is one of the owner's files, which are looked at when the work on a message begins, or of the tools of an MCP server.
+        A change is what `refresh` finds, and that of the tools of an MCP server.
 
         is_direct: the model's text is the reply. is_lean: its window is small (`SMALL_WINDOW`); prompt and tools then take about
         1,000 tokens instead of 3,800. has_tools: False for a model that does not support them; its text is then the reply in any case.
         """
         is_direct = is_direct or not has_tools
-        files = self.prompts.files
-        versions = self.executor.source.version, files.version if files is not None else 0
-        if self._versions != versions:
-            self._versions = versions
-            # All variants are made anew, though not all of them may have changed: it happens seldom.
+        if self._tools_version != self.executor.source.version:
+            self._tools_version = self.executor.source.version
             self._profiles.clear()
         key = is_direct, is_lean, has_tools
         if key not in self._profiles:

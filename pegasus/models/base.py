@@ -210,7 +210,8 @@ class CallPiece:
 StreamPiece: TypeAlias = TextPiece | ReasoningPiece | CallBegun | CallPiece
 """Piece of an answer while it arrives."""
 OnPieces: TypeAlias = Callable[[Sequence[StreamPiece | None]], None]
-"""Listener of a streamed answer: the pieces that have come together. None among them: everything streamed before is void."""
+"""Listener of a streamed answer: the pieces that have come together. None among them: everything streamed before is void. The list is
+emptied after the call, so a listener keeps the pieces, not the list."""
 
 
 # ---------------------------------------------------------------- request and response

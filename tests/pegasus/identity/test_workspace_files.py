@@ -87,6 +87,7 @@ def test_an_unchanged_file_is_not_read_again(files, tmp_path, monkeypatch):
 
 async def test_files_that_have_not_changed_are_looked_at_without_a_thread(tmp_path, autojump_clock):
     (tmp_path / "USER.md").write_text("Ada")
+    (tmp_path / "SOUL.md").write_text("\n")  # blank, as it often is
     files = WorkspaceFiles(tmp_path)
     files.load()
     threads = trio.to_thread.current_default_thread_limiter()

@@ -5,15 +5,15 @@ from itertools import product
 import attrs
 import pytest
 
-from pegasus.identity import BUILT_IN
+from pegasus.identity import BUILT_IN, MainPrompts, WorkspaceFiles
 from pegasus.identity.lean import lean_identity, lean_task_prompt
-from pegasus.main_agent.toolset import LEAN_TOOLS
+from pegasus.main_agent.toolset import LEAN_TOOLS, AgentToolset
 from pegasus.models.tokens import prompt_parts
 from pegasus.settings import AgentSettings, ModelSettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import ScriptedModel, call, reply, say
 from pegasus.testing.world import CLI, open_world
-from pegasus.tools import lean_task_specs
+from pegasus.tools import ToolExecutor, lean_task_specs
 from pegasus.tools.standard import standard_tools
 
 VARIANTS = list(product([False, True], repeat=3))
@@ -135,3 +135,16 @@ def test_lean_tools_of_tasks_keep_what_is_needed():
 def test_a_tool_of_the_installation_stays_as_it_is():
     own = attrs.evolve(LEAN_TOOLS[0], name="tickets__search", description="One. Two.")
     assert lean_task_specs([own]) == (own,)
+
+
+async def test_a_file_that_changes_in_the_middle_of_a_message_counts_from_the_next_one(tmp_path):
+    files = WorkspaceFiles(tmp_path)
+    toolset = AgentToolset(MainPrompts(BUILT_IN, files=files), ToolExecutor([]))
+    (tmp_path / "AGENTS.md").write_text("Write tests first.")
+    await toolset.refresh()  # the work on a message begins
+    first = toolset.profile().system_prompt
+    (tmp_path / "AGENTS.md").write_text("Write tests last, or none.")
+    await files.refresh()  # the heartbeat looks as well
+    assert toolset.profile().system_prompt == first
+    await toolset.refresh()
+    assert "Write tests last" in toolset.profile().system_prompt
