@@ -1,5 +1,9 @@
 """The way in from a service: messages, which are given again until they are on disk, and an end of what would go on for ever.
 
+While it cannot be read who was let in, messages of people whom the settings do not name are held like those that the disk refuses. A
+service that keeps the order, as Telegram does, gives nothing behind them meanwhile. So after HELD_FOR they are refused: their writers
+read why, and may write again. Each such message is a reason to read the file again.
+
 Two programs that answer each other never end: another bot in a chat; or a service that refuses each reply, of which the agent is told,
 which then says something about it there, which is refused as well. `RepeatLimit` ends that.
 """
@@ -12,15 +16,24 @@ import trio
 
 from actors import ActorError, Answer
 from pegasus.channels.service_contract import NotKept, ServiceContext
-from pegasus.intake import JOURNAL_TIMEOUT, Denied, InvalidMessage, TooManyMessages
-from pegasus.messages import ChannelInfo, InboundMessage, Metadata
+from pegasus.intake import JOURNAL_TIMEOUT, Denied, InvalidMessage, PeopleUnreadable, TooManyMessages, is_group
+from pegasus.messages import Address, ChannelInfo, InboundMessage, Metadata
 from pegasus.observe import get_logger
 from pegasus.storage import Accepted, Commit, Overloaded, Post, StorageError
 
+HELD_FOR: Final = 600.0
+"""Seconds for which messages are held because it cannot be read who was let in."""
+MOST_TOLD: Final = 20
+"""Conversations that are told of it, so that a crowd of strangers costs nothing."""
 COUNTED_FOR: Final = 3600.0
 """Seconds after which a count begins anew."""
 MOST_COUNTED: Final = 1_000
 """Conversations that are counted. The one that was counted the longest time ago is forgotten first."""
+
+_UNKNOWN: Final = (
+    "I cannot look up at the moment who may write to me, because my disk does not let me. "
+    "So I have not read your message; please write again later."
+)
 
 _log = get_logger("channels")
 
@@ -35,6 +48,10 @@ class MessageIntake:
         self._context = context
         self._sent: set[tuple[str, str]] = set()
         """Messages that were given to the intake, and may not be on disk yet: given again, they do not count twice."""
+        self._unreadable_since: float | None = None
+        """Trio's clock when it could first not be read who was let in; None if it always could."""
+        self._told: set[Address] = set()
+        """Conversations that were told of it."""
 
     async def accept(self, *messages: InboundMessage) -> list[bool]:
         """Give messages to the agent, in this order. On return each is on disk (True), or will never be taken (False).
@@ -49,6 +66,9 @@ class MessageIntake:
                     answers.append(await self._context.intake.send(message, is_repeated=_key(message) in self._sent))
                 except (Denied, InvalidMessage) as error:
                     _log.debug("a message was not taken", channel=message.channel.type, reason=str(error))
+                    answers.append(None)
+                except PeopleUnreadable as error:
+                    await self._refuse_unknown(message.channel, message.metadata, error)
                     answers.append(None)
                 except TooManyMessages as error:
                     await self._hold_back(message, str(error))
@@ -73,9 +93,35 @@ class MessageIntake:
             await self._context.intake.check_write(channel, metadata)
         except Denied as refusal:
             return refusal
-        except (StorageError, ActorError) as error:
+        except PeopleUnreadable as error:
+            try:
+                return await self._refuse_unknown(channel, metadata, error)
+            except (StorageError, ActorError) as failure:
+                raise NotKept(str(failure)) from failure
+        except ActorError as error:
             raise NotKept(str(error)) from error
         return None
+
+    async def _refuse_unknown(self, channel: ChannelInfo, metadata: Metadata, error: PeopleUnreadable) -> Denied:
+        """Return the refusal of somebody who may have been let in or not, after telling them of it where strangers get an answer.
+
+        Raises the error while it is to be hoped that the file can be read soon, and StorageError, ActorError.
+        """
+        if self._unreadable_since is None:
+            self._unreadable_since = trio.current_time()
+        if trio.current_time() < self._unreadable_since + HELD_FOR:
+            raise error
+        _log.error("a message was refused: nobody knows whether its writer was let in", reason=str(error))
+        intake, address = self._context.intake, channel.address
+        rules = intake.access.now.rules.get(channel.type)
+        is_answered = rules is not None and rules.access == "pairing" and not is_group(channel, metadata)
+        if is_answered and address not in self._told and len(self._told) < MOST_TOLD:
+            post = Post(
+                f"unreadable/{address}/{self._context.clock()}", _UNKNOWN, channel.channel_id, channel, channel.type
+            )
+            await intake.journal.ask(Commit, (), (post,))
+            self._told.add(address)
+        return Denied(str(error))
 
     async def _is_kept(self, message: InboundMessage, answer: Accepted | Overloaded) -> bool:
         """Return whether a message is on disk. Raises NotKept if there is no room at the moment."""

@@ -24,9 +24,10 @@ from pegasus.intake.access import (
     SenderRates,
     TooManyMessages,
     Unknown,
+    is_group,
     rules_of,
 )
-from pegasus.intake.pairing import PAIRING, PairingBook, PairingRefused, access_text, access_view
+from pegasus.intake.pairing import PAIRING, PairingBook, PairingRefused, PeopleUnreadable, access_text, access_view
 from pegasus.intake.submission import (
     CONTROL_COMMANDS,
     JOURNAL_TIMEOUT,
@@ -61,6 +62,7 @@ __all__ = [
     "InvalidMessage",
     "PairingBook",
     "PairingRefused",
+    "PeopleUnreadable",
     "Priority",
     "SenderRates",
     "TooManyMessages",
@@ -73,6 +75,7 @@ __all__ = [
     "describe_unknown",
     "find_unknown",
     "is_attachment_label",
+    "is_group",
     "is_name",
     "lane_of",
     "report_undelivered",

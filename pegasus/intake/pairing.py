@@ -59,6 +59,13 @@ class PairingRefused(ValueError):
     """
 
 
+class PeopleUnreadable(StorageError):
+    """The file that says who was let in cannot be read, so nobody knows whether a sender may write. str() says why.
+
+    Example: raised by `Intake.send` for a sender whom the settings do not name; a service then sends the message again.
+    """
+
+
 @attrs.frozen(eq=False, repr=False)
 class Person:
     """A person whom the owner has let in.
@@ -156,13 +163,13 @@ class PairingBook:
     async def is_let_in(self, channel: ChannelInfo) -> bool:
         """Return whether the owner has let in the person on this channel, after reading the file if that has not succeeded yet.
 
-        Raises StorageError and ActorError if it cannot be read. A False would make strangers of people whom the owner knows.
+        Raises PeopleUnreadable and ActorError if it cannot be read. A False would make strangers of people whom the owner knows.
         """
         if not self.knows(channel) and not self._file.is_read:
             try:
                 await self.ensure_read()
             except StorageError as error:
-                raise StorageError(f"the file that says who was let in cannot be read: {error}") from error
+                raise PeopleUnreadable(f"the file that says who was let in cannot be read: {error}") from error
         return self.knows(channel)
 
     def knows(self, channel: ChannelInfo) -> bool:

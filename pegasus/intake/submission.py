@@ -146,8 +146,8 @@ class Intake:
     async def check_write(self, channel: ChannelInfo, metadata: Metadata, *, is_vouched: bool = True) -> None:
         """Raise Denied unless this channel may write a message with this metadata, Unknown where somebody may ask to be let in.
 
-        Raises StorageError and ActorError if the settings do not name the sender, and the people whom the owner has let in cannot be
-        read: then nobody can say whether the message may be taken, and it is to be sent again.
+        Raises PeopleUnreadable and ActorError if the settings do not name the sender, and the people whom the owner has let in cannot
+        be read: then nobody can say whether the message may be taken, and it is to be sent again.
         """
         try:
             self.access.now.check_rules(channel, metadata, owners=self.owners.now if is_vouched else ())

@@ -535,6 +535,34 @@ async def test_while_the_file_of_people_cannot_be_read_nobody_is_taken_for_a_str
         assert "the notes" in request.turns[-1].text
 
 
+async def test_a_file_of_people_that_stays_unreadable_does_not_keep_the_others_from_being_heard(play, autojump_clock):
+    disk = MemoryDisk()
+    disk.put(
+        "access.json", encode_json({"people": [{"type": "telegram", "userId": str(STRANGER)}], "codes": []}).encode()
+    )
+    disk.files.unreadable = {"access.json"}
+    telegram = TelegramServer()
+    async with play(telegram=telegram, disk=disk) as stage:
+        telegram.say(STRANGER, "one")
+        telegram.say(STRANGER, "two")
+        telegram.say(GROUP, "three", user=STRANGER)
+        telegram.say(OWNER, "hello")
+        await trio.sleep(900)
+        owners = [text for chat, text in telegram.shown if chat == OWNER]
+        [told] = [text for chat, text in telegram.shown if chat != OWNER]
+        assert owners == ["re: hello"]
+        assert "my disk does not let me" in told
+        for n in range(1000):
+            telegram.say(10_000 + n, "let me in")
+        await trio.sleep(300)
+        assert len({chat for chat, _ in telegram.shown}) < 30
+        disk.files.unreadable = set()
+        telegram.say(STRANGER, "again")
+        await trio.sleep(60)
+        assert telegram.shown[-1] == (STRANGER, "re: again")
+        assert len(stage.model.requests) == 2
+
+
 async def test_a_crowd_of_strangers_costs_a_bounded_space(play, autojump_clock):
     async with play() as stage:
         for n in range(1000):
