@@ -124,8 +124,8 @@ class TaskRegistry:
 
     def count_guests(self, *, holding: bool) -> int:
         """Return how many tasks of guests hold a slot (holding), or wait for their first one."""
-        entries = (entry for entry in self.tasks.values() if entry.is_guests)
-        return sum(entry.holds_slot if holding else entry.is_waiting for entry in entries)
+        entries = self.tasks.values()
+        return sum(entry.is_guests for entry in entries if (entry.holds_slot if holding else entry.is_waiting))
 
     def count_of_guest(self, sender: str) -> int:
         """Return how many tasks of this guest have not ended. sender: as `ChannelInfo.sender` names them."""
