@@ -3,8 +3,9 @@
 Memory holds the tasks that wait for a slot, are at work or are suspended, and the last that are over. Everything else is read
 from the logs, so memory does not grow with what was done. `TaskRegistry` is plain bookkeeping and never waits.
 
-An entry is never replaced, and is removed only when its task is over, has no actor and is not among the last REMEMBERED. So parts
-of the agent may keep an entry across an `await`; they must look at its fields again afterwards.
+An entry is never replaced, and is removed only when its task is over, has no actor and is not among the last REMEMBERED. Tasks
+that reflect come on top of these. So parts of the agent may keep an entry across an `await`; they must look at its fields again
+afterwards.
 """
 
 from __future__ import annotations
@@ -164,12 +165,15 @@ class TaskRegistry:
             self._queue.remove(entry)
 
     def finished(self, entry: TaskEntry) -> None:
-        """Add a task to those that are over, and remove the oldest of them from memory."""
+        """Add a task to those that are over, and remove the oldest of them from memory.
+
+        One that reflects or is being resumed is passed over, and looked at again when the next task is over.
+        """
         self._finished.pop(entry.task_id, None)  # it goes to the end if it was resumed and has ended again
         self._finished[entry.task_id] = None
-        while len(self._finished) > self._remembered:
-            task_id = next(iter(self._finished))
-            del self._finished[task_id]
-            oldest = self.tasks.get(task_id)
-            if oldest is not None and oldest.is_over and oldest.ref is None:
-                del self.tasks[task_id]
+        for task_id in tuple(self._finished)[: -self._remembered]:
+            oldest = self.tasks[task_id]
+            if not oldest.view.is_over:  # it was resumed, and is added again when it is over
+                del self._finished[task_id]
+            elif oldest.is_over and oldest.ref is None:
+                del self._finished[task_id], self.tasks[task_id]

@@ -94,7 +94,10 @@ class TaskAgentState:
         fsm, view = loaded
         entry = TaskEntry(view, notified=fsm.context.notified)
         entry.created.set()
-        return self.registry.register(entry)
+        entry = self.registry.register(entry)
+        if entry.view.is_over:
+            self.registry.finished(entry)
+        return entry
 
     async def _load(self, task_id: str) -> tuple[TaskFSM, TaskView] | None:
         found = await self.logs.replay(task_id)

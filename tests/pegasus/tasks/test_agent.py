@@ -23,7 +23,7 @@ from pegasus.tasks import (
     Wait,
     task_id_of,
 )
-from pegasus.tasks.agent.registry import REMEMBERED
+from pegasus.tasks.agent.registry import REMEMBERED, TaskRegistry
 from pegasus.tasks.log.replay import replay
 from pegasus.tasks.run.deps import REFLECT_AFTER, TaskLimits
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
@@ -744,3 +744,22 @@ async def test_tasks_show_in_the_tree_while_they_run(autojump_clock):
         await desk.outcome(task_id)
         await trio.sleep(1)
         assert f"task:{task_id}" not in repr(desk.root.tree())
+
+
+async def test_old_tasks_that_are_asked_for_do_not_stay_in_memory(autojump_clock, monkeypatch):
+    registries = []
+
+    class SmallRegistry(TaskRegistry):
+        def __init__(self):
+            super().__init__(2)
+            registries.append(self)
+
+    async with open_desk(ScriptedModel(lambda request: "done")) as desk:
+        tasks = [await desk.run("job") for _ in range(5)]
+        await trio.sleep(1)
+        shelf = desk.shelf
+    monkeypatch.setattr("pegasus.tasks.agent.agent.TaskRegistry", SmallRegistry)
+    async with open_desk(ScriptedModel([]), shelf=shelf) as desk:
+        for task in tasks:
+            assert (await desk.outcome(task.task_id)).result == task.result
+    assert len(registries[0].tasks) == 2

@@ -57,3 +57,28 @@ def test_places_and_those_who_wait_for_one_are_counted():
     registry.register(entry("b"))
     registry.register(entry("c", state=TaskState.SUSPENDED))
     assert (registry.active, registry.waiting) == (1, 1)
+
+
+def test_a_finished_task_whose_actor_lives_is_removed_once_the_actor_has_ended():
+    registry = TaskRegistry(remembered=2)
+    reflecting = [registry.register(entry(task_id, state=TaskState.FAILED)) for task_id in "abcd"]
+    for one in reflecting:
+        one.ref = object()
+        registry.finished(one)
+    assert len(registry.tasks) == 4
+    for one in reflecting:
+        one.ref = None
+    registry.finished(registry.register(entry("e", state=TaskState.FAILED)))
+    assert list(registry.tasks) == ["d", "e"]
+
+
+def test_a_finished_task_that_could_not_be_resumed_is_removed():
+    registry = TaskRegistry(remembered=1)
+    resuming = registry.register(entry("a", state=TaskState.FAILED))
+    registry.finished(resuming)
+    resuming.is_resuming = True
+    registry.finished(registry.register(entry("b", state=TaskState.FAILED)))
+    assert list(registry.tasks) == ["a", "b"]
+    resuming.is_resuming = False
+    registry.finished(registry.register(entry("c", state=TaskState.FAILED)))
+    assert list(registry.tasks) == ["c"]
