@@ -30,7 +30,9 @@ here:
   being able to answer, and the sender has repeated its request.
 
 A log that this run has begun, or has appended to, needs neither: its last Commit was either written whole or not at all. Its path is
-remembered until the task is forgotten, which makes the usual write one Commit without any read.
+remembered while the task is pending, which makes the usual write one Commit without any read. One line may come behind that, that of a
+reflection, which begins when the submitter knows the end. So the paths of the last ENDED_LOGS tasks that were forgotten are
+remembered until that line has come.
 """
 
 from __future__ import annotations
@@ -87,7 +89,8 @@ RECENT_MS: Final = 3_600_000
 """Of the tasks found in that search, one that ended within this time is notified again: its submitter may not know."""
 HANDLED_TOGETHER: Final = 64
 """Messages that are taken at a time; requests to write among them become one Commit."""
-
+ENDED_LOGS: Final = 64
+"""Logs of tasks that are not pending any more whose paths are remembered: more tasks than usually reflect at a time."""
 READ_TOGETHER: Final = 64
 """Logs that are read at a time: other requests to the journal wait no longer than that."""
 
@@ -154,7 +157,9 @@ class _Store:
         self._clock = clock
         self._is_restart = is_restart
         self._logs: dict[str, _OpenLog] = {}
-        """Logs that lines can be appended to without a look at the disk, by task id."""
+        """Logs of pending tasks that lines can be appended to without a look at the disk, by task id."""
+        self._ended_logs: dict[str, _OpenLog] = {}
+        """The same for tasks that were forgotten, at most ENDED_LOGS of them, the oldest first."""
         self._pending: dict[str, PendingTask] = {}
         """Pending tasks by id, oldest first: the list as it should be on disk."""
         self._listed: frozenset[str] = frozenset()
@@ -227,9 +232,12 @@ class _Store:
     def _forget(self, task_ids: Iterable[str]) -> None:
         """Take tasks off the list in memory; the file follows within FORGET_AFTER."""
         for task_id in task_ids:
-            self._logs.pop(task_id, None)
+            if (log := self._logs.pop(task_id, None)) is not None:
+                self._ended_logs[task_id] = log
             if self._pending.pop(task_id, None) is not None and self.rewrite_at == math.inf:
                 self.rewrite_at = trio.current_time() + FORGET_AFTER
+        for task_id in tuple(self._ended_logs)[:-ENDED_LOGS]:
+            del self._ended_logs[task_id]
 
     async def _answer(self, message: GetPending | ReadLogs | ListLogs | FindNumbered | ReadLatest) -> None:
         """Answer a request to read."""
@@ -292,7 +300,7 @@ class _Store:
             task_id = event.task_id or ""
             log = logs.get(task_id)
             if log is None:
-                log = self._logs.get(task_id) or await self._open(task_id, event)
+                log = self._logs.get(task_id) or self._ended_logs.get(task_id) or await self._open(task_id, event)
                 if log.new_date:
                     index.append(index_line(task_id, log.new_date))
                     log = attrs.evolve(log, number=self._last_number + len(index))
@@ -304,7 +312,10 @@ class _Store:
             first = ((INDEX, b"".join(index)),) if index else ()
             await self._journal.ask(partial(Commit, appends=first, together=logged))
         self._last_number += len(index)
-        self._logs |= {task_id: _OpenLog(log.path, number=log.number) for task_id, log in logs.items()}
+        for task_id, log in logs.items():
+            self._ended_logs.pop(task_id, None)
+            if task_id in self._pending:  # otherwise this was the line of its reflection, behind which there is none
+                self._logs[task_id] = _OpenLog(log.path, number=log.number)
         return {task_id: log.number for task_id, log in logs.items()}
 
     async def _open(self, task_id: str, event: Event) -> _OpenLog:
