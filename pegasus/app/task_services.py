@@ -19,11 +19,12 @@ from typing import Any, Final
 
 import trio
 
-from actors import ActorError, Ref
+from actors import ActorError, MailboxFull, Ref
 from pegasus.app.environment import APPROVALS, BUS, SWITCHBOARD
 from pegasus.app.shared_services import SPEECH_KEYS, SharedServices
 from pegasus.events import BusMessage
 from pegasus.main_agent import TaskProgressSender
+from pegasus.observe import get_logger
 from pegasus.policy import ApprovalMessage, ListApprovals, WithdrawApprovals
 from pegasus.settings import SANDBOX_KEYS, Settings
 from pegasus.storage import JournalMessage, StorageError, Waiting
@@ -39,6 +40,8 @@ from pegasus.tools import ToolContext, ToolExecutor, base_context, save_attachme
 
 COMMANDS_WITHIN: Final = 10.0
 """Seconds that recovered tasks wait at a start for commands that were accepted before. A /stop waits for 5 s at most itself."""
+
+_log = get_logger("tasks")
 
 
 def task_deps(shared: SharedServices, find: Callable[[str], Ref[Any]]) -> TaskDeps:
@@ -98,9 +101,16 @@ def task_deps(shared: SharedServices, find: Callable[[str], Ref[Any]]) -> TaskDe
 
 
 def _withdraw_approvals(approvals: Ref[ApprovalMessage], task_ids: Sequence[str]) -> None:
-    """Withdraw what owners were asked for these tasks. A keeper that does not run finds out at its start that they are over."""
-    with suppress(ActorError):
+    """Withdraw what owners were asked for these tasks. A keeper that does not run finds out at its start that they are over.
+
+    If its mailbox is full, the approvals expire by themselves, as if it could not write that they are withdrawn.
+    """
+    try:
         approvals.tell_nowait(WithdrawApprovals(tuple(task_ids)))
+    except MailboxFull as error:
+        _log.warning("the approvals of tasks could not be withdrawn", tasks=", ".join(task_ids), error=str(error))
+    except ActorError:
+        pass
 
 
 async def _awaited_keys(approvals: Ref[ApprovalMessage]) -> frozenset[str]:

@@ -108,7 +108,7 @@ async def approvals_keeper(
                 # It is the only request without a reply.
                 if isinstance(message, WithdrawApprovals):
                     tasks = ", ".join(message.task_ids)
-                    _log.warning("the approvals of a task could not be withdrawn", tasks=tasks, error=str(error))
+                    _log.warning("the approvals of tasks could not be withdrawn", tasks=tasks, error=str(error))
                 else:
                     message.reply.fail(error)
         nursery.cancel_scope.cancel()

@@ -171,6 +171,8 @@ async def recover_tasks(state: TaskAgentState, scheduler: TaskScheduler, nursery
                     dropped.append(task_id)
                 if found.task is not None:
                     tasks.append(_take_up(state, found.task, found, plan))
+        if over := [task.entry.task_id for task in tasks if task.entry.view.is_over]:
+            state.deps.over(over)
         if dropped:
             await state.logs.forget(*dropped)
         await nursery.start(_carry_out, state, scheduler, tasks)
@@ -188,7 +190,6 @@ def _take_up(state: TaskAgentState, fsm: TaskFSM, found: ReplayedTask, plan: Rec
     entry.created.set()
     state.registry.register(entry)
     if view.is_over:
-        state.deps.over((entry.task_id,))
         state.registry.finished(entry)
     events = tuple(state.make_event(entry, data) for data in plan.events)
     change = TaskChange.by_events(entry, fsm, events) if events else None

@@ -120,21 +120,27 @@ class TaskAgentState:
         await self.announce((TaskChange.by_events(entry, fsm, (event,)),))
 
     async def announce(self, changes: Sequence[TaskChange]) -> None:
-        """Take over changes whose events are on disk. The events are published together."""
+        """Publish the events of changes, which are on disk, and show the changes. What is for all of them is sent as one message."""
         if published := tuple(event for change in changes for event in change.published):
             await self.deps.bus.tell(Emit(published))
-        for change in changes:
-            self._take_over(change.entry, change.view, change.notifications)
-        if over := [change.entry.task_id for change in changes if change.view.is_over]:
-            self.deps.over(over)
+        ended = [
+            change.entry.task_id
+            for change in changes
+            if self._update_entry(change.entry, change.view, change.notifications)
+        ]
+        if ended:
+            self.deps.over(ended)
 
     def update(self, entry: TaskEntry, view: TaskView, notifications: Sequence[Notification]) -> None:
-        """Take over the new state of a task: notify its submitter, and answer those who wait for its end."""
-        self._take_over(entry, view, notifications)
-        if view.is_over:
-            self.deps.over((view.task_id,))
+        """Show the new state of a task: notify its submitter, and answer those who wait for its end."""
+        if self._update_entry(entry, view, notifications):
+            self.deps.over((entry.task_id,))
 
-    def _take_over(self, entry: TaskEntry, view: TaskView, notifications: Sequence[Notification]) -> None:
+    def _update_entry(self, entry: TaskEntry, view: TaskView, notifications: Sequence[Notification]) -> bool:
+        """Put the new view of a task into its entry, and tell all who want to know. Return whether the task ends by it.
+
+        The approvals of one that ends are left to the caller, who may withdraw those of several tasks together.
+        """
         was_over, entry.view = entry.view.is_over, view
         for notification in notifications:
             self.notifier.add(notification, is_last=view.is_over and notification is notifications[-1])
@@ -146,3 +152,4 @@ class TaskAgentState:
             entry.waiting.clear()
             self.registry.finished(entry)
         self.deps.observe(view, ends)
+        return ends

@@ -224,3 +224,13 @@ async def test_a_cancel_that_ends_a_reflection_which_is_due_says_so(autojump_clo
             await desk.agent.ask(Cancel, task.task_id, "x")
         await trio.sleep(10)
         assert desk.shelf.events(task.task_id)[-1] == "TASK_COMPLETED"
+
+
+async def test_the_approvals_of_a_task_are_withdrawn_once_though_it_reflects(autojump_clock):
+    memory, over = Shelves(), []
+    model = ScriptedModel(lambda request: "Kept it." if looks_back(request) else LONG)
+    async with open_desk(model, memory=memory.port, tools=memory.tools, over=over.append) as desk:
+        task = await desk.run("job")
+        await trio.sleep(60)
+        assert desk.shelf.events(task.task_id)[-1] == "REFLECTION_COMPLETE"
+    assert [list(task_ids) for task_ids in over] == [[task.task_id]]

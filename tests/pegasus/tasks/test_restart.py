@@ -53,6 +53,18 @@ async def test_the_end_of_interrupted_tasks_is_shown_once_and_nobody_is_asked_fo
         assert over == [list(shelf.logs)]
 
 
+async def test_the_approvals_of_tasks_that_were_over_already_are_withdrawn_together(autojump_clock):
+    shelf, over = MemoryFolder(), []
+    async with open_desk(ScriptedModel(lambda request: "done"), shelf=shelf) as desk:
+        for _ in range(20):
+            await desk.run("job")
+        await trio.sleep(1)
+    shelf.forgotten.clear()
+    async with open_desk(ScriptedModel([]), shelf=shelf, over=over.append):
+        await trio.sleep(5)
+    assert over == [list(shelf.logs)]
+
+
 async def test_a_task_is_pending_until_a_listener_that_comes_late_has_taken_its_end(autojump_clock):
     """What recovery has to say is not lost when it is said before anybody listens."""
 
