@@ -1,8 +1,8 @@
 """The way in from a service: messages, which are given again until they are on disk, and an end of what would go on for ever.
 
-While it cannot be read who was let in, messages of people whom the settings do not name are held like those that the disk refuses. A
-service that keeps the order, as Telegram does, gives nothing behind them meanwhile. So after HELD_FOR they are refused: their writers
-read why, and may write again. Each such message is a reason to read the file again.
+While it cannot be read who was let in, messages of people whom the settings do not name are held like those that the disk refuses.
+They pile up at the service, and Telegram gives nothing behind 100 of them. So after HELD_FOR they are refused: their writers read why,
+and may write again. Each such message is a reason to read the file again.
 
 Two programs that answer each other never end: another bot in a chat; or a service that refuses each reply, of which the agent is told,
 which then says something about it there, which is refused as well. `RepeatLimit` ends that.
@@ -163,14 +163,22 @@ class RepeatLimit:
 
     def count(self, channel_id: str) -> bool:
         """Count an event; return whether it is one of the first `limit`."""
-        now = trio.current_time()
-        count, since = self._counts.pop(channel_id, (0, now))
-        if now - since > COUNTED_FOR:
-            count, since = 0, now
+        count, since = self._count_of(channel_id)
+        self._counts.pop(channel_id, None)  # put at the end
         self._counts[channel_id] = (count + 1, since)
         while len(self._counts) > MOST_COUNTED:
             del self._counts[next(iter(self._counts))]
         return count < self._limit
+
+    def has_room(self, channel_id: str) -> bool:
+        """Return what `count` would return, and count nothing."""
+        return self._count_of(channel_id)[0] < self._limit
+
+    def _count_of(self, channel_id: str) -> tuple[int, float]:
+        """Return the count of a conversation, and when it began."""
+        now = trio.current_time()
+        count, since = self._counts.get(channel_id, (0, now))
+        return (count, since) if now - since <= COUNTED_FOR else (0, now)
 
     def reset(self, channel_id: str) -> None:
         """Begin anew for this conversation."""

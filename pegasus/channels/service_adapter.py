@@ -169,6 +169,10 @@ class ServiceAdapter(Adapter):
         """Count a message of another bot; return whether it may be heard. Two bots that answer each other would never end."""
         return self._bots.count(channel_id)
 
+    def hears_bots(self, channel_id: str) -> bool:
+        """Return whether a message of another bot may be heard now, without counting it."""
+        return self._bots.has_room(channel_id)
+
     def note_person(self, channel_id: str) -> None:
         """Note that a person has written, after whom bots are heard again."""
         self._bots.reset(channel_id)

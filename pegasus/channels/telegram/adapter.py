@@ -9,7 +9,11 @@ Out: see `sending`. Everything else about conversations is `ServiceAdapter`.
 **Polling.** One poll is open at a time, and the next one confirms what the last one has brought. So updates are handled batch after
 batch, and a batch whose messages cannot be kept (a full queue, a full disk) is handled again until they are: nothing is read behind it
 meanwhile. In a batch, moves of groups and clicks are handled at once; messages follow together, which share their write to disk.
-A click in a batch that is handled again is handled again as well.
+
+**Held messages.** While the file of people cannot be read, it is not known whether somebody whom the settings do not name may write;
+while it cannot be written, a stranger cannot get a code. Only their messages are held (`MessageIntake` says for how long): the next
+poll confirms what stands before the first of them, and asks for all others again together with what is new. What was handled behind a
+held message is remembered by its number and not handled again.
 
 **Webhook.** Telegram makes one request at a time (`max_connections`), so updates come in order here, too. A request that cannot be
 answered within WEBHOOK_SECONDS gets 503, and its update is worked on further: when Telegram repeats it, the request waits for the same
@@ -119,6 +123,11 @@ class TelegramAdapter(ServiceAdapter):
         """Runs what webhooks have brought; None while the actor does not run."""
         self._under_way: dict[int, trio.Event] = {}
         """Updates of webhooks that are being handled, by their number."""
+        self._handled: set[int] = set()
+        """Numbers of updates that are handled and not confirmed yet, because one before them is held."""
+        self._heard: dict[int, bool] = {}
+        """Decision whether a message is heard, by the number of its update, until that is confirmed. Messages of bots are counted,
+        and one that is handled again must not count again."""
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[None]:
@@ -175,8 +184,11 @@ class TelegramAdapter(ServiceAdapter):
             if isinstance(updates, list):
                 # The offset moves only behind this. A crash before it makes Telegram give the same updates
                 # again.
-                await self._take_until_kept(updates)
-                offset = _next_offset(updates, offset)
+                held = await self._take_until_kept(updates)
+                offset = _next_offset(updates, held, offset)
+                self._forget(offset)
+                if held:
+                    await trio.sleep(KEEP_DELAY)
 
     async def _list_commands(self) -> None:
         """Tell Telegram the commands, which it offers to people who type a slash.
@@ -192,8 +204,8 @@ class TelegramAdapter(ServiceAdapter):
         except (ReplyRefused, RateLimited) as error:
             _log.warning("Telegram does not take the list of commands", reason=str(error))
 
-    async def _take_until_kept(self, updates: Sequence[Json]) -> None:
-        """Handle updates; return when their messages are on disk, however long that takes."""
+    async def _take_until_kept(self, updates: Sequence[Json]) -> Sequence[Json]:
+        """Handle updates; return those that are held when the messages of the others are on disk, however long that takes."""
         while True:
             try:
                 return await self.take_updates(updates)
@@ -201,41 +213,81 @@ class TelegramAdapter(ServiceAdapter):
                 _log.warning("messages cannot be kept at the moment; Telegram keeps them", reason=str(error))
                 await trio.sleep(KEEP_DELAY)
 
-    async def take_updates(self, updates: Sequence[Json]) -> None:
-        """Handle updates in order; on return their messages are on disk. Raises NotKept: then all are to be handled again."""
+    async def take_updates(self, updates: Sequence[Json]) -> Sequence[Json]:
+        """Handle updates in order; on return their messages are on disk. Those that were handled before are passed over.
+
+        Returns the updates that are held (see the top of this file), which are to be handled again. Raises NotKept: then all are.
+        """
         found: list[TelegramMessage] = []
+        taken: set[int] = set()
+        held: list[Json] = []
+        writers: set[tuple[str, str | None]] = set()
         for update in updates:
-            # Moves and clicks are carried out in their place among the messages, which are gathered. If one
-            # message is not kept, all of the batch is handled again; moves and clicks may be handled twice.
+            number = _number(update)
+            if number in self._handled:
+                continue
+            # Moves and clicks are carried out in their place among the messages, which are gathered.
             match read_update(update, self.bot, self._has_spoken_in):
                 case TelegramMessage() as heard:
-                    found += await self._admitted(heard)
+                    writer = heard.message.channel.channel_id, heard.message.channel.user_id
+                    try:
+                        # Behind a held message further ones of its writer are held without asking, so that their order stays.
+                        if writer not in writers:
+                            found += await self._admitted(heard, number)
+                    except NotKept as error:
+                        _log.warning("a message is held; Telegram keeps it", reason=str(error))
+                        writers.add(writer)
+                    if writer in writers:
+                        held.append(update)
+                    elif number is not None:
+                        taken.add(number)
+                    continue
                 case GroupMove(old, new):
                     await self.sender.note_move(old, new)
                 case TelegramClick() as click:
                     await self._click(click)
                 case None:
                     pass
+            if number is not None:
+                self._handled.add(number)
         # Files take their time. Conversations without any in this batch do not wait for them.
         slow = {heard.message.channel.channel_id for heard in found if heard.files}
         await self.accept(*(heard.message for heard in found if heard.message.channel.channel_id not in slow))
         await self.accept(*await self._fetch_all([each for each in found if each.message.channel.channel_id in slow]))
+        self._handled |= taken
+        return held
 
-    async def _admitted(self, heard: TelegramMessage) -> list[TelegramMessage]:
-        """Return the message; [] if a bot has written it that is not heard any more. Files of strangers are not fetched.
+    async def _admitted(self, heard: TelegramMessage, number: int | None) -> list[TelegramMessage]:
+        """Return the message; [] for a stranger, whose files are not fetched, and for a bot that is not heard any more.
 
-        Raises NotKept.
+        number: that of its update. Raises NotKept.
         """
-        message, channel_id = heard.message, heard.message.channel.channel_id
+        message = heard.message
         if await self.refusal_of(message.channel, message.metadata) is not None:
-            # The intake decides about it, and may offer to let its writer in. For that it needs a text.
-            return [attrs.evolve(heard, message=attrs.evolve(message, text=message.text or "(a file)"), files=())]
+            # The intake decides about it, and may offer to let its writer in. For that it needs a text. It is handed in by
+            # itself, so that a code that cannot be written holds up nobody else.
+            await self.accept(attrs.evolve(message, text=message.text or "(a file)"))
+            return []
+        is_heard = self._heard[number] if number in self._heard else self._counts(heard)
+        if number is not None:
+            self._heard[number] = is_heard
+        return [heard] if is_heard else []
+
+    def _counts(self, heard: TelegramMessage) -> bool:
+        """Count a message of somebody who may write; return whether it is heard."""
+        channel_id = heard.message.channel.channel_id
         if not heard.is_bot:
             self.note_person(channel_id)
         elif not self.admits_bot(channel_id):
             _log.info("another bot is not heard any more until a person writes", chat=channel_id)
-            return []
-        return [heard]
+            return False
+        return True
+
+    def _forget(self, offset: int | None) -> None:
+        """Forget updates before this number, which do not come again."""
+        if offset is not None:
+            self._handled = {number for number in self._handled if number >= offset}
+            self._heard = {number: is_heard for number, is_heard in self._heard.items() if number >= offset}
 
     async def _click(self, click: TelegramClick) -> None:
         """Carry out a click.
@@ -363,9 +415,16 @@ class TelegramAdapter(ServiceAdapter):
         """Handle an update of a webhook to its end, also when its request does not wait any longer."""
         is_kept = self._under_way[number]
         # Cancelled at the end of a run, the update was not confirmed, and Telegram makes its request again.
-        await self._take_until_kept([update])
+        held: Sequence[Json] = [update]
+        while True:
+            held = await self._take_until_kept(held)
+            if not held:
+                break
+            await trio.sleep(KEEP_DELAY)
         is_kept.set()
         self._under_way.pop(number, None)
+        self._handled.discard(number)
+        self._heard.pop(number, None)
 
     # ---------------------------------------------------------------- out
 
@@ -413,7 +472,14 @@ def _bot_name(me: Json) -> BotName:
     raise ServiceDown("what answers is not Telegram: getMe names no bot")
 
 
-def _next_offset(updates: Sequence[Json], offset: int | None) -> int | None:
-    """Return the offset that confirms these updates."""
-    ids = [update.get("update_id") for update in updates if isinstance(update, Mapping)]
-    return max([id + 1 for id in ids if isinstance(id, int)], default=offset)
+def _number(update: Json) -> int | None:
+    """Return the number of an update, None if it has none."""
+    number = update.get("update_id") if isinstance(update, Mapping) else None
+    return number if isinstance(number, int) else None
+
+
+def _next_offset(updates: Sequence[Json], held: Sequence[Json], offset: int | None) -> int | None:
+    """Return the offset that confirms these updates, or those before the first that is held."""
+    waiting = [number for number in map(_number, held) if number is not None]
+    beyond = [number + 1 for number in map(_number, updates) if number is not None]
+    return min(waiting) if waiting else max(beyond, default=offset)

@@ -316,7 +316,9 @@ async def test_a_stop_lets_the_call_under_way_end_so_that_nothing_is_repeated(au
 async def test_bots_that_answer_each_other_come_to_an_end(autojump_clock):
     async with office() as it:
         assert sum(it.adapter.admits_bot("a") for _ in range(1000)) == 5
+        assert not it.adapter.hears_bots("a")
         it.adapter.note_person("a")
+        assert all(it.adapter.hears_bots("a") for _ in range(1000))
         assert it.adapter.admits_bot("a")
 
 

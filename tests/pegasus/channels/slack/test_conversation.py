@@ -223,6 +223,20 @@ async def test_bots_that_answer_each_other_come_to_an_end(play, autojump_clock):
         assert (await stage.settle())[5:] == ["re: go on", "re: thanks"]
 
 
+async def test_a_message_of_a_bot_is_heard_however_often_the_disk_refused_it(play, autojump_clock):
+    async with play(access="open", groups="all") as stage:
+        other, general = stage.slack.add_user("other", is_bot=True), room(stage)
+        message = stage.message(f"{NAMED} hello", other, general, bot_id="B0OTHER", subtype="bot_message")
+        await stage.settle()
+        stage.world.disk.fail(times=1_000_000)
+        for _ in range(10):
+            await stage.server.emit(message)
+            await stage.settle()
+        stage.world.disk.files.end_faults()
+        await stage.emit(message)
+        assert await stage.settle() == ["re: hello"]
+
+
 async def test_a_bot_that_nobody_let_in_gets_no_code(play, autojump_clock):
     async with play(access="pairing") as stage:
         other = stage.slack.add_user("other", is_bot=True)

@@ -5,6 +5,7 @@ import pytest
 import trio
 
 from pegasus.channels import WebhookRequest
+from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.wire import encode_json
 from tests.pegasus.channels.telegram.conftest import OWNER, STRANGER, telegram_settings
 
@@ -131,3 +132,22 @@ async def test_halves_of_surrogate_pairs_do_no_harm(hooked, autojump_clock):
         assert (await stage.adapter.receive(request_of(stage, {}, body=body))).status == 200
         await stage.telegram.next_message()
         assert "x\ufffd" in stage.model.requests[0].turns[-1].text
+
+
+async def test_while_the_file_of_people_cannot_be_read_only_somebody_of_the_settings_is_confirmed(
+    hooked, autojump_clock
+):
+    disk = MemoryDisk()
+    disk.put(
+        "access.json", encode_json({"people": [{"type": "telegram", "userId": str(STRANGER)}], "codes": []}).encode()
+    )
+    disk.files.unreadable = {"access.json"}
+    async with hooked(disk=disk) as stage:
+        await ready(stage)
+        held = request_of(stage, message("hi", 1, STRANGER))
+        assert (await stage.adapter.receive(held)).status == 503
+        assert (await stage.adapter.receive(request_of(stage, message("hello", 2)))).status == 200
+        disk.files.unreadable = set()
+        assert (await stage.adapter.receive(held)).status == 200
+        await trio.sleep(30)
+        assert sorted(stage.telegram.shown) == [(OWNER, "re: hello"), (STRANGER, "re: hi")]
