@@ -3,7 +3,7 @@
 Events that wait together in the mailbox of the bus are published in the order of their priorities, and in order of emission among
 equals. Events that are emitted together keep their order, and go as early as the most urgent of them. The bus keeps no history and
 stores nothing. Events of tasks are emitted after they were recorded in the log of their task, so subscribers only ever see events that
-are already on disk (`_record` in `pegasus/tasks/run/task.py`).
+are already on disk (`_record` in `pegasus/tasks/run/task.py`; `record` and `announce` in `pegasus/tasks/agent/state.py`).
 
 A subscriber whose mailbox is full has a backlog, and a Trio task that forwards it: a subscriber that is slow, full or down delays
 nobody else. The backlog of an *essential* subscriber is not bounded, since it may lose nothing; of others the oldest

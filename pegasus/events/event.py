@@ -53,7 +53,7 @@ class EventType(IntEnum):
 
 
 _NUMBERS = count(1)
-"""Numbers of the events to come. They are in memory only, and mean nothing but which event has caused another."""
+"""Numbers of the events to come; they go on for as long as the process runs. They mean nothing but which event has caused another."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -76,10 +76,11 @@ class Event:
     priority: int | None = None
     """Priority on the bus instead of the number of the type; smaller goes first."""
     parent_id: int | None = None
-    """Id of the event that caused this one."""
+    """Id of the event that caused this one, which this process has made."""
     data: object = None
     """The value that the payload was made of, for the part that made it; None if there is none."""
     line: bytes = b""
     """Line of the event in the log of its task, newline included; b"" for an event that is not recorded."""
     id: int = attrs.field(factory=partial(next, _NUMBERS), kw_only=True)
-    """Number of the event among all that this process has made; of an event that was read from a log, the number of its line."""
+    """Unique among the events that this process has made. An event that was read from a log has the number of its line instead, which
+    may be equal to such an id; it is the cause of none."""

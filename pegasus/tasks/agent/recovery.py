@@ -46,7 +46,8 @@ from pegasus.tools import Effect
 UNKNOWN: Final = "this call was under way when the process stopped; it may or may not have happened"
 """Result of a call that must not be run again unasked. The model decides what to do about it."""
 RECOVERED_TOGETHER: Final = 250
-"""Tasks whose logs are read, and whose events are recorded, as one batch. It bounds memory: the logs are held until then."""
+"""Tasks whose logs are read, and whose events are recorded, as one batch. It bounds memory: until then
+the logs are held as bytes, and of tasks that go on the replayed task as well."""
 
 _log = get_logger("tasks")
 
@@ -179,12 +180,17 @@ async def recover_tasks(state: TaskAgentState, scheduler: TaskScheduler, nursery
 
 
 def _plan(state: TaskAgentState, found: ReplayedTask, awaited: Container[str]) -> RecoveryPlan:
+    """Return the plan for a task under the present settings, tools and time. awaited: keys of the calls that wait for an owner."""
     deps = state.deps
     return plan_recovery(found, deps.limits.now.recovery, partial(find_effect, deps.toolbox.now), deps.clock(), awaited)
 
 
 def _take_up(state: TaskAgentState, fsm: TaskFSM, found: ReplayedTask, plan: RecoveryPlan) -> _RecoveringTask:
-    """Register a task, and find out what its plan leads to."""
+    """Register a task, and find out what its plan leads to.
+
+    The task in its entry is ahead of the disk until its events are recorded. Nobody sees that: who records another event waits for the
+    lock, and without the lock only the tasks in the queue are read, where this one gets afterwards.
+    """
     view = task_view(fsm, number=found.number)
     entry = TaskEntry(view, notified=fsm.context.notified)
     entry.created.set()
