@@ -1,11 +1,14 @@
 """Calls that wait for an owner: through the whole tree, over crashes, answered by everybody who may and by some who may not."""
 
 import json
+from types import SimpleNamespace
 
 import attrs
 import pytest
 import trio
 
+from actors import Child, Mailbox, open_supervisor
+from pegasus.app.task_services import _withdraw_approvals
 from pegasus.gateway import BadParams, Caller
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.models import ToolSpec
@@ -275,6 +278,27 @@ async def test_a_resume_by_a_person_is_no_way_around(autojump_clock):
         await trio.sleep(1)
         assert await until_waiting(world, task_id) == approval
     assert touch.touched == []
+
+
+async def test_a_withdrawal_that_a_full_mailbox_refuses_is_logged(autojump_clock, monkeypatch):
+    logged = []
+    monkeypatch.setattr(
+        "pegasus.app.task_services._log", SimpleNamespace(warning=lambda what, **more: logged.append(more))
+    )
+
+    async def busy(inbox):
+        inbox.started()
+        await trio.sleep_forever()
+
+    async with open_supervisor() as root:
+        keeper = await root.start_child(Child("keeper", busy, mailbox=Mailbox(1)))
+        _withdraw_approvals(keeper, ["t1"])
+        assert logged == []
+        _withdraw_approvals(keeper, ["t2", "t3"])
+        assert [more["tasks"] for more in logged] == ["t2, t3"]
+        await root.stop_child("keeper")
+        _withdraw_approvals(keeper, ["t4"])  # the keeper finds out at its start
+        assert len(logged) == 1
 
 
 async def test_ending_the_task_withdraws_the_question(autojump_clock):
