@@ -165,7 +165,7 @@ class PairingBook:
 
         Raises PeopleUnreadable and ActorError if it cannot be read. A False would make strangers of people whom the owner knows.
         """
-        if not self.knows(channel) and not self._file.is_read:
+        if not self._file.is_read:
             try:
                 await self.ensure_read()
             except StorageError as error:

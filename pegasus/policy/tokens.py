@@ -183,8 +183,12 @@ class TokenBook:
     def _take_over(self, content: bytes) -> list[str]:
         """Put what the file holds into memory; return what is wrong with entries that do not count."""
         tokens, problems = parse_tokens(content)
-        # A grant that an earlier attempt has made stays the same object: connections wait for it to be revoked.
-        self._grants = {token.name: self._grants.get(token.name) or TokenGrant(token) for token in tokens}
+        # A grant that an earlier read has made stays the same object: connections wait for it to be revoked. Those that
+        # are gone were revoked by a change whose answer nobody has waited for.
+        known = {(grant.name, grant.token.hash): grant for grant in self._grants.values()}
+        self._grants = {token.name: known.pop((token.name, token.hash), TokenGrant(token)) for token in tokens}
+        for grant in known.values():
+            grant.revoked.set()
         return problems
 
     async def find_read(self, token: str) -> TokenGrant | None:
@@ -229,7 +233,7 @@ class TokenBook:
     ) -> str:
         """Make a token; return it. It is not stored, so nobody can show it again.
 
-        Raises TokenRefused, and StorageError, ActorError if it may not be on disk; then it does not count.
+        Raises TokenRefused, and StorageError, ActorError if it may not be on disk; nobody knows it then.
         """
         if not _NAME.fullmatch(name):
             raise TokenRefused(f"found the name {quote(name, 80)}; allowed: 1 to 64 letters, digits, '.', '_' and '-'")
@@ -255,7 +259,8 @@ class TokenBook:
     async def revoke(self, name: str) -> None:
         """Make a token count no more. Its connections end.
 
-        Raises TokenRefused if there is none of this name, and StorageError, ActorError; then it still counts.
+        Raises TokenRefused if there is none of this name, and StorageError, after which it still counts. After an ActorError, and when
+        cancelled, it counts if the file says so, which is read before the next change and the next `find_read`.
         """
         async with self._file.change():
             grant = self._grants.get(name)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import trio
 
 from pegasus.gateway import GatewayConfig
 from pegasus.intake import Access, ChannelRules, Intake, PairingBook, Unknown
@@ -23,6 +24,9 @@ class Journal:
         self.posts = []
         self.accepted = []
         self.refuses_reads = True
+        self.refuses_writes = False
+        self.delay = 0
+        """Seconds between a write and its answer."""
 
     async def ask(self, kind, *args):
         if kind is ReadFile:
@@ -30,7 +34,10 @@ class Journal:
                 raise StorageError("I/O error")
             return self.files.get(args[0], b"")
         if kind is ReplaceFile:
+            if self.refuses_writes:
+                raise StorageError("no space left on device")
             self.files[args[0]] = args[1]
+            await trio.sleep(self.delay)
         if kind is Commit:
             self.posts += args[1]
         return None
@@ -107,6 +114,63 @@ async def test_a_token_counts_as_soon_as_its_file_can_be_read():
     journal.refuses_reads = False
     assert (await config.find_grant(token)).name == "phone"
     assert await config.find_grant("wrong") is None
+
+
+async def test_a_token_counts_while_its_damaged_file_cannot_be_set_aside():
+    first, book = Journal(), TokenBook()
+    first.refuses_reads = False
+    await book.load(first, lambda: 1_000_000)
+    token = await book.add("phone", scopes=["message"])
+    record = json.loads(first.files["tokens.json"])
+
+    journal = Journal(tokens=json.dumps({"tokens": [*record["tokens"], {"name": 3}]}).encode())
+    journal.refuses_reads, journal.refuses_writes = False, True
+    book = TokenBook()
+    await book.load(journal, lambda: 1_000_000)
+    assert (await book.find_read(token)).name == "phone"
+    assert await book.find_read("wrong") is None
+
+
+async def test_a_token_stays_revoked_although_the_answer_of_the_disk_was_not_waited_for(autojump_clock):
+    journal, book = Journal(), TokenBook()
+    journal.refuses_reads = False
+    await book.load(journal, lambda: 1_000_000)
+    token = await book.add("phone", scopes=["message"])
+    grant = await book.find_read(token)
+    journal.delay = 1
+    with trio.move_on_after(0.5):
+        await book.revoke("phone")
+    assert json.loads(journal.files["tokens.json"])["tokens"] == []
+    assert await book.find_read(token) is None
+    assert grant.revoked.is_set()
+    await book.add("tablet", scopes=["message"])
+    assert [each["name"] for each in json.loads(journal.files["tokens.json"])["tokens"]] == ["tablet"]
+
+
+async def test_a_token_of_the_same_name_does_not_keep_an_older_one(autojump_clock):
+    journal, book = Journal(), TokenBook()
+    journal.refuses_reads = False
+    await book.load(journal, lambda: 1_000_000)
+    grant = await book.find_read(await book.add("phone", scopes=["message"]))
+    journal.delay = 1
+    with trio.move_on_after(0.5):
+        await book.revoke("phone")
+    other = TokenBook()
+    await other.load(journal, lambda: 1_000_000)
+    token = await other.add("phone", scopes=["read"])
+    assert (await book.find_read(token)).token.scopes == ("read",)
+    assert grant.revoked.is_set()
+
+
+async def test_a_person_stays_out_although_the_answer_of_the_disk_was_not_waited_for(autojump_clock):
+    journal, book = Journal(access=json.dumps({"people": [ANN], "codes": []}).encode()), PairingBook()
+    journal.refuses_reads = False
+    await book.load(journal, lambda: 1_000_000)
+    journal.delay = 1
+    with trio.move_on_after(0.5):
+        await book.revoke("telegram:42")
+    assert people(journal) == []
+    assert not await book.is_let_in(ChannelInfo("telegram", "42", "42"))
 
 
 def unread_people(access="pairing"):

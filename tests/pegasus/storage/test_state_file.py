@@ -1,5 +1,6 @@
 """A small file that is held in memory: read once, never written unread, set aside when damaged, one change after the other."""
 
+import itertools
 import json
 
 import pytest
@@ -18,12 +19,15 @@ class SlowJournal:
         self.reads = 0
 
     async def ask(self, kind, *args):
-        await trio.sleep(1)
         if kind in self.refuses or (kind, args[0]) in self.refuses:
+            await trio.sleep(1)
             raise StorageError("I/O error")
         if kind is ReplaceFile:
+            # A request that was taken is carried out, also when nobody waits for the answer any more.
             self.files[args[0]] = args[1]
+            await trio.sleep(1)
             return None
+        await trio.sleep(1)
         assert kind is ReadFile
         self.reads += 1
         return self.files.get(args[0], b"")
@@ -35,10 +39,10 @@ class SlowJournal:
 class Words:
     """A list of words in a file. One that is no text is a problem."""
 
-    def __init__(self, journal):
+    def __init__(self, journal, clock=lambda: 7):
         self.words = []
         self.file = StateFile("words.json", self._take_over, lambda: {"words": self.words})
-        self.file.use(journal, lambda: 7)
+        self.file.use(journal, clock)
 
     def _take_over(self, content):
         try:
@@ -117,3 +121,50 @@ async def test_a_change_that_is_refused_leaves_the_file_as_it_was(autojump_clock
     journal.refuses = set()
     await book.add("c")
     assert journal.words() == book.words == ["a", "c"]
+
+
+@pytest.mark.parametrize("refused", ["words.json.bad-100", "words.json"])
+async def test_what_was_understood_of_a_damaged_file_counts_before_it_is_set_aside(autojump_clock, refused):
+    journal = SlowJournal(words=b'{"words": ["a", 1]}')
+    journal.refuses = {(ReplaceFile, refused)}
+    book = Words(journal, itertools.count(100).__next__)
+    await book.file.ensure_read()
+    assert book.file.is_read
+    assert book.words == ["a"]
+
+
+async def test_a_damaged_file_has_one_copy_however_often_it_could_not_be_replaced(autojump_clock):
+    journal = SlowJournal(words=b'{"words": ["a", 1]}')
+    journal.refuses = {(ReplaceFile, "words.json")}
+    book = Words(journal, itertools.count(100).__next__)
+    for _ in range(3):
+        with pytest.raises(StorageError):
+            await book.add("b")
+    assert sorted(journal.files) == ["words.json", "words.json.bad-100"]
+    journal.refuses = set()
+    await book.add("b")
+    assert journal.words() == ["a", "b"]
+    assert sorted(journal.files) == ["words.json", "words.json.bad-100"]
+
+
+async def test_after_a_change_that_was_cancelled_the_next_one_goes_by_what_is_on_disk(autojump_clock):
+    journal = SlowJournal(words=b'{"words": ["a"]}')
+    book = Words(journal)
+    await book.file.ensure_read()
+    with trio.move_on_after(0.5):
+        await book.add("b")
+    assert (book.words, journal.words()) == (["a"], ["a", "b"])
+    assert not book.file.is_read
+    await book.add("c")
+    assert book.words == journal.words() == ["a", "b", "c"]
+
+
+async def test_while_a_change_is_written_the_file_counts_as_read(autojump_clock):
+    journal = SlowJournal(words=b'{"words": ["a"]}')
+    book = Words(journal)
+    await book.file.ensure_read()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(book.add, "b")
+        await trio.sleep(0.5)
+        assert book.file.is_read
+    assert journal.reads == 1
