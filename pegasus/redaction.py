@@ -25,6 +25,7 @@ import base64
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -148,31 +149,40 @@ class SecretFolder:
     def read(self) -> tuple[str, ...]:
         """Return the secrets. Looks at the folder each time, which takes some microseconds; files are small.
 
-        A file that is just being replaced is read as it was or as it will be, since the replacement is a rename.
+        A file that is just being replaced is read as it was or as it will be, since the replacement is a rename. What cannot be read
+        at the moment, such as for want of descriptors, has the secrets that were known before.
         """
         try:
             with os.scandir(self._folder) as entries:
-                files = [
-                    entry for entry in entries if entry.name.endswith(".json") and entry.is_file(follow_symlinks=False)
-                ]
-            found = {entry.name: entry.stat(follow_symlinks=False) for entry in files}
+                names = [entry.name for entry in entries if entry.name.endswith(".json")]
+        except FileNotFoundError:
+            names = []
         except OSError:
-            found = {}
-        self._known = {name: self._read_file(name, status) for name, status in found.items()}
+            names = list(self._known)
+        found = {name: self._read_file(name) for name in names}
+        self._known = {name: known for name, known in found.items() if known is not None}
         return tuple(secret for _, secrets in self._known.values() for secret in secrets)
 
-    def _read_file(self, name: str, status: os.stat_result) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """Return the state of a file and its secrets."""
-        # The inode differs after each replacement, even where size and time are the same.
-        state = (status.st_ino, status.st_size, status.st_mtime_ns)
-        known = self._known.get(name)
-        if known is not None and known[0] == state:
+    def _read_file(self, name: str) -> tuple[tuple[int, ...], tuple[str, ...]] | None:
+        """Return the state of a file and its secrets; what was known before if it cannot be read, None if there is no such file."""
+        path, known = self._folder / name, self._known.get(name)
+        try:
+            status = os.stat(path, follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode):
+                return None
+            # The inode differs after each replacement, even where size and time are the same.
+            state = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if known is not None and known[0] == state:
+                return known
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError:
             return known
         try:
-            facts = decode_object((self._folder / name).read_bytes())
-        except (OSError, ValueError):
+            return state, tuple(sorted(_secrets_in(decode_object(content))))
+        except ValueError:
             return state, ()
-        return state, tuple(sorted(_secrets_in(facts)))
 
 
 def _secrets_in(facts: Mapping[str, Any]) -> set[str]:

@@ -1,7 +1,10 @@
 """Tokens of MCP servers are known as secrets, as long as they are in the home."""
 
+import errno
 import os
 from pathlib import Path
+
+import pytest
 
 from pegasus.mcp import TokenFile
 from pegasus.redaction import SecretFolder
@@ -50,3 +53,36 @@ def test_damaged_files_and_other_things_are_passed_over(tmp_path):
     os.mkfifo(tmp_path / "c.json")
     (tmp_path / "d.txt").write_text('{"access_token": "not-one-of-ours"}')
     assert SecretFolder(tmp_path).read() == ()
+
+
+def test_what_is_known_stays_secret_while_the_folder_cannot_be_read(tmp_path, monkeypatch):
+    secrets = SecretFolder(tmp_path)
+    TokenFile(tmp_path / "a.json").write({"tokens": TOKENS})
+    before = secrets.read()
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert secrets.read() == before != ()
+
+
+@pytest.mark.parametrize(("owner", "name"), [(os, "stat"), (Path, "read_bytes")])
+def test_what_is_known_stays_secret_while_its_file_cannot_be_read(tmp_path, monkeypatch, owner, name):
+    secrets, file = SecretFolder(tmp_path), TokenFile(tmp_path / "a.json")
+    file.write({"tokens": TOKENS})
+    before = secrets.read()
+    file.write({"tokens": {**TOKENS, "access_token": "other-access-token"}})
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, refuse)
+        assert secrets.read() == before
+    assert "other-access-token" in secrets.read()
+
+
+def test_a_file_that_could_not_be_read_at_first_is_read_again(tmp_path, monkeypatch):
+    secrets = SecretFolder(tmp_path)
+    TokenFile(tmp_path / "a.json").write({"tokens": TOKENS})
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", refuse)
+        assert secrets.read() == ()
+    assert "first-access-token" in secrets.read()
+
+
+def refuse(*args, **kwargs):
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
