@@ -36,10 +36,9 @@ from pegasus.importing.conversion import (
     json_lines,
     json_object,
     prompt_of,
-    read_text,
     time_of,
 )
-from pegasus.importing.foreign_home import Findings, ForeignFolder, FoundJob, FoundSession
+from pegasus.importing.foreign_home import CannotRead, Findings, ForeignFolder, FoundJob, FoundSession
 from pegasus.messages import ChannelInfo, Metadata
 
 MARKS: Final = ("openclaw.json", "workspace", "agents", "cron")
@@ -77,8 +76,16 @@ def _episode(name: str) -> str:
 
 
 def _add_sessions(found: Findings, folder: ForeignFolder, place: str) -> None:
-    """Add the sessions of an agent. The index is read first; without one no session has a chat."""
-    chats = _chats(read_text(found, folder, f"{place}/sessions.json", "session") or "")
+    """Add the sessions of an agent. The index is read first; without one no session has a chat.
+
+    If there is one that cannot be read, all are left out: a session that was imported without its chat is not imported again.
+    """
+    index = f"{place}/sessions.json"
+    try:
+        chats = _chats(folder.text(index) or "")
+    except CannotRead as error:
+        found.skip("session", index, str(error))
+        return
     for name, text in each_session(found, folder, place):
         # The file is named by the session's id.
         session = name.rpartition("/")[2].removesuffix(".jsonl")

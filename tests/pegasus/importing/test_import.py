@@ -136,6 +136,22 @@ async def test_a_dry_run_says_the_same_and_changes_nothing(source, tmp_path):
     )
 
 
+async def test_sessions_whose_chats_cannot_be_read_are_left_out_until_they_can(tmp_path):
+    desk, home = Desk(tmp_path), openclaw_home(tmp_path / "other")
+    index = home / "agents/main/sessions/sessions.json"
+    index.rename(tmp_path / "index.json")
+    index.symlink_to(tmp_path / "index.json")
+    lines = await desk.bring(home, "openclaw")
+    assert outcomes(lines, "session") == [("left out", "agents/main/sessions/sessions.json")]
+    assert list((desk.data / "main").glob("2026-02-06-*.jsonl")) == []
+
+    (tmp_path / "index.json").replace(index)
+    lines = await desk.bring(home, "openclaw")
+    assert {outcome for outcome, _ in outcomes(lines, "session")} == {"imported"}
+    [archive] = (desk.data / "main").glob("2026-02-06-*.jsonl")
+    assert "[channel: telegram | id: 42]" in archive.read_text()
+
+
 async def test_what_its_owner_vouches_for_is_the_owners_words(tmp_path):
     desk = Desk(tmp_path, is_mine=True)
     await desk.bring(openclaw_home(tmp_path / "other", openclaw_job("daily", CRON)), "openclaw")
