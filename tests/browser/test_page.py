@@ -244,6 +244,17 @@ def test_a_link_that_was_used_says_so_and_names_of_settings_are_whole(site):
     assert page.problems == []
 
 
+def test_the_way_to_sign_in_stays_there_when_the_agent_cannot_say_it(site):
+    page = site.open(sign_in=False)
+    error = {"error": {"code": "unavailable", "message": "try again"}}
+    page.route("**/api/login", lambda route: route.fulfill(status=503, json=error))
+    with page.expect_response("**/api/login") as answer:
+        page.reload()
+    answer.value.finished()
+    page.evaluate("new Promise((done) => setTimeout(done, 100))")
+    expect(page.locator("pre code")).to_have_text("pegasus open")
+
+
 def test_sessions_of_many_chats_are_listed_in_parts_and_found_by_name(site):
     folder = site.daemon.home / "data" / "sessions"
     folder.mkdir(exist_ok=True)

@@ -33,7 +33,9 @@ export function open(done, refusal) {
   });
   const command = h("code", {}, T.signIn.command);
   // The program may have another name here, such as ./scripts/run.
-  fetch("/api/login").then((answer) => answer.json()).then((found) => (command.textContent = found.command)).catch(() => {});
+  fetch("/api/login")
+    .then(async (answer) => answer.ok && (command.textContent = (await answer.json()).command))
+    .catch(() => {});
   const element = h(
     "main",
     { class: "sign-in" },
