@@ -27,6 +27,7 @@ import os
 import re
 import secrets
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -43,6 +44,12 @@ _PROFILE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 """Names of profiles. They become part of a folder's name, so that neither a slash nor a leading dot is allowed."""
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 """Flags of the file that is written aside. O_EXCL: nobody can have put a file or a link in its place."""
+
+
+_ASIDE: Final = re.compile(r"\..+\.[0-9a-f]{8}")
+"""Names of files that `replace_private` writes aside."""
+_LEFT_BEHIND: Final = 60.0
+"""Seconds after which such a file is one that a crash has left. Writing it takes milliseconds."""
 
 
 class HomeError(Exception):
@@ -265,9 +272,26 @@ def own_home(home: Home) -> Iterator[None]:
         raise HomeError(f"{home.lock}: cannot be opened ({_reason(error)}); the home must be writable") from None
     try:
         _acquire(descriptor, home)
+        _remove_left_files(home)
         yield
     finally:
         os.close(descriptor)
+
+
+def _remove_left_files(home: Home) -> None:
+    """Remove files that crashes have left aside, since secrets may be in them. What cannot be removed stays.
+
+    The folders of the journal and of the user are not looked at, and no link is followed. A command may be writing settings at this
+    moment, so young files stay.
+    """
+    others = (home.data, home.workspace)
+    with suppress(OSError):
+        folders = [
+            path for path in home.path.iterdir() if path.is_dir() and not path.is_symlink() and path not in others
+        ]
+        for path in [path for folder in (home.path, *folders) for path in folder.iterdir()]:
+            if _ASIDE.fullmatch(path.name) and path.is_file() and time.time() - path.stat().st_mtime > _LEFT_BEHIND:
+                path.unlink()
 
 
 def _acquire(descriptor: int, home: Home) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pegasus.host import Home, HomeError, ensure_token, read_token, resolve_home, write_private
+from pegasus.host import Home, HomeError, ensure_token, own_home, read_token, resolve_home, write_private
 
 not_as_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may do everything")
 
@@ -195,3 +195,32 @@ def test_a_file_is_replaced_whole_or_not_at_all(home, monkeypatch):
         write_private(home.config, "new")
     assert home.config.read_text() == "old"
     assert [path.name for path in home.path.iterdir() if path.is_file()] == ["pegasus.toml"]
+
+
+def test_what_a_crash_has_left_of_a_file_is_removed_at_the_next_start(home, monkeypatch):
+    class Crash(BaseException):
+        pass
+
+    def crash(*_):
+        raise Crash
+
+    tokens = home.path / "mcp" / "tracker.json"
+    tokens.parent.mkdir()
+    kept = [home.path / ".notes.md", home.path / ".env.local", home.workspace / ".token.0123abcd"]
+    for path in (*kept, home.token):
+        path.write_text("0123456789abcdef0123456789abcdef")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", crash)
+        for path in (home.token, home.daemon, tokens):
+            with pytest.raises(Crash):
+                write_private(path, "a secret")
+    left = [path for path in home.path.rglob(".*") if path not in kept]
+    assert len(left) == 3
+
+    with own_home(home):
+        assert [path for path in left if path.exists()] == left, "another program may be writing it just now"
+    for path in [*left, *kept]:
+        os.utime(path, (0, 0))
+    with own_home(home):
+        assert [path for path in left if path.exists()] == []
+    assert all(path.exists() for path in (*kept, home.token))
