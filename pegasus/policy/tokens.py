@@ -176,6 +176,11 @@ class TokenBook:
         except (StorageError, ActorError) as error:
             _log.error("the file of tokens cannot be read: clients have to wait", error=str(error))
 
+    @property
+    def is_read(self) -> bool:
+        """True if the tokens in memory are those of the file."""
+        return self._file.is_read
+
     async def ensure_read(self) -> None:
         """Read the file if that has not succeeded yet. Raises StorageError and ActorError."""
         await self._file.ensure_read()

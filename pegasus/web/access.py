@@ -128,7 +128,7 @@ class AccessRules:
         """Return who sends a request. A token counts more than a cookie.
 
         Raises ApiError: 401 for a token that does not count, 403 for a cookie from a foreign page, and for one without an Origin
-        where the method changes something. Raises StorageError and ActorError while it cannot be known whether a token counts.
+        where the method changes something. Raises StorageError and ActorError while it cannot be known whether that counts.
         """
         fields = list(fields)
         scheme, _, credentials = _value(fields, b"authorization").partition(" ")
@@ -149,17 +149,23 @@ class AccessRules:
             raise ApiError(
                 403, "forbidden", "Origin: missing; a request with a cookie that changes something needs one"
             )
-        return Visitor(self.sessions.find(session), session, is_page=True)
+        return Visitor(await self.sessions.find_read(session), session, is_page=True)
 
-    def admit_socket(self, fields: HeaderFields) -> TokenGrant | None:
-        """Return the rights of the cookie of a WebSocket handshake; None: it has none that counts. The gateway looks at tokens.
-
-        Raises ApiError for a wrong Host (421) and for a page of others (403), token or not.
-        """
+    def admit_socket(self, fields: HeaderFields) -> None:
+        """Raise ApiError for a WebSocket handshake with a wrong Host (421) or from a page of others (403), token or not."""
         fields = list(fields)
         self.check_host(fields)
         self.check_origin(fields)
-        return self.sessions.find(_cookie(fields, self.cookie))
+
+    async def identify_socket(self, fields: HeaderFields) -> TokenGrant | None:
+        """Return the rights of the cookie of a WebSocket handshake; None: it has none that counts. The gateway looks at tokens.
+
+        Raises what `admit_socket` raises, and StorageError and ActorError while it cannot be known whether the cookie counts.
+        """
+        fields = list(fields)
+        self.admit_socket(fields)
+        session = _cookie(fields, self.cookie)
+        return await self.sessions.find_read(session) if session else None
 
     def is_local(self, fields: HeaderFields, address: str) -> bool:
         """Return whether a request comes from this machine, and to a name that only this machine uses. address: of the client."""

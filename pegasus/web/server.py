@@ -15,6 +15,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from actors import ActorError
 from pegasus.gateway import ServeConnection, accept_connections
 from pegasus.observe import get_logger
+from pegasus.storage import StorageError
 from pegasus.web.access import AccessRules, ApiError
 from pegasus.web.app import build_application
 from pegasus.web.config import WebServices
@@ -130,9 +131,13 @@ class HttpServer:
 
         The handshake is looked at a second time, for the grant: between `_admits` and here the settings may
         have changed. The gateway answers when the client has gone; if the gateway crashes, its clients are cut
-        and connect again.
+        and connect again. So they are while it cannot be known whether their cookie counts.
         """
-        grant = self._rules.admit_socket(request.headers)
+        try:
+            grant = await self._rules.identify_socket(request.headers)
+        except (StorageError, ActorError) as error:
+            _log.warning("a WebSocket is closed: it cannot be known whether its cookie counts", error=str(error))
+            return
         try:
             await self._services.gateway.ask(ServeConnection, stream, grant)
         except ActorError as error:

@@ -20,7 +20,7 @@ minutes, and whoever restarts the daemon can ask for another.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import attrs
@@ -32,8 +32,8 @@ from pegasus.messages import Json
 from pegasus.observe import get_logger
 from pegasus.policy import OWNER_GRANT, TokenGrant, hash_token
 from pegasus.settings import InForce
-from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
-from pegasus.wire import WireError, decode_object, encode_json, from_wire, to_wire
+from pegasus.storage import JournalMessage, StateFile, StorageError
+from pegasus.wire import WireError, decode_object, from_wire, to_wire
 
 SESSIONS_FILE: Final = "web/sessions.json"
 """File of the sessions, below data/: `{"sessions": [{"hash", "tokenName", "tokenHash", "opened"}]}`."""
@@ -81,28 +81,40 @@ class WebSessions:
         """By the hash of the id, oldest first."""
         self._codes: dict[str, float] = {}
         """Time at which each code ends, by its hash, oldest first. Trio's clock."""
-        self._journal: Ref[JournalMessage] | None = None
-        """Writes the file; None before `load`."""
+        self._file = StateFile(SESSIONS_FILE, self._take_over, lambda: _content(self._sessions.values()))
         self._clock: Callable[[], int] = lambda: 0
-        self._lock = trio.Lock()
-        """Held during a change, so that an older state never replaces a newer one."""
 
     async def load(self, journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
         """Read the sessions, and write changes to this journal from now on. clock: wall clock, ms.
 
-        A file that is damaged or cannot be read means that everybody must sign in again, which is logged. Never raises.
+        Entries that cannot be understood do not count; the file is then kept beside its place. A file that cannot be read is read
+        again when a cookie is shown (`find_read`) and before the next change. Never raises.
         """
-        self._journal, self._clock = journal, clock
+        self._clock = clock
+        self._file.use(journal, clock)
         try:
-            content = await journal.ask(ReadFile, SESSIONS_FILE)
-            entries = decode_object(content).get("sessions") if content else []
-            if not isinstance(entries, list):
-                raise ValueError("there is no list of sessions")
-            sessions = [from_wire(entry, StoredSession) for entry in entries]
-        except (StorageError, ActorError, ValueError, WireError) as error:
-            _log.error("the file of sessions cannot be read: everybody must sign in again", error=str(error))
-            return
+            await self._file.ensure_read()
+        except (StorageError, ActorError) as error:
+            _log.error("the file of sessions cannot be read: browsers have to wait", error=str(error))
+
+    def _take_over(self, content: bytes) -> list[str]:
+        """Put what the file holds into memory; return what is wrong with entries that do not count."""
+        sessions, problems = parse_sessions(content)
         self._sessions = {session.hash: session for session in sessions}
+        return problems
+
+    async def find_read(self, id: str) -> TokenGrant | None:
+        """Return the rights of a session as `find` does, after reading sessions and tokens if that has not succeeded yet.
+
+        Raises StorageError and ActorError if they cannot be read. A None would sign out a browser whose session may count.
+        """
+        if not self._file.is_read:
+            await self._file.ensure_read()
+        session = self._sessions.get(hash_token(id))
+        tokens = self._config.now.tokens
+        if session is not None and session.token_name and not tokens.is_read:
+            await tokens.ensure_read()
+        return self.find(id)
 
     def find(self, id: str) -> TokenGrant | None:
         """Return the rights of a session, None if there is none of this id or it has ended.
@@ -114,36 +126,43 @@ class WebSessions:
 
     def _grant_of(self, session: StoredSession) -> TokenGrant | None:
         """Return the rights of the token that the session was opened with, None if the session or the token counts no more."""
-        if self._clock() >= session.opened + SESSION_DAYS * 86_400_000:
+        if self._is_old(session):
             return None
         if not session.token_name:
             return OWNER_GRANT if session.token_hash == self._home_hash else None
         grant = self._config.now.tokens.named(session.token_name)
         return grant if grant is not None and grant.token.hash == session.token_hash else None
 
+    def _is_old(self, session: StoredSession) -> bool:
+        """Return whether the time of a session is over."""
+        return self._clock() >= session.opened + SESSION_DAYS * 86_400_000
+
+    def _may_count(self, session: StoredSession) -> bool:
+        """Return whether a session counts, or may count when the tokens can be read."""
+        is_unknown = bool(session.token_name) and not self._config.now.tokens.is_read
+        return self._grant_of(session) is not None or (is_unknown and not self._is_old(session))
+
     async def open(self, grant: TokenGrant) -> str:
-        """Sign in with these rights; return the id for the cookie. Raises StorageError, ActorError; then nothing has changed."""
+        """Sign in with these rights; return the id for the cookie. Raises StorageError, ActorError; nobody knows the id then."""
         id = secrets.token_urlsafe(32)
         name, of_token = ("", self._home_hash) if grant.is_home else (grant.name, grant.token.hash)
         session = StoredSession(hash_token(id), name, of_token, self._clock())
-        async with self._lock:
-            living = [other for other in self._sessions.values() if self._grant_of(other) is not None]
-            await self._write([*living, session][-MOST_SESSIONS:])
+        async with self._file.change():
+            living = [other for other in self._sessions.values() if self._may_count(other)]
+            await self._keep([*living, session][-MOST_SESSIONS:])
         _log.info("signed in", token=grant.name)
         return id
 
     async def close(self, id: str) -> None:
-        """Sign out. Raises StorageError, ActorError; then the session still counts. One that does not exist is no error."""
+        """Sign out. Raises StorageError, after which the session still counts, and ActorError. One that does not exist is no error."""
         hash = hash_token(id)
-        async with self._lock:
+        async with self._file.change():
             if hash in self._sessions:
-                await self._write([other for other in self._sessions.values() if other.hash != hash])
+                await self._keep([other for other in self._sessions.values() if other.hash != hash])
 
-    async def _write(self, sessions: list[StoredSession]) -> None:
-        """Replace the sessions, on disk and then here. Raises StorageError and ActorError."""
-        if self._journal is not None:
-            lines: list[Json] = [to_wire(session) for session in sessions]
-            await self._journal.ask(ReplaceFile, SESSIONS_FILE, f"{encode_json({'sessions': lines})}\n".encode())
+    async def _keep(self, sessions: Collection[StoredSession]) -> None:
+        """Write and take over these sessions. Raises StorageError and ActorError."""
+        await self._file.write(_content(sessions))
         self._sessions = {session.hash: session for session in sessions}
 
     # ---------------------------------------------------------------- links
@@ -159,3 +178,28 @@ class WebSessions:
     def redeem(self, code: str) -> bool:
         """Return whether the code counts. It does not from now on."""
         return self._codes.pop(hash_token(code), 0.0) > trio.current_time()
+
+
+def parse_sessions(content: bytes) -> tuple[list[StoredSession], list[str]]:
+    """Return the sessions in the content of the file, and what is wrong with other entries."""
+    if not content:
+        return [], []
+    try:
+        entries = decode_object(content).get("sessions")
+        if not isinstance(entries, list):
+            raise ValueError("there is no list of sessions")
+    except ValueError as error:
+        return [], [str(error)]
+    sessions: list[StoredSession] = []
+    problems: list[str] = []
+    for number, entry in enumerate(entries, start=1):
+        try:
+            sessions.append(from_wire(entry, StoredSession))
+        except WireError as error:
+            problems.append(f"entry {number}: {error}")
+    return sessions, problems
+
+
+def _content(sessions: Iterable[StoredSession]) -> dict[str, Json]:
+    """Return sessions as they stand in the file."""
+    return {"sessions": [to_wire(session) for session in sessions]}

@@ -1,0 +1,124 @@
+"""Sessions of browsers while the disk does not let files be read: none is lost, and none counts as ended."""
+
+import json
+
+import pytest
+import trio
+
+from pegasus.gateway import GatewayConfig
+from pegasus.policy import OWNER_GRANT, TokenBook
+from pegasus.settings import InForce
+from pegasus.storage import ReadFile, StorageError
+from pegasus.web import WebSessions
+from tests.pegasus.web.world import HANDSHAKE, world
+
+
+class Files:
+    """A journal with files, of which those in `unreadable` cannot be read."""
+
+    def __init__(self):
+        self.files = {}
+        self.unreadable = set()
+
+    async def ask(self, kind, path, *content):
+        if kind is ReadFile:
+            if path in self.unreadable:
+                raise StorageError("I/O error")
+            return self.files.get(path, b"")
+        self.files[path] = content[0]
+        return None
+
+    @property
+    def sessions(self):
+        """Names of the tokens of the sessions on disk."""
+        return [session["tokenName"] for session in json.loads(self.files["web/sessions.json"])["sessions"]]
+
+
+async def start(files):
+    """Return the tokens and sessions of a daemon that has just started."""
+    tokens = TokenBook()
+    await tokens.load(files, lambda: 7)
+    sessions = WebSessions(InForce(GatewayConfig(token="t0ken-of-the-home", tokens=tokens)))
+    await sessions.load(files, lambda: 7)
+    return tokens, sessions
+
+
+@pytest.fixture
+async def phone():
+    """Files with a session of the token "phone", and the id of that session."""
+    files = Files()
+    tokens, sessions = await start(files)
+    token = await tokens.add("phone", scopes=("read",))
+    return files, await sessions.open(await tokens.find_read(token))
+
+
+async def test_a_session_stays_when_somebody_signs_in_while_tokens_cannot_be_read(phone):
+    files, id = phone
+    files.unreadable = {"tokens.json"}
+    _, sessions = await start(files)
+    await sessions.open(OWNER_GRANT)
+    assert files.sessions == ["phone", ""]
+    with pytest.raises(StorageError):
+        await sessions.find_read(id)
+    files.unreadable = set()
+    assert (await sessions.find_read(id)).name == "phone"
+
+
+async def test_a_session_ends_with_its_token(phone):
+    files, id = phone
+    tokens, sessions = await start(files)
+    await tokens.revoke("phone")
+    assert await sessions.find_read(id) is None
+    await sessions.open(OWNER_GRANT)
+    assert files.sessions == [""]
+
+
+async def test_sessions_stay_in_a_file_that_could_not_be_read(phone):
+    files, id = phone
+    files.unreadable = {"web/sessions.json"}
+    _, sessions = await start(files)
+    for act in (sessions.open(OWNER_GRANT), sessions.close(id), sessions.find_read(id)):
+        with pytest.raises(StorageError):
+            await act
+    assert files.sessions == ["phone"]
+    files.unreadable = set()
+    assert (await sessions.find_read(id)).name == "phone"
+
+
+async def test_the_owner_is_signed_in_while_tokens_cannot_be_read(phone):
+    files, _ = phone
+    files.unreadable = {"tokens.json"}
+    _, sessions = await start(files)
+    assert (await sessions.find_read(await sessions.open(OWNER_GRANT))).is_home
+    assert await sessions.find_read("of nobody") is None
+
+
+async def test_a_damaged_entry_ends_its_session_and_the_others_stay(phone):
+    files, id = phone
+    record = json.loads(files.files["web/sessions.json"])
+    files.files["web/sessions.json"] = json.dumps({"sessions": [{"hash": 1}, *record["sessions"]]}).encode()
+    damaged = files.files["web/sessions.json"]
+    _, sessions = await start(files)
+    assert (await sessions.find_read(id)).name == "phone"
+    assert files.sessions == ["phone"]
+    assert files.files["web/sessions.json.bad-7"] == damaged
+
+
+async def test_a_cookie_that_cannot_be_judged_is_answered_with_503_and_not_as_signed_out():
+    class UnreadableJournal:
+        async def ask(self, kind, *args):
+            raise StorageError("I/O error")
+
+    async with world() as there, there.client() as client:
+        token = await there.tokens.add("phone", scopes=("read",), type="api", channel_id="phone")
+        answer = await client.post("/api/login", json={"token": token}, headers={"origin": there.origin})
+        assert answer.status_code == 200
+        assert (await client.get("/api/status")).status_code == 200
+        await there.tokens.load(UnreadableJournal(), lambda: 0)
+        answer = await client.get("/api/status")
+        assert (answer.status_code, "I/O error" in answer.text) == (503, True)
+        [(name, id)] = client.cookies.items()
+        async with there.raw() as stream:
+            await stream.send_all(f"{HANDSHAKE}Host: localhost\r\nCookie: {name}={id}\r\n\r\n".encode())
+            with trio.fail_after(10):
+                assert await stream.receive_some() == b"", "the page connects again"
