@@ -245,7 +245,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def replace_private(path: Path, text: str) -> None:
-    """Do what `write_private` does. Raises OSError."""
+    """Do what `write_private` does. Raises OSError, and ValueError for a text that UTF-8 does not have."""
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with os.fdopen(os.open(aside, _NEW_FILE, 0o600), "w", encoding="utf-8") as stream:
@@ -253,7 +253,7 @@ def replace_private(path: Path, text: str) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         aside.replace(path)
-    except OSError:
+    except (OSError, ValueError):
         with suppress(OSError):
             aside.unlink(missing_ok=True)
         raise

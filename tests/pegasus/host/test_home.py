@@ -224,3 +224,9 @@ def test_what_a_crash_has_left_of_a_file_is_removed_at_the_next_start(home, monk
     with own_home(home):
         assert [path for path in left if path.exists()] == []
     assert all(path.exists() for path in (*kept, home.token))
+
+
+def test_a_text_that_cannot_be_written_leaves_no_file(home):
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        write_private(home.config, "half a character: \udcff")
+    assert [path.name for path in home.path.iterdir() if path.is_file()] == []
