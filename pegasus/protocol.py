@@ -26,7 +26,6 @@ Example::
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Final, TypeAlias
 
 import attrs
@@ -111,7 +110,7 @@ class ClientChannel:
     reply_to: str | None = None
     """Thread within the conversation."""
 
-    @cached_property
+    @property
     def info(self) -> ChannelInfo | None:
         """The channel that the client speaks for; None for a bridge."""
         if self.channel_id is None:
@@ -146,7 +145,7 @@ class HelloFrame:
     """Replies above `last_seq` are sent also if another client of the address has acknowledged them, as far as they are kept."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class MessageFrame:
     """A message for the agent. The answer is AcceptedFrame or ErrorFrame with the same id.
 
@@ -166,7 +165,7 @@ class MessageFrame:
     """Files that go with it, in base64."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class AckFrame:
     """Acknowledgement of all replies up to and including `seq`. It has no answer.
 
@@ -197,7 +196,7 @@ class CallFrame:
 # ------------------------------------------------------------------ from the gateway
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class WelcomeFrame:
     """The answer to a good hello. Replies follow it, never precede it.
 
@@ -214,7 +213,7 @@ class WelcomeFrame:
     """The last reply ever made for this address, 0 if there is none; always 0 for a bridge."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class AcceptedFrame:
     """The message with this id is on disk.
 
@@ -225,7 +224,7 @@ class AcceptedFrame:
     """Id that the client has chosen."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ResultFrame:
     """The result of a call.
 
@@ -238,7 +237,7 @@ class ResultFrame:
     """Result of the method, a JSON object."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class EventFrame:
     """An event that a call has asked for (`events.subscribe`). Such frames follow the result of the call.
 
@@ -253,7 +252,7 @@ class EventFrame:
     """The event as `pegasus.events.event_json` gives it."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ErrorFrame:
     """A refusal.
 

@@ -33,13 +33,11 @@ _TAGS: Final = (
     (rf"<{BAR}tool[▁_]calls?[▁_]begin{BAR}>", rf"<{BAR}tool[▁_]calls[▁_]end{BAR}>"),
     (r"<\|channel\|>commentary to=(?:functions\.)?(?P<tool>[\w.\-]+)[^{]{0,80}?(?=\{)", r"<\|call\|>"),
 )
-"""Begin and end of regions that are calls for certain."""
+"""Begin and end of regions that are calls for certain. `re` compiles them, and keeps them, when the first such region is found."""
 CALL_OPEN: Final = re.compile(
     "(?<!`)(?:" + "|".join(f"(?:{re.sub(r'[?]P<[a-z]+>', '?:', opening)})" for opening, _ in _TAGS) + ")"
 )
 """Begin of any such region. A tag behind a backquote is quoted."""
-_OPENINGS: Final = tuple((re.compile(opening), re.compile(closing)) for opening, closing in _TAGS)
-"""The same as `_TAGS`, compiled."""
 _FENCE: Final = re.compile(r"^[ \t]*+(?P<fence>`{3,9}+|~{3,9}+)[ \t]*+(?P<kind>[\w-]*+)[ \t]*+\n", re.MULTILINE)
 """First line of a code block."""
 _FENCE_KINDS: Final = frozenset(
@@ -84,14 +82,14 @@ def find_regions(text: str) -> Iterator[TextRegion]:
 
 def _tagged(text: str, start: int) -> TextRegion:
     """Return the region whose tag is at `start`. A second tag of the kind ends it as well: some models leave out closing tags."""
-    found = ((opening, begin, end) for begin, end in _OPENINGS if (opening := begin.match(text, start)))
+    found = ((opening, begin, end) for begin, end in _TAGS if (opening := re.compile(begin).match(text, start)))
     opening, begin, end = next(found)
     groups = opening.groupdict()
     name = groups.get("name") or groups.get("tool") or ""
     # A second opening tag of the kind ends this region, so the closing tag is searched before it only.
-    following = begin.search(text, opening.end())
+    following = re.compile(begin).search(text, opening.end())
     stop = following.start() if following is not None else len(text)
-    if (closing := end.search(text, opening.end(), stop)) is not None:
+    if (closing := re.compile(end).search(text, opening.end(), stop)) is not None:
         return TextRegion(text[opening.end() : closing.start()], start, closing.end(), name=name)
     # Nothing says where the region ends: it is as long as its JSON, or as what may be one call.
     stop = end_of_values(text, opening.end(), stop) or stop
