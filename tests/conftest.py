@@ -3,7 +3,7 @@
 Model servers that run on the developer's machine are not found: nothing listens at port 1.
 
 What costs time in every test and tests nothing is done once. The collected tests are some 400,000 objects that stay, so they are kept
-out of garbage collections, and these come when 20,000 objects are new instead of 700: a worker spent a tenth of its time on them. The
+out of garbage collections, and these come when 50,000 objects are new instead of 700: a worker spent a tenth of its time on them. The
 front matter of the built-in skills and task types, which each of some thousand worlds reads, is parsed once for each text.
 
 A shell that starts the suite in the background has it ignore SIGINT, and so would every program that a test interrupts. Here it is
@@ -36,7 +36,7 @@ frontmatter._mapping = lambda source: copy.deepcopy(_parse(source))
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish():
     gc.freeze()
-    gc.set_threshold(20_000)
+    gc.set_threshold(50_000)
     gc.enable()
 
 
