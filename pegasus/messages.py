@@ -166,7 +166,7 @@ class InboundMessage:
     media: tuple[Media, ...] = ()
     """Files that came with it."""
 
-    @property
+    @cached_property
     def is_internal(self) -> bool:
         """True if the program itself put it into the queue: a task's notification, or a report about a reply."""
         return self.id.startswith(INTERNAL_ID_PREFIX)

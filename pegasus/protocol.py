@@ -26,6 +26,7 @@ Example::
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Final, TypeAlias
 
 import attrs
@@ -110,7 +111,7 @@ class ClientChannel:
     reply_to: str | None = None
     """Thread within the conversation."""
 
-    @property
+    @cached_property
     def info(self) -> ChannelInfo | None:
         """The channel that the client speaks for; None for a bridge."""
         if self.channel_id is None:
