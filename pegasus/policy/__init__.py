@@ -2,8 +2,8 @@
 
 `principal` has the person that work is done for, and `rules` what a tool call may do. `approvals` has the calls that wait for an
 owner's answer, `keeper` the actor that keeps them, `approvals_file` their file, `forms` the forms of their questions, and
-`question_texts` the question as people read it. `pegasus.tools` asks before each call (`gate`). `tokens` has the rights of the
-programs that connect.
+`question_texts` the question as people read it. `tool_kinds` has the kinds of tools of other programs. `tokens` has the rights of
+the programs that connect. `pegasus.tools` asks before each call (`gate`).
 
 A tool call takes this way: `pegasus.tools` describes it as a `CallRequest`, and `Policy.decide` says allow, ask or deny. For
 "ask" the call is put to an owner as an `ApprovalRequest`; the keeper writes it down, the channels show it, and the first answer
@@ -51,6 +51,7 @@ from pegasus.policy.tokens import (
     parse_tokens,
     tokens_view,
 )
+from pegasus.policy.tool_kinds import ToolKind
 
 __all__ = [
     "APPROVE",
@@ -84,6 +85,7 @@ __all__ = [
     "TokenBook",
     "TokenGrant",
     "TokenRefused",
+    "ToolKind",
     "WithdrawApprovals",
     "approvals_keeper",
     "end_text",

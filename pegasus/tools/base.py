@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import StrEnum
+from hashlib import blake2b
 from pathlib import Path
 from typing import Final, Self
 
@@ -30,9 +31,11 @@ from pegasus.policy import (
     FindApproval,
     Principal,
     SeekApproval,
+    ToolKind,
     WithdrawApprovals,
 )
 from pegasus.sandbox import BackgroundCommands
+from pegasus.wire import encode_json
 
 ERROR: Final = "Error: "
 """Beginning of the content of a failed call."""
@@ -289,6 +292,19 @@ class Tool:
     """True if the same call may be made again and again, because it waits for something."""
     timeout: float = 0.0
     """Seconds for one call, unless the settings name this tool; 0 = `tools.timeout`."""
+    kind: ToolKind | None = None
+    """Kind of a tool of another program; None for one of this program, which category and reach describe."""
+    server: str = ""
+    """Name of the MCP server that has it, "" for a tool of this program."""
+    identity: str = ""
+    """Command or URL of its server and what the server says about the tool beside `spec`; "" for a tool of this program. A grant
+    is bound to it."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of what a grant for this tool is bound to: a tool that was changed has another one."""
+        told: list[Json] = [self.identity, self.name, self.spec.description, self.spec.parameters]
+        return blake2b(encode_json(told).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     @property
     def name(self) -> str:
