@@ -2,8 +2,8 @@
 
 `principal` has the person that work is done for, and `rules` what a tool call may do. `approvals` has the calls that wait for an
 owner's answer, `keeper` the actor that keeps them, `approvals_file` their file, `forms` the forms of their questions, and
-`question_texts` the question as people read it. `tool_kinds` has the kinds of tools of other programs. `tokens` has the rights of
-the programs that connect. `pegasus.tools` asks before each call (`gate`).
+`question_texts` the question as people read it, with `shown_text` for what must not be hidden in it. `tool_kinds` has the kinds of
+tools of other programs. `tokens` has the rights of the programs that connect. `pegasus.tools` asks before each call (`gate`).
 
 A tool call takes this way: `pegasus.tools` describes it as a `CallRequest`, and `Policy.decide` says allow, ask or deny. For
 "ask" the call is put to an owner as an `ApprovalRequest`; the keeper writes it down, the channels show it, and the first answer
@@ -38,6 +38,7 @@ from pegasus.policy.keeper import approvals_keeper
 from pegasus.policy.principal import NOBODY, ROLE, Principal, Role, is_owner, principal_of, sender_of, with_role
 from pegasus.policy.question_texts import APPROVE, DENY, end_text, question_text, shown_arguments, shown_subject
 from pegasus.policy.rules import CallRequest, Confinement, Decision, Policy, Ruling, parse_rules
+from pegasus.policy.shown_text import host_notes, make_visible
 from pegasus.policy.tokens import (
     CONTROL,
     MESSAGE,
@@ -91,7 +92,9 @@ __all__ = [
     "end_text",
     "fill_form",
     "hash_token",
+    "host_notes",
     "is_owner",
+    "make_visible",
     "parse_answer",
     "parse_rules",
     "parse_tokens",

@@ -14,6 +14,7 @@ is missing and where all of it is; a yes is bound to the whole call, never to wh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -22,6 +23,7 @@ from pegasus.host import command_name
 from pegasus.messages import ApprovalNotice, Json, OwnerQuestion
 from pegasus.policy.approvals import PROMPT_FILE
 from pegasus.policy.forms import describe_form
+from pegasus.policy.shown_text import host_notes, make_visible
 from pegasus.wire import encode_json
 
 APPROVE: Final = "/approve"
@@ -35,20 +37,39 @@ SHOWN_ARGUMENTS: Final = 3000
 
 
 def shown_arguments(arguments: Json) -> str:
-    """Return arguments for people: the only text as it stands, anything else as JSON."""
-    if isinstance(arguments, dict) and len(arguments) == 1 and isinstance(text := next(iter(arguments.values())), str):
-        return text
-    return encode_json(arguments, indent=2)
+    r"""Return the arguments of a call for people: each with its name, and with what cannot be seen made visible.
+
+    A name stands at the beginning of a line, and no line of a value does if it has several, so no text looks like another argument.
+
+    >>> shown_arguments({"command": "ls\ncwd: /", "timeout": 5})
+    'command:\n  ls\n  cwd: /\ntimeout: 5'
+    """
+    if not isinstance(arguments, dict):
+        return make_visible(encode_json(arguments, indent=2))
+    return "\n".join(_shown_argument(name, value) for name, value in arguments.items()) or "(no arguments)"
+
+
+def _shown_argument(name: str, value: Json) -> str:
+    """Return one argument with its name, which is quoted unless it is a plain word."""
+    label = make_visible(name if name.replace("-", "_").isidentifier() else encode_json(name))
+    text = make_visible(value if isinstance(value, str) else encode_json(value, indent=2))
+    if "\n" not in text:
+        return f"{label}: {text}"
+    return f"{label}:\n  " + text.replace("\n", "\n  ")
 
 
 def shown_subject(notice: ApprovalNotice) -> str:
-    """Return what a person decides about: the arguments of the call, the text of a file, or a question with its form."""
+    """Return what a person decides about: the arguments of the call, the text of a file, or a question with its form.
+
+    Nothing in it is hidden from a person who reads it (`make_visible`).
+    """
     question = notice.question
     if notice.tool == PROMPT_FILE:
-        return f"{notice.arguments.get('path')}\n\n{notice.arguments.get('content') or '(it is gone, or says nothing)'}"
+        text = f"{notice.arguments.get('path')}\n\n{notice.arguments.get('content') or '(it is gone, or says nothing)'}"
+        return make_visible(text)
     if question is None:
         return shown_arguments(notice.arguments)
-    return "\n".join(filter(None, [question.text, question.url, *describe_form(question)]))
+    return make_visible("\n".join(filter(None, [question.text, question.url, *describe_form(question)])))
 
 
 def question_text(notice: ApprovalNotice, subject: str, task: str, now: int) -> str:
@@ -72,6 +93,7 @@ def question_text(notice: ApprovalNotice, subject: str, task: str, now: int) -> 
             subject,
             fence,
             *_warnings(notice.question),
+            *(f"Look twice: {note}." for note in host_notes("\n".join(_texts(notice.arguments)))),
             f"{_asked_for(notice)}Why I ask: {notice.why}.",
             _answers(notice),
             f"Without an answer within {left} it is a no.",
@@ -105,6 +127,19 @@ def _warnings(question: OwnerQuestion | None) -> list[str]:
         host = urlsplit(question.url).hostname
         return [f"This opens {host}. Go there only if you trust that place, and say yes when you are done there."]
     return ["Your answer goes to that server. Never give it passwords or keys."]
+
+
+def _texts(value: Json) -> Iterator[str]:
+    """Yield all texts in the arguments of a call, keys too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from _texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
 
 
 def _answers(notice: ApprovalNotice) -> str:

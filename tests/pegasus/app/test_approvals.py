@@ -343,7 +343,7 @@ async def test_an_owner_is_asked_where_they_are(autojump_clock):
         assert f"/approve {approval.id} · /approve {approval.id} always · /deny {approval.id} reason" in text
         assert f"Asked for on slack #general by {user} ({role})." in text
         assert "rule 1 of policy.rules" in text
-        assert "\nx\n" in text
+        assert "\nwhat: x\n" in text
 
 
 async def test_the_message_shows_what_is_run_and_cannot_be_imitated(autojump_clock):
