@@ -8,7 +8,7 @@ characters that nobody sees; a schema may be one that a provider refuses, and wi
   as a last resort the tool takes any object: its server checks the arguments itself;
 * what has no usable name is left out.
 
-Annotations (`readOnlyHint`) are claims as well. No call of such a tool is repeated because of them.
+Annotations (`readOnlyHint`) are claims as well. No call of such a tool is repeated because of them; `sorting` has what they count for.
 
 **Names.** Models call a tool `<server>__<tool>`, in the characters and the length that all providers take: letters, digits, `_` and
 `-`, and 64 characters. Other characters become `_`; a name that is too long, and one that would be the same as another tool's, ends
@@ -33,6 +33,7 @@ import trio
 
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import cut_text
+from pegasus.mcp.sorting import NO_HINTS, ToolHints, read_hints
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.tools import is_valid_schema, parameters
@@ -90,6 +91,8 @@ class ListedTool:
     """Name that the server knows it by."""
     spec: ToolSpec
     """Name, description and schema for models."""
+    hints: ToolHints = NO_HINTS
+    """The server's words about what a call changes."""
     is_extra: bool = False
     """True if it is no tool of the server, but stands for its resources or prompts."""
 
@@ -127,7 +130,7 @@ async def read_tools(server: str, found: Iterable[object]) -> tuple[ListedTool, 
         name = tool_name(server, own_name, names)
         names.add(name)
         spec = ToolSpec(name, describe(server, entry), read_schema(entry.get("inputSchema")))
-        tools[own_name] = ListedTool(own_name, spec)
+        tools[own_name] = ListedTool(own_name, spec, read_hints(entry))
     return tuple(tools.values())
 
 
@@ -282,7 +285,8 @@ def extra_tools(server: str, *, has_resources: bool, prompts: Iterable[object]) 
 
 def _extra(server: str, name: str, words: str, schema: Metadata) -> ListedTool:
     spec = ToolSpec(f"{server}{SEPARATOR}{name}", f"Of the MCP server {server}: {words}", schema)
-    return ListedTool(name, spec, is_extra=True)
+    # By the protocol these only read. Nothing tells how far their addresses and arguments go.
+    return ListedTool(name, spec, ToolHints(reads=True), is_extra=True)
 
 
 def _describe_prompt(prompt: object) -> str:

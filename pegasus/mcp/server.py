@@ -30,6 +30,7 @@ from pegasus.mcp.calls import ReportProgress, ServerCalls, Work
 from pegasus.mcp.faults import ServerDown, first_fault
 from pegasus.mcp.listing import GET_PROMPT, READ_RESOURCE, ListedTool, clean, extra_tools, read_listing, read_tools
 from pegasus.mcp.results import ResultReader
+from pegasus.mcp.sorting import identity_of, sort_tool
 from pegasus.mcp.tokens import TokenFile
 from pegasus.messages import Json, Metadata
 from pegasus.observe import get_logger
@@ -120,6 +121,8 @@ class McpServer:
         self._token_file = TokenFile(tokens / f"{name}.json")
         self._results = ResultReader(name, files)
         self._on_change = on_change
+        self._listed: tuple[ListedTool, ...] = ()
+        """Tools of its list that exist here, as they were last seen."""
         self._has_inherited = False
         """Its tools are still those of the server before."""
         self._is_retired = False
@@ -236,10 +239,19 @@ class McpServer:
         # Inherited tools call the server before this one, so none of them is taken over even if it looks the same.
         before = {} if self._has_inherited else {tool.name: tool for tool in self.tools}
         self._has_inherited = False
-        made = tuple(self._make_tool(tool, before) for tool in wanted)
+        self._listed = tuple(wanted)
+        self._make_tools(before, is_changed=is_changed)
+
+    def _make_tools(self, before: dict[str, Tool], *, is_changed: bool = False) -> None:
+        made = tuple(self._make_tool(tool, before) for tool in self._listed)
         if is_changed or made != self.tools:
             self.tools = made
             self._on_change()
+
+    def sort_anew(self, settings: McpServerSettings) -> None:
+        """Take settings that differ in the kinds of tools only. The connection and calls under way go on."""
+        self.settings = settings
+        self._make_tools({tool.name: tool for tool in self.tools})
 
     def _note_change(self) -> None:
         self._has_changed.set()
@@ -266,7 +278,9 @@ class McpServer:
     def _make_tool(self, listed: ListedTool, before: dict[str, Tool]) -> Tool:
         """Return a tool of the server; the one from before where nothing has changed about it."""
         known = before.get(listed.spec.name)
-        if known is not None and known.spec == listed.spec:
+        kind = sort_tool(listed.own_name, listed.hints, self.settings)
+        identity = encode_json(identity_of(self.settings, listed.own_name, listed.hints))
+        if known is not None and (known.spec, known.kind, known.identity) == (listed.spec, kind, identity):
             return known
 
         async def run(arguments: Metadata, context: ToolContext) -> Illustrated | AwaitsOwner:
@@ -274,9 +288,19 @@ class McpServer:
             return await self.call(listed, arguments, context)
 
         more = "Ask for less, if the tool has a parameter for that."
+        # Its reach is the default, the farthest: nobody here knows what a server does.
         return Tool(
-            listed.spec, run, "mcp", Effect.ONCE, more, source=Outside.MCP, timeout=self.settings.timeout
-        )  # its reach is the default, the farthest: nobody here knows what a server does
+            listed.spec,
+            run,
+            "mcp",
+            Effect.ONCE,
+            more,
+            source=Outside.MCP,
+            timeout=self.settings.timeout,
+            kind=kind,
+            server=self.name,
+            identity=identity,
+        )
 
     async def call(self, tool: ListedTool, arguments: Metadata, context: ToolContext) -> Illustrated | AwaitsOwner:
         """Return the result of a tool, or that it waits for an owner. Raises ToolError, at once if the server is down."""

@@ -25,6 +25,7 @@ from pegasus.conversation import new_fence
 from pegasus.formatting import CHARACTERS_PER_TOKEN, cut_text
 from pegasus.mcp.faults import ServerDown
 from pegasus.mcp.server import McpServer, ServerState, run_server
+from pegasus.mcp.sorting import SORTING_KEYS
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside, fenced
@@ -164,8 +165,11 @@ class McpServers:
         for name, settings in in_force.now.mcp.servers.items():
             known = before.pop(name, None)
             is_walled = bool(settings.command) and settings.sandbox
-            has_changed = any(key.startswith(f"mcp.servers.{name}.") for key in changed)
-            if known is not None and not has_changed and not (is_walled and are_walls_new):
+            new = {key for key in changed if key.startswith(f"mcp.servers.{name}.")}
+            are_kinds_new = new <= {f"mcp.servers.{name}.{key}" for key in SORTING_KEYS}
+            if known is not None and are_kinds_new and not (is_walled and are_walls_new):
+                if new:
+                    known.sort_anew(settings)
                 servers.append(known)
                 continue
             server = self._make(name, settings)

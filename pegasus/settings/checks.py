@@ -404,6 +404,15 @@ def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
             )
     elif server.client_key:
         report(f"{path}.client_key", "a value", 'nothing, since auth is not "client_credentials"', "")
+    _check_kinds(path, server, report)
     _check_web_address(f"{path}.issuer", server.issuer, report)
     _check_web_address(f"{path}.url", server.url, report)
     _check_headers(path, server.headers, report)
+
+
+def _check_kinds(path: str, server: McpServerSettings, report: Report) -> None:
+    """Refuse a pattern that never fits: a tool that its author wants to be asked about would not be found in the list."""
+    for key in ("reads", "fetches", "acts", "asks"):
+        for name in getattr(server, key):
+            if not name or "*" in name[:-1]:
+                report(f"{path}.{key}", describe_setting(name), 'the name of a tool or its beginning, as "get_*"', "")

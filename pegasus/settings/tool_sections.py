@@ -178,6 +178,18 @@ class McpServerSettings:
     scopes: str = text("", 'what the token is to allow, with blanks between; "" = as the server says')
     issuer: str = text("", 'the service that may be given client_secret; "" = the one that the server names')
     tools: tuple[str, ...] = texts('names or patterns of its tools that exist here, as "read_*"', "*")
+    # Nobody but the owner knows what a tool does: without these keys each one counts as one that changes something.
+    trust: str = choice(
+        "none", 'whether what it says of its tools counts (readOnlyHint and the like): "hints" = yes', "none", "hints"
+    )
+    reads: tuple[str, ...] = texts(
+        'its tools that read your own data and tell nobody else, by name or beginning, as "get_*"'
+    )
+    fetches: tuple[str, ...] = texts("its tools that change nothing, but whose arguments others may see, as a search")
+    acts: tuple[str, ...] = texts("its tools that change or send something; stands above reads, fetches and trust")
+    asks: tuple[str, ...] = texts(
+        "its tools that you want to be asked about, once text from outside was read; stands above all others"
+    )
     timeout: float = number(60.0, "seconds for one call, and for connecting", above=0, most=86400)
 
 

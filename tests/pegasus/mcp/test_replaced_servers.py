@@ -61,6 +61,13 @@ async def test_a_server_that_is_gone_or_switched_off_is_stopped_and_has_no_tools
     assert [state.state for state in servers.states()] == ["off"]
 
 
+async def test_other_kinds_of_tools_need_no_new_connection():
+    servers, renewals, there = await followed(settings(lab=LAB), settings(lab=attrs.evolve(LAB, reads=("get_*",))))
+    assert renewals.names == []
+    assert servers.servers[0] is there["lab"]
+    assert servers.servers[0].settings.reads == ("get_*",)
+
+
 async def test_other_walls_renew_the_servers_within_them_and_no_others():
     free, remote = attrs.evolve(LAB, sandbox=False), McpServerSettings(url="https://x.example")
     before = settings(walled=LAB, free=free, remote=remote)

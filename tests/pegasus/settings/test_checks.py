@@ -170,6 +170,14 @@ def test_the_name_of_an_mcp_server_begins_those_of_its_tools(mistakes, name):
     assert 'allowed: a name of at most 32 letters, digits, "-" and "_", without "__"' in line
 
 
+@pytest.mark.parametrize("key", ["reads", "fetches", "acts", "asks"])
+@pytest.mark.parametrize("name", ["", "*_mail", "get_*_by_id", "**"])
+def test_a_pattern_that_fits_no_tool_of_an_mcp_server(load, mistakes, key, name):
+    (line,) = mistakes(f'[mcp.servers.x]\ncommand = "c"\n{key} = ["get_*", "send", "{name}"]\n')
+    assert f'mcp.servers.x.{key}: found "{name}"; allowed: the name of a tool or its beginning' in line
+    load(f'[mcp.servers.x]\ncommand = "c"\ntrust = "hints"\n{key} = ["get_*", "send", "*"]\n')
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
