@@ -11,6 +11,7 @@ a person's terminal is really opened.
 Read the files in this order; each uses only those before it:
 
     tty              harmless text, modes of the terminal, stderr above the prompt
+    questions        letters that answer questions about tool calls
     status_line      values of what is shown of the agent's work, and the text of the line under the prompt
     leaving          the question about work that is running, when somebody leaves
     greeting         values that a chat begins with, and the first lines that it shows

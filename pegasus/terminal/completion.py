@@ -25,6 +25,7 @@ import attrs
 
 from pegasus.client import ClientError, Conversation
 from pegasus.messages import Json
+from pegasus.policy import APPROVE, DENY
 
 OWN_COMMANDS: Final[Mapping[str, str]] = {"/exit": "leave the chat (also /quit)"}
 """Commands of the chat itself, with their descriptions."""
@@ -67,6 +68,8 @@ class Suggestions:
     """Models that can be chosen."""
     tasks: tuple[tuple[str, str], ...] = ()
     """Number and description of the latest tasks, newest first."""
+    questions: tuple[tuple[str, str], ...] = ()
+    """Id and tool of each question that waits for a yes or no."""
 
     @property
     def names(self) -> dict[str, str]:
@@ -158,6 +161,8 @@ def choices(before: str, after: str, known: Suggestions, folder: Path | None = N
         return _matching(word, [*((model, "") for model in known.models), ("default", "the model of the settings")])
     if command == "/tasks" and len(words) == 2 and words[0] in ("show", "cancel"):
         return _matching(word, known.tasks, by_meaning=True)
+    if command in (APPROVE, DENY) and len(words) == 1:
+        return _matching(word, known.questions, by_meaning=True)
     if len(words) == 1:
         return _matching(word, ARGUMENTS.get(command, {}).items())
     return []

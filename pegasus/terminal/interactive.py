@@ -95,8 +95,10 @@ class InteractiveChat:
         """Name of the agent, from the gateway's welcome."""
         self._status = ChatStatus()
         """Facts that the status line shows at present."""
-        self._questions: set[str] = set()
-        """Ids of the approvals that are shown and wait for an answer."""
+        self._questions: dict[str, str] = {}
+        """Approvals that wait for an answer: id and tool, oldest first."""
+        self._asked: dict[str, str] = {}
+        """The text of each question that was printed, by the id of its approval."""
         self._tasks: dict[str, RunningTask] = {}
         """Tasks that run or wait for their turn, by id."""
         self._drafting = False
@@ -282,8 +284,8 @@ class InteractiveChat:
         """Ask the agent what may be typed. An agent that does not answer, or is of another version, changes nothing."""
         self._suggested_at = trio.current_time()
         if (suggestions := await ask_suggestions(self._conversation)) is not None:
-            self._suggestions = suggestions
-            self._screen.suggest(suggestions)
+            self._suggestions = attrs.evolve(suggestions, questions=tuple(self._questions.items()))
+            self._screen.suggest(self._suggestions)
 
     # ---------------------------------------------------------------- window
 
@@ -337,6 +339,8 @@ class InteractiveChat:
                 self._offline_reason, self._refused = reason, retry is None
                 self._show_draft("", "")
                 self._tasks.clear()  # those that still run come again after the next welcome
+                self._questions.clear()  # so do the questions that still wait
+                self._screen.question_over()
                 lost = now.lost or now.online
                 self._was_stopped = STOPPING in reason or (self._was_stopped and not now.online)
                 gone = lost and not self._config.agent_runs()
@@ -344,7 +348,15 @@ class InteractiveChat:
                     self._screen.notice(gone_text(self._agent, self._config, was_stopped=self._was_stopped))
                 self._update_status(
                     attrs.evolve(
-                        now, online=False, lost=lost, gone=gone, thinking=False, writing=False, answered=False, tasks=()
+                        now,
+                        online=False,
+                        lost=lost,
+                        gone=gone,
+                        thinking=False,
+                        writing=False,
+                        answered=False,
+                        tasks=(),
+                        questions=(),
                     )
                 )
 
@@ -381,15 +393,29 @@ class InteractiveChat:
     def _show_approval(self, notice: ApprovalNotice) -> None:
         """Show a call that waits for an answer, once, and what somebody else has answered."""
         if notice.state == "open" and notice.id not in self._questions:
-            self._questions.add(notice.id)
-            task = self._tasks.get(notice.task_id or "")
-            subject = neutralise(shown_subject(notice))
-            self._screen.notice(question_text(notice, subject, str(task.number) if task else "", wall_clock()))
-        elif notice.state != "open" and notice.id in self._questions:
-            self._questions.discard(notice.id)
+            self._questions[notice.id] = neutralise(notice.tool)
+            is_new = notice.id not in self._asked
+            if is_new:
+                task = self._tasks.get(notice.task_id or "")
+                subject = neutralise(shown_subject(notice))
+                text = question_text(notice, subject, str(task.number) if task else "", wall_clock())
+                self._asked[notice.id] = text
+            self._screen.question(notice.id, neutralise(notice.tool), self._asked[notice.id], is_new=is_new)
+        elif notice.state != "open" and notice.id in self._asked:
+            self._questions.pop(notice.id, None)
+            del self._asked[notice.id]
+            self._screen.question_over(notice.id)
             channel = self._config.channel
             if not notice.by.startswith(f"{channel.type}:{channel.channel_id}"):
                 self._screen.notice(end_text(notice))
+        self._note_questions()
+
+    def _note_questions(self) -> None:
+        """Show in the status line and in the menu which questions wait."""
+        questions = tuple(self._questions.items())
+        self._suggestions = attrs.evolve(self._suggestions, questions=questions)
+        self._screen.suggest(self._suggestions)
+        self._update_status(attrs.evolve(self._status, questions=questions))
 
     def _show_draft(self, text: str, reasoning: str) -> None:
         """Show how far a reply is written; two empty texts withdraw it."""

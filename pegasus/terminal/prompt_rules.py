@@ -27,6 +27,7 @@ Alt-Enter, Ctrl-J  new line (or a \\ at the end of the line)
 Up, Down, Ctrl-R   earlier messages, and a search in them
 Tab                completes /commands, skills, models, tasks and @files
 @file, @"my file"  sends a text or picture along
+y, n, a, ?         answer the question that waits (a: the tool in this task)
 Ctrl-C             clears the line; while the agent thinks: stops it
 Ctrl-D, /exit      leave"""
 """Shown beside the agent's own answer to /help."""

@@ -23,6 +23,7 @@ import errno
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -60,6 +61,7 @@ from pegasus.terminal.prompt import (
     question_keys,
 )
 from pegasus.terminal.prompt_rules import KEYS_HELP, LEAVING_HINT, KeyAction, ScreenListener, is_help, leaving_hint
+from pegasus.terminal.questions import OpenQuestions, Remark
 from pegasus.terminal.status_line import FRAME_SECONDS, TASK_SECONDS, ChatStatus, Draft, status_line
 from pegasus.terminal.tty import is_utf8, repair_unicode, stderr_above, terminal_modes_saved
 
@@ -120,6 +122,10 @@ class Screen:
         """The terminal's encoding is UTF-8; otherwise the prompt and the spinner are ASCII."""
         self._status = ChatStatus()
         """Facts that the status line shows."""
+        self._questions = OpenQuestions()
+        """Questions about tool calls that wait on the screen."""
+        self._first_key = 0.0
+        """Time at which the present line was begun, on `monotonic`."""
         self._hint = ""
         """Text before the status, until the next key."""
         self._thinking_since = 0.0
@@ -155,6 +161,21 @@ class Screen:
     def notice(self, text: str) -> None:
         """Print a remark that is not the agent's."""
         self._post(lambda: self._print(self._layout.notice(text, self._width)))
+
+    def question(self, id: str, tool: str, text: str, *, is_new: bool) -> None:
+        """Print a question about a tool call, unless it was printed before, and take one letter as its answer from now on."""
+
+        def show() -> None:
+            """Print the question and note whether somebody was typing. Runs in the screen's thread."""
+            self._questions.add(id, tool, text, now=monotonic(), prompt_is_empty=not self._buffer.text)
+            if is_new:
+                self._print(self._layout.notice(text, self._width))
+
+        self._post(show)
+
+    def question_over(self, id: str = "") -> None:
+        """Take no letter as the answer to this question any more; "": to none."""
+        self._post(partial(self._questions.remove, id) if id else self._questions.clear)
 
     def suggest(self, suggestions: Suggestions) -> None:
         """Offer these commands, models and tasks from now on."""
@@ -256,10 +277,16 @@ class Screen:
             erase_when_done=True,
             terminal_size_polling_interval=None,
         )
-        app.key_processor.before_key_press += lambda _: self._show_hint("")
+        app.key_processor.before_key_press += lambda _: self._before_key()
         return app
 
     # ---------------------------------------------------------------- effects of keys
+
+    def _before_key(self) -> None:
+        """Take the hint away, and note when a line is begun."""
+        self._show_hint("")
+        if not self._buffer.text:
+            self._first_key = monotonic()
 
     def _key_effects(self) -> KeyEffects:
         """Return the effect of each action of a key."""
@@ -281,6 +308,10 @@ class Screen:
         stays on the prompt to be corrected.
         """
         typed = repair_unicode(self._buffer.text).strip("\n").rstrip()
+        answer = self._questions.read(typed, first_key=self._first_key, now=monotonic())
+        if answer is not None:
+            self._send_answer(typed, answer)
+            return
         if (size := frame_bytes(typed)) > self._max_bytes:
             self._print(
                 self._layout.notice(
@@ -302,6 +333,17 @@ class Screen:
         if is_help(text):
             self._print(self._layout.notice(KEYS_HELP, self._width))
         self._listener.on_message(text, media)
+
+    def _send_answer(self, typed: str, answer: str | Remark) -> None:
+        """Hand over the command that a letter stands for, or show why it answers nothing."""
+        if isinstance(answer, str):
+            self._buffer.reset()
+            self._print(self._layout.sent(self._prompt, typed))
+            self._listener.on_message(answer, ())
+            return
+        if not answer.keeps_line:
+            self._buffer.reset()
+        self._print(self._layout.notice(answer.text, self._width))
 
     def _on_text_changed(self, buffer: Buffer) -> None:
         """Have the suggestions brought up to date when somebody begins to type a command."""

@@ -17,6 +17,8 @@ import attrs
 
 from pegasus.formatting import plural
 from pegasus.messages import TaskProgress
+from pegasus.policy import APPROVE, DENY
+from pegasus.terminal.questions import KEYS
 from pegasus.terminal.tty import neutralise
 
 FRAME_SECONDS: Final = 0.2
@@ -86,6 +88,8 @@ class ChatStatus:
     """A reply is being written, and shown above the prompt as far as it is."""
     tasks: tuple[RunningTask, ...] = ()
     """Tasks of this conversation that run or wait for their turn, in the order of `in_order`."""
+    questions: tuple[tuple[str, str], ...] = ()
+    """Questions that wait for this person's yes or no: id and tool of each, oldest first."""
 
     @property
     def is_busy(self) -> bool:
@@ -139,7 +143,9 @@ def status_line(
     parts = [hint]
     if not status.online:
         parts.append(_connection_text(status))
-    elif status.thinking:
+    elif status.questions:
+        parts.append(_questions_text(status.questions))
+    if status.online and status.thinking:
         parts.append(_thinking_text(status.writing, seconds, unicode))
     text = dot.join(part for part in parts if part)
     if not status.online or not status.tasks:
@@ -156,6 +162,14 @@ def _connection_text(status: ChatStatus) -> str:
     state = "connection lost, trying again" if status.lost else "connecting"
     state = "the agent does not run" if status.gone else state
     return f"{state}; {plural(status.unsent, 'message')} waiting to be sent" if status.unsent else state
+
+
+def _questions_text(questions: tuple[tuple[str, str], ...]) -> str:
+    """Return what waits for a person, and how to answer."""
+    (id, tool), *others = questions
+    if others:
+        return f"{len(questions)} questions wait for you: {APPROVE} or {DENY} ID"
+    return f"{id} {tool} waits for you: {KEYS}"
 
 
 def _thinking_text(writing: bool, seconds: float, unicode: bool) -> str:

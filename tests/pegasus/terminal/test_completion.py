@@ -89,3 +89,11 @@ def test_an_answer_that_makes_no_sense_offers_nothing_of_it(nonsense):
     assert found.skills == {}
     assert found.models == ()
     assert found.tasks == ()
+
+
+def test_ids_of_questions_complete_behind_their_commands():
+    known = Suggestions(questions=(("a-7f3k", "shell_exec"), ("a-9x2b", "mail__send")))
+    for command in ("/approve", "/deny"):
+        assert [entry.text for entry in choices(f"{command} ", "", known)] == ["a-7f3k", "a-9x2b"]
+        assert [entry.text for entry in choices(f"{command} a-9", "", known)] == ["a-9x2b"]
+        assert [entry.text for entry in choices(f"{command} mail", "", known)] == ["a-9x2b"]

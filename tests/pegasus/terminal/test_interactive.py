@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from pegasus.client import MessageRejected, Offline
-from pegasus.messages import ChannelInfo, Media, OutboundMessage, ReplyDraft, TaskProgress, Typing
+from pegasus.messages import ApprovalNotice, ChannelInfo, Media, OutboundMessage, ReplyDraft, TaskProgress, Typing
 from pegasus.terminal import interactive
 from pegasus.terminal.completion import Suggestions
 from pegasus.terminal.greeting import ChatConfig
@@ -58,6 +58,12 @@ class FakeScreen:
 
     def draft(self, draft):
         self._tell(("draft", draft))
+
+    def question(self, id, tool, text, *, is_new):
+        self._tell(("question", id, tool, is_new))
+
+    def question_over(self, id=""):
+        self._tell(("question over", id))
 
     def suggest(self, suggestions):
         self._tell(("suggest", suggestions))
@@ -725,3 +731,23 @@ async def test_the_end_of_the_turn_of_the_only_message_is_its_end(rig, talk):
     talk.thinking(False)
     await waits(rig, 0)
     assert "conversation" not in talk.called
+
+
+def question(id, state="open", by=""):
+    return ApprovalNotice(id, "shell_exec", {"command": "ls"}, "a rule", "owner", 1, state, by=by, task_id="t1")
+
+
+async def test_a_question_is_printed_once_and_counts_again_after_a_lost_connection(rig):
+    rig.talk.tell(question("a-1"))
+    await rig.screen.wait("question", "a-1", "shell_exec", True)
+    assert rig.screen.of("status")[-1][0].questions == (("a-1", "shell_exec"),)
+    assert rig.screen.of("suggest")[-1][0].questions == (("a-1", "shell_exec"),)
+    rig.talk.tell(Offline("gone", 1.0))
+    await rig.screen.wait("question over", "")
+    rig.talk.online()
+    rig.talk.tell(question("a-1"))
+    await rig.screen.wait("question", "a-1", "shell_exec", False)
+    rig.talk.tell(question("a-1", "allowed", by="web:page"))
+    await rig.screen.wait("question over", "a-1")
+    await rig.screen.wait("notice", "a-1 (shell_exec) is allowed by web:page.")
+    assert rig.screen.of("status")[-1][0].questions == ()

@@ -135,3 +135,13 @@ def test_only_what_runs_makes_the_line_move():
 
 def test_an_agent_that_is_gone_is_not_called_a_lost_connection():
     assert status_line(ChatStatus(lost=True, gone=True), 0.0) == "the agent does not run"
+
+
+def test_a_question_that_waits_is_named_with_its_letters():
+    asked = attrs.evolve(ONLINE, questions=(("a-7f3k", "shell_exec"),))
+    assert (
+        status_line(asked, 0.0) == "a-7f3k shell_exec waits for you: y once · n no · a always in this task · ? explains"
+    )
+    thinking = attrs.evolve(asked, thinking=True, questions=(("a-1", "x"), ("a-2", "y")))
+    assert status_line(thinking, 0.0) == "2 questions wait for you: /approve or /deny ID · ⠋ thinking"
+    assert status_line(attrs.evolve(asked, online=False), 0.0) == "connecting"
