@@ -295,6 +295,11 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "It gets its own environment alone, without your keys.": (
         "tests/blackbox/test_mcp.py::test_a_program_gets_its_own_environment_alone",
     ),
+    "No file of the workspace becomes code of it, unless you have it run there.": (
+        "tests/blackbox/test_mcp_folder.py::test_a_module_in_the_workspace_is_not_that_of_a_server",
+        "tests/blackbox/test_mcp_folder.py::test_settings_of_npm_in_the_workspace_do_not_count_for_a_server",
+        "tests/blackbox/test_mcp_folder.py::test_a_server_within_walls_sees_its_own_folder_and_no_other_one",
+    ),
     "No process of it outlives the daemon.": (
         "tests/blackbox/test_mcp_hostile.py::test_a_killed_daemon_leaves_no_server",
         "tests/blackbox/test_mcp.py::test_a_shutdown_leaves_no_process_of_a_server",

@@ -28,6 +28,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Final, cast
 
@@ -318,10 +319,10 @@ class DaemonProcess:
         """Start `pegasus run --no-cli` with these global options. The folders of the home must be there.
 
         The process gets a session of its own, so that neither Ctrl-C nor the end of the terminal reaches it, no stdin, and
-        the log file as its stderr. Python's -P keeps modules in the present folder from being imported instead of ours,
-        unless this process was started from there itself, as in a checkout.
+        the log file as its stderr. Python's -P keeps modules in the present folder from being imported instead of ours. It is left
+        out where that folder is what Pegasus itself is imported from, a checkout that is not installed.
         """
-        flags = [] if sys.path[0] in ("", os.getcwd()) else ["-P"]
+        flags = [] if str(Path(__file__).parents[2]) == os.getcwd() else ["-P"]
         command = [sys.executable, *flags, "-m", "pegasus", *options, "run", "--no-cli"]
         with _log_file(home) as log:
             process = await trio.lowlevel.open_process(

@@ -60,6 +60,13 @@ def run_check(options: Options) -> int:
     check_settings_in_use(home, settings)
     file = settings.source.file
     print_text(f"{file}: ok" if file is not None and file.exists() else f"{file}: not there, so all defaults: ok")
+    if settings.mcp.servers:
+        # Loaded only where there are servers: most settings have none.
+        from pegasus.mcp import TOKENS_FOLDER, risks
+
+        is_walled = settings.sandbox.mode != "off"
+        for risk in risks(settings, home.path / TOKENS_FOLDER, home.workspace, is_walled=is_walled):
+            print_text(f"warning: {risk}")
     return 0
 
 

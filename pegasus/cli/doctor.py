@@ -38,6 +38,7 @@ from pegasus.cli.program import check_settings_in_use
 from pegasus.client import ClientError
 from pegasus.formatting import plural
 from pegasus.host import SHORTEST_TOKEN, Home, HomeError, read_daemon, read_token
+from pegasus.mcp import TOKENS_FOLDER, risks
 from pegasus.models import OFFLINE, find_providers, role_spec
 from pegasus.sandbox import SandboxError, probe_sandbox
 from pegasus.settings import Settings, SettingsError, load_settings
@@ -409,6 +410,8 @@ def _sandbox(examined: Examined) -> Iterator[Finding]:
         fix = "install bubblewrap (apt install bubblewrap), or allow it to make user namespaces"
     severity = NOTE if fix else OK
     yield Finding("sandbox", severity, f"walls around commands: {found.description}", fix)
+    for risk in risks(settings, home.path / TOKENS_FOLDER, home.workspace, is_walled=found.kind != "none"):
+        yield Finding("sandbox", NOTE, risk)
 
 
 CHECKS: Final[tuple[tuple[str, Callable[[Examined], Iterator[Finding]]], ...]] = (

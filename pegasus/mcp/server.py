@@ -29,6 +29,7 @@ from actors import Inbox
 from pegasus.mcp.calls import ReportProgress, ServerCalls, Work
 from pegasus.mcp.faults import ServerDown, first_fault
 from pegasus.mcp.listing import GET_PROMPT, READ_RESOURCE, ListedTool, clean, extra_tools, read_listing, read_tools
+from pegasus.mcp.place import RISK, ServerPlace
 from pegasus.mcp.results import ResultReader
 from pegasus.mcp.sorting import identity_of, sort_tool
 from pegasus.mcp.tokens import TokenFile
@@ -97,14 +98,14 @@ class McpServer:
         name: str,
         settings: McpServerSettings,
         files: ToolContext,
-        tokens: Path,
+        folder: Path,
         sandbox: Sandbox = NO_SANDBOX,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """Take the settings of a server; `run` connects it.
 
-        files: context with the workspace. tokens: folder of the files with access tokens. sandbox: walls around programs.
-        on_change: called when the tools have changed.
+        files: context with the workspace. folder: `mcp` of the home, with files of access tokens and a folder for each program.
+        sandbox: walls around programs. on_change: called when the tools have changed.
         """
         self.name = name
         self.settings = settings
@@ -118,7 +119,8 @@ class McpServer:
         self._files = files
         # What a server does is mostly elsewhere, so it has a network, as far as commands may have one at all.
         self._sandbox = attrs.evolve(sandbox, network="all")
-        self._token_file = TokenFile(tokens / f"{name}.json")
+        self._token_file = TokenFile(folder / f"{name}.json")
+        self._place = ServerPlace(folder / name, files.workspace)
         self._results = ResultReader(name, files)
         self._on_change = on_change
         self._listed: tuple[ListedTool, ...] = ()
@@ -166,13 +168,7 @@ class McpServer:
         # The import of the SDK takes half a second, in which others run.
         module = cast("Any", await trio.to_thread.run_sync(importlib.import_module, "pegasus.mcp.connection"))
         if self.settings.command:
-            program = module.ServerProgram(
-                (self.settings.command, *self.settings.args),
-                self.settings.cwd or str(self._files.workspace),
-                command_environment(os.environ, self.settings.env),
-                self._sandbox if self.settings.sandbox else NO_SANDBOX,
-                self._log_line,
-            )
+            program = await trio.to_thread.run_sync(self._program, module)
             legacy = self._legacy
             # Turned round before the attempt, because a program that ends during it says nothing about the reason. A
             # connection that works sets it back (`_converse`).
@@ -192,6 +188,23 @@ class McpServer:
                 await self._converse(module, module.open_remote(remote, sse=True), scope, legacy=True)
             except ServerDown as other:
                 raise other if self._sse else _with_status(error, remote.status) from None
+
+    def _program(self, module: Any) -> object:
+        """Return the program to run, after making its folder. Raises ServerDown. Blocks briefly."""
+        settings, place = self.settings, self._place
+        place.make()
+        if risk := place.risk(settings, is_walled=self._sandbox.kind != "none"):
+            _log.warning(
+                "an MCP server may run code that others have written", server=self.name, reason=f"{risk}; {RISK}"
+            )
+        is_walled = settings.sandbox and self._sandbox.kind != "none"
+        return module.ServerProgram(
+            (settings.command, *settings.args),
+            place.cwd(settings),
+            command_environment(os.environ, place.environment(settings) if is_walled else settings.env),
+            place.walls(settings, self._sandbox) if settings.sandbox else NO_SANDBOX,
+            self._log_line,
+        )
 
     async def _converse(self, module: Any, streams: object, scope: trio.CancelScope, *, legacy: bool) -> None:
         """Open a connection over these streams, and follow the changes of the lists for ever. Raises ServerDown."""

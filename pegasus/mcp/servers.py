@@ -104,21 +104,21 @@ class McpServers:
         self,
         settings: Mapping[str, McpServerSettings] | None = None,
         files: ToolContext = ToolContext(),
-        tokens: Path = Path(),
+        folder: Path = Path(),
         fence: str = "",
         sandbox: InForce[Sandbox] = InForce(NO_SANDBOX),
     ) -> None:
         """Make the servers of the settings. None is started: the actors of the tree run them.
 
-        files: context with the workspace, where files of results are kept. tokens: folder of the files with access tokens. fence: id
-        of the fence around the servers' words in prompts. It should be the same at each start, so that providers find the prompt in
-        their cache, and nobody may guess it; "" = a new one. sandbox: walls around servers that are programs.
+        files: context with the workspace, where files of results are kept. folder: as for `McpServer`. fence: id of the fence around
+        the servers' words in prompts. It should be the same at each start, so that providers find the prompt in their cache, and
+        nobody may guess it; "" = a new one. sandbox: walls around servers that are programs.
         """
         self._fence = fence
 
         def make(name: str, server: McpServerSettings) -> McpServer:
             """Return a server that is not started. The walls are those in force at this moment."""
-            return McpServer(name, server, files, tokens, sandbox.now, self._refresh)
+            return McpServer(name, server, files, folder, sandbox.now, self._refresh)
 
         self._make = make
         self.servers: tuple[McpServer, ...] = tuple(starmap(make, (settings or {}).items()))

@@ -75,6 +75,10 @@ class Folders:
                 found.append((path, kind))
         return found
 
+    def kind_of(self, path: str) -> str:
+        """Return the kind of entry that counts for a real path: "hide", "home", "read" or "write"."""
+        return next((kind for upper, kind in reversed(self.entries()) if is_within(path, upper)), "read")
+
     def ways_to(self, path: str) -> list[str]:
         """Return the folders between what can be written and a hidden path in it, upper ones first.
 

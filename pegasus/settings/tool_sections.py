@@ -159,7 +159,9 @@ class McpServerSettings:
     command: str = text("", "the program that is the server; it runs on this machine")
     args: tuple[str, ...] = texts("its arguments")
     env: Mapping[str, str] = texts_by_name("environment variables for it")
-    cwd: str = text("", 'its working directory; "" = the workspace')
+    cwd: str = text(
+        "", 'its working directory; "" = mcp/NAME in the home, "workspace" = the workspace, where others may put code'
+    )
     sandbox: bool = flag(True, "whether it runs within the walls of commands; false = it may do all that you can")
     url: str = text("", "the address of a server that runs elsewhere, in place of a command")
     headers: Mapping[str, str] = texts_by_name("HTTP headers of each request")

@@ -1,0 +1,123 @@
+"""The place where a server that is a program runs: a folder of its own in the home, and the walls around it.
+
+Most ways to start a program look for code where it is started: `python -m` for modules, `npx` for `.npmrc` and `node_modules`, others
+for files of their own. The workspace is no such place. The agent writes there, guests do, and so does every page that talks the agent
+into it; a file of theirs would become code with the server's keys, and without walls with all rights of the person. So a server starts
+in `<home>/mcp/<name>/`, where nobody writes but the server, and its walls hide the workspace. `cwd = "workspace"` is for a server
+whose work is files of the workspace.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from pegasus.mcp.faults import ServerDown
+from pegasus.sandbox import Sandbox
+from pegasus.settings import McpServerSettings, Settings
+
+WORKSPACE: Final = "workspace"
+"""Value of `cwd` that stands for the workspace."""
+RISK: Final = (
+    "guests and the agent write there, and what they write may become its code: set sandbox = true, or another place"
+)
+"""Reason why a server without walls should not run files of the workspace, with what to do."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class ServerPlace:
+    """Folders of a server.
+
+    Example::
+
+        place = ServerPlace(home.path / "mcp" / "time", home.workspace)
+        place.cwd(settings)                 # "/home/me/.pegasus/mcp/time"
+        place.walls(settings, sandbox)      # walls in which the workspace is not there
+    """
+
+    folder: Path
+    """Its own folder in the home."""
+    workspace: Path
+    """The agent's workspace."""
+
+    def cwd(self, settings: McpServerSettings) -> str:
+        """Return its working directory. A relative one starts at its own folder."""
+        if settings.cwd == WORKSPACE:
+            return str(self.workspace)
+        return os.path.join(self.folder, os.path.expanduser(settings.cwd)).rstrip("/") or "/"
+
+    def make(self) -> None:
+        """Make its own folder, for its user alone. Raises ServerDown."""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            status = os.stat(self.folder, follow_symlinks=False)
+            # Whoever could put a link in its place has written to the home; the program must not run where that leads.
+            if not stat.S_ISDIR(status.st_mode):
+                raise ServerDown(f"{self.folder} is not a folder; remove it")
+            if stat.S_IMODE(status.st_mode) & 0o077:
+                os.chmod(self.folder, 0o700)
+        except OSError as error:
+            raise ServerDown(f"its folder {self.folder} cannot be made: {error.strerror}") from None
+
+    def walls(self, settings: McpServerSettings, sandbox: Sandbox) -> Sandbox:
+        """Return its walls. It writes to its own folder, and to the workspace only if it works there."""
+        folders = sandbox.folders
+        own = os.path.realpath(self.folder)
+        others = [path for path in folders.writable if path != folders.workspace]
+        if self._is_in_workspace(self.cwd(settings)):
+            others.append(folders.workspace)
+        folders = attrs.evolve(folders, workspace=own, writable=(own, *others))
+        found = attrs.evolve(sandbox, folders=folders)
+        workspace = os.path.realpath(self.workspace)
+        if sandbox.kind != "none" and folders.kind_of(workspace) != "write":
+            # Nothing that it does can be a change of the owner's files there.
+            found = attrs.evolve(found, witness=None)
+        return found
+
+    def environment(self, settings: McpServerSettings) -> Mapping[str, str]:
+        """Return variables of a program within walls, which takes an empty folder for the person's home, at each start a new one.
+
+        What `npx` and `uvx` have downloaded stays in its own folder.
+        """
+        return {
+            "XDG_CACHE_HOME": str(self.folder / ".cache"),
+            "npm_config_cache": str(self.folder / ".npm"),
+            **settings.env,
+        }
+
+    def _is_in_workspace(self, path: str) -> bool:
+        workspace = os.path.realpath(self.workspace)
+        return os.path.commonpath([workspace, os.path.realpath(path)]) == workspace
+
+    def risk(self, settings: McpServerSettings, *, is_walled: bool) -> str:
+        """Return why files of the workspace may become code of the server with all rights of the person; "" if they do not.
+
+        is_walled: whether there are walls for programs that are to have them.
+        """
+        if not settings.command or (settings.sandbox and is_walled):
+            return ""
+        if self._is_in_workspace(self.cwd(settings)):
+            return f"it runs in the workspace without walls (cwd = {settings.cwd!r})"
+        for word in (settings.command, *settings.args):
+            path = os.path.join(self.cwd(settings), os.path.expanduser(word))
+            if "/" in word and os.path.isfile(path) and self._is_in_workspace(path):
+                return f"it runs {word}, a file of the workspace, without walls"
+        return ""
+
+
+def risks(settings: Settings, folder: Path, workspace: Path, *, is_walled: bool) -> list[str]:
+    """Return a line for each server that may run files of the workspace with all rights of the person.
+
+    folder: `mcp` of the home. is_walled: whether this machine has walls for programs.
+    """
+    found = {
+        name: ServerPlace(folder / name, workspace).risk(server, is_walled=is_walled)
+        for name, server in settings.mcp.servers.items()
+        if server.enabled
+    }
+    return [f"the MCP server {name}: {risk}; {RISK}" for name, risk in found.items() if risk]
