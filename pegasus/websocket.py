@@ -23,6 +23,8 @@ from wsproto.connection import ConnectionState
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Pong, Request, TextMessage
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
+from pegasus.http_framing import has_body, refuse_ambiguous
+
 RECEIVE_BYTES = 16 * 1024
 """Bytes that are read from the network at a time."""
 LINGER = 2.0
@@ -92,7 +94,9 @@ class ServerSocket(_Socket):
 
     def __init__(self, stream: trio.abc.Stream, handler: SocketHandler, *, subprotocol: str, max_bytes: int) -> None:
         """max_bytes: of the first message, which must also come in one piece; see `allow`."""
-        super().__init__(stream, WSConnection(ConnectionType.SERVER), receive_buffer_size=RECEIVE_BYTES)
+        protocol = WSConnection(ConnectionType.SERVER)
+        refuse_ambiguous(protocol.handshake._h11_connection)
+        super().__init__(stream, protocol, receive_buffer_size=RECEIVE_BYTES)
         self._handler = handler
         self._offered = subprotocol
         """The subprotocol that is agreed if the client offers it."""
@@ -149,6 +153,10 @@ class ServerSocket(_Socket):
     # -------------------------------------------------------- trio-websocket's event handlers
 
     async def _handle_request_event(self, event: Request) -> None:
+        if has_body(event.extra_headers):
+            await self._reject(400, [(b"connection", b"close")], b"")
+            await self._close_stream()
+            return
         # A client that offers no subprotocol, or another one, is served all the same; nothing is agreed then.
         agreed = self._offered if self._offered in event.subprotocols else None
         await self._accept(event, agreed, [])

@@ -59,7 +59,8 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "A request that two servers could read in two ways is refused.": (
         "tests/pegasus/web/test_server.py::test_requests_that_two_servers_could_read_in_two_ways_are_refused",
-        "tests/pegasus/web/test_server.py::test_a_body_that_hides_another_request_is_one_request",
+        "tests/pegasus/web/test_server.py::test_a_request_with_two_possible_ends_is_400_and_the_last_of_its_connection",
+        "tests/blackbox/test_request_framing.py::test_nothing_behind_a_request_with_two_possible_ends_is_served",
     ),
     "A webhook without a valid signature starts nothing, and one with it works with the rights of a guest.": (
         "tests/pegasus/web/test_events.py::test_a_wrong_signature_is_401",

@@ -9,6 +9,7 @@ memory of a WebSocket's message. So this shell
 * gives the head of a request a deadline, and so ends slow ones (the application does the same for bodies);
 * lingers at the end: it says that nothing more comes, and reads what the client still sends for a moment (RFC 9112 section 9.6);
 * cancels the work for a request whose client has gone;
+* refuses requests that a proxy in front of it could read otherwise (`pegasus.http_framing`);
 * speaks HTTP/1.1 alone. An offer to switch to HTTP/2 is ignored, as RFC 9110 section 7.8 allows;
 * hands a WebSocket handshake for `/ws` to the gateway, bytes and all, since the gateway has its own bounds and deadlines for
   clients of its protocol. A handshake for another path is treated as a plain request.
@@ -36,6 +37,7 @@ from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, ConnectionSt
 from hypercorn.utils import parse_socket_addr
 
 from pegasus.gateway import failures_logged
+from pegasus.http_framing import has_body, refuse_ambiguous
 from pegasus.observe import get_logger
 from pegasus.settings import InForce
 from pegasus.web.access import ApiError
@@ -101,7 +103,8 @@ class HttpOneProtocol(H11Protocol):
     async def _create_stream(self, request: h11.Request) -> None:
         fields = dict(request.headers)
         if fields.get(b"upgrade", b"").strip().lower() == b"websocket" and request.method == b"GET":
-            if request.target.partition(b"?")[0] == b"/ws" and self.admits(request):
+            is_for_gateway = request.target.partition(b"?")[0] == b"/ws" and not has_body(request.headers)
+            if is_for_gateway and self.admits(request):
                 raise WebSocketRequest(request)
             # Without the two fields Hypercorn takes the handshake for a plain request, and the application
             # answers it with the reason.
@@ -236,6 +239,8 @@ class HttpConnection:
                     self._send,
                 )
                 protocol.admits = self._admits
+                if isinstance(protocol.connection, h11.Connection):
+                    refuse_ambiguous(protocol.connection)
                 self._protocol = protocol
                 self._wait_idle(self._config.now.head_time)
                 try:
