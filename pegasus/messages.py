@@ -25,6 +25,8 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | Mapping[str, Json] | 
 Metadata: TypeAlias = Mapping[str, Json]
 """Free-form data of a message. Channels may put into it what they like; the agent hands it on."""
 
+ACCOUNT: Final = "account"
+"""Key of a message's metadata: the account that its guest is counted by. Stored, and removed from what a client sends."""
 INTERNAL_ID_PREFIX: Final = "\x1f"
 """First character of the id of an item that the program itself makes. No id from outside has control characters, so nobody
 can make such an item or take its place."""
@@ -77,6 +79,12 @@ class ChannelInfo:
     def written_by(self) -> str:
         """The conversation and, if it is known, the person, for people: "slack:#general (U1)"."""
         return f"{self.address} ({self.user_id})" if self.user_id else str(self.address)
+
+
+def account_of(channel: ChannelInfo, recorded: Metadata) -> str:
+    """Return the account that a guest is counted by. recorded: metadata of a message or a task; without one, the channel's sender."""
+    account = recorded.get(ACCOUNT)
+    return account if isinstance(account, str) and account else channel.sender
 
 
 @attrs.frozen(order=True)
@@ -170,6 +178,11 @@ class InboundMessage:
     def is_internal(self) -> bool:
         """True if the program itself put it into the queue: a task's notification, or a report about a reply."""
         return self.id.startswith(INTERNAL_ID_PREFIX)
+
+    @property
+    def account(self) -> str:
+        """Name of the sender for limits: a token or the account of a service, and never a name that a client chooses."""
+        return account_of(self.channel, self.metadata)
 
 
 @attrs.frozen

@@ -48,6 +48,7 @@ from pegasus.policy import (
     APPROVE,
     DENY,
     PROMPT_FILE,
+    ROLE,
     AnswerApproval,
     Approval,
     ApprovalError,
@@ -59,8 +60,8 @@ from pegasus.policy import (
     Role,
     SeekApproval,
     WithdrawApprovals,
-    is_owner,
     parse_answer,
+    principal_of,
     question_text,
     sender_of,
     shown_arguments,
@@ -225,7 +226,7 @@ class ApprovalDesk:
         may be done.
         """
         channel = approval.request.channel
-        if channel is not None and approval.request.who is Role.OWNER and is_owner(channel, self.owners.now):
+        if principal_of(channel, self.owners.now, {ROLE: approval.request.who}).is_owner:
             return channel
         owner = Address.parse(self.policy.now.owner_channel)
         return ChannelInfo(owner.type, owner.channel_id) if owner is not None else None

@@ -146,10 +146,13 @@ class ChatCommands:
     async def _persona(self, message: InboundMessage) -> str:
         """Show the persona and its proposals or, for an owner, decide about them."""
         environment = self.services.environment
-        # With no owners listed `persona_answer` refuses in its own words.
-        listed = environment.owners.now if self._is_by_owner(message) else ()
-        persona = environment.persona.now
-        return await persona_answer(self.services.persona_changes, persona, listed, message.text, message.channel)
+        return await persona_answer(
+            self.services.persona_changes,
+            environment.persona.now,
+            message.text,
+            message.channel,
+            is_by_owner=self._is_by_owner(message),
+        )
 
     async def _pair(self, message: InboundMessage) -> str:
         """Show who wants to be let in or, by a code, let somebody in.

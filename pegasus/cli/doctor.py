@@ -40,6 +40,7 @@ from pegasus.formatting import plural
 from pegasus.host import SHORTEST_TOKEN, Home, HomeError, read_daemon, read_token
 from pegasus.mcp import TOKENS_FOLDER, risks
 from pegasus.models import OFFLINE, find_providers, role_spec
+from pegasus.policy import OWN_TYPES
 from pegasus.sandbox import SandboxError, probe_sandbox
 from pegasus.settings import Settings, SettingsError, load_settings
 from pegasus.terminal import neutralise
@@ -414,6 +415,16 @@ def _sandbox(examined: Examined) -> Iterator[Finding]:
         yield Finding("sandbox", NOTE, risk)
 
 
+def _people(examined: Examined) -> Iterator[Finding]:
+    """Say who the owners are: nobody else may decide, and nothing shows them otherwise."""
+    if examined.settings is not None:
+        listed = ", ".join(
+            entry for entry in examined.settings.agent.owners if entry.partition(":")[0] not in OWN_TYPES
+        )
+        text = "the owners are those who have shown the owner's token"
+        yield Finding("people", OK, f"{text}{' and ' if listed else ''}{neutralise(listed)}")
+
+
 CHECKS: Final[tuple[tuple[str, Callable[[Examined], Iterator[Finding]]], ...]] = (
     ("installation", _installation),
     ("settings", _settings),
@@ -423,5 +434,6 @@ CHECKS: Final[tuple[tuple[str, Callable[[Examined], Iterator[Finding]]], ...]] =
     ("files", _files),
     ("ports", _ports),
     ("sandbox", _sandbox),
+    ("people", _people),
 )
 """The checks with their names, in the order in which findings are shown."""

@@ -119,9 +119,9 @@ class Caller(ClientChannel):
     def is_owner(self, owners: Iterable[str]) -> bool:
         """Return whether the caller counts as an owner. owners: the setting `agent.owners`.
 
-        The command line of this machine (type "cli" with the token of the home) does in any case: whoever runs it holds the home.
+        Whoever has shown the owner's token in the terminal, on the page or as a program does in any case.
         """
-        if self.grant.is_home and self.type == "cli":
+        if self.grant.proves_owner(self.type):
             return True
         channel = ChannelInfo(self.type, self.channel_id or "", self.user_id)
         return self.grant.vouches_for(self.type) and is_owner(channel, owners)

@@ -394,7 +394,7 @@ class Connection:
         channel = _as_granted(hello, grant).channel.info
         if not refusal and channel is not None:
             try:
-                await self._services.intake.check_connect(channel, is_vouched=grant.vouches_for(channel.type))
+                await self._services.intake.check_connect(channel, grant)
             except Denied as error:
                 return str(error)
         return refusal

@@ -321,8 +321,10 @@ class ReplyFeed:
     def is_owners(self, owners: Collection[str]) -> bool:
         """Return whether this client is an owner's. A bridge and a program that only makes calls are not."""
         channel = self.channel.info
-        may_see = channel is not None and not self.calls_only and self._grant.vouches_for(channel.type)
-        return channel is not None and may_see and is_owner(channel, owners)
+        if channel is None or self.calls_only:
+            return False
+        is_listed = self._grant.vouches_for(channel.type) and is_owner(channel, owners)
+        return is_listed or self._grant.proves_owner(channel.type)
 
     def catch_up(self, channel_id: str | None = None) -> None:
         """Read what may have been missed at this address; None: at all addresses that were seen here."""

@@ -94,8 +94,8 @@ class Requests:
         """Name of the client's token."""
         self._scopes = frozenset(scope for scope in SCOPES if grant.allows(scope))
         """Scopes of the token."""
-        self._is_vouched = grant.vouches_for(own.type)
-        """The client may speak for an owner."""
+        self._grant = grant
+        """Rights of the client's token."""
         self._caller = Caller(own.type, own.channel_id, own.user_id, own.reply_to, grant)
         self._read_methods = read_methods
         """Methods for which the scope "read" is enough."""
@@ -157,7 +157,7 @@ class Requests:
         # order in which it sent them, although their answers are waited for later.
         is_bridge = self._own.channel_id is None
         try:
-            answer = await self._intake.send(message, is_vouched=self._is_vouched, is_bridge=is_bridge)
+            answer = await self._intake.send(message, self._grant, is_bridge=is_bridge)
         except InvalidMessage as error:
             return error_frame("bad_frame", f"message.{error}", message.id if is_name(message.id) else None)
         except (Denied, TooManyMessages, StorageError, ActorError) as error:

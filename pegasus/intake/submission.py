@@ -49,7 +49,7 @@ from pegasus.intake.access import (
 )
 from pegasus.intake.pairing import PairingBook
 from pegasus.messages import ChannelInfo, InboundMessage, Metadata, OutboundMessage
-from pegasus.policy import MESSAGE, Role, TokenBook, TokenRefused, sender_of, with_role
+from pegasus.policy import MESSAGE, Role, TokenBook, TokenGrant, TokenRefused, sender_of, with_role
 from pegasus.settings import InForce
 from pegasus.storage import (
     Accept,
@@ -135,34 +135,49 @@ class Intake:
     rates: SenderRates = attrs.field(factory=lambda: SenderRates(InForce(GuestLimits())))
     """Counts what guests send; without limits by default."""
 
-    async def check_connect(self, channel: ChannelInfo, *, is_vouched: bool = True) -> None:
+    async def check_connect(self, channel: ChannelInfo, grant: TokenGrant | None = None) -> None:
         """Raise Denied unless this channel may write: for a client that connects, before it has sent a message.
 
         Somebody unknown may connect where they get a code when they write. Raises StorageError and ActorError as `check_write` does.
         """
         with suppress(Unknown):
-            await self.check_write(channel, {}, is_vouched=is_vouched)
+            await self.check_write(channel, {}, grant)
 
-    async def check_write(self, channel: ChannelInfo, metadata: Metadata, *, is_vouched: bool = True) -> None:
+    async def check_write(self, channel: ChannelInfo, metadata: Metadata, grant: TokenGrant | None = None) -> None:
         """Raise Denied unless this channel may write a message with this metadata, Unknown where somebody may ask to be let in.
+
+        grant: the rights of the client's token; None: an adapter within the program.
 
         Raises PeopleUnreadable and ActorError if the settings do not name the sender, and the people whom the owner has let in cannot
         be read: then nobody can say whether the message may be taken, and it is to be sent again.
         """
         try:
-            self.access.now.check_rules(channel, metadata, owners=self.owners.now if is_vouched else ())
+            self.access.now.check_rules(channel, metadata, owners=self._owners_for(channel.type, grant))
         except Unlisted:
             if not await self.pairing.is_let_in(channel):
                 raise
 
+    def _owners_for(self, type: str, grant: TokenGrant | None) -> Collection[str]:
+        """Return the entries that name owners among those for whom a client with this token speaks on this channel type."""
+        if grant is None:
+            return self.owners.now
+        if grant.proves_owner(type):
+            return (*self.owners.now, f"{type}:*")
+        return self.owners.now if grant.vouches_for(type) else ()
+
     async def send(
-        self, message: InboundMessage, *, is_vouched: bool = True, is_bridge: bool = True, is_repeated: bool = False
+        self,
+        message: InboundMessage,
+        grant: TokenGrant | None = None,
+        *,
+        is_bridge: bool = True,
+        is_repeated: bool = False,
     ) -> Answer[Accepted | Overloaded]:
         """Put the message into the journal's mailbox, and return the answer to wait for.
 
-        is_vouched: False if the client may not speak for an owner, whatever channel it names (`TokenGrant.vouches_for`). is_bridge:
-        the client or adapter speaks for many people, each of whom has limits of their own. is_repeated: the message was sent before,
-        without an answer, and does not count again.
+        grant: the rights of the client's token, which decide who may be an owner and whom a guest's message is counted for; None: an
+        adapter within the program, whose service has checked who writes. is_bridge: the client or adapter speaks for many people.
+        is_repeated: the message was sent before, without an answer, and does not count again.
 
         The answer is Accepted once the message is on disk. It raises StorageError if the disk refused, and ActorError if the
         journal has gone or does not answer in time.
@@ -176,25 +191,20 @@ class Intake:
         check_message(message)
         lane = lane_of(message.text)
         try:
-            await self.check_write(message.channel, message.metadata, is_vouched=is_vouched)
+            await self.check_write(message.channel, message.metadata, grant)
         except Unknown:
             await self.pairing.request(message.channel)
             raise
-        message = with_role(message, Role.OWNER if is_vouched else Role.GUEST)
+        message = _with_sender(message, grant, is_bridge=is_bridge)
         if sender_of(message, self.owners.now).is_owner:
             return await self.journal.request(
                 partial(Accept, message=message, lane=lane, priority=Priority.OWNER, owner=True)
             )
-        # Behind a bridge the users are counted. A client that has a conversation to itself is counted as this conversation, whatever
-        # users it names, since it could name another one for each message.
-        sender = message.channel.sender if is_bridge else str(message.channel.address)
         if not is_repeated:
-            self.rates.count(sender)
+            self.rates.count(message.account)
         max_of_sender = self.rates.limits.now.waiting
         return await self.journal.request(
-            partial(
-                Accept, message=message, lane=lane, priority=Priority.PERSON, sender=sender, max_of_sender=max_of_sender
-            )
+            partial(Accept, message=message, lane=lane, priority=Priority.PERSON, max_of_sender=max_of_sender)
         )
 
     async def submit(self, message: InboundMessage, timeout: float = JOURNAL_TIMEOUT) -> Accepted | Overloaded:
@@ -209,6 +219,17 @@ class Intake:
         except TooManyMessages:
             return Overloaded(self.rates.limits.now.per_minute, of_sender=True)
         return await answer.get(timeout)
+
+
+def _with_sender(message: InboundMessage, grant: TokenGrant | None, *, is_bridge: bool) -> InboundMessage:
+    """Return the message with what its client has proved about its sender, and without what it claims. grant: as for `Intake.send`."""
+    type = message.channel.type
+    if grant is None:
+        return with_role(message, None)
+    if grant.proves_owner(type) and not is_bridge:
+        return with_role(message, Role.OWNER)
+    account = grant.account_of(message.channel, is_bridge=is_bridge)
+    return with_role(message, None if grant.vouches_for(type) else Role.GUEST, account)
 
 
 async def report_undelivered(journal: Ref[JournalMessage], reply: OutboundMessage, reason: str) -> None:

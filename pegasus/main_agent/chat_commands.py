@@ -36,7 +36,7 @@ from pegasus.identity import (
 )
 from pegasus.intake import CONTROL_COMMANDS, describe_unknown, find_unknown
 from pegasus.messages import Address, ChannelInfo, InboundMessage
-from pegasus.policy import is_owner, sender_of
+from pegasus.policy import sender_of
 from pegasus.skills import NotAcceptable, Skill, SkillCatalog, format_accepted, format_help, format_proposed
 from pegasus.storage import StorageError
 
@@ -271,18 +271,18 @@ def stop_text(
 
 
 async def persona_answer(
-    persona_changes: PersonaChanges, persona: Persona, owners: Iterable[str], text: str, channel: ChannelInfo
+    persona_changes: PersonaChanges, persona: Persona, text: str, channel: ChannelInfo, *, is_by_owner: bool
 ) -> str:
     """Return the answer to /persona: who the agent is, what it proposes to become, or what the owner's decision has changed.
 
     persona: the persona that the running agent was started with, which may differ from the accepted one until the next start.
-    owners: setting `agent.owners`; anybody else gets a refusal. text: the command as it was written. channel: place and writer of
-    the command, recorded with a decision.
+    text: the command as it was written. channel: place and writer of the command, recorded with a decision. is_by_owner: an owner has
+    written it; anybody else gets a refusal.
 
     Storage errors and refused decisions become text for the owner, so this never raises. Cancelled during a decision: it is recorded
     or not, and /persona shows which.
     """
-    if not is_owner(channel, owners):
+    if not is_by_owner:
         return _OWNER_ONLY
     try:
         match text.split()[1:]:

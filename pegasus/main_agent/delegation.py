@@ -174,7 +174,7 @@ async def submit_task(
     Raises ToolError if the task is refused, if it cannot be stored, or if the task system crashes SUBMIT_ATTEMPTS times. Cancelled:
     the task may have been begun; calling again with the same key returns its id.
     """
-    metadata: dict[str, Json] = {ROLE: context.principal.role, **outside_metadata(context.outside)}
+    metadata: dict[str, Json] = {**context.principal.recorded, **outside_metadata(context.outside)}
     if context.origin is not None:
         metadata["channel"] = to_wire(context.origin)
     request = partial(

@@ -15,7 +15,7 @@ import trio
 from actors import Answer, Inbox, Ref
 from pegasus.intake import Priority
 from pegasus.main_agent.queue_items import TASK_NOTIFICATION
-from pegasus.messages import INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
+from pegasus.messages import ACCOUNT, INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE
 from pegasus.policy import ROLE, Role
@@ -82,6 +82,8 @@ def notification_item(notification: Notification) -> InboundMessage:
         # A task of an older version has no role: with a channel somebody on it has asked, else nobody knows who.
         ROLE: notification.metadata.get(ROLE, Role.OWNER if "channel" in notification.metadata else Role.GUEST),
     }
+    if ACCOUNT in notification.metadata:
+        metadata[ACCOUNT] = notification.metadata[ACCOUNT]
     text = notification.text if notification.result is None else encode_json(notification.result)
     item_id = f"{INTERNAL_ID_PREFIX}task/{notification.task_id}/{notification.n}"
     return InboundMessage(text, notification.channel or DEFAULT_CHANNEL, item_id, metadata=metadata)

@@ -139,7 +139,7 @@ async def discard_waiting(journal: Ref[JournalMessage], item: Item, person: Prin
     place in the queue, in the same durable step, so that the conversation shows what became of them. Its id is made of the
     command's number: when the command is carried out again after a crash, nothing more is dropped.
     """
-    metadata: dict[str, Json] = {"type": DISCARDED, OUTSIDE: [], ROLE: person.role}
+    metadata: dict[str, Json] = {"type": DISCARDED, OUTSIDE: [], **person.recorded}
     id = f"{INTERNAL_ID_PREFIX}discard/{item.n}"
     report = InboundMessage(DISCARD_REPORT, item.message.channel, id, metadata=metadata)
     try:

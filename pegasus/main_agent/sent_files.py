@@ -104,7 +104,8 @@ class FileSender:
         is_here = target.escaped == source.escaped
         receiver = message.channel if is_here else ChannelInfo(target.type, target.channel_id)
         # In a group others read along, so that a file for an owner there leaves as well.
-        if is_owner(receiver, owners) and message.metadata.get(GROUP) is not True:
+        is_owners = (is_here and context.principal.is_owner) or is_owner(receiver, owners)
+        if is_owners and message.metadata.get(GROUP) is not True:
             return
         sources = context.outside
         if is_here and not context.principal.is_owner:

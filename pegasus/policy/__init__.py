@@ -35,7 +35,17 @@ from pegasus.policy.approvals import (
 )
 from pegasus.policy.forms import FormError, fill_form, parse_answer
 from pegasus.policy.keeper import approvals_keeper
-from pegasus.policy.principal import NOBODY, ROLE, Principal, Role, is_owner, principal_of, sender_of, with_role
+from pegasus.policy.principal import (
+    NOBODY,
+    OWN_TYPES,
+    ROLE,
+    Principal,
+    Role,
+    is_owner,
+    principal_of,
+    sender_of,
+    with_role,
+)
 from pegasus.policy.question_texts import APPROVE, DENY, end_text, question_text, shown_arguments, shown_subject
 from pegasus.policy.rules import CallRequest, Confinement, Decision, Policy, Ruling, parse_rules
 from pegasus.policy.shown_text import host_notes, make_visible
@@ -61,6 +71,7 @@ __all__ = [
     "MESSAGE",
     "NOBODY",
     "OWNER_GRANT",
+    "OWN_TYPES",
     "PROMPT_FILE",
     "READ",
     "ROLE",

@@ -14,10 +14,12 @@ from typing import Final
 
 import attrs
 
-from pegasus.messages import ChannelInfo, InboundMessage, Metadata
+from pegasus.messages import ACCOUNT, ChannelInfo, InboundMessage, Json, Metadata
 
 ROLE: Final = "role"
 """Key of a role in the metadata of messages, of tasks and of their notifications. Stored, so it must not change."""
+OWN_TYPES: Final = ("cli", "web", "api")
+"""Channel types whose users count as owners by their token, not by a name that a service has checked."""
 _NOTHING: Final[Metadata] = MappingProxyType({})
 """Metadata of work that has none."""
 
@@ -29,7 +31,7 @@ class Role(StrEnum):
     """
 
     OWNER = "owner"
-    """Somebody named in `agent.owners`."""
+    """Somebody who has shown the owner's token, or is named in `agent.owners`."""
     GUEST = "guest"
     """Anybody else who may write to the agent."""
 
@@ -47,10 +49,12 @@ class Principal:
     """Rights of the person, decided when the message was accepted."""
     channel: ChannelInfo | None = None
     """The channel that the work was asked for on, with the person's userId; None if nobody asked for it."""
+    account: str = attrs.field(default="", repr=False)
+    """Account that a guest is counted by (`pegasus.messages.ACCOUNT`); "" = whoever the channel names."""
     is_owner: bool = attrs.field(init=False, eq=False, repr=False)
     """True if the work may do what an owner may."""
     guest: str = attrs.field(init=False, eq=False, repr=False)
-    """Name of the person for budgets, as "slack:U1"; "" for an owner, and for work of which nobody knows who asked for it."""
+    """Name of the person for limits: "slack:U1", or a token's name; "" for an owner, and where nobody knows who asked for the work."""
 
     @is_owner.default
     def _has_all_rights(self) -> bool:
@@ -58,7 +62,12 @@ class Principal:
 
     @guest.default
     def _name_for_budgets(self) -> str:
-        return "" if self.is_owner or self.channel is None else self.channel.sender
+        return "" if self.is_owner or self.channel is None else self.account or self.channel.sender
+
+    @property
+    def recorded(self) -> dict[str, Json]:
+        """Metadata by which work that comes of this is known to be for the same person (`principal_of`)."""
+        return {ROLE: self.role} | ({ACCOUNT: self.guest} if self.guest else {})
 
 
 NOBODY: Final = Principal(Role.GUEST)
@@ -80,13 +89,16 @@ def is_owner(channel: ChannelInfo, owners: Iterable[str]) -> bool:
 def principal_of(channel: ChannelInfo | None, owners: Iterable[str], recorded: Metadata = _NOTHING) -> Principal:
     """Return the principal of work that was asked for on this channel.
 
-    recorded: metadata of the task, or of the notification, that the work belongs to. A role in it can only take rights away: work
-    for a guest stays so if an owner's channel hears of it, and work for somebody who is no owner any more loses its rights.
+    recorded: metadata of the message, of the task, or of the notification, that the work belongs to. Work for a guest stays so if an
+    owner's channel hears of it, and work for somebody whom a service knows and who is no owner any more loses its rights. On the
+    channel types that are open by their token, the role of an owner says that the owner's token was shown, which no setting revokes.
     """
     if channel is None:
         return NOBODY
-    is_allowed = recorded.get(ROLE, Role.OWNER) == Role.OWNER and is_owner(channel, owners)
-    return Principal(Role.OWNER if is_allowed else Role.GUEST, channel)
+    is_recorded = recorded.get(ROLE) == Role.OWNER
+    has_shown_token = is_recorded and channel.type in OWN_TYPES
+    is_allowed = has_shown_token or ((is_recorded or ROLE not in recorded) and is_owner(channel, owners))
+    return Principal(Role.OWNER if is_allowed else Role.GUEST, channel, str(recorded.get(ACCOUNT, "")))
 
 
 def sender_of(message: InboundMessage, owners: Iterable[str]) -> Principal:
@@ -97,11 +109,15 @@ def sender_of(message: InboundMessage, owners: Iterable[str]) -> Principal:
     return principal_of(message.channel, owners, message.metadata)
 
 
-def with_role(message: InboundMessage, role: Role) -> InboundMessage:
-    """Return the message with the highest role that it may have, and without one that its sender claims.
+def with_role(message: InboundMessage, role: Role | None, account: str = "") -> InboundMessage:
+    """Return the message with the role that its sender has proved, and without what the sender claims.
 
-    The highest one of all is not written: whether the sender is an owner is decided by the settings when the message is worked on.
+    role: None: the settings decide whether the sender is an owner, when the message is worked on. account: that a guest is counted
+    by; "" = whoever the channel names.
     """
-    others = {key: value for key, value in message.metadata.items() if key != ROLE}
-    metadata = others if role is Role.OWNER else {**others, ROLE: role}
+    metadata = {key: value for key, value in message.metadata.items() if key not in (ROLE, ACCOUNT)}
+    if role is not None:
+        metadata[ROLE] = role
+    if account:
+        metadata[ACCOUNT] = account
     return attrs.evolve(message, metadata=metadata)

@@ -33,8 +33,9 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.formatting import quote
-from pegasus.messages import Json
+from pegasus.messages import ChannelInfo, Json
 from pegasus.observe import get_logger
+from pegasus.policy.principal import OWN_TYPES
 from pegasus.storage import JournalMessage, StateFile, StorageError
 from pegasus.wire import WireError, decode_object, from_wire, to_wire
 
@@ -48,8 +49,6 @@ CONTROL: Final = "control"
 """Scope: call all methods, with the rights of an owner."""
 SCOPES: Final = (MESSAGE, READ, CONTROL)
 """All scopes, in the order in which they are shown."""
-OWN_TYPES: Final = ("cli", "web", "api")
-"""Channel types whose users count as owners by their token, not by a name that a service has checked."""
 MOST_TOKENS: Final = 1000
 """Tokens that may exist. Each hello is compared with all of them."""
 
@@ -129,6 +128,20 @@ class TokenGrant:
         if self.is_home or self.allows(CONTROL):
             return True
         return self.token.bridge and self.token.type == type and type not in OWN_TYPES
+
+    def proves_owner(self, type: str) -> bool:
+        """Return whether its client, with a conversation of its own on this type, is an owner's whatever `agent.owners` lists."""
+        return self.is_home and type in OWN_TYPES
+
+    def account_of(self, channel: ChannelInfo, *, is_bridge: bool) -> str:
+        """Return the account by which a message of its client is counted, if a guest has written it.
+
+        Users count only behind a bridge that is believed (`vouches_for`). Any other client could name another user, and another
+        conversation, for each message, so that its token counts. Whoever holds the owner's token is counted by conversation.
+        """
+        if is_bridge and self.vouches_for(channel.type):
+            return channel.sender
+        return str(channel.address) if self.is_home else self.name
 
     def refusal(self, type: str, channel_id: str | None) -> str:
         """Return why a client with this token may not greet as this channel, "" if it may. channel_id: None for a bridge."""

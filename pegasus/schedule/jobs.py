@@ -16,7 +16,7 @@ import attrs
 
 from actors import Reply
 from pegasus.formatting import quote, truncate
-from pegasus.messages import INTERNAL_ID_PREFIX, Address, ChannelInfo, InboundMessage, Json, Metadata
+from pegasus.messages import ACCOUNT, INTERNAL_ID_PREFIX, Address, ChannelInfo, InboundMessage, Json, Metadata
 from pegasus.outside import OUTSIDE
 from pegasus.policy import ROLE, Principal, Role
 from pegasus.schedule.times import (
@@ -87,7 +87,7 @@ class Job:
     role: Role = Role.OWNER
     """Rights of whoever made it."""
     by: str = ""
-    """Person who made it, as `<type>:<userId or channelId>`."""
+    """Person who made it, as `<type>:<userId or channelId>`, or the name of a guest's token."""
     outside: tuple[str, ...] = ()
     """Labels of the text from outside that had been read by then."""
 
@@ -96,6 +96,11 @@ class Job:
         """The channel with thread and person."""
         type, _, channel_id = self.channel.partition(":")
         return ChannelInfo(type, channel_id, self.user_id, self.reply_to)
+
+    @property
+    def recorded(self) -> dict[str, Json]:
+        """Metadata by which its runs are known to be for whoever made it."""
+        return {ROLE: self.role} | ({ACCOUNT: self.by} if self.role is Role.GUEST and self.by else {})
 
     @property
     def title(self) -> str:
@@ -328,7 +333,7 @@ def job_item(job: Job, due: int) -> InboundMessage:
         "type": SCHEDULED,
         "jobId": job.id,
         "title": job.title,
-        ROLE: job.role,
+        **job.recorded,
         OUTSIDE: list(job.outside),
     }
     return InboundMessage(job.prompt, job.channel_info, INTERNAL_ID_PREFIX + job_key(job, due), metadata)

@@ -46,7 +46,7 @@ from pegasus.intake import Priority
 from pegasus.messages import ChannelInfo, Json
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE
-from pegasus.policy import ROLE, Role
+from pegasus.policy import Role
 from pegasus.schedule.heartbeat import Heartbeat, heartbeat_item, is_active, things_to_do
 from pegasus.schedule.jobs import (
     JOBS_FILE,
@@ -432,7 +432,7 @@ class _JobKeeper:
         The key of the run is that of the task as well, so that a run that is made twice after a crash begins one task. Raises
         StorageError and ActorError if it can be tried again.
         """
-        metadata: dict[str, Json] = {"channel": to_wire(job.channel_info), ROLE: job.role, OUTSIDE: list(job.outside)}
+        metadata: dict[str, Json] = {"channel": to_wire(job.channel_info), **job.recorded, OUTSIDE: list(job.outside)}
         if job.failures:
             # The person has heard of the first failure in a row.
             metadata[QUIET_FAILURE] = True

@@ -273,8 +273,8 @@ class AgentSettings:
     )
     max_replies: int = whole(200, "replies one message may get", least=1, most=1000)
     owners: tuple[str, ...] = texts(
-        'owners of the agent: "type:userId", "type:channelId" or "type:*"; their messages go first, and they decide about its '
-        "identity, its model and what it may do",
+        'owners beside those who have shown the owner\'s token, who always are: "type:userId", "type:channelId" or "type:*"; their '
+        "messages go first, and they decide about its identity, its model and what it may do",
         "cli:*",
         "web:*",
         "api:*",
@@ -295,7 +295,7 @@ class AgentSettings:
 
 @attrs.frozen(eq=False, repr=False)
 class LimitSettings:
-    """Limits of each guest, that is of everybody who is not in agent.owners; 0 = no limit. Owners have no such limits."""
+    """Limits of each guest, that is of everybody who is no owner; 0 = no limit. Owners have no such limits."""
 
     # They bound what strangers can cost on a channel that is open. Numbers of a budget are beside them: `budget.guest_daily_cost`.
     guest_messages_per_minute: int = whole(30, "messages a minute", least=0)

@@ -32,7 +32,7 @@ from typing import ClassVar
 
 import attrs
 
-from pegasus.messages import Address, ChannelInfo, InboundMessage, Json
+from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, Metadata, account_of
 from pegasus.storage.directory import Directory
 from pegasus.storage.disk import Disk
 from pegasus.storage.inbox_messages import MAX_PRIORITY, Accepted, Discard, Overloaded
@@ -58,7 +58,7 @@ full lane takes 17 MiB at most."""
 class MessageHead:
     """The parts of an accepted message that are kept in memory; the text is read back later.
 
-    Example: of `{"type": "message", "n": 7, "message": {...}}` it is the part "message", without metadata and files.
+    Example: of `{"type": "message", "n": 7, "message": {...}}` it is the part "message", without files.
     """
 
     text: str
@@ -67,6 +67,8 @@ class MessageHead:
     """The sender's id, by which duplicates are recognised."""
     channel: ChannelInfo
     """Channel that it came from. Its address decides the queue of the item and becomes a known address."""
+    metadata: Metadata = attrs.field(factory=dict)
+    """Read for the account of its sender, and not kept."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -214,7 +216,7 @@ class InboxLog(RecordLog[QueuedItem]):
         if (waiting := self.queue.sizes[lane, is_owners] + len(staged)) >= self._max_waiting:
             return Overloaded(waiting)
         if max_of_sender:
-            sender = sender or message.channel.sender
+            sender = sender or message.account
             items = chain(self.queue.of(lane), staged)
             if (
                 waiting := sum(item.sender == sender and item.is_owners == is_owners for item in items)
@@ -229,8 +231,7 @@ class InboxLog(RecordLog[QueuedItem]):
         digest = _digest(channel, report.id)
         if digest in self._ids or digest in self.staged:
             return None
-        # One who writes over a bridge is known by the user, any other client by the conversation.
-        senders = None if request.owner else (channel.sender, str(channel.address))
+        senders = None if request.owner else (report.account,)
         numbers = self.queue.discardable(channel.address, request.before, request.priority, senders)
         if not numbers:
             return 0
@@ -251,7 +252,7 @@ class InboxLog(RecordLog[QueuedItem]):
         sender: str = "",
         discards: Sequence[int] = (),
     ) -> int:
-        """Stage a new item, and return its number. sender: "" = whoever the channel names."""
+        """Stage a new item, and return its number. sender: "" = the account of the message."""
         n = self._last_n + len(self.staged) + 1
         line = _message_line(n, at, lane, priority, message, is_owners=is_owners, discards=discards)
         item = QueuedItem(
@@ -263,7 +264,7 @@ class InboxLog(RecordLog[QueuedItem]):
             Span(0, len(line)),
             message if len(line) <= KEPT_LINE else None,
             is_owners=is_owners,
-            sender=sender or message.channel.sender,
+            sender=sender or message.account,
             discards=tuple(discards),
         )
         self.staged[digest] = Staged(item, line)
@@ -334,7 +335,7 @@ class InboxLog(RecordLog[QueuedItem]):
                 digest,
                 span,
                 is_owners=_is_owners(priority, marked=record.owner),
-                sender=channel.sender,
+                sender=account_of(channel, record.message.metadata),
             )
             self.queue.add(item)
         for discarded in record.discards:

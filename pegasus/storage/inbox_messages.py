@@ -101,7 +101,7 @@ class Accept:
     owner: bool = False
     """The item is an owner's: a message, or a report of work for an owner. Items with priority 0 are an owner's in any case."""
     sender: str = ""
-    """The sender, as `ChannelInfo.sender` names them, if they are limited."""
+    """The sender that is limited; "" = `InboundMessage.account`."""
     max_of_sender: int = 0
     """Items of this sender that may wait in the lane; 0 = any number."""
 
@@ -134,7 +134,7 @@ class Discard:
     report_priority: int
     """Priority of the report."""
     owner: bool = False
-    """An owner asks. For anybody else only their own messages are dropped: those of the sender that the report's channel names."""
+    """An owner asks. For anybody else only their own messages are dropped: those of the report's account."""
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -75,7 +75,7 @@ class QueuedItem:
     is_owners: bool = False
     """True for the item of an owner."""
     sender: str = ""
-    """The sender, as `ChannelInfo.sender` names them."""
+    """The sender, as `InboundMessage.account` names them."""
     discards: tuple[int, ...] = ()
     """Numbers of items that it takes the place of (`Discard`)."""
 

@@ -19,6 +19,7 @@ import trio
 
 from actors import Ref, Reply
 from pegasus.events import Event
+from pegasus.messages import account_of
 from pegasus.policy import ROLE, Role
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.task_events import TaskState
@@ -83,7 +84,7 @@ class TaskEntry:
     @property
     def sender(self) -> str:
         """The person who has asked for it, "" if nobody on a channel has."""
-        return self.view.channel.sender if self.view.channel is not None else ""
+        return account_of(self.view.channel, self.view.metadata) if self.view.channel is not None else ""
 
     def is_of(self, type: str, channel_id: str) -> bool:
         """Return whether it was asked for on this channel."""
@@ -129,7 +130,7 @@ class TaskRegistry:
         return sum(entry.is_guests for entry in entries if (entry.holds_slot if holding else entry.is_waiting))
 
     def count_of_guest(self, sender: str) -> int:
-        """Return how many tasks of this guest have not ended. sender: as `ChannelInfo.sender` names them."""
+        """Return how many tasks of this guest have not ended. sender: as `account_of` names them."""
         return sum(entry.is_guests and not entry.is_over and entry.sender == sender for entry in self.tasks.values())
 
     @property

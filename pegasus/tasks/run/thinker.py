@@ -37,7 +37,7 @@ from pegasus.conversation import (
     without_calls,
 )
 from pegasus.identity import TASK_FILES, Persona, WorkspaceFiles, lean_task_prompt, task_prompt
-from pegasus.messages import Json
+from pegasus.messages import Json, account_of
 from pegasus.models import (
     AssistantTurn,
     Label,
@@ -50,7 +50,7 @@ from pegasus.models import (
     Turn,
     UserTurn,
 )
-from pegasus.policy import ROLE, Principal, Role
+from pegasus.policy import ROLE, Role
 from pegasus.settings import InForce
 from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.fsm import MEMORY_INDEX
@@ -231,7 +231,7 @@ def label_of(context: TaskContext, role: str = "subagent") -> Label:
     item = metadata.get("item")
     # The role was written when the task was submitted; without one, the work is an owner's.
     is_guests = channel is not None and metadata.get(ROLE) == Role.GUEST
-    guest = Principal(Role.GUEST, channel).guest if is_guests else ""
+    guest = account_of(channel, metadata) if channel is not None and is_guests else ""
     return Label(role, channel, item if type(item) is int else None, context.id, guest)
 
 

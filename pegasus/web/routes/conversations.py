@@ -175,9 +175,8 @@ class Conversations:
 
     async def submit(self, message: InboundMessage, grant: TokenGrant) -> Accepted:
         """Return when the message is on disk. Raises ApiError, ActorError and StorageError."""
-        is_vouched = grant.vouches_for(message.channel.type)
         try:
-            answer = await self._intake.send(message, is_vouched=is_vouched, is_bridge=False)
+            answer = await self._intake.send(message, grant, is_bridge=False)
             result = await answer.get(JOURNAL_TIMEOUT)
         except InvalidMessage as error:
             raise ApiError(400, "bad_request", str(error)) from None

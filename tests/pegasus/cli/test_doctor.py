@@ -50,7 +50,7 @@ def test_a_new_home_is_well_and_nothing_is_made(pegasus, user):
     assert (code, err) == (0, "")
     assert "0 broken" in out
     assert [line.split()[1] for line in out.splitlines() if line[:1] not in ("", " ", "0")] == [
-        "installation", "settings", "keys", "home", "token", "files", "ports", "sandbox"
+        "installation", "settings", "keys", "home", "token", "files", "ports", "sandbox", "people"
     ]  # fmt: skip
     assert not (user / ".pegasus").exists()
 

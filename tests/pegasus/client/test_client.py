@@ -88,7 +88,11 @@ async def test_a_posted_message_arrives_with_all_that_belongs_to_it():
         await client.post("hi", id="m-1", metadata={"a": 1}, media=[Media("n", "m/x", "aGk=")])
         assert await anext(client) == MessageAccepted("m-1")
         ((message, _),) = gate.journal.accepted
-        assert (message.text, message.metadata, message.media) == ("hi", {"a": 1}, (Media("n", "m/x", "aGk="),))
+        assert (message.text, message.metadata, message.media) == (
+            "hi",
+            {"a": 1, "role": "owner"},
+            (Media("n", "m/x", "aGk="),),
+        )
 
 
 async def test_a_posted_message_that_is_refused_is_an_event_with_its_id():

@@ -11,7 +11,8 @@ from pegasus.app.control_plane import PersonaMethods
 from pegasus.gateway import BadParams, Caller
 from pegasus.identity import BUILT_IN, PersonaChanges
 from pegasus.main_agent.chat_commands import persona_answer
-from pegasus.messages import ChannelInfo
+from pegasus.messages import ChannelInfo, InboundMessage
+from pegasus.policy import sender_of
 from pegasus.settings import InForce
 from pegasus.storage import run_journal
 from pegasus.testing.memory_disk import MemoryDisk
@@ -33,7 +34,8 @@ async def persona_changes():
 @pytest.fixture
 def say(persona_changes):
     async def say(text, channel=CLI):
-        return await persona_answer(persona_changes, BUILT_IN, OWNERS, text, channel)
+        is_by_owner = sender_of(InboundMessage(text, channel, "m"), OWNERS).is_owner
+        return await persona_answer(persona_changes, BUILT_IN, text, channel, is_by_owner=is_by_owner)
 
     return say
 
