@@ -101,7 +101,7 @@ def new_token_text(answer: Answer) -> str:
     "add",
     _NAME,
     click.Option(["--type", "type_"], metavar="T", help="Channel type that the client must name."),
-    click.Option(["--channel"], metavar="ID", help="Conversation that the client must name."),
+    click.Option(["--channel"], metavar="ID", help="Conversation that the client must name [token-NAME]."),
     # None and not False where it is not given: `answering_command` then sends no param, and the daemon's default counts.
     click.Option(["--bridge"], is_flag=True, default=None, help="It serves all conversations of its type."),
     click.Option(["--scope"], metavar="SCOPES", help=f"Of {', '.join(SCOPES)}, with commas [message]."),

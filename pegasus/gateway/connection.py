@@ -333,7 +333,7 @@ class Connection:
         if grant is None or objection:
             self._refuse("unauthorized", objection, UNAUTHORIZED)
             return
-        hello = _as_granted(hello, grant)
+        hello = self._as_granted(hello, grant)
         self._requests = Requests(
             hello.channel,
             self._services.intake,
@@ -390,14 +390,28 @@ class Connection:
 
         A bridge is not looked up in the rules of access; each of its messages is. Raises ActorError and StorageError.
         """
+        hello = self._as_granted(hello, grant)
         refusal = grant.refusal(hello.channel.type, hello.channel.channel_id)
-        channel = _as_granted(hello, grant).channel.info
+        channel = hello.channel.info
         if not refusal and channel is not None:
             try:
                 await self._services.intake.check_connect(channel, grant)
             except Denied as error:
                 return str(error)
         return refusal
+
+    def _as_granted(self, hello: HelloFrame, grant: TokenGrant) -> HelloFrame:
+        """Return the hello with the conversation of the token, if it names none or comes from a page.
+
+        The page is the same for everybody who has signed in, so it names the owner's conversation.
+        """
+        channel = hello.channel
+        is_page = self._visitor is not None and grant is self._visitor.grant
+        if grant.channel_id and (is_page or channel.channel_id is None):
+            hello = attrs.evolve(hello, channel=attrs.evolve(channel, channel_id=grant.channel_id))
+        # A client that may only read acknowledges nothing: what it says about the replies it has would count as an
+        # acknowledgement.
+        return hello if grant.allows(MESSAGE) else attrs.evolve(hello, last_seq=None, last_seqs={})
 
     async def _end_when_revoked(self, grant: TokenGrant) -> None:
         """End the connection when its token counts no more."""
@@ -410,14 +424,3 @@ class Connection:
         self._services.refusals.log(self._queue.client, code, message)
         self._queue.put(error_frame(code, message))
         self.close(close_code, message if len(message) < 100 else code)
-
-
-def _as_granted(hello: HelloFrame, grant: TokenGrant) -> HelloFrame:
-    """Return the hello with the conversation that the token is bound to.
-
-    A client that may only read acknowledges nothing: what it says about the replies it has would count as an acknowledgement.
-    """
-    channel = hello.channel
-    if channel.channel_id is None and grant.token.channel_id:
-        hello = attrs.evolve(hello, channel=attrs.evolve(channel, channel_id=grant.token.channel_id))
-    return hello if grant.allows(MESSAGE) else attrs.evolve(hello, last_seq=None, last_seqs={})

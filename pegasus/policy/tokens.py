@@ -1,8 +1,9 @@
 """Tokens of clients: what each may do, under which name it may speak, and whether it still counts.
 
 The token in the home is the owner's and may all. Every other client gets a token of its own, which can be taken back without touching
-the others. It is bound to a channel type, to one address, or to a bridge of a type, as far as its owner has fixed them, and has
-scopes:
+the others. It is bound to one conversation, or to a bridge of a type: a client that could name any conversation would hear what is
+said to the owner there. Where its owner has fixed no conversation it has one of its own, `token-<name>`, with others below it
+(`token-<name>/…`) for a client that keeps several. A channel type may be fixed, too. It has scopes:
 
 * "message": it sends messages, and gets the replies to them.
 * "read": it gets replies, and calls methods that only show something.
@@ -84,7 +85,7 @@ class StoredToken:
     type: str = ""
     """Channel type that its client must name; "" = any."""
     channel_id: str = ""
-    """Conversation that its client must name; "" = any, or none for a bridge."""
+    """Conversation that its client must name; "" = `token-<name>`, or none for a bridge."""
     bridge: bool = False
     """The client serves all conversations of its type."""
     created: int = 0
@@ -143,6 +144,20 @@ class TokenGrant:
             return channel.sender
         return str(channel.address) if self.is_home else self.name
 
+    @property
+    def channel_id(self) -> str:
+        """Conversation of a client that names none; "" for the owner's token and for a bridge, which name theirs."""
+        return "" if self.is_home or self.token.bridge else own_channel_id(self.token)
+
+    def below(self, id: str) -> str:
+        """Return the channelId for a conversation that a client calls `id`, below that of its token if this fixes none.
+
+        >>> TokenGrant(StoredToken("app", "", (MESSAGE,))).below("chat 7")
+        'token-app/chat 7'
+        """
+        is_free = self.is_home or self.token.bridge or self.token.channel_id
+        return id if is_free else f"{self.channel_id}/{id}"
+
     def refusal(self, type: str, channel_id: str | None) -> str:
         """Return why a client with this token may not greet as this channel, "" if it may. channel_id: None for a bridge."""
         if self.is_home:
@@ -150,13 +165,16 @@ class TokenGrant:
         fixed, who = self.token, f"the token {quote(self.name)}"
         if fixed.type and type != fixed.type:
             return f"{who} is for channel type {quote(fixed.type)}, and the hello names {quote(type)}"
-        if fixed.channel_id and channel_id not in (None, fixed.channel_id):
-            return f"{who} is for channelId {quote(fixed.channel_id)}, and the hello names {quote(channel_id)}"
         if fixed.bridge and channel_id is not None:
             return f"{who} is that of a bridge; leave channelId out of the hello"
-        if not fixed.bridge and not fixed.channel_id and channel_id is None:
-            return f"{who} is not that of a bridge; name a channelId in the hello, or add a token with --bridge"
-        return ""
+        if fixed.bridge or channel_id in (None, self.channel_id):
+            return ""
+        if fixed.channel_id:
+            return f"{who} is for channelId {quote(fixed.channel_id)}, and the hello names {quote(channel_id)}"
+        if channel_id is not None and channel_id.startswith(self.below("")):
+            return ""
+        own = f"{quote(self.channel_id)}, and those that begin with {quote(self.below(''))}"
+        return f"{who} is for channelId {own}, and the hello names {quote(channel_id)}; --channel fixes another one"
 
 
 OWNER_GRANT: Final = TokenGrant(StoredToken("home", "", SCOPES), is_home=True)
@@ -291,6 +309,14 @@ class TokenBook:
         _log.info("token revoked", name=name)
 
 
+def own_channel_id(token: StoredToken) -> str:
+    """Return the conversation that a token which is no bridge's is bound to.
+
+    A name of a token has no "/", so nothing below one token's conversation belongs to another token.
+    """
+    return token.channel_id or f"token-{token.name}"
+
+
 def hash_token(token: str) -> str:
     """Return the SHA-256 of a token, in hexadecimal digits."""
     return sha256(token.encode("utf-8", "replace")).hexdigest()
@@ -330,4 +356,5 @@ def _content(grants: Iterable[TokenGrant]) -> dict[str, Json]:
 
 def tokens_view(tokens: Collection[StoredToken]) -> dict[str, Json]:
     """Return tokens as the control plane and the command line show them, without their hashes."""
-    return {"tokens": [{key: value for key, value in to_wire(token).items() if key != "hash"} for token in tokens]}
+    shown = [token if token.bridge else attrs.evolve(token, channel_id=own_channel_id(token)) for token in tokens]
+    return {"tokens": [{key: value for key, value in to_wire(token).items() if key != "hash"} for token in shown]}

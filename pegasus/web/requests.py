@@ -256,4 +256,4 @@ class ApiRequest:
         """Return the sender, as methods of the control plane know callers."""
         grant = self.grant
         kind = grant.token.type or ("web" if self.visitor.is_page else "api")
-        return Caller(kind, grant.token.channel_id or grant.name, grant=grant)
+        return Caller(kind, grant.channel_id or grant.name, grant=grant)

@@ -267,7 +267,7 @@ async def test_only_an_owner_approves(tmp_path):
         await write(bridge, f"/pair {code}", by("1"))
         token = (await daemon.command("token", "add", "reader", "--scope", "message,read", "--type", "web")).out.strip()
         async with connect(daemon.url) as peer:
-            await peer.hello(token, "web", "c1")
+            await peer.hello(token, "web", None)
             for method, params in (("pair.list", {}), ("pair.approve", {"code": code})):
                 await peer.send({"type": "call", "id": method, "method": method, "params": params})
                 assert (await peer.get("error", id=method))["code"] == "bad_frame"

@@ -6,12 +6,14 @@ import json
 import stat
 from contextlib import asynccontextmanager, suppress
 
+import httpx
 import pytest
 import trio
-from trio_websocket import ConnectionClosed
+from trio_websocket import ConnectionClosed, open_websocket_url
 
 from tests.blackbox.support import Book, Closed, connect, running, serving
 
+HTTP = {"http.enabled": True, "http.port": 0}
 STAND_IN = {"models.default": "offline/stand-in"}
 WEB = {"type": "web", "channelId": "c1"}
 
@@ -25,7 +27,7 @@ async def add(daemon, name, *options):
 
 
 @asynccontextmanager
-async def greeted(daemon, token, type="web", channel_id="c1", **more):
+async def greeted(daemon, token, type="web", channel_id=None, **more):
     async with connect(daemon.url) as peer:
         await peer.hello(token, type, channel_id, **more)
         yield peer
@@ -64,6 +66,68 @@ async def test_a_client_with_a_token_of_its_own_talks_as_what_it_is_bound_to(tmp
             )
 
 
+@pytest.mark.parametrize("scopes", ["message", "read", "message,read", "message,control"])
+async def test_a_token_without_a_conversation_has_one_of_its_own_at_every_door(tmp_path, scopes):
+    """It hears nothing of others, and speaks as nobody else."""
+    async with serving(tmp_path, Book(), HTTP) as daemon:
+        token = await add(daemon, "app", "--scope", scopes)
+        other = await add(daemon, "app2", "--scope", "message")
+        stored = json.loads((daemon.home / "data" / "tokens.json").read_text())["tokens"][0]
+        assert not stored.get("channelId")  # as it was when such a token could name any conversation
+        async with daemon.client("cli", "main") as owner, daemon.client("api", "owners") as api:
+            assert await owner.ask("a secret") == "echo: a secret"
+            assert await api.ask("another") == "echo: another"
+        for type, id in (
+            ("cli", "main"),
+            ("api", "owners"),
+            ("web", "token-app2"),
+            ("api", "token-app2/x"),
+            ("web", "token-app-"),
+        ):
+            await assert_refused(daemon, token, {"type": type, "channelId": id}, 'is for channelId "token-app"')
+        async with greeted(daemon, token, "cli") as peer:
+            assert peer.welcome["channel"]["channelId"] == "token-app"
+        async with greeted(daemon, token, "api", "token-app/7") as peer:
+            assert peer.welcome["channel"]["channelId"] == "token-app/7"
+        headers = {"authorization": f"Bearer {token}"}
+        async with httpx.AsyncClient(base_url=daemon.at.http, headers=headers, timeout=20) as http:
+            for query in (
+                "channelId=main&type=cli",
+                "channelId=owners",
+                "channelId=token-app2",
+                "channelId=owners&wait=5",
+            ):
+                assert (await http.get(f"/api/replies?{query}")).status_code == 403
+            assert (await http.get("/api/replies")).json() == {"replies": [], "seq": 0}
+            if "message" not in scopes:
+                return
+            message = {"text": "hi", "channel": {"type": "cli", "channelId": "main"}}
+            for path in ("/api/messages", "/api/messages?wait=5"):
+                assert (await http.post(path, json=message)).status_code == 403
+            turn = (await http.post("/api/messages?wait=20", json={"text": "hello"})).json()
+            assert [reply["channel"]["channelId"] for reply in turn["replies"]] == ["token-app"]
+            chat = {"model": "x", "messages": [{"role": "user", "content": "mine"}], "user": "owners"}
+            answer = (await http.post("/v1/chat/completions", json=chat)).json()
+            assert answer["choices"][0]["message"]["content"] == "echo: mine"  # and nothing that was said to the owner
+            replies = (await http.get("/api/replies?channelId=token-app/owners")).json()["replies"]
+            assert [reply["text"] for reply in replies] in ([], ["echo: mine"])
+        async with greeted(daemon, other, "api") as peer:
+            assert await peer.ask("yours") == "echo: yours"
+
+
+async def test_the_page_of_a_token_is_its_own_conversation(tmp_path):
+    async with serving(tmp_path, Book(), HTTP) as daemon:
+        token = await add(daemon, "tablet", "--scope", "message,read")
+        async with httpx.AsyncClient(base_url=daemon.at.http, timeout=20) as browser:
+            signed = await browser.post("/api/login", json={"token": token})
+        cookie = ("cookie", signed.headers["set-cookie"].partition(";")[0])
+        url = f"{daemon.at.http.replace('http', 'ws')}/ws"
+        async with open_websocket_url(url, subprotocols=["pegasus.v1"], extra_headers=[cookie]) as page:
+            await page.send_message(json.dumps({"type": "hello", "channel": {"type": "web", "channelId": "main"}}))
+            welcome = json.loads(await page.get_message())
+            assert welcome["channel"] == {"type": "web", "channelId": "token-tablet"}
+
+
 async def test_a_token_of_a_bridge(tmp_path):
     async with serving(tmp_path, Book()) as daemon:
         token = await add(daemon, "slack", "--type", "slack", "--bridge")
@@ -77,7 +141,8 @@ async def test_a_token_of_a_bridge(tmp_path):
             )
         await assert_refused(daemon, token, {"type": "sms"}, 'is for channel type "slack"')
         other = await add(daemon, "plain", "--type", "slack")
-        await assert_refused(daemon, other, {"type": "slack"}, "not that of a bridge")
+        async with greeted(daemon, other, "slack", None) as peer:  # a client, with a conversation of its own
+            assert peer.welcome["channel"]["channelId"] == "token-plain"
 
 
 async def test_scopes(tmp_path):
@@ -89,12 +154,12 @@ async def test_scopes(tmp_path):
                 await refused(peer, {"type": "call", "id": "1", "method": method, "params": {}}, "has not the scope")
             await peer.send({"type": "call", "id": "2", "method": "nonsense", "params": {}})
             assert (await peer.get("error"))["code"] in ("unknown_method", "bad_frame")
-        async with greeted(daemon, tokens["read"], channel_id="c2") as peer:
+        async with greeted(daemon, tokens["read"]) as peer:
             assert "waiting" in await peer.call("status")
             await refused(peer, {"type": "call", "id": "1", "method": "stop", "params": {}}, '"control"')
             await refused(peer, {"type": "message", "id": "m", "text": "hi"}, '"message"')
             await refused(peer, {"type": "ack", "seq": 1}, '"message"')
-        async with greeted(daemon, tokens["control"], channel_id="c3") as peer:
+        async with greeted(daemon, tokens["control"]) as peer:
             assert await peer.call("stop") == {"ended": []}
             await refused(
                 peer, {"type": "call", "id": "1", "method": "tokens.list", "params": {}}, "only the owner's token"
@@ -122,11 +187,11 @@ async def test_a_reader_takes_no_reply_from_its_client(tmp_path):
 @pytest.mark.parametrize(
     ("options", "hello", "is_owner"),
     [
-        (["--type", "web"], ("web", "c1"), False),
-        (["--type", "web", "--scope", "message,read"], ("web", "c1"), False),
-        (["--scope", "message"], ("cli", "main"), False),
-        (["--type", "web", "--scope", "message,control"], ("web", "c1"), True),
-        (["--type", "sms", "--scope", "message,control"], ("sms", "+1"), False),
+        (["--type", "web", "--channel", "c1"], ("web", "c1"), False),
+        (["--type", "web", "--scope", "message,read"], ("web",), False),
+        (["--channel", "main"], ("cli", "main"), False),
+        (["--type", "web", "--scope", "message,control"], ("web",), True),
+        (["--type", "sms", "--scope", "message,control"], ("sms",), False),
     ],
 )
 async def test_only_a_token_that_may_control_makes_its_channel_the_owners(tmp_path, options, hello, is_owner):
@@ -188,7 +253,7 @@ async def test_a_revoked_token_ends_its_connections_at_once_and_counts_no_more(t
         )
         async with (
             greeted(daemon, token) as first,
-            greeted(daemon, token, channel_id="c2") as second,
+            greeted(daemon, token, channel_id="token-phone/2") as second,
             greeted(daemon, other) as stays,
         ):
             assert (await daemon.command("token", "revoke", "phone")).code == 0

@@ -425,9 +425,9 @@ def new_message_id(address: Address) -> str:
     return _own_id_prefix(address) + secrets.token_hex(8)
 
 
-def own_channel_id(grant: TokenGrant, home_token: str) -> str:
+def channel_id_of(grant: TokenGrant, home_token: str) -> str:
     """Return the conversation of a client that names none: that of its token, or one derived from it that does not tell it."""
-    if grant.token.channel_id:
-        return grant.token.channel_id
+    if grant.channel_id:
+        return grant.channel_id
     secret = home_token if grant.is_home else grant.token.hash
     return f"token-{sha256(f'api {secret}'.encode()).hexdigest()[:12]}"

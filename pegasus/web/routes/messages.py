@@ -32,7 +32,7 @@ from pegasus.protocol import BadFrame, ClientChannel
 from pegasus.web.access import ApiError
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
-from pegasus.web.routes.conversations import API, Conversations, own_channel_id
+from pegasus.web.routes.conversations import API, Conversations, channel_id_of
 from pegasus.wire import to_wire
 
 LONGEST_WAIT: Final = 3600
@@ -83,7 +83,7 @@ def message_of(request: ApiRequest, fields: Mapping[str, Json]) -> InboundMessag
 
 def _own_id(request: ApiRequest) -> str:
     """Return the conversation of a client that names none."""
-    return own_channel_id(request.grant, request.services.gateway_config.now.token)
+    return channel_id_of(request.grant, request.services.gateway_config.now.token)
 
 
 class ReplyRoutes:

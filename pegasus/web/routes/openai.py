@@ -373,7 +373,7 @@ class CompletionRoutes:
         answer = answer_without_agent(messages, text, is_streamed=is_streamed)
         if answer is not None:
             return self._streamed_answer(model, answer, with_usage) if is_streamed else self._answer(model, answer)
-        channel: dict[str, Json] = {"type": API, **({"channelId": user} if user else {})}
+        channel: dict[str, Json] = {"type": API, **({"channelId": request.grant.below(user)} if user else {})}
         id = request.http.headers.get(IDEMPOTENCY)
         message = message_of(request, {"id": id, "text": text, "media": media or None, "channel": channel})
         if not id:
