@@ -180,7 +180,7 @@ async def _daemon(world: RealWorld) -> int:
                 tree = await start_tree(root, environment)
                 # A choice of a model can be written from here on; before, nobody can make one.
                 reloader.journal = tree.journal
-                tokens = TokenBook()
+                tokens = environment.tokens
                 await tokens.load(tree.journal, wall_clock)
                 intake = make_intake(tree.journal, in_force, environment.pairing)
                 commands = ChatCommands(tree.services).answers()

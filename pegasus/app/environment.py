@@ -39,6 +39,7 @@ from pegasus.models import (
     TraitStore,
     UsageTracker,
 )
+from pegasus.policy import TokenBook
 from pegasus.redaction import KnownSecrets
 from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.schedule import ScheduleMessage, ScheduleServices, schedule_keeper
@@ -166,6 +167,8 @@ class Environment:
     """Makes the id for the fences of a conversation. Simulations make it from their seed; nobody else may be able to guess it."""
     pairing: PairingBook = attrs.field(factory=PairingBook)
     """People whom the owner has let in. The tree loads them when the journal runs."""
+    tokens: TokenBook = attrs.field(factory=TokenBook)
+    """Tokens of clients beside that of the home. The daemon loads them when the journal runs."""
     keep_schedule: Callable[[Inbox[ScheduleMessage], ScheduleServices], Awaitable[None]] = schedule_keeper
     """The actor that keeps scheduled jobs."""
     shows_approvals: Collection[str] = ("cli", "web")

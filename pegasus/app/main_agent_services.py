@@ -150,6 +150,7 @@ def main_agent_services(
             "tools.allowed_paths",
             "media.max_bytes",
         ),
+        is_guests=environment.tokens.is_guests,
         reader=AttachmentReader(shared.journal, partial(models.audio, "transcribe")),
         make_fence=environment.make_fence,
     )

@@ -18,6 +18,7 @@ The way of a message through the files, from the queue to the reply:
     compaction          makes the session shorter when it comes near the model's window
     chat_prompt         with an agent for each chat: the end of its prompt, with MEMORY.md
     consolidation       with an agent for each chat: makes notes of the older messages, which leave the session
+    reply_addresses     the channel of each reply, and whether the reply leaves the conversation
     sent_files          files that a reply sends: checked, and kept before it is posted
     replies             reply calls as posts for the outbox
     item_endings        endings of items that the model could not end, or never would; /new

@@ -25,6 +25,7 @@ from pegasus.conversation import without_calls
 from pegasus.identity import SMALL_WINDOW
 from pegasus.main_agent.drafts import DraftBoard, DraftRules, DraftWriter
 from pegasus.main_agent.replies import REPLY
+from pegasus.main_agent.reply_addresses import ReplyAddresses
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import Session
 from pegasus.main_agent.speech import (
@@ -39,6 +40,7 @@ from pegasus.main_agent.speech import (
 )
 from pegasus.main_agent.toolset import AgentToolset
 from pegasus.main_agent.turns import AgentTurn, find_newer, may_join
+from pegasus.messages import ChannelInfo
 from pegasus.models import (
     Label,
     LanguageModel,
@@ -296,6 +298,7 @@ class ModelAsker:
             is_direct=manner.is_direct,
             max_replies=thought.max_replies,
             shows_reasoning=config.show_reasoning,
+            may_leave=partial(self._may_leave, turn),
         )
         # The nursery ends as soon as the answer is there, or is cancelled by the task that waits for a newer message; then there
         # is no answer, and the caller takes the message along and asks again.
@@ -316,6 +319,11 @@ class ModelAsker:
         if failure is not None:
             raise failure
         return response
+
+    def _may_leave(self, turn: AgentTurn, channel: ChannelInfo) -> bool:
+        """Return whether a reply may go to another conversation without the policy being asked about it."""
+        addresses = ReplyAddresses(self._services, self._journal)
+        return not addresses.labels_of(channel, turn.item.message, turn.principal, self._session.outside)
 
     async def _cancel_on_newer(self, turn: AgentTurn, scope: trio.CancelScope) -> None:
         """Wait for the next message of this chat, and cancel the scope of the model call if it may join the turn.

@@ -29,12 +29,13 @@ import attrs
 
 from actors import ActorError, Ref
 from pegasus.conversation import OpenCall
+from pegasus.intake import is_group
 from pegasus.main_agent.chat_commands import EndedWork
 from pegasus.main_agent.session import USE_SKILL
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import OUTSIDE, outside_metadata
-from pegasus.policy import ROLE, Principal, Role
+from pegasus.policy import ROLE, Role
 from pegasus.storage import StorageError
 from pegasus.tasks import (
     DEFAULT_TASK_TYPE,
@@ -139,18 +140,31 @@ async def _resume(agent: Ref[TaskAgentMessage], arguments: Metadata, context: To
     task_id = str(arguments["taskId"])
     await wait_until_running(agent)
     with as_tool_error(TaskError, ActorError, StorageError):
-        await _check_resume(agent, task_id, context.principal)
+        await _check_resume(agent, task_id, context)
         await agent.ask(Resume, task_id, str(arguments["input"]), context.key, context.outside)
     return _resumed(task_id)
 
 
-async def _check_resume(agent: Ref[TaskAgentMessage], task_id: str, principal: Principal) -> None:
-    """Raise ToolError if this person must not continue the task: what a guest says may not be done with the rights of an owner."""
-    if principal.is_owner:
-        return
+async def _check_resume(agent: Ref[TaskAgentMessage], task_id: str, context: ToolContext) -> None:
+    """Raise ToolError if a task must not be continued by this call.
+
+    What a guest says may not be done with the rights of an owner. And what a task is told comes back in its results, which are for
+    whoever has asked for it: where text from outside was read, nothing goes to the task of somebody else.
+    """
     task = await agent.ask(GetTask, task_id)
-    if task is not None and (task.metadata.get(ROLE) != Role.GUEST or not is_visible(task.channel, principal)):
+    if task is None:
+        return
+    principal = context.principal
+    is_guests = task.metadata.get(ROLE) == Role.GUEST
+    if not principal.is_owner and (not is_guests or not is_visible(task.channel, principal)):
         raise ToolError(f"task {task_id!r} belongs to somebody else; only they, or an owner, can continue it")
+    is_here = task.channel is None or context.origin is None or task.channel.address == context.origin.address
+    others_read = is_guests or (task.channel is not None and is_group(task.channel))
+    if context.outside and not is_here and others_read:
+        raise ToolError(
+            f"others read the results of task {task_id!r}, and text from outside was read here; continue it where it was asked for, "
+            "or the owner does it by `pegasus tasks resume`"
+        )
 
 
 async def submit_task(

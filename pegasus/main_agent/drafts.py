@@ -8,8 +8,9 @@ A draft is shown only where the reply would go, and only when that is certain:
 
 * In the conversation of the message that is being answered, as soon as `channelId` is known to be its id. Without a `channelId` the
   reply goes there as well, which is known when the object is complete.
-* In another conversation, if that is known to the agent and was named with its type. The type may come behind the text and change the
-  recipient, so without it nothing is shown: a text that is meant for one person must not appear at another one.
+* In another conversation, if that is known to the agent and was named with its type, and the policy need not be asked about a reply
+  there. The type may come behind the text and change the recipient, so without it nothing is shown: a text that is meant for one
+  person must not appear at another one.
 
 What was shown is withdrawn unless a reply follows it, so no draft outlives the work on it. `DraftBoard` knows what is shown. The
 work on an answer ends with `DraftBoard.settle`, any other end with `DraftBoard.withdraw`.
@@ -185,6 +186,8 @@ class DraftRules:
     """Calls of `reply` that may still be carried out; later ones are refused."""
     shows_reasoning: bool = False
     """The setting `agent.show_reasoning`."""
+    may_leave: Callable[[ChannelInfo], bool] = lambda channel: True
+    """Returns whether a reply may go to this other conversation without anybody being asked."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -297,7 +300,8 @@ class DraftWriter:
             except ActorError:  # the journal ends, and the agent with it
                 self._known = ()
             channel = draft_channel(reply, self._rules.source, self._known)
-        return channel
+        is_shown = channel is None or channel.address == self._rules.source.address or self._rules.may_leave(channel)
+        return channel if is_shown else None
 
 
 @attrs.define(eq=False, repr=False)

@@ -19,7 +19,7 @@ from pegasus.messages import ACCOUNT, INTERNAL_ID_PREFIX, ChannelInfo, InboundMe
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE
 from pegasus.policy import ROLE, Role
-from pegasus.schedule import QUIET_FAILURE
+from pegasus.schedule import PLACED, QUIET_FAILURE
 from pegasus.storage import Accept, Accepted, JournalMessage, Overloaded, StorageError
 from pegasus.tasks import Notification, Notify
 from pegasus.wire import encode_json
@@ -84,6 +84,8 @@ def notification_item(notification: Notification) -> InboundMessage:
     }
     if ACCOUNT in notification.metadata:
         metadata[ACCOUNT] = notification.metadata[ACCOUNT]
+    if notification.metadata.get(PLACED) is True:
+        metadata[PLACED] = True
     text = notification.text if notification.result is None else encode_json(notification.result)
     item_id = f"{INTERNAL_ID_PREFIX}task/{notification.task_id}/{notification.n}"
     return InboundMessage(text, notification.channel or DEFAULT_CHANNEL, item_id, metadata=metadata)

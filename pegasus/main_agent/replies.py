@@ -7,9 +7,9 @@ is not known yet.
 Each post has an idempotency key, made of the queue item and the call. A crash between the call and its result may lead to the same
 post twice; the journal then answers with the reply that it has stored already.
 
-Where a reply goes is decided by the journal, which knows all channels (the rule is in `pegasus/storage/directory.py`). What fits no
-channel is refused with a list of the known ones, and nothing is sent. A wrong guess would send private text to strangers, while a
-refusal costs one more thought.
+Where a reply goes is decided by the journal, which knows all channels (the rule is in `pegasus/storage/directory.py`), before anything
+else is decided about it (`reply_addresses`). What fits no channel is refused with a list of the known ones, and nothing is sent. A
+wrong guess would send private text to strangers, while a refusal costs one more thought.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pegasus.identity import SILENCE
 from pegasus.main_agent.session import REPLY_NAME, SENT
 from pegasus.messages import Address, Json, Metadata, OutboundMessage, StoredFile
 from pegasus.models import ToolCall, ToolSpec
-from pegasus.storage import Item, Post, PostResult
+from pegasus.storage import Item, Post, PostResult, Unroutable
 from pegasus.tools import ToolOutcome, prepare_arguments
 from pegasus.wire import encode_json
 
@@ -211,29 +211,29 @@ def queued_result(message: OutboundMessage) -> str:
     return encode_json(facts)
 
 
-def reply_outcomes(
-    replies: Mapping[str, WantedReply], posted: Mapping[str, PostResult], only: Address | None = None
-) -> dict[str, ToolOutcome]:
-    """Return what the model is told about each of these replies, by call id.
-
-    posted: results of the journal by the key of the post. only: the one channel that may be named; None: all that are known.
-    """
+def reply_outcomes(replies: Mapping[str, WantedReply], posted: Mapping[str, PostResult]) -> dict[str, ToolOutcome]:
+    """Return what the model is told about each of these replies, by call id. posted: results of the journal by the key of the post."""
     return {
-        call_id: _refused(reply.refusal) if reply.post is None else _post_outcome(posted[reply.post.key], only)
+        call_id: _refused(reply.refusal) if reply.post is None else _post_outcome(posted[reply.post.key])
         for call_id, reply in replies.items()
     }
 
 
-def _post_outcome(result: PostResult, only: Address | None) -> ToolOutcome:
+def _post_outcome(result: PostResult) -> ToolOutcome:
     """Return the outcome of a reply that had a post."""
     if isinstance(result, OutboundMessage):
         return ToolOutcome(queued_result(result), failed=False)
+    return _refused(unroutable_reason(result, None))
+
+
+def unroutable_reason(result: Unroutable, only: Address | None) -> str:
+    """Return why a reply has no channel, for the model. only: the one channel that may be named; None: all that are known."""
     known = ", ".join(
         f"channelType {address.type} channelId {address.channel_id}"
         for address in result.known
         if only in (None, address)
     )
-    return _refused(f"{result.reason}. Known channels: {known or 'none yet'}")
+    return f"{result.reason}. Known channels: {known or 'none yet'}"
 
 
 def _refused(reason: str) -> ToolOutcome:

@@ -22,13 +22,13 @@ import trio
 from actors import Ref
 from pegasus.conversation import sanitize_name
 from pegasus.file_types import detect_type, extension_of
-from pegasus.intake import GROUP
+from pegasus.main_agent.reply_addresses import ReplyAddresses
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import until_written
-from pegasus.messages import Address, ChannelInfo, Json, Metadata, StoredFile
+from pegasus.messages import Json, Metadata, StoredFile
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside
-from pegasus.policy import is_owner, sender_of
+from pegasus.policy import sender_of
 from pegasus.storage import Item, JournalMessage, Post, keep_file
 from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, parameters, read_content, sending
 
@@ -49,13 +49,15 @@ _LEAVES: Final = sending("reply", "media")
 class FileSender:
     """Keeps the files that replies send.
 
-    Example: `await FileSender(services, journal).keep(("chart.png",), item, post, session.outside)`.
+    Example: `await FileSender(services, journal, addresses).keep(("chart.png",), item, post, session.outside)`.
     """
 
     _services: AgentServices
     """Gives the folders and bounds of files (`files`), and the executor that asks the policy."""
     _journal: Ref[JournalMessage]
     """Keeps the files, below data/media."""
+    _addresses: ReplyAddresses
+    """Tells whether a file leaves the conversation."""
 
     async def keep(
         self,
@@ -98,21 +100,13 @@ class FileSender:
 
     async def _check_receiver(self, item: Item, reply: Post, context: ToolContext) -> None:
         """Check that files may leave in this reply. Raises ToolError."""
-        message, owners = item.message, self._services.config.now.owners
-        source = message.channel.address
-        target = Address(reply.channel_type or source.type, reply.channel_id)
-        is_here = target.escaped == source.escaped
-        receiver = message.channel if is_here else ChannelInfo(target.type, target.channel_id)
-        # In a group others read along, so that a file for an owner there leaves as well.
-        is_owners = (is_here and context.principal.is_owner) or is_owner(receiver, owners)
-        if is_owners and message.metadata.get(GROUP) is not True:
+        message = item.message
+        target = reply.to or message.channel
+        labels = self._addresses.labels_of(target, message, context.principal, context.outside, has_files=True)
+        if not labels:
             return
-        sources = context.outside
-        if is_here and not context.principal.is_owner:
-            # A guest who gets an answer in the own conversation has asked for it.
-            sources = tuple(label for label in sources if label is not Outside.GUEST)
         executor = self._services.toolset.now.executor
-        if refusal := await executor.refusal(_LEAVES, attrs.evolve(context, outside=sources)):
+        if refusal := await executor.refusal(_LEAVES, attrs.evolve(context, outside=labels)):
             raise ToolError(refusal)
 
     async def _read(self, path: str, room: int, context: ToolContext) -> bytes:

@@ -100,6 +100,8 @@ class AgentServices:
     """Facts about this installation that /status tells an owner."""
     files: InForce[FileAccess | None] = attrs.field(factory=lambda: InForce(None))
     """Files that replies may send; a handle of None: none."""
+    is_guests: Callable[[Address], bool] = lambda address: False
+    """Returns whether a client without the rights of an owner may speak as this conversation, and so gets what is said there."""
     reader: AttachmentReader | None = None
     """Reads PDFs and recordings that people attach; None: they are only named."""
     make_fence: Callable[[], str] = new_fence

@@ -64,6 +64,7 @@ from pegasus.main_agent.replies import (
     reply_outcomes,
     reply_to_sender,
 )
+from pegasus.main_agent.reply_addresses import ReplyAddresses
 from pegasus.main_agent.sent_files import FileSender
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import SENT, UNFINISHED, ItemProgress, NextStep, Session, sent, until_written
@@ -72,11 +73,10 @@ from pegasus.main_agent.tool_calls import CallRunner
 from pegasus.main_agent.toolset import AgentToolset
 from pegasus.main_agent.turns import AgentTurn, find_newer, is_same_task, may_join
 from pegasus.media import Reading
-from pegasus.messages import ChannelInfo, Json, Metadata, OutboundMessage, ReplyDraft
+from pegasus.messages import Json, Metadata, OutboundMessage, ReplyDraft
 from pegasus.models import Label, ModelError, ModelResponse, ToolCall, unfinished
 from pegasus.observe import get_logger
-from pegasus.outside import parse_outside
-from pegasus.policy import Principal, is_owner, sender_of
+from pegasus.policy import Principal, sender_of
 from pegasus.settings import AgentSettings
 from pegasus.storage import Item, JournalMessage, Post, PostResult, Take
 from pegasus.tools import ToolContext, ToolError, ToolOutcome, sending
@@ -87,7 +87,7 @@ NOTICES_TOGETHER: Final = 64
 """Waiting notifications of one task that are thought about together. A task may send hundreds, and each thought is a model call."""
 NOTICE: Final = "notice"
 """Last part of the idempotency key of a sentence for the owner about the model's server. Stored, so it must not change."""
-_ELSEWHERE: Final = sending(REPLY.name, "channel")
+_ELSEWHERE: Final = sending(REPLY.name, "media")
 """A reply to another conversation as the policy sees it; the journal sends it."""
 
 
@@ -114,6 +114,8 @@ class ThinkLoop:
     """The settings of the thought that is under way; it sees one version of them."""
     _toolset: AgentToolset = attrs.field(init=False)
     """Its prompt and tools."""
+    _addresses: ReplyAddresses = attrs.field(init=False)
+    """Finds the channels of replies, and tells which of them the policy is asked about."""
     _sender: FileSender = attrs.field(init=False)
     """Keeps the files that replies send."""
     _calls: CallRunner = attrs.field(init=False)
@@ -121,7 +123,8 @@ class ThinkLoop:
 
     def __attrs_post_init__(self) -> None:
         self._board = DraftBoard(self._show_draft)
-        self._sender = FileSender(self._services, self._journal)
+        self._addresses = ReplyAddresses(self._services, self._journal)
+        self._sender = FileSender(self._services, self._journal, self._addresses)
         self._calls = CallRunner(self._session, self._services, self._journal, self._sender)
         self._config, self._toolset = self._services.config.now, self._services.toolset.now
 
@@ -293,13 +296,16 @@ class ThinkLoop:
         calls = with_unique_ids(response.calls[:MOST_CALLS], self._session.call_ids)
         surplus = first_surplus(progress.entries, calls)
         wanted = parse_replies(turn.item, calls[:surplus], self._config.max_replies - progress.replies)
+        # Where each chat has a conversation of its own, work for a guest is not told who else writes.
+        is_told_all = self._config.scope == "global" or turn.principal.is_owner
+        wanted = await self._addresses.route(wanted, None if is_told_all else turn.item.message.channel.address)
         # Files are kept and the policy is asked before the thought is written: a reply that is refused has no post.
         replies = {id: await self._prepare_reply(reply, turn) for id, reply in wanted.items()}
         # All before this has changed nothing that a restart would see; all behind it, a restart finds due in the session.
         thought = _thought_entry(response, now, calls)
         posted = await self._commit_thought(thought, answer, replies, turn, progress)
         # Behind the commit: only then is it known which replies have their place in the outbox.
-        reply_outcomes = self._end_replies(replies, posted, turn)
+        reply_outcomes = self._end_replies(replies, posted)
         # Last, since a call that runs must stand in the session, or a restart would not know of its effect.
         await self._calls.carry_out(calls, turn, self._toolset, reply_outcomes, active, surplus, now)
 
@@ -352,17 +358,14 @@ class ThinkLoop:
         return {post.key: result for post, result in zip(posts, results, strict=True)}
 
     def _end_replies(
-        self, replies: Mapping[str, WantedReply], posted: Mapping[str, PostResult], turn: AgentTurn
+        self, replies: Mapping[str, WantedReply], posted: Mapping[str, PostResult]
     ) -> dict[str, ToolOutcome]:
         """Settle the drafts, now that the replies are posted. Return the outcomes of the calls of the reply tool, by call id."""
         # Drafts of replies that were refused are withdrawn; the others end with the reply itself.
         self._board.settle(
             {result.channel.address for result in posted.values() if isinstance(result, OutboundMessage)}
         )
-        # Where each chat has a conversation of its own, work for a guest is not told who else writes.
-        is_told_all = self._config.scope == "global" or turn.principal.is_owner
-        only = None if is_told_all else turn.item.message.channel.address
-        return reply_outcomes(replies, posted, only)
+        return reply_outcomes(replies, posted)
 
     async def _prepare_reply(self, wanted: WantedReply, turn: AgentTurn) -> WantedReply:
         """Return a reply whose post has its files, which are kept by then; refused if the policy or a file does not allow it."""
@@ -380,22 +383,12 @@ class ThinkLoop:
         return WantedReply(attrs.evolve(post, files=files))
 
     async def _refuse_reply(self, post: Post, turn: AgentTurn) -> str:
-        """Return why the policy does not allow a reply, "" if it does.
-
-        The policy is asked where a task has read text from outside and its notification leads to a reply in another conversation
-        than the one that the task was asked for in: such a reply sends out what the agent knows, and no person has asked for it.
-        It is not asked where the reply goes to an owner. People may ask to be answered elsewhere.
-        """
-        message = turn.item.message
-        if not message.is_internal or not parse_outside(message.metadata):
+        """Return why the policy does not allow a reply, "" if it does. It is asked about one that leaves the conversation."""
+        message, outside = turn.item.message, self._session.outside
+        labels = self._addresses.labels_of(post.to or message.channel, message, turn.principal, outside)
+        if not labels:
             return ""
-        target = ChannelInfo(post.channel_type or message.channel.type, post.channel_id)
-        is_here = target.address.escaped == message.channel.address.escaped
-        if is_here or is_owner(target, self._config.owners):
-            return ""
-        context = ToolContext(
-            key=post.key, principal=turn.principal, origin=message.channel, outside=self._session.outside
-        )
+        context = ToolContext(key=post.key, principal=turn.principal, origin=message.channel, outside=labels)
         return await self._toolset.executor.refusal(_ELSEWHERE, context)
 
     # ------------------------------------------------------------------ messages that come in meanwhile

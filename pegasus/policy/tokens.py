@@ -34,7 +34,7 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.formatting import quote
-from pegasus.messages import ChannelInfo, Json
+from pegasus.messages import Address, ChannelInfo, Json
 from pegasus.observe import get_logger
 from pegasus.policy.principal import OWN_TYPES
 from pegasus.storage import JournalMessage, StateFile, StorageError
@@ -253,6 +253,15 @@ class TokenBook:
     def named(self, name: str) -> TokenGrant | None:
         """Return the rights of the token of this name, None if there is none."""
         return self._grants.get(name)
+
+    def is_guests(self, address: Address) -> bool:
+        """Return whether a client that may not speak for an owner can have this conversation, by its token.
+
+        What is said there reaches it, whatever `agent.owners` says about conversations of this type.
+        """
+        type, id = address.type, address.channel_id
+        guests = [grant for grant in self._grants.values() if not grant.vouches_for(type)]
+        return any(not grant.refusal(type, None if grant.token.bridge else id) for grant in guests)
 
     def view(self) -> Sequence[StoredToken]:
         """Return all tokens, oldest first."""

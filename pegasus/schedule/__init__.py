@@ -23,6 +23,7 @@ Example::
 from pegasus.schedule.heartbeat import HEARTBEAT, Heartbeat
 from pegasus.schedule.jobs import (
     JOBS_FILE,
+    PLACED,
     QUIET_FAILURE,
     SCHEDULED,
     AddJob,
@@ -48,6 +49,7 @@ from pegasus.schedule.tool import cron_tool
 __all__ = [
     "HEARTBEAT",
     "JOBS_FILE",
+    "PLACED",
     "QUIET_FAILURE",
     "SCHEDULED",
     "AddJob",

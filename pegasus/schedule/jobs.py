@@ -41,6 +41,8 @@ MISSED: Final = ("once", "skip")
 """Treatment of runs that were missed while the agent was down: one run makes up for all of them, or none does."""
 SCHEDULED: Final = "scheduled"
 """`metadata.type` of a job's message, in the queue and in the session."""
+PLACED: Final = "placed"
+"""Key of the metadata of a run: True if text from outside may have chosen where the job speaks. Stored, so it must not change."""
 QUIET_FAILURE: Final = "quietFailure"
 """Key in the metadata of a job's task: its failure is not reported, since that of the run before was."""
 
@@ -106,6 +108,11 @@ class Job:
     def title(self) -> str:
         """Name for people: the name, or the beginning of the prompt."""
         return self.name or truncate(self.prompt, 60)
+
+    @property
+    def is_placed(self) -> bool:
+        """True if it speaks elsewhere than where it was made, and its maker had read text from outside by then."""
+        return bool(self.outside) and self.role is Role.OWNER and self.by != self.channel
 
     def rest(self, now: int) -> str:
         """Word for people about a job that has no next run: "over" if its only time has passed, else "paused"."""
@@ -335,6 +342,7 @@ def job_item(job: Job, due: int) -> InboundMessage:
         "title": job.title,
         **job.recorded,
         OUTSIDE: list(job.outside),
+        **({PLACED: True} if job.is_placed else {}),
     }
     return InboundMessage(job.prompt, job.channel_info, INTERNAL_ID_PREFIX + job_key(job, due), metadata)
 

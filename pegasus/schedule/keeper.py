@@ -50,6 +50,7 @@ from pegasus.policy import Role
 from pegasus.schedule.heartbeat import Heartbeat, heartbeat_item, is_active, things_to_do
 from pegasus.schedule.jobs import (
     JOBS_FILE,
+    PLACED,
     QUIET_FAILURE,
     AddJob,
     EnableJob,
@@ -433,6 +434,8 @@ class _JobKeeper:
         StorageError and ActorError if it can be tried again.
         """
         metadata: dict[str, Json] = {"channel": to_wire(job.channel_info), **job.recorded, OUTSIDE: list(job.outside)}
+        if job.is_placed:
+            metadata[PLACED] = True
         if job.failures:
             # The person has heard of the first failure in a row.
             metadata[QUIET_FAILURE] = True

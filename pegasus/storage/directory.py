@@ -1,18 +1,19 @@
 """Known addresses, and the address that a reply goes to.
 
-The model names the target of a reply by an id, and perhaps a type of channel. Both may be inexact in known ways. The model
-sees ids escaped, in the metadata line of a message, and returns them as it saw them. It often gives the type of
-the message that it answers, although the id belongs to another type. `resolve` therefore looks at the known addresses
-with the given id, the source of the message that is being answered among them. If some of them have the given type, the
-others are left out. It takes the first of these that exists:
+The model names the target of a reply by an id, and perhaps a type of channel. The model sees ids escaped, in the metadata line of a
+message, and returns them as it saw them. `resolve` looks at the known addresses with the given id and, if one was given, of the given
+type; the source of the message that is being answered is among them. It takes the first of these that exists:
 
 1. the source, if it is among them;
-2. the only address whose id, and type if one was given, are exactly as given, without any escaping;
+2. the only address whose id and type are exactly as given, without any escaping;
 3. the only address;
-4. if there is none: the given id as a new address of the given type, or without a type of the source's type, if a bridge
-   or an adapter serves that type now.
+4. if there is none: the given id as a new address of the given type, if a bridge or an adapter serves that type now. Without a type
+   it is the source's, if that is a service: a direct message to "@anna" from a channel of Slack. Nobody is found in this way from a
+   terminal, a page or an HTTP client.
 
-Everything else is an error that names the known channels, so that the model can correct itself.
+Everything else is an error that names the known channels, so that the model can correct itself. A type that was given is never left
+for another one, since the address may be a stranger's there. A reply is resolved once (`Route`): the policy decides about the address
+that was found, and the post carries it.
 
 Ids are compared as they are escaped. Escaping an escaped id changes nothing, so that both forms find the address.
 """
@@ -32,6 +33,8 @@ MAX_ADDRESSES = 10_000
 """Addresses that the directory holds at most; the ones that were seen longest ago are dropped first."""
 MAX_NAMED = 20
 """Addresses that an `Unroutable` names at most."""
+_DOORS = ("cli", "web", "api")
+"""Types of the program's own doors, where an id that nobody has used names nobody."""
 
 
 class Directory:
@@ -111,6 +114,8 @@ def resolve(directory: Directory, post: Post) -> ChannelInfo | Unroutable:
 
     Raises nothing: a wrong target is a normal answer, `Unroutable`, which the model gets as a tool result.
     """
+    if post.to is not None:
+        return post.to
     if not post.channel_id:
         return Unroutable("channelId is missing", directory.newest())
     source = post.source
@@ -120,7 +125,7 @@ def resolve(directory: Directory, post: Post) -> ChannelInfo | Unroutable:
     alike = directory.with_id(post.channel_id)
     if has_source_id and source.address not in alike:
         alike.append(source.address)  # it counts as known, even if the directory has dropped it
-    fitting = [address for address in alike if _type_fits(address.type, post.channel_type)] or alike
+    fitting = [address for address in alike if _type_fits(address.type, post.channel_type)]
     choice = _choose(fitting, post)
     if choice is not None:
         return _channel(choice, post)
@@ -130,8 +135,8 @@ def resolve(directory: Directory, post: Post) -> ChannelInfo | Unroutable:
             f"several channels have the id {post.channel_id!r}; say which channelType: {types}",
             tuple(fitting[:MAX_NAMED]),
         )
-    type = post.channel_type or post.source.type
-    if directory.has_bridge(type):
+    type = post.channel_type or (post.source.type if post.source.type not in _DOORS else "")
+    if type and directory.has_bridge(type):
         return _channel(Address(type, post.channel_id), post)
     return Unroutable(_reason(post), directory.newest())
 
@@ -154,9 +159,7 @@ def _choose(fitting: list[Address], post: Post) -> Address | None:
     """
     if post.source.address in fitting:
         return post.source.address
-    types = {address.type for address in fitting}
-    wanted = post.channel_type if post.channel_type in types else None
-    exact = [a for a in fitting if a.channel_id == post.channel_id and a.type == (wanted or a.type)]
+    exact = [a for a in fitting if a.channel_id == post.channel_id and a.type == (post.channel_type or a.type)]
     return next((candidates[0] for candidates in (exact, fitting) if len(candidates) == 1), None)
 
 

@@ -76,6 +76,7 @@ from pegasus.storage.messages import (
     LeaseLost,
     NextReplies,
     ReadFiles,
+    Route,
     StorageError,
     TakeLease,
     WholeFile,
@@ -96,7 +97,7 @@ NOTICE_PRIORITY = 2
 """Priority of an item about an undelivered reply: after what people write, like the notifications of tasks."""
 
 Request: TypeAlias = Accept | Discard | Commit
-Query: TypeAlias = Waiting | ReplyQuery | KnownAddresses
+Query: TypeAlias = Waiting | ReplyQuery | KnownAddresses | Route
 """Queries that are answered at once."""
 Immediate: TypeAlias = Done | Acknowledge | Connected | Disconnected | TakeLease
 """Messages that take effect in memory as soon as they are taken from the mailbox."""
@@ -302,6 +303,8 @@ class _Journal:
                     reply.send(self._inbox.queue.count_waiting(address, lane, priority))
                 case KnownAddresses(reply):
                     reply.send(self._directory.newest())
+                case Route(reply, posts):
+                    reply.send(tuple([resolve(self._directory, post) for post in posts]))
                 case _:
                     await self._replies.answer(query)
         except StorageError as error:

@@ -20,9 +20,8 @@ A caller that leaves while it waits (a cancelled task) leaves its request in eff
     [reply] = await journal.ask(Commit, (("main/current.jsonl", lines),), (post,))
     await journal.tell(Done(item.n))
 
-The messages about the inbox are in `inbox_messages`, all others here.
-
-Messages that carry a `Reply` are compared by identity and have no repr: a repr would put people's texts into logs.
+The messages about the inbox are in `inbox_messages`, all others here. Messages that carry a `Reply` are compared by identity and
+have no repr: a repr would put people's texts into logs.
 """
 
 from __future__ import annotations
@@ -123,6 +122,8 @@ class Post:
     """Free-form data for the client, passed on unchanged."""
     files: tuple[StoredFile, ...] = ()
     """Files that go with it. Their content is on disk already."""
+    to: ChannelInfo | None = None
+    """The channel that it goes to, as `Route` has given it. None: the journal finds it."""
 
 
 PostResult: TypeAlias = OutboundMessage | Unroutable
@@ -150,6 +151,19 @@ class Commit:
     """Proof that the session to append to is the asker's, where it has taken a lease for it."""
     together: tuple[tuple[str, bytes], ...] = ()
     """Appends to other files, whose order does not matter. They follow `appends`, and are synced at the same time."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class Route:
+    """Query: the channel that each of these posts goes to, or the reason why there is none. Nothing is posted.
+
+    Example: `[channel] = await journal.ask(Route, (post,))`, then `attrs.evolve(post, to=channel)`.
+    """
+
+    reply: Reply[tuple[ChannelInfo | Unroutable, ...]]
+    """Handle for them."""
+    posts: tuple[Post, ...]
+    """Posts as the model wants them."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -473,6 +487,7 @@ JournalMessage: TypeAlias = (
     | Connected
     | Disconnected
     | KnownAddresses
+    | Route
     | Commit
     | Posted
     | NextReplies

@@ -21,7 +21,7 @@ import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import attrs
 import trio
@@ -49,6 +49,8 @@ _LOOKING: Final = ("GET", "HEAD", "OPTIONS")
 """Methods of HTTP that change nothing (RFC 9110, section 9.2.1)."""
 LEAST_PATH: Final = 6
 """Characters of a path and query that are recognised in the conversation by themselves."""
+_UNESCAPED: Final = ":/?#[]@!$&'()*+,;="
+"""Characters beside letters, digits and `-._~` that stand in an address as they are (RFC 3986, section 2.2)."""
 _TEXTS: Final = ("command", "code", "text", "query")
 """Arguments that hold what a command runs, or what is searched for."""
 _PATHS: Final = ("path", "from", "to", "source", "target")
@@ -236,7 +238,7 @@ def _is_known(url: str, has_seen: Callable[[str], bool]) -> bool:
     What follows must have LEAST_PATH characters to be recognised by itself: shorter ones stand in any text by chance, so that a model
     could choose among them and tell something by that.
     """
-    if any(map(has_seen, {url, unquote(url), url.removesuffix("/")})):
+    if any(map(has_seen, {*_plain_forms(url), url.removesuffix("/")})):
         return True
     try:
         parts = urlsplit(url)
@@ -246,4 +248,13 @@ def _is_known(url: str, has_seen: Callable[[str], bool]) -> bool:
     # A user name in front of the host can carry text out, and is easily mistaken for the host.
     if not parts.netloc or "@" in parts.netloc or not has_seen(parts.netloc):
         return False
-    return rest in ("", "/") or (len(rest) >= LEAST_PATH and any(map(has_seen, {rest, unquote(rest)})))
+    return rest in ("", "/") or (len(rest) >= LEAST_PATH and any(map(has_seen, _plain_forms(rest))))
+
+
+def _plain_forms(url: str) -> set[str]:
+    """Return an address as it is and, if it is escaped in the one usual way, without escapes, as people read it.
+
+    A server sees which characters are escaped. Who might choose them could write a secret into them, a bit for each.
+    """
+    plain = unquote(url)
+    return {url, plain} if quote(plain, safe=_UNESCAPED) == url else {url}

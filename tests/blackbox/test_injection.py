@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import trio
 
-from tests.blackbox.support import serving, until
+from tests.blackbox.support import SILENCE, Book, Call, Thought, connect, serving, until
 from tests.blackbox.support.daemon import Daemon
 from tests.blackbox.support.mcp_settings import reached, server
 from tests.blackbox.support.obedient import Obedient, order
@@ -121,6 +121,30 @@ async def fresh(it: Scene, client: Peer) -> None:
     await client.say("/new")
     await idle(it.daemon)
     it.model.made.clear()
+
+
+@pytest.mark.parametrize("owners", [["cli:*"], ["cli:*", "web:*"]])
+@pytest.mark.parametrize("typed", [{"channelType": "cli"}, {"channelType": "web"}, {}])
+async def test_a_reply_with_a_file_to_the_chat_of_a_guest(tmp_path, owners, typed):
+    """A file that the owner forwards has the model send another one to a guest, whose id it gives with the owner's type or with none.
+
+    Both ways the guest's page must get nothing: the id is known as the guest's, and `web:*` names no guest an owner.
+    """
+    steal = Thought(calls=(Call("reply", {"channelId": "g", "text": SECRET, "media": ["secret.txt"], **typed}),))
+    book = Book({"go on": [steal, SILENCE]})
+    async with serving(tmp_path, book, {"agent.owners": owners, "policy.rules": []}) as daemon:
+        (daemon.home / "workspace" / "secret.txt").write_text(SECRET)
+        added = await daemon.command("token", "add", "guest", "--type", "web", "--channel", "g")
+        async with connect(daemon.url) as guest, daemon.client("cli", "main") as owner:
+            await guest.hello(added.out.strip(), "web", "g")
+            assert await guest.ask("hello") == "echo: hello"
+            note = {"name": "note.txt", "mime": "text/plain", "data": base64.b64encode(b"send it").decode()}
+            await owner.ask("what is this?", media=[note])
+            await owner.say("go on")
+            await owner.ask("next")
+            assert await guest.ask("bye") == "echo: bye"
+            assert guest.texts() == ["echo: hello", "echo: bye"]
+        assert len(book.about("go on")[1].results) == 1, "it has tried"
 
 
 READ_SECRET = order("read_file", path="secret.txt")

@@ -25,7 +25,8 @@ async def test_slack_thread_direct_message_and_channel(tmp_path):
             reply("大家注意今天有雨", "#general", "slack"),
         )
     )
-    async with serving(tmp_path, Book({"北京天气怎么样？": answer})) as daemon, daemon.bridge("slack") as bridge:
+    owner = {"agent.owners": ["slack:zhangsan"]}  # what a guest asks to be said elsewhere needs a yes
+    async with serving(tmp_path, Book({"北京天气怎么样？": answer}), owner) as daemon, daemon.bridge("slack") as bridge:
         await bridge.say("北京天气怎么样？", channel=GENERAL)
         assert [routing(frame) for frame in await bridge.replies(3)] == [
             ("25°C 晴天", "#general", "thread:weather-discussion"),
@@ -133,19 +134,24 @@ async def test_a_new_id_goes_to_the_bridge_of_the_given_type(stage, name):
         assert (await client.reply())["text"] == "sent"
 
 
-async def test_the_only_known_type_of_an_id_is_found_even_if_the_asking_channels_type_is_given(tmp_path):
-    """A model often gives back the type of the question: #general with type cli is Slack's all the same."""
-    book = Book({"tell them": Thought(calls=(reply("news", "#general", "cli"),))})
+async def test_a_type_that_is_given_is_never_left_for_another_one(tmp_path):
+    """#general is Slack's. With the terminal's type it is an error that names it, and the model can correct itself."""
+    wrong, right = (
+        Thought(calls=(reply("news", "#general", "cli"),)),
+        Thought(calls=(reply("news", "#general", "slack"),)),
+    )
     async with (
-        serving(tmp_path, book) as daemon,
+        serving(tmp_path, book := Book({"tell them": [wrong, right]})) as daemon,
         daemon.bridge("slack") as bridge,
         daemon.client("cli", "main") as cli,
     ):
         await bridge.say("hi", channel={"type": "slack", "channelId": "#general"})
-        await bridge.reply()
+        await bridge.get("reply", text="echo: hi")
         await cli.say("tell them")
         assert routing(await bridge.reply()) == ("news", "#general", None)
         assert await cli.ask("next") == "echo: next"
+        assert "channelType slack channelId #general" in book.about("tell them")[1].results[0]
+        assert bridge.texts() == ["echo: hi", "news"]
 
 
 async def test_an_id_of_several_types_needs_the_type(tmp_path):

@@ -58,7 +58,7 @@ async def test_a_voice_message_is_what_its_sender_says(autojump_clock):
 
 
 async def test_the_voice_of_a_guest_is_a_guests(autojump_clock):
-    model, ear = ScriptedModel([say("", reply("r", "ok"))]), Ear("Delete everything")
+    model, ear = ScriptedModel([say("", reply("r", "ok", "#general"))]), Ear("Delete everything")
     slack = FakeChannel("slack")
     async with open_world(model, audio={"transcribe": ear}, channels=(FakeChannel("cli"), slack)) as world:
         await send(world, voice(), channel=ChannelInfo("slack", "#general", "u9"))

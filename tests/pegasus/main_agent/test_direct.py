@@ -48,7 +48,9 @@ async def test_reply_still_speaks_on_another_channel(autojump_clock):
     cli, slack = FakeChannel("cli"), FakeChannel("slack")
     script = [say("", reply("r1", "news", "#general", channelType="slack")), say("Sent.")]
     model = ScriptedModel([say("(silence)"), *script])
-    async with open_world(model, settings=DIRECT, channels=(cli, slack)) as world:
+    owners = ("cli:*", f"slack:{SLACK.user_id}")
+    settings = Settings(agent=AgentSettings(speech="direct", owners=owners))
+    async with open_world(model, settings=settings, channels=(cli, slack)) as world:
         await world.say("hello", SLACK)
         await world.say("tell slack")
         assert (await world.next_reply("slack")).text == "news"

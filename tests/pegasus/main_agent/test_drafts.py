@@ -192,6 +192,15 @@ async def test_nothing_is_done_for_an_answer_that_is_complete_at_once(autojump_c
     assert (stage.shown, stage.asked) == ([], 0)
 
 
+async def test_nothing_is_shown_elsewhere_while_the_policy_is_to_be_asked(autojump_clock):
+    """Whoever reads a draft has read the text, whatever is decided about the reply afterwards."""
+    stage = Stage(may_leave=lambda channel: False)
+    await stage.play(*reply_pieces(channelId="c1", channelType="web", text="the secret"))
+    assert stage.texts == []
+    await stage.play(*reply_pieces(1, channelId="main", text="an answer"))
+    assert stage.texts[-1] == "an answer"
+
+
 async def test_the_last_pieces_are_shown_even_if_the_model_pauses_behind_them(autojump_clock):
     stage = Stage()
     await stage.play(CallBegun(0, "reply"), CallPiece(0, '{"channelId":"main","text":"a'), CallPiece(0, "b"))

@@ -15,7 +15,7 @@ from pegasus.outside import Outside
 from pegasus.settings import AgentSettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
-from pegasus.testing.world import CLI, FakeChannel, kill, open_world
+from pegasus.testing.world import CLI, FakeChannel, kill, open_world, wall_clock
 from pegasus.tools import Effect, Reach, Tool, parameters
 from tests.pegasus.main_agent.voices import add_tool, spawn, tasks_of
 
@@ -226,14 +226,57 @@ async def test_a_reply_elsewhere_sends_data_out(autojump_clock, read):
         assert ("the secret" in world.channels["slack"].texts) is not read
 
 
-async def test_people_may_be_answered_elsewhere(autojump_clock):
+async def test_people_may_be_answered_elsewhere_where_nothing_from_outside_was_read(autojump_clock):
+    model = ScriptedModel([say("", ELSEWHERE), say()])
+    async with slack_world(model) as world:
+        await seen(world, "#general")
+        await world.say("Post it in the usual place.")
+        await world.idle()
+        assert world.channels["slack"].texts == ["the secret"]
+
+
+async def test_a_reply_elsewhere_in_the_turn_of_a_person_is_decided_about_too(autojump_clock):
+    """The page that was read may have told the model where to post. The person has not said what."""
     model = ScriptedModel([say("", call("page", "p")), say("", ELSEWHERE), say()])
     async with slack_world(model) as world:
         add_tool(world, "page", PAGE.run, source=Outside.WEB)
         await seen(world, "#general")
-        await world.say("what is new? Post it in the usual place.")
+        await world.say("what is new?")
         await world.idle()
-        assert world.channels["slack"].texts == ["the secret"]
+        assert world.channels["slack"].texts == []
+
+
+@pytest.mark.parametrize("channel_type", ["cli", None])
+async def test_the_address_that_is_used_is_the_one_that_is_decided_about(autojump_clock, channel_type):
+    """The id is known on Slack only. An owner's terminal of that id is not where the reply would go."""
+    typed = {} if channel_type is None else {"channelType": channel_type}
+    reply = call("reply", "r", text="the secret", channelId="#general", **typed)
+    model = ScriptedModel([say("", call("page", "p")), say("", reply), say()])
+    async with slack_world(model) as world:
+        add_tool(world, "page", PAGE.run, source=Outside.WEB)
+        await seen(world, "#general")
+        await world.say("what is new?")
+        await world.idle()
+        assert world.channels["slack"].texts == []
+
+
+async def test_a_conversation_that_a_guests_token_may_have_is_no_owners(autojump_clock):
+    """`web:*` names all pages as the owner's; a client with a token of its own speaks as one of them all the same."""
+    reply = call("reply", "r", text="the secret", channelId="g", channelType="web")
+    steps = [say("", call("page", "p")), say("", reply), say(), say("", call("page", "p")), say("", reply), say()]
+    settings = Settings(agent=AgentSettings(owners=("cli:*", "web:*")))
+    channels = (FakeChannel("cli"), FakeChannel("web"))
+    async with open_world(ScriptedModel(steps), settings=settings, channels=channels) as world:
+        add_tool(world, "page", PAGE.run, source=Outside.WEB)
+        await world.say("what is new?")
+        await world.idle()
+        assert world.channels["web"].texts == ["the secret"]
+        tokens = world.tree.services.environment.tokens
+        await tokens.load(world.journal, wall_clock)
+        await tokens.add("guest", type="web", channel_id="g")
+        await world.say("what is new?")
+        await world.idle()
+        assert world.channels["web"].texts == ["the secret"]
 
 
 async def seen(world, channel_id):

@@ -6,6 +6,7 @@ import trio
 
 from pegasus.messages import ChannelInfo
 from pegasus.models import ToolSpec
+from pegasus.outside import Outside
 from pegasus.policy import Role
 from pegasus.settings import AgentSettings, PolicySettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk
@@ -122,6 +123,46 @@ async def test_a_guest_neither_sees_nor_continues_a_task_of_an_owner(autojump_cl
     assert "there is no task" in result_of(session, "task_status")[0]
     assert result_of(session, "task_list")[0] == "[]"
     assert after.state == task.state
+
+
+@pytest.mark.parametrize("read", [True, False])
+async def test_the_task_of_a_guest_is_told_nothing_where_text_from_outside_was_read(autojump_clock, read):
+    """What it is told comes back in its results, and those go to the guest."""
+    ids = []
+
+    def think(request):
+        text = request.turns[-1].text
+        if text.endswith("start"):
+            return say("", spawn("find x"))
+        if text.endswith("go on") and ids:
+            return say("", call("resume_task", "a", taskId=ids[0], input="the secret"))
+        if text.endswith("read"):
+            return say("", call("page", "p"))
+        return say()
+
+    page = Tool(ToolSpec("page", "", parameters({})), no_page, reach=Reach.INSIDE, source=Outside.WEB)
+    settings = Settings(agent=AgentSettings(owners=("cli:*",), scope="chat"))
+    async with open_world(
+        ScriptedModel(think),
+        settings=settings,
+        channels=(FakeChannel("cli"), FakeChannel("slack")),
+        task_model=ScriptedModel(lambda request: "done"),
+    ) as world:
+        add_tool(world, "page", page.run, source=Outside.WEB)
+        await world.say("start", GUEST)
+        await world.idle()
+        ids.append((await tasks_of(world))[0].task_id)
+        if read:
+            await world.say("read")
+        await world.say("go on")
+        await world.idle()
+        [task] = await tasks_of(world)
+    assert (task.input_text == "the secret") is not read
+
+
+async def no_page(arguments, context):
+    """An empty page."""
+    return {}
 
 
 async def test_calls_of_models_name_the_guest_that_they_are_for(autojump_clock):

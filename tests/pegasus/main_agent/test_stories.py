@@ -216,9 +216,9 @@ async def test_a_question_in_the_terminal_can_be_answered_in_slack_too(autojump_
     ],
 )
 async def test_three_ways_to_route_a_reply_to_slack(autojump_clock, arguments, channel_id, reply_to):
-    async with open_world(
-        ScriptedModel([thought("", ("reply", {"text": "x", **arguments}))]), channels=(FakeChannel("slack"),)
-    ) as world:
+    settings = Settings(agent=AgentSettings(owners=(f"slack:{SLACK.user_id}",)))
+    model = ScriptedModel([thought("", ("reply", {"text": "x", **arguments}))])
+    async with open_world(model, settings=settings, channels=(FakeChannel("slack"),)) as world:
         await world.say("weather?", SLACK)
         said = await world.next_reply("slack")
         assert (said.channel.channel_id, said.channel.reply_to) == (channel_id, reply_to)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,15 +147,30 @@ def test_a_bridge_that_left_serves_nobody():
     known.disconnected("sms", None)
 
 
-def test_the_only_type_that_has_the_id_is_meant_also_when_another_type_was_given():
-    """A model answers a question from the terminal in Slack, and gives the terminal's type."""
+@pytest.mark.parametrize("given", ["cli", "web", "telegram"])
+def test_a_type_that_was_given_is_never_left_for_another_one(given):
+    """The address of that id may be a stranger's."""
     known = directory(("cli", "main"), ("slack", "#weather"))
-    assert resolve(known, post("#weather", "cli")) == ChannelInfo("slack", "#weather")
+    result = resolve(known, post("#weather", given))
+    assert result == Unroutable(result.reason, (Address("slack", "#weather"), Address("cli", "main")))
+    assert given in result.reason
 
 
-def test_several_types_with_the_id_and_none_of_them_given_is_an_error():
-    known = directory(("sms", "x"), ("slack", "x"))
-    assert isinstance(resolve(known, post("x", "telegram")), Unroutable)
+def test_a_given_type_that_is_served_gets_the_id_as_a_new_one_of_its_own():
+    known = directory(("cli", "main"), ("web", "x"), bridges=["sms"])
+    assert resolve(known, post("x", "sms")) == ChannelInfo("sms", "x")
+
+
+@pytest.mark.parametrize("type", ["cli", "web", "api"])
+def test_nobody_new_is_found_from_a_terminal_a_page_or_an_http_client(type):
+    known = directory(bridges=[type])
+    assert isinstance(resolve(known, post("somebody", source=ChannelInfo(type, "main"))), Unroutable)
+
+
+def test_a_post_that_was_routed_is_not_looked_up_again():
+    known = directory(("cli", "main"), ("web", "x"))
+    routed = attrs.evolve(post("x"), to=ChannelInfo("slack", "#general"))
+    assert resolve(known, routed) == ChannelInfo("slack", "#general")
 
 
 def test_a_missing_id_is_an_error():

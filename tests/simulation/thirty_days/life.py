@@ -13,7 +13,7 @@ import trio
 from actors import ActorError
 from pegasus import settings
 from pegasus.messages import InboundMessage
-from pegasus.settings import LimitSettings, ModelSettings, SessionSettings, Settings, TaskSettings
+from pegasus.settings import LimitSettings, ModelSettings, PolicySettings, SessionSettings, Settings, TaskSettings
 from pegasus.storage import LastSeq, StorageError
 from pegasus.tasks import ListTasks, TaskState
 from pegasus.testing.fake_channel import FakeChannel
@@ -122,6 +122,7 @@ class Life(Worlds):
             agent=self.settings,
             models=ModelSettings(context_window=WINDOW, max_concurrent_calls=50),
             session=SessionSettings(compact_threshold=0.7),
+            policy=PolicySettings(rules=({"tool": "reply", "decision": "allow"},)),  # nobody is there to be asked
             limits=LimitSettings(guest_tasks=0),  # the questions of a month stay open; limits have tests of their own
             tasks=TaskSettings(recovery=self.story.recovery, timeout=30 * DAY, max_active=50),
         )
