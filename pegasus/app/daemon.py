@@ -22,6 +22,7 @@ which it should.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Final
@@ -82,6 +83,7 @@ from pegasus.host import (
     print_error,
     raise_descriptor_limit,
     wall_clock,
+    write_private,
 )
 from pegasus.identity import PersonaError
 from pegasus.main_agent import describe_commands
@@ -92,7 +94,9 @@ from pegasus.sandbox import SandboxError, SandboxProbe
 from pegasus.settings import Settings, SettingsInForce
 from pegasus.storage import StorageError
 from pegasus.tasks import TaskAgentMessage
+from pegasus.tools import passed_on
 from pegasus.web import WebServices, WebSessions
+from pegasus.wire import encode_json
 
 EXIT_FAILURE: Final = 1
 """Any failure of the system: a disk, a socket, an actor that did not start."""
@@ -228,6 +232,8 @@ async def _daemon(world: RealWorld) -> int:
                 server = http_child(web, http_listeners) if http else None
                 # Messages may come as soon as this returns, and people may connect: the ready line follows at once.
                 channels.follow(await start_channels(tree, gateway, channels.children(), server))
+                # Read by commands that start programs as this process does (`pegasus mcp check`).
+                write_private(world.home.environment, encode_json(passed_on(os.environ)) + "\n")
                 with announced(world.home, notifier, ws=ws, http=http):
                     _log.info("ready", model=reloader.current)
                     nursery.start_soon(made.run)

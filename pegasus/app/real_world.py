@@ -41,7 +41,7 @@ from pegasus.sandbox import Sandbox, SandboxProbe, probe_sandbox
 from pegasus.settings import SANDBOX_KEYS, InForce, Settings, SettingsInForce
 from pegasus.skills import BUILT_IN, AcceptedSkills, SkillCatalog
 from pegasus.storage import FileDisk
-from pegasus.tools import AddressGuard, Tool, guarded_dial, standard_tools
+from pegasus.tools import Tool, standard_tools, with_network
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -93,7 +93,7 @@ def look_at_world(home: Home, settings: Settings, token: str, probe: SandboxProb
         """Return the walls for these settings. Builds some, to see whether they stand."""
         begun = probe if new is settings else None  # a reload brings other settings
         found = begun.result() if begun else probe_sandbox(new, home.path, home.workspace)
-        return attrs.evolve(found, dial=guarded_dial(AddressGuard(new.sandbox.allowed_hosts)), witness=files)
+        return attrs.evolve(with_network(found, new), witness=files)
 
     world = RealWorld(
         home,

@@ -16,8 +16,8 @@ order; each uses only those before it:
     knowledge   the commands memory and persona
     init        the command init
     importing   the command import
-    mcp         the command mcp
     status      the commands status and tree
+    mcp         the command mcp
     send        the command send
 
 A command has no logic of its own beyond its options: it gets an answer (a JSON object, the same that a program gets from the

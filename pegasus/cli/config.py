@@ -183,7 +183,7 @@ def _change(options: Options, path: Sequence[str], change: Callable[[str], str],
     shown = f"{'?' if before is None else shown_value(before, path)} → {shown_value(settings, path)}"
     write_settings(source.file, new)  # the last step that can fail
     print_text(f"{name}: {shown} ({source.file})")
-    print_text(_describe_effect(home, before or settings, settings, name, source.file))
+    print_text(describe_effect(home, before or settings, settings, name, source.file))
     return 0
 
 
@@ -261,7 +261,7 @@ def _load_or_none(source: SettingsSource) -> Settings | None:
         return None
 
 
-def _describe_effect(home: Home, before: Settings, settings: Settings, name: str, file: Path) -> str:
+def describe_effect(home: Home, before: Settings, settings: Settings, name: str, file: Path) -> str:
     """Tell a running daemon to read the settings again; return a sentence about when the change counts.
 
     before: the settings as the daemon has them, by which it is reached.

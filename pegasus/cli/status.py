@@ -29,7 +29,6 @@ from pegasus.cli.control import (
     report_failure,
     show,
 )
-from pegasus.cli.mcp import server_line
 from pegasus.client import ClientError, Endpoint
 from pegasus.formatting import format_duration, plural
 from pegasus.host import Home
@@ -151,6 +150,22 @@ def status_text(status: Answer) -> str:
     if servers := status.get("mcp"):
         rows["MCP"] = "\n         ".join(map(server_line, servers))
     return "\n".join(f"{name:<9}{value}" for name, value in rows.items())
+
+
+def server_line(server: Answer) -> str:
+    """Return the line of a server: `time  up, 2 tools (2025-11-25)`.
+
+    `pegasus mcp list` prints the same line. A server that is down has a reason; one that is off has none.
+    """
+    facts = [server["state"]]
+    if server.get("tools"):
+        facts.append(plural(server["tools"], "tool"))
+    protocol, reason = server.get("protocol"), server.get("reason")
+    return (
+        f"{server['name']}  {', '.join(facts)}"
+        + (f" ({protocol})" if protocol else "")
+        + (f": {reason}" if reason else "")
+    )
 
 
 def channel_line(channel: Answer) -> str:

@@ -108,6 +108,8 @@ class Home:
         """The lock that the daemon holds."""
         self.daemon = path / "run" / "daemon.json"
         """Address and process of the running daemon."""
+        self.environment = path / "run" / "environment.json"
+        """Environment that programs get from the running daemon."""
         self.log = path / "logs" / "pegasus.log"
         """The log of the daemon; older ones have a number behind the name."""
         self.data = path / "data"

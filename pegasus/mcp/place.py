@@ -10,6 +10,7 @@ whose work is files of the workspace.
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,8 @@ from pegasus.settings import McpServerSettings, Settings
 
 WORKSPACE: Final = "workspace"
 """Value of `cwd` that stands for the workspace."""
+_LONGEST_LINE: Final = 512
+"""Bytes of the first line of a script that are read."""
 RISK: Final = (
     "guests and the agent write there, and what they write may become its code: set sandbox = true, or another place"
 )
@@ -90,6 +93,21 @@ class ServerPlace:
             **settings.env,
         }
 
+    def hidden(self, settings: McpServerSettings, walls: Sandbox, path: str) -> list[str]:
+        """Return the files of its command that the walls hide from it. path: where programs are searched.
+
+        Such a program exists for the person, and within the walls there is "No such file", or a Python without its modules.
+        """
+        cwd = self.cwd(settings)
+        words = [word for word in settings.args if "/" in word]
+        found = [os.path.join(cwd, word) for word in words]
+        program = shutil.which(
+            settings.command if "/" not in settings.command else os.path.join(cwd, settings.command), path=path
+        )
+        if program is not None:
+            found = [program, os.path.realpath(program), *_interpreter_of(program, path), *found]
+        return [file for file in dict.fromkeys(found) if os.path.exists(file) and _is_hidden(file, walls)]
+
     def _is_in_workspace(self, path: str) -> bool:
         workspace = os.path.realpath(self.workspace)
         return os.path.commonpath([workspace, os.path.realpath(path)]) == workspace
@@ -108,6 +126,23 @@ class ServerPlace:
             if "/" in word and os.path.isfile(path) and self._is_in_workspace(path):
                 return f"it runs {word}, a file of the workspace, without walls"
         return ""
+
+
+def _is_hidden(file: str, walls: Sandbox) -> bool:
+    return any(walls.folders.kind_of(path) in ("hide", "home") for path in (file, os.path.realpath(file)))
+
+
+def _interpreter_of(program: str, path: str) -> list[str]:
+    """Return the interpreter that the first line of a script names. path: where programs are searched."""
+    try:
+        with open(program, "rb") as file:
+            line = file.readline(_LONGEST_LINE)
+    except OSError:
+        return []
+    words = line[2:].decode(errors="replace").split() if line.startswith(b"#!") else []
+    if words and os.path.basename(words[0]) == "env":
+        words = [found for word in words[1:2] if (found := shutil.which(word, path=path))]
+    return words[:1]
 
 
 def risks(settings: Settings, folder: Path, workspace: Path, *, is_walled: bool) -> list[str]:

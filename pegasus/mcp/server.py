@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import partial
@@ -28,10 +29,19 @@ import trio
 from actors import Inbox
 from pegasus.mcp.calls import ReportProgress, ServerCalls, Work
 from pegasus.mcp.faults import ServerDown, first_fault
-from pegasus.mcp.listing import GET_PROMPT, READ_RESOURCE, ListedTool, clean, extra_tools, read_listing, read_tools
+from pegasus.mcp.listing import (
+    GET_PROMPT,
+    LONGEST_TOOL_NAME,
+    READ_RESOURCE,
+    ListedTool,
+    clean,
+    extra_tools,
+    read_listing,
+    read_tools,
+)
 from pegasus.mcp.place import RISK, ServerPlace
 from pegasus.mcp.results import ResultReader
-from pegasus.mcp.sorting import identity_of, sort_tool
+from pegasus.mcp.sorting import SortedTool, identity_of, sort_tool
 from pegasus.mcp.tokens import TokenFile
 from pegasus.messages import Json, Metadata
 from pegasus.observe import get_logger
@@ -47,6 +57,8 @@ if TYPE_CHECKING:
 
 DRAIN: Final = 60.0
 """Seconds that calls under way may take when the settings of their server have changed."""
+GRACE: Final = 2.0
+"""Seconds that a program has to end after its stdin was closed and it was asked to."""
 QUIET: Final = 2.0
 """Seconds between two readings of a list that changes all the time."""
 SHORTEST_TOKEN: Final = 8
@@ -55,6 +67,12 @@ SHORTEST_SECRET: Final = 4
 """Characters from which a value of the environment or of a header is masked in the server's words."""
 LONGEST_INSTRUCTIONS: Final = 2_000
 """Characters of a server's instructions."""
+_OF_WALLS: Final = re.compile(
+    r"permission denied|read-only file system|not permitted|\bE(ACCES|PERM|ROFS|AI_AGAIN)\b|ENOTFOUND|network is unreachable"
+    r"|name resolution|ended .*no such file|ECONNREFUSED",
+    re.IGNORECASE,
+)
+"""Words in the reason of a failed start that programs within walls use for what these do not let them do."""
 
 _log = get_logger("mcp")
 
@@ -101,11 +119,12 @@ class McpServer:
         folder: Path,
         sandbox: Sandbox = NO_SANDBOX,
         on_change: Callable[[], None] = lambda: None,
+        grace: float = GRACE,
     ) -> None:
         """Take the settings of a server; `run` connects it.
 
         files: context with the workspace. folder: `mcp` of the home, with files of access tokens and a folder for each program.
-        sandbox: walls around programs. on_change: called when the tools have changed.
+        sandbox: walls around programs. on_change: called when the tools have changed. grace: seconds that a program has to end.
         """
         self.name = name
         self.settings = settings
@@ -117,6 +136,7 @@ class McpServer:
         self.on_up: Callable[[], None] = lambda: None
         """Called when it is connected and its tools are known."""
         self._files = files
+        self._grace = grace
         # What a server does is mostly elsewhere, so it has a network, as far as commands may have one at all.
         self._sandbox = attrs.evolve(sandbox, network="all")
         self._token_file = TokenFile(folder / f"{name}.json")
@@ -160,6 +180,8 @@ class McpServer:
                 raise
             if isinstance(cause, ServerDown):
                 reason = self._redactor.apply(str(cause))
+        if self._is_walled and self.state.state == "connecting":
+            reason += await trio.to_thread.run_sync(self._about_walls, reason)
         self.state = attrs.evolve(self.state, state="down", reason=reason, protocol="")
         raise ServerDown(f"the MCP server {self.name} is down: {reason}")
 
@@ -189,6 +211,24 @@ class McpServer:
             except ServerDown as other:
                 raise other if self._sse else _with_status(error, remote.status) from None
 
+    @property
+    def _is_walled(self) -> bool:
+        return bool(self.settings.command) and self.settings.sandbox and self._sandbox.kind != "none"
+
+    def _about_walls(self, reason: str) -> str:
+        """Return how the walls may have to do with a failed start, and what to set; "" if nothing speaks for it. Blocks briefly."""
+        env = command_environment(os.environ, self.settings.env)
+        walls = self._place.walls(self.settings, self._sandbox)
+        key = f"mcp.servers.{self.name}.sandbox = false"
+        if hidden := self._place.hidden(self.settings, walls, env["PATH"]):
+            return (
+                f"; the walls around it hide {', '.join(hidden)}. Install it where everybody may read, as in /usr/local, "
+                f"or set {key}, with which it may do all that you can"
+            )
+        if _OF_WALLS.search(reason):
+            return f"; it runs within walls, which may be the reason: see sandbox.writable and sandbox.allowed_hosts, or set {key}"
+        return ""
+
     def _program(self, module: Any) -> object:
         """Return the program to run, after making its folder. Raises ServerDown. Blocks briefly."""
         settings, place = self.settings, self._place
@@ -197,13 +237,13 @@ class McpServer:
             _log.warning(
                 "an MCP server may run code that others have written", server=self.name, reason=f"{risk}; {RISK}"
             )
-        is_walled = settings.sandbox and self._sandbox.kind != "none"
         return module.ServerProgram(
             (settings.command, *settings.args),
             place.cwd(settings),
-            command_environment(os.environ, place.environment(settings) if is_walled else settings.env),
+            command_environment(os.environ, place.environment(settings) if self._is_walled else settings.env),
             place.walls(settings, self._sandbox) if settings.sandbox else NO_SANDBOX,
             self._log_line,
+            self._grace,
         )
 
     async def _converse(self, module: Any, streams: object, scope: trio.CancelScope, *, legacy: bool) -> None:
@@ -260,6 +300,19 @@ class McpServer:
         if is_changed or made != self.tools:
             self.tools = made
             self._on_change()
+
+    def sorted_tools(self) -> tuple[SortedTool, ...]:
+        """Return the tools with their kinds, for people."""
+        trusted = attrs.evolve(self.settings, trust="hints")
+        return tuple(
+            SortedTool(
+                clean(tool.own_name, LONGEST_TOOL_NAME),
+                sort_tool(tool.own_name, tool.hints, self.settings),
+                sort_tool(tool.own_name, tool.hints, trusted),
+                tool.hints.text,
+            )
+            for tool in self._listed
+        )
 
     def sort_anew(self, settings: McpServerSettings) -> None:
         """Take settings that differ in the kinds of tools only. The connection and calls under way go on."""

@@ -3,9 +3,6 @@
 Tools of all servers are in one table, which is replaced when a server's list changes. A model is shown all of them while they are few
 and short. Otherwise it is shown as many as there is room for, those of small servers first, and `find_tools`, which searches all and
 adds what it finds to those that are shown to this caller. Every tool can be called by its name at any time, shown or not.
-
-Servers can also be checked without an agent (`check_servers`): each is connected to, its list is read, and it is disconnected. All are
-checked at the same time, and each has its own `timeout`, so the check ends when the slowest has had its time.
 """
 
 from __future__ import annotations
@@ -23,7 +20,6 @@ import trio
 from actors import Backoff, Child, Intensity, Restart, supervisor
 from pegasus.conversation import new_fence
 from pegasus.formatting import CHARACTERS_PER_TOKEN, cut_text
-from pegasus.mcp.faults import ServerDown
 from pegasus.mcp.server import McpServer, ServerState, run_server
 from pegasus.mcp.sorting import SORTING_KEYS
 from pegasus.messages import Json, Metadata
@@ -52,11 +48,6 @@ MOST_CALLERS: Final = 256
 """Callers whose found tools are remembered."""
 HITS: Final = 8
 """Tools that one search returns."""
-GRACE: Final = 2.0
-"""Seconds of a server's timeout that are kept for ending it."""
-GRACE_SHARE: Final = 0.2
-"""The same as a part of a short timeout."""
-
 LONGEST_NOTES: Final = 6_000
 """Characters of the words of all servers in a prompt."""
 _NOTES: Final = """\
@@ -302,56 +293,3 @@ def _fitting(known: Iterable[_KnownTool], max_shown: int, room: int) -> list[Too
             break
         shown.append(entry.tool)
     return shown
-
-
-# ------------------------------------------------------------------ checking servers without an agent
-
-
-@attrs.frozen(eq=False, repr=False)
-class CheckResult:
-    """Outcome for one server.
-
-    Example::
-
-        CheckResult("time", 2, "2025-11-25", 0.4)
-        CheckResult("github", problem="the program ended with exit code 1", seconds=0.2)
-    """
-
-    name: str
-    """Name of the server in the settings."""
-    tools: int = 0
-    """Tools that exist here."""
-    protocol: str = ""
-    """Version of the protocol."""
-    seconds: float = 0.0
-    """Time until the list was there."""
-    problem: str = ""
-    """Reason why it cannot be used; "" = it answers."""
-
-
-async def check_servers(
-    servers: Sequence[tuple[str, McpServerSettings]], files: ToolContext, tokens: Path
-) -> list[CheckResult]:
-    """Return the outcome for each server, in their order. files: context with the workspace. tokens: folder of access tokens."""
-    results: dict[str, CheckResult] = {}
-    async with trio.open_nursery() as nursery:
-        for name, settings in servers:
-            nursery.start_soon(_check_server, name, settings, files, tokens, results)
-    return [results[name] for name, _ in servers]
-
-
-async def _check_server(
-    name: str, settings: McpServerSettings, files: ToolContext, tokens: Path, results: dict[str, CheckResult]
-) -> None:
-    # A program that ignores requests to end takes a while after its deadline; the check as a whole keeps to the timeout.
-    patience = settings.timeout - min(GRACE, settings.timeout * GRACE_SHARE)
-    server, begun = McpServer(name, attrs.evolve(settings, timeout=patience), files, tokens), trio.current_time()
-    with trio.CancelScope() as scope:
-        server.on_up = scope.cancel
-        try:
-            await server.run()
-        except ServerDown:
-            results[name] = CheckResult(name, problem=server.state.reason, seconds=trio.current_time() - begun)
-            return
-    state = server.state
-    results[name] = CheckResult(name, state.tools, state.protocol, trio.current_time() - begun)

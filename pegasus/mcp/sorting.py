@@ -34,6 +34,13 @@ _DESTROYS: Final = (
     "sharepublic",
 )
 """Parts of names of tools whose calls cannot be taken back, or open something to others. Only letters of a name are compared."""
+KINDS: Final[Mapping[ToolKind, tuple[str, str]]] = {
+    ToolKind.PRIVATE_READER: ("private reader", "private readers"),
+    ToolKind.OPEN_READER: ("open reader", "open readers"),
+    ToolKind.ACT: ("act", "acts"),
+    ToolKind.DESTRUCTIVE: ("destructive act", "destructive acts"),
+}
+"""Kinds for people, one and several, those that harm least first."""
 
 
 @attrs.frozen
@@ -52,9 +59,36 @@ class ToolHints:
     is_open: bool | None = None
     """`openWorldHint`: it reaches others. Nothing said means true."""
 
+    @property
+    def text(self) -> str:
+        """The same for people, "" where the server says nothing."""
+        words = (
+            (self.reads, "only reads", "changes something"),
+            (self.destroys, "destructive", "not destructive"),
+            (self.is_open, "reaches others", "reaches nobody else"),
+        )
+        return ", ".join(yes if hint else no for hint, yes, no in words if hint is not None)
+
 
 NO_HINTS: Final = ToolHints()
 """Hints of a server that says nothing."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class SortedTool:
+    """A tool of a server with its kind, for people.
+
+    Example: `SortedTool("get_mail", ToolKind.ACT, ToolKind.PRIVATE_READER, "only reads, reaches nobody else")`.
+    """
+
+    name: str
+    """The server's own name of it, cleaned."""
+    kind: ToolKind
+    """The kind that the settings give it."""
+    if_trusted: ToolKind
+    """The kind that it would have if its server were trusted."""
+    says: str = ""
+    """The server's words about it; "" if it says nothing."""
 
 
 def read_hints(entry: Mapping[str, object]) -> ToolHints:

@@ -27,8 +27,6 @@ from pegasus.sandbox import CommandLimits, GuardedProcess, ProcessError, Sandbox
 
 QUEUED: Final = 256
 """Messages that may wait for a program that does not read its stdin."""
-GRACE: Final = 2.0
-"""Seconds that a program has to end after its stdin was closed and it was asked to."""
 END_WITHIN: Final = 1.0
 """Seconds in which a program ends that has closed its stdout."""
 LOGGED_LINES: Final = 200
@@ -51,7 +49,7 @@ class ServerProgram:
 
     Example::
 
-        program = ServerProgram(("npx", "-y", "some-server"), "/home/me/work", environment, sandbox, log_line)
+        program = ServerProgram(("npx", "-y", "some-server"), folder, environment, sandbox, log_line, 2.0)
         async with open_program(program) as (incoming, outgoing): ...
     """
 
@@ -65,6 +63,8 @@ class ServerProgram:
     """Walls around it."""
     log_line: Callable[[str], None]
     """Gets lines of its stderr, cleaned and bounded."""
+    grace: float
+    """Seconds that it has to end after its stdin was closed and it was asked to."""
 
 
 @asynccontextmanager
@@ -73,7 +73,7 @@ async def open_program(program: ServerProgram) -> AsyncIterator[Streams]:
 
     Raises ServerDown (within a group) if it cannot be started, ends, or breaks a limit; the block is cancelled then.
     """
-    limits = CommandLimits(grace=GRACE)
+    limits = CommandLimits(grace=program.grace)
     try:
         async with open_process(
             program.command, cwd=program.cwd, env=program.env, limits=limits, stdin=True, sandbox=program.sandbox

@@ -43,7 +43,7 @@ from pegasus.tools.gate import Gate, PolicyGate, sending
 from pegasus.tools.media import save_attachment_tool, speak_tool
 from pegasus.tools.memory import found_json, memory_tools
 from pegasus.tools.persona import persona_tool
-from pegasus.tools.shell import command_environment
+from pegasus.tools.shell import command_environment, passed_on
 from pegasus.tools.standard import (
     ALL_TASK_TOOLS,
     MAIN_AGENT_TOOLS,
@@ -53,7 +53,7 @@ from pegasus.tools.standard import (
     result_limit,
     standard_tools,
 )
-from pegasus.tools.web import AddressGuard, guarded_dial
+from pegasus.tools.web import AddressGuard, guarded_dial, with_network
 
 __all__ = [
     "ALL_TASK_TOOLS",
@@ -83,6 +83,7 @@ __all__ = [
     "lean_task_specs",
     "memory_tools",
     "parameters",
+    "passed_on",
     "persona_tool",
     "prepare_arguments",
     "read_content",
@@ -93,4 +94,5 @@ __all__ = [
     "sending",
     "speak_tool",
     "standard_tools",
+    "with_network",
 ]

@@ -314,9 +314,13 @@ def command_environment(environ: Mapping[str, str], extra: Mapping[str, str]) ->
     environ: the daemon's own. extra: variables that the task or the call has set; they win over all
     others.
     """
+    return {"PATH": _FALLBACK_PATH, **passed_on(environ), **NON_INTERACTIVE, **extra}
+
+
+def passed_on(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the part of the daemon's environment that commands get."""
     # A list of what is allowed. A list of what is secret would miss the next name that somebody invents.
-    kept = {name: value for name, value in environ.items() if name in PASSED_ON or name.startswith("LC_")}
-    return {"PATH": _FALLBACK_PATH, **kept, **NON_INTERACTIVE, **extra}
+    return {name: value for name, value in environ.items() if name in PASSED_ON or name.startswith("LC_")}
 
 
 # ------------------------------------------------------------------ get_env and set_env

@@ -14,10 +14,10 @@ Everything that comes from the web is written by strangers: results are labelled
 checked.
 """
 
-from pegasus.tools.web.addresses import AddressGuard, guarded_dial
+from pegasus.tools.web.addresses import AddressGuard, guarded_dial, with_network
 from pegasus.tools.web.download import download_tool
 from pegasus.tools.web.http_tools import fetch_tools
 from pegasus.tools.web.page import page_tool
 from pegasus.tools.web.search import web_search
 
-__all__ = ["AddressGuard", "download_tool", "fetch_tools", "guarded_dial", "page_tool", "web_search"]
+__all__ = ["AddressGuard", "download_tool", "fetch_tools", "guarded_dial", "page_tool", "web_search", "with_network"]

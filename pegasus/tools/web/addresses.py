@@ -19,9 +19,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final, TypeAlias
 
+import attrs
 import trio
 
-from pegasus.sandbox import Dial, DialError
+from pegasus.sandbox import Dial, DialError, Sandbox
+from pegasus.settings import Settings
 from pegasus.tools.base import ToolError
 
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -188,6 +190,11 @@ class _HostList:
             if form is not None
             for block in self._blocks
         )
+
+
+def with_network(sandbox: Sandbox, settings: Settings) -> Sandbox:
+    """Return walls whose way to the network reaches what these settings allow."""
+    return attrs.evolve(sandbox, dial=guarded_dial(AddressGuard(settings.sandbox.allowed_hosts)))
 
 
 def guarded_dial(guard: AddressGuard) -> Dial:

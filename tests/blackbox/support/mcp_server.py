@@ -51,6 +51,9 @@ def tool(name: str, description: str = "", /, **properties: object) -> dict[str,
 
 def tools() -> list[dict[str, object]]:
     text = {"type": "string"}
+    if path := OPTIONS.get("tools"):
+        with open(path) as file:
+            return list(json.load(file))
     if has("many"):
         return [
             tool(f"tool_{i}", f"Does thing number {i}: {'colours' if i == 7777 else 'other'}.", text=text)
