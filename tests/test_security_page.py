@@ -273,6 +273,18 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "It can neither end nor stop the daemon.": (
         "tests/blackbox/test_walls.py::test_a_command_can_neither_end_nor_stop_the_daemon",
     ),
+    "It can neither limit, slow down nor trace other processes, and reaches no key ring and no memory that programs share.": (
+        "tests/blackbox/test_walls_kernel.py::test_a_command_acts_on_no_process_no_key_and_no_file_outside",
+        "tests/pegasus/sandbox/test_system_calls.py::test_a_process_may_limit_and_schedule_itself_and_nobody_else",
+    ),
+    "It changes neither rights, owners, times nor attributes of files outside of its folders, by name or by descriptor.": (
+        "tests/blackbox/test_walls_kernel.py::test_a_command_acts_on_no_process_no_key_and_no_file_outside",
+    ),
+    "The programs that people work with change those of their own files all the same.": (
+        "tests/pegasus/sandbox/test_programs.py::test_git",
+        "tests/pegasus/sandbox/test_programs.py::test_tar_and_other_archives",
+        "tests/pegasus/sandbox/test_programs.py::test_rights_owners_and_times_of_its_own_files",
+    ),
     "It cannot plant skills, types of tasks or memory.": (
         "tests/blackbox/test_walls.py::test_a_command_cannot_plant_files_that_the_agent_believes",
     ),
@@ -285,9 +297,13 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/pegasus/sandbox/test_walls.py::test_processes_together_get_no_more_memory_than_allowed",
         "tests/blackbox/test_walls.py::test_a_command_that_uses_too_much_is_ended_and_told_why",
     ),
-    "Where the kernel offers less, the start and `status` say so, and a setting refuses to start without walls.": (
+    "Where the kernel offers less, the start and `status` say so, and a setting refuses to start unless the walls are full.": (
         "tests/blackbox/test_walls.py::test_weaker_walls_are_told_at_the_start_and_in_status",
-        "tests/blackbox/test_walls.py::test_walls_that_are_required_are_there_or_the_start_fails",
+        "tests/blackbox/test_walls.py::test_walls_that_are_required_are_full_or_the_start_fails",
+    ),
+    "Within walls that are partial, a command of work that has read text from outside is asked for.": (
+        "tests/pegasus/policy/test_rules.py::test_partial_walls_ask_after_text_from_outside_and_for_others_than_owners",
+        "tests/blackbox/test_walls_kernel.py::test_partial_walls_ask_after_text_from_outside_and_the_state_is_shown",
     ),
     # From MCP servers
     "A server that hangs, floods, dies or lies costs nobody but its own tools.": (

@@ -92,9 +92,13 @@ def tool_gate(environment: Environment, approvals: Ref[ApprovalMessage]) -> Gate
     """
     in_force, sandbox = environment.in_force, environment.sandbox
     policy = in_force.follow(lambda settings: _policy_of(settings.policy), "policy.")
-    walls = in_force.follow(
-        lambda _: Confinement(stands=sandbox.now.is_walled, has_network=sandbox.now.has_network), *SANDBOX_KEYS
-    )
+
+    def confinement(_: Settings) -> Confinement:
+        """Return the walls that stand now, as decisions are made from them."""
+        found = sandbox.now
+        return Confinement(found.state != "none", found.has_network, is_partial=found.state == "partial")
+
+    walls = in_force.follow(confinement, *SANDBOX_KEYS)
     return PolicyGate(policy, walls, approvals)
 
 

@@ -407,7 +407,7 @@ def _sandbox(examined: Examined) -> Iterator[Finding]:
     fix = ""
     if found.mode == "off":
         fix = f"{program_name()} config set sandbox.mode auto"
-    elif not found.bubblewrap:
+    elif not found.bubblewrap or found.state != "full":
         fix = "install bubblewrap (apt install bubblewrap), or allow it to make user namespaces"
     severity = NOTE if fix else OK
     yield Finding("sandbox", severity, f"walls around commands: {found.description}", fix)

@@ -189,7 +189,10 @@ def _doing(status: Answer) -> str:
 def _sandbox_row(status: Answer) -> dict[str, str]:
     """Return the row about the walls around commands; none for a daemon of a version without them."""
     sandbox = status.get("sandbox")
-    return {"Walls": sandbox["description"]} if sandbox else {}
+    if not sandbox:
+        return {}
+    state = sandbox.get("state", "")  # a daemon of a version before says none
+    return {"Walls": f"{state}: {sandbox['description']}" if state in ("full", "partial") else sandbox["description"]}
 
 
 def _usage_rows(status: Answer) -> dict[str, str]:

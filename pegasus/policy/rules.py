@@ -9,7 +9,8 @@ The order of `Policy.decide`:
 2. Otherwise the strictest of these that apply:
    * work for a guest runs no commands, writes nothing outside the workspace, and changes nothing on a server;
    * a call that reaches out, by work that has read text from outside, is decided by `policy.after_untrusted`;
-   * a command without walls around it is asked for;
+   * a command without walls around it is asked for; one within partial walls is, for others than owners and once the work has read
+     text from outside;
    * `policy.default`, for tools that reach anything outside the agent itself.
 
 What no rule can allow is not decided here: file tools never touch the home of the agent, its keys and settings, and connections go to
@@ -65,6 +66,8 @@ class Confinement:
     """Commands cannot reach the home of the agent, other processes, or files outside of what they were given."""
     has_network: bool = True
     """Commands can send data out."""
+    is_partial: bool = False
+    """Commands can do more outside than these walls should let them, though they read no keys and send nothing out."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -181,6 +184,8 @@ class Policy:
             yield Ruling(Decision.DENY, "only work for the owner may do this")
         if call.is_command and not walls.stands:
             yield Ruling(Decision.ASK, "no walls stand around commands on this machine")
+        if call.is_command and walls.is_partial and (call.sources or not call.principal.is_owner):
+            yield Ruling(Decision.ASK, "the walls around commands are partial on this machine")
         if reaches_out and call.sources:
             why = f"this work has read text from outside ({', '.join(call.sources)}), and the call reaches out"
             yield Ruling(self._after_untrusted, why)

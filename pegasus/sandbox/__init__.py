@@ -5,12 +5,12 @@ it runs; `background` keeps such commands for one task. All run below a guard, a
 of a command; `strays` searches for what is left if a command has attacked its guard. `screen` makes text of what commands write to a
 terminal.
 
-Around commands stand walls, as far as the machine can build them. `sandbox` finds out which, and starts bubblewrap;
-`landlock` is the other way to build them; `folders` plans what a command sees; `proxy` is the way of a walled-in command to
-the network.
+Around commands stand walls, as far as the machine can build them. `sandbox` has them, and starts bubblewrap; `landlock` is the other
+way to build them, with `mounts` below it; `system_calls` is the filter beneath both. `probe` finds out which work, by a `trial` of
+each. `folders` plans what a command sees; `proxy` is the way of a walled-in command to the network.
 
 The parts depend on one another in this direction: `guarded` needs the walls, `process` and `background` need `guarded`.
-The guard and Landlock run outside of the daemon, in a bare interpreter, so they import nothing of Pegasus.
+The guard, Landlock, its mounts and the trial run outside of the daemon, in a bare interpreter, so they import nothing of Pegasus.
 
 No command gets an environment by itself: the caller passes all of it, so no key of the daemon leaks into one by
 mistake.
@@ -26,9 +26,10 @@ from pegasus.sandbox.guarded import (
     open_process,
     signal_name,
 )
+from pegasus.sandbox.probe import SandboxError, SandboxProbe, probe_sandbox
 from pegasus.sandbox.process import CommandResult, run_process
 from pegasus.sandbox.proxy import Dial, DialError
-from pegasus.sandbox.sandbox import Sandbox, SandboxError, SandboxProbe, Witness, probe_sandbox
+from pegasus.sandbox.sandbox import Sandbox, Witness
 from pegasus.sandbox.screen import ScreenText
 
 __all__ = [

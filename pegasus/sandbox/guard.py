@@ -5,7 +5,8 @@ each time (5 ms). Starting it is a part of every command, so it imports nothing 
 modules that are already loaded or built in.
 
 Where the command has walls, the guard builds those of Landlock around it (`pegasus.sandbox.landlock`), or runs within those of
-bubblewrap, as the first process of a PID namespace. In both cases the command can neither end nor stop nor trace the guard.
+bubblewrap, as the first process of a PID namespace. In both cases the command can neither end nor stop nor trace the guard, and has
+a filter of system calls.
 
 The guard is a *subreaper* (prctl(2)): if a process below it loses its parent, the guard becomes the
 parent, also after a double fork or in a new session. So everything that the command starts stays
@@ -311,7 +312,7 @@ def _become_command(order: dict[str, Any], streams: list[int], guard: int) -> No
 
     PDEATHSIG ends the command if the guard dies between the fork and the exec.
 
-    order: argv, env, cwd, limits (pairs of a resource and a number), terminal (whether stdin is one), landlock (the walls to put
+    order: argv, env, cwd, limits (pairs of a resource and a number), terminal (whether stdin is one), walls (those to put
     around it, or None). Limits above the hard limit of this process are lowered to it, since raising it is refused.
     """
     import resource
@@ -332,9 +333,14 @@ def _become_command(order: dict[str, Any], streams: list[int], guard: int) -> No
         hard = resource.getrlimit(number)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)  # above it is refused
         resource.setrlimit(number, (value, value))
+    walls = order["walls"]
+    if walls is not None and walls["namespace"]:
+        _load_mounts().close_outside(walls)
+    if walls is not None and walls["read_only"]:
+        _load_mounts().make_read_only(walls["read_only"])
     os.chdir(order["cwd"])
-    if order["landlock"] is not None:
-        _load_landlock().restrict(order["landlock"])
+    if walls is not None:
+        _load_landlock().restrict(walls)
     _execute(order["argv"], order["env"])
 
 
@@ -353,6 +359,13 @@ def _load_landlock() -> Any:
     import landlock  # type: ignore[import-not-found]
 
     return landlock
+
+
+def _load_mounts() -> Any:
+    """Return the module `pegasus.sandbox.mounts`, as `_load_landlock` does."""
+    import mounts  # type: ignore[import-not-found]
+
+    return mounts
 
 
 def _control_terminal() -> None:
@@ -402,8 +415,8 @@ def _add_proxy(order: dict[str, Any], conduit: int) -> None:
     port = open_proxy(conduit)
     for name, value in order["proxy"].items():
         order["env"].setdefault(name, value.replace("{port}", str(port)))
-    if order["landlock"] is not None:
-        order["landlock"]["ports"] = [port]
+    if order["walls"] is not None:
+        order["walls"]["ports"] = [port]
 
 
 def read_order() -> dict[str, Any] | None:

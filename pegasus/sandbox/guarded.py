@@ -209,7 +209,7 @@ def _encode_order(
         "processes": limits.processes,
         "grace": limits.grace,
         "terminal": has_terminal,
-        "landlock": None if walls.landlock is None else dict(walls.landlock),
+        "walls": None if walls.kernel is None else dict(walls.kernel),
         "proxy": None if walls.proxy is None else walls.proxy.as_dict(),
     }
     try:

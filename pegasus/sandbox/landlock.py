@@ -1,14 +1,12 @@
-"""Walls that a process puts around itself with the kernel alone: Landlock, seccomp, and no capabilities.
+"""Walls that a process puts around itself with the kernel alone: Landlock, a filter of system calls, and no capabilities.
 
 The guard (`pegasus.sandbox.guard`) loads this file in the process that becomes a command, just before exec. It needs neither
 a privilege nor a program. Like the guard it imports nothing of Pegasus, and of the standard library only what is built in.
 
 * **Landlock** (landlock(7)) is a list of what may be opened: everything that no rule allows is refused, for the process and all
   that it starts. It also keeps them from signalling or tracing processes outside, from abstract unix sockets (version 6), and from
-  TCP (version 4). A refusal is EACCES, of a signal EPERM.
-* **seccomp** refuses what Landlock does not see: sockets that are not TCP (UDP, and unix sockets with a path, through which
-  services of the system can be asked to run something; pairs that are streams may be made), io_uring, which would pass by, and
-  the kernel's key rings.
+  TCP (version 4). A refusal is EACCES, of a signal EPERM. Before it, `mounts` makes read-only what may not be written.
+* **The filter** (`system_calls`) refuses what Landlock does not see. It stands beneath bubblewrap's walls, too.
 * **Capabilities** are dropped, so that root's commands cannot undo the rest.
 
 Nothing of it can be taken back. A step that fails raises OSError, and the command is not started.
@@ -56,18 +54,8 @@ _PR_CAPBSET_DROP: Final = 24
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _PR_CAP_AMBIENT: Final = 47
 _LAST_CAPABILITY: Final = 63
-
-MACHINES: Final = {
-    # AUDIT_ARCH, socket, socketpair, sendto, sendmsg, sendmmsg, the calls of key rings
-    "x86_64": (0xC000003E, 41, 53, 44, 46, 307, (248, 249, 250)),
-    "aarch64": (0xC00000B7, 198, 199, 206, 211, 269, (217, 218, 219)),
-}
-"""Numbers of the system calls that are filtered, by the architectures that this can be done on."""
-_IO_URING_SETUP: Final = 425
-_X32: Final = 0x40000000
-"""Bit of system calls of an x86 interface that has numbers of its own."""
-_FASTOPEN: Final = 0x20000000
-"""Flag of a send that connects; Landlock does not see such a connection."""
+_CAPABILITY_VERSION: Final = 0x20080522
+"""Form of the arguments of capset: three sets of 64 capabilities."""
 
 
 def version() -> int:
@@ -75,7 +63,7 @@ def version() -> int:
     if sys.platform != "linux":
         return 0
     try:
-        return max(_call("syscall", _CREATE_RULESET, None, 0, _VERSION), 0)
+        return max(call("syscall", _CREATE_RULESET, None, 0, _VERSION), 0)
     except (ImportError, OSError):
         return 0
 
@@ -83,19 +71,22 @@ def version() -> int:
 def restrict(walls: Mapping[str, Any]) -> None:
     """Put the walls around this process. Raises OSError if one of them does not stand.
 
-    walls: `version` of Landlock; `read` and `write`, paths of files and folders that may be read, and also written; `ports` of TCP
-    that may be connected to, [] for no network at all. A path that is missing is skipped.
+    walls: `version` of Landlock, 0 for no rules about files; `read` and `write`, paths of files and folders that may be read, and also
+    written; `ports` of TCP that may be connected to, [] for no network at all; `calls`, the filter of system calls. A path that is
+    missing is skipped.
     """
     for number in range(_LAST_CAPABILITY + 1):
-        _call(
-            "prctl", _PR_CAPBSET_DROP, number, 0, 0, 0
-        )  # without privileges there is nothing to drop, and it is refused
-    _call("prctl", _PR_CAP_AMBIENT, 4, 0, 0, 0)
+        # Without privileges there is nothing to drop, and it is refused.
+        call("prctl", _PR_CAPBSET_DROP, number, 0, 0, 0)
+    call("prctl", _PR_CAP_AMBIENT, 4, 0, 0, 0)
+    require(call("capset", pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)))
     # Without it the kernel takes neither the rules nor the filter from a process without privileges; and no program
     # with the setuid bit gets more rights.
-    _require(_call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    _restrict_files(walls["version"], walls["read"], walls["write"], walls["ports"])
-    _restrict_calls(bool(walls["ports"]))
+    require(call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    if walls["version"]:
+        _restrict_files(walls["version"], walls["read"], walls["write"], walls["ports"])
+    if walls["calls"]:
+        _filter_calls(walls["calls"])
 
 
 def _restrict_files(version: int, read: Sequence[str], write: Sequence[str], ports: Sequence[int]) -> None:
@@ -109,15 +100,15 @@ def _restrict_files(version: int, read: Sequence[str], write: Sequence[str], por
     network = (_CONNECT if ports else _BIND | _CONNECT) if version >= 4 else 0
     # The structure has grown with the versions. An older kernel refuses a longer one.
     attributes = pack("=QQQ", handled, network, scoped)[: 24 if version >= 6 else 16 if version >= 4 else 8]
-    rules = _call("syscall", _CREATE_RULESET, attributes, len(attributes), 0)
-    _require(rules)
+    rules = call("syscall", _CREATE_RULESET, attributes, len(attributes), 0)
+    require(rules)
     try:
         for paths, rights in ((read, _READ), (write, _WRITE)):
             for path in paths:
                 _allow_path(rules, path, rights & handled)
         for port in ports:
-            _require(_call("syscall", _ADD_RULE, rules, _RULE_PORT, pack("=QQ", _CONNECT, port), 0))
-        _require(_call("syscall", _RESTRICT_SELF, rules, 0))
+            require(call("syscall", _ADD_RULE, rules, _RULE_PORT, pack("=QQ", _CONNECT, port), 0))
+        require(call("syscall", _RESTRICT_SELF, rules, 0))
     finally:
         os.close(rules)
 
@@ -133,99 +124,30 @@ def _allow_path(rules: int, path: str, rights: int) -> None:
         if not S_ISLNK(mode):
             # The kernel refuses a rule that gives rights about folders to a file.
             rights &= ~0 if S_ISDIR(mode) else _OF_FILES
-            _require(_call("syscall", _ADD_RULE, rules, _RULE_PATH, pack("=Qi", rights, descriptor), 0))
+            require(call("syscall", _ADD_RULE, rules, _RULE_PATH, pack("=Qi", rights, descriptor), 0))
     finally:
         os.close(descriptor)
 
 
-# ------------------------------------------------------------------ seccomp
-
-_LOAD: Final = 0x20
-_MASK: Final = 0x54
-_EQUAL, _AT_LEAST, _HAS_BITS = 0x15, 0x35, 0x45
-_RETURN: Final = 0x06
-"""Operations of the filter's small language (seccomp(2), BPF)."""
-_ALLOW: Final = 0x7FFF0000
-_REFUSE: Final = 0x00050000
-"""Results of the filter; an errno is added to the second."""
-_NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
-"""Places in what the filter reads: the system call's number, the architecture, six arguments of eight bytes."""
-_NETLINK, _INET, _INET6 = 16, 2, 10
-_STREAM, _SEQPACKET, _TCP = 1, 5, 6
-
-if TYPE_CHECKING:
-    _Step = tuple[int, int, int, int]  # operation, steps to skip if true, steps to skip if false, value
+# ------------------------------------------------------------------ system calls
 
 
-def filter_steps(machine: str, *, tcp: bool) -> list[_Step]:
-    """Return the filter for an architecture of `MACHINES`. tcp: TCP sockets may be made; where they lead to is Landlock's decision.
-
-    A filter is a list of steps that only jumps forward. Each part below begins with the number of a system call at hand, and either
-    ends the filter or passes to the next part with the number still at hand.
-    """
-    architecture, socket, socketpair, sendto, sendmsg, sendmmsg, key_calls = MACHINES[machine]
-    refuse, missing = (_RETURN, 0, 0, _REFUSE | errno.EACCES), (_RETURN, 0, 0, _REFUSE | errno.ENOSYS)
-    allow = (_RETURN, 0, 0, _ALLOW)
-    steps: list[_Step] = [(_LOAD, 0, 0, _MACHINE), (_EQUAL, 1, 0, architecture), missing, (_LOAD, 0, 0, _NUMBER)]
-    # The same calls under other numbers would pass by everything below.
-    if machine == "x86_64":
-        steps += [(_AT_LEAST, 0, 1, _X32), missing]
-    # ENOSYS and not EACCES: programs then take the way that they have for older kernels.
-    for number in (_IO_URING_SETUP, *key_calls):
-        steps += [(_EQUAL, 0, 1, number), missing]
-    family = [(_LOAD, 0, 0, _argument(0)), (_EQUAL, 0, 1, _NETLINK), allow]
-    if tcp:
-        family += [
-            (_EQUAL, 1, 0, _INET),
-            (_EQUAL, 0, 7, _INET6),
-            (_LOAD, 0, 0, _argument(1)),
-            (_MASK, 0, 0, 0xF),  # without SOCK_NONBLOCK and SOCK_CLOEXEC
-            (_EQUAL, 0, 4, _STREAM),
-            (_LOAD, 0, 0, _argument(2)),
-            (_EQUAL, 1, 0, 0),
-            (_EQUAL, 0, 1, _TCP),
-            allow,
-        ]
-    family.append(refuse)
-    steps += [(_EQUAL, 0, len(family), socket), *family]
-    # Each packet of a datagram socket may go to another address, those of a pair too.
-    kind = [(_LOAD, 0, 0, _argument(1)), (_MASK, 0, 0, 0xF), (_EQUAL, 1, 0, _STREAM), (_EQUAL, 0, 1, _SEQPACKET), allow]
-    steps += [(_EQUAL, 0, len(kind) + 1, socketpair), *kind, refuse]
-    if tcp:
-        for number, flags in ((sendto, 3), (sendmsg, 2), (sendmmsg, 3)):
-            steps += [
-                (_EQUAL, 0, 4, number),
-                (_LOAD, 0, 0, _argument(flags)),
-                (_HAS_BITS, 0, 1, _FASTOPEN),
-                refuse,
-                allow,
-            ]
-    return [*steps, allow]
-
-
-def _argument(index: int) -> int:
-    """Return the place of the lower half of an argument, on a little-endian machine, as all of `MACHINES` are."""
-    return _ARGUMENTS + 8 * index
-
-
-def _restrict_calls(tcp: bool) -> None:
-    """Apply the filter. Raises OSError."""
+def _filter_calls(data: bytes) -> None:
+    """Apply a filter of system calls, made by `pegasus.sandbox.system_calls`. Raises OSError."""
     from _ctypes import Array, _SimpleCData, addressof
 
-    steps = filter_steps(os.uname().machine, tcp=tcp)
-    data = b"".join(pack("=HBBI", *step) for step in steps)
     character = type("c_char", (_SimpleCData,), {"_type_": "c"})
     array: Any = type("c_char_array", (Array,), {"_type_": character, "_length_": len(data)})
     program = array.from_buffer_copy(data)  # kept until the call below has read it
     # struct sock_fprog: the number of steps, and where they are.
-    header = pack("@HP", len(steps), addressof(program))
-    _require(_call("prctl", _PR_SET_SECCOMP, 2, header, 0, 0))
+    header = pack("@HP", len(data) // 8, addressof(program))
+    require(call("prctl", _PR_SET_SECCOMP, 2, header, 0, 0))
 
 
 # ------------------------------------------------------------------ calls
 
 
-def _call(name: str, *arguments: Any) -> int:
+def call(name: str, *arguments: Any) -> int:
     """Call a function of the C library with integers, bytes and None; return its result, which is -1 after an error."""
     import _ctypes  # `ctypes` costs five times as much
 
@@ -233,7 +155,7 @@ def _call(name: str, *arguments: Any) -> int:
     return int(_ctypes.call_function(function, arguments))
 
 
-def _require(result: int) -> None:
+def require(result: int) -> None:
     """Raise OSError for the result of a call that has failed."""
     if result < 0:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM), "the walls around the command")

@@ -4,7 +4,7 @@ There are two kinds of walls. The program *bubblewrap* is used where it works: i
 folders. Where it does not, *Landlock* (`pegasus.sandbox.landlock`) is, which needs a kernel and nothing else: it refuses what it
 cannot hide. Where there is neither, commands have all rights of the user, and the owner is told.
 
-    sandbox = probe_sandbox(settings, home.path, home.workspace)
+    sandbox = probe_sandbox(settings, home.path, home.workspace)   # pegasus.sandbox.probe
     result = await run_process("make", cwd=folder, env=environment, sandbox=sandbox)
 
 A `Sandbox` never changes. Somebody who starts a program with other rights makes another one: `attrs.evolve(sandbox, …)`.
@@ -26,31 +26,24 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from functools import partial
-from pathlib import Path
-from threading import Thread
+from functools import cache
 from typing import Any, Final, Protocol
 
 import attrs
 
-from pegasus.sandbox import landlock
-from pegasus.sandbox.folders import NO_FOLDERS, Folders, plan_folders
+from pegasus.sandbox.folders import NO_FOLDERS, Folders
 from pegasus.sandbox.proxy import Dial, ProxyOrder
-from pegasus.settings import Settings
+from pegasus.sandbox.system_calls import ARCHITECTURES, filter_data
 
-PROBE_SECONDS: Final = 1.0
-"""Seconds that bubblewrap has to run a trivial program. It usually takes a hundredth of that."""
 LEAST_LANDLOCK: Final = 6
 """Version of Landlock (Linux 6.12) from which on a command cannot signal processes outside."""
-_MEGABYTE: Final = 1 << 20
-_DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "shm")
-"""Names in /dev that commands may write to, where it is the real one. Not pts: the terminals of the user are there."""
+_BOUND_DEVICES: Final = [os.path.join("/dev", name) for name in ("null", "zero", "full", "random", "urandom", "tty")]
+"""Devices of which bubblewrap shows the real ones."""
+_DEVICES: Final = [*_BOUND_DEVICES, "/dev/ptmx", "/dev/shm"]  # noqa: S108
+"""Devices and folders in /dev that commands may write to, where it is the real one. Not pts: the terminals of the user are there."""
 _ASIDE: Final = ".old-"
 """Behind the name of the folder for temporary files: what a killed daemon has left."""
 _TEMPORARY_NAMES: Final = ("TMPDIR", "TMP", "TEMP")
@@ -63,19 +56,20 @@ NAMESPACES: Final = ("--unshare-pid", "--unshare-net", "--unshare-ipc")
 """Options that are always given. `--unshare-user` is among the options of the probe: it may be refused, and root can do without."""
 _OF_THE_KERNEL: Final = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi")
 """Files by which the kernel is set."""
+_CAN_MOUNT: Final = ("--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP")
+"""Options by which the guard of root's commands may make devices read-only in its namespace. The command loses both capabilities."""
 PRIVATE: Final = ("tmp", "home", "shm")
 """Folders of one command: for temporary files, in place of homes, and for shared memory."""
 
 
-class SandboxError(Exception):
-    """Walls that are required and not there. The text is one line that names the setting.
-
-    Example::
-
-        try:
-            sandbox = probe_sandbox(settings, home.path, home.workspace)
-        except SandboxError as error: ...   # the daemon does not start
-    """
+GAPS: Final = {
+    "files": "change the rights and times of files that they cannot write",
+    "limits": "limit other processes of yours",
+    "memory": "use System V IPC",
+    "calls": "use calls of the kernel that no filter stops",
+    "signals": "end other processes of yours",
+}
+"""Names of what walls may not stop, with the words for people."""
 
 
 class Witness(Protocol):
@@ -112,8 +106,8 @@ class Walls:
     """Beginning of the command line that starts its guard."""
     environment: Mapping[str, str] = attrs.field(factory=dict)
     """Its environment."""
-    landlock: Mapping[str, Any] | None = None
-    """Argument that the guard hands to `landlock.restrict`; None: the walls stand already, or there are none."""
+    kernel: Mapping[str, Any] | None = None
+    """Walls that the process puts around itself, as `landlock.restrict` and `mounts.close_outside` take them; None: there are none."""
     folder: str = ""
     """Its own folder for temporary files; whoever made the walls removes it (`remove_folder`)."""
     proxy: ProxyOrder | None = None
@@ -136,6 +130,10 @@ class Sandbox:
     """The program and the options with which it works here; () if it does not."""
     landlock: int = 0
     """Version of Landlock that is applied; 0: none is."""
+    namespace: str = ""
+    """Way to the mount namespace beneath Landlock (`mounts.NAMESPACES`); "": there is none."""
+    gaps: tuple[str, ...] = ()
+    """Names of what a trial has shown that the walls do not stop (`GAPS`)."""
     problem: str = ""
     """Reason why bubblewrap is not used."""
     folders: Folders = NO_FOLDERS
@@ -157,9 +155,21 @@ class Sandbox:
         return "bubblewrap" if self.bubblewrap else "landlock" if self.landlock else "none"
 
     @property
+    def state(self) -> str:
+        """Return how much the walls stop: "full", "partial" (a command can do some of `GAPS`) or "none"."""
+        return "none" if self.kind == "none" else "partial" if self.open_gaps else "full"
+
+    @property
+    def open_gaps(self) -> tuple[str, ...]:
+        """Return the names of what the walls do not stop, also for what needs no trial."""
+        calls = () if _machine() in ARCHITECTURES else ("calls",)
+        signals = ("signals",) if self.landlock and self.landlock < LEAST_LANDLOCK else ()
+        return tuple(dict.fromkeys((*self.gaps, *calls, *signals)))
+
+    @property
     def is_walled(self) -> bool:
-        """Return whether a command can neither read the keys of its owner, nor reach the gateway, nor signal the daemon."""
-        return bool(self.bubblewrap) or self.landlock >= LEAST_LANDLOCK
+        """Return whether a command can neither read the keys of its owner, nor reach the gateway, other processes or their files."""
+        return self.state == "full"
 
     @property
     def has_network(self) -> bool:
@@ -169,19 +179,18 @@ class Sandbox:
     @property
     def description(self) -> str:
         """Return the walls in a few words, for people."""
-        if self.bubblewrap:
-            return "bubblewrap"
-        if self.mode == "off":
+        if self.mode == "off" and not self.bubblewrap:
             return 'none (sandbox.mode = "off"): commands can do all that you can'
-        if not self.landlock:
+        if self.kind == "none":
             return f"none ({self.problem}): commands can do all that you can"
-        missing = "" if self.is_walled else "; commands can still end other processes of yours"
-        return f"Landlock {self.landlock} ({self.problem}){missing}"
+        name = "bubblewrap" if self.bubblewrap else f"Landlock {self.landlock} ({self.problem})"
+        missing = ", ".join(GAPS[gap] for gap in self.open_gaps)
+        return f"{name}; partial: commands can still {missing}" if missing else name
 
     @property
     def warning(self) -> str:
         """Return what the owner should know about weaker walls than there could be, with what to do; "" if there is nothing."""
-        if self.bubblewrap or self.mode == "off":
+        if self.mode == "off" or (self.bubblewrap and self.state == "full"):
             return ""
         return f"walls around commands: {self.description}; install bubblewrap, or allow it to make user namespaces"
 
@@ -220,12 +229,21 @@ class Sandbox:
         if self.bubblewrap:
             arguments = bubblewrap_arguments(self.bubblewrap, self.folders, folder)
             environment = self._environment(env, "/tmp", "")  # noqa: S108
-            return Walls(tuple(arguments), environment, folder=folder, proxy=proxy)
-        read, write = self.folders.granted()
-        write = [*write, folder, *(os.path.join("/dev", device) for device in _DEVICES)]
-        order = {"version": self.landlock, "read": [*read, "/proc"], "write": write, "ports": []}
+            return Walls(tuple(arguments), environment, self.kernel_walls(folder), folder, proxy)
         environment = self._environment(env, os.path.join(folder, "tmp"), os.path.join(folder, "home"))
-        return Walls((), environment, order, folder, proxy)
+        return Walls((), environment, self.kernel_walls(folder), folder, proxy)
+
+    def kernel_walls(self, folder: str) -> dict[str, Any]:
+        """Return the walls that the process of a command puts around itself: `Walls.kernel`. folder: that for its temporary files."""
+        calls = _filter(_machine(), tcp=self.has_network, unix=bool(self.bubblewrap))
+        order: dict[str, Any] = {"version": self.landlock, "namespace": self.namespace, "calls": calls}
+        if self.bubblewrap:
+            # They are those of the machine, and root owns them. bubblewrap can make them read-only, but then they are no devices.
+            return {**order, "ports": [], "read_only": _BOUND_DEVICES if _CAN_MOUNT[1] in self.bubblewrap else []}
+        read, write = self.folders.granted()
+        mounted = [*write, folder]
+        paths = {"read": [*read, "/proc"], "write": [*mounted, *_DEVICES], "mounted": mounted}
+        return {**order, **paths, "ports": [], "read_only": [], "shared": os.path.join(folder, "shm")}
 
     def _environment(self, env: Mapping[str, str], temporary: str, home: str) -> dict[str, str]:
         """Return the environment of a command whose folders are somewhere else than the daemon's.
@@ -236,6 +254,18 @@ class Sandbox:
         kept = {name: value for name, value in env.items() if not (name in inherited and name.startswith(_OF_THE_HOME))}
         ours = dict.fromkeys(_TEMPORARY_NAMES, temporary) | ({"HOME": home} if home else {})
         return {**kept, **{name: value for name, value in ours.items() if name not in kept or name in inherited}}
+
+
+@cache
+def _filter(machine: str, *, tcp: bool, unix: bool) -> bytes:
+    """Return the filter of system calls, b"" for a machine without one. There are few, so each is made once."""
+    return filter_data(machine, tcp=tcp, unix=unix) if machine in ARCHITECTURES else b""
+
+
+@cache
+def _machine() -> str:
+    """Return the architecture of this machine, in the words of uname(2)."""
+    return os.uname().machine
 
 
 def remove_folder(folder: str) -> None:
@@ -257,13 +287,24 @@ def remove_folder(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def bubblewrap_programs(path: str) -> list[tuple[str, ...]]:
+    """Return the ways to start bubblewrap, the best one first.
+
+    A user namespace keeps commands of root from the powers of root. It may be refused to root where a plain start is not.
+    """
+    if os.geteuid():
+        return [(path, "--unshare-user")]
+    return [(path, "--unshare-user", *_CAN_MOUNT), (path,)]
+
+
 def bubblewrap_arguments(program: Sequence[str], folders: Folders, temporary: str) -> list[str]:
     """Return the beginning of a command line; the program to run in the walls follows.
 
     program: bwrap with the options that work on this machine. temporary: folder of this command alone, with the folders
     `PRIVATE` in it.
     """
-    arguments = [*program, *NAMESPACES, "--cap-drop", "ALL", "--as-pid-1"]
+    name, *options = program
+    arguments = [name, *NAMESPACES, "--cap-drop", "ALL", *options, "--as-pid-1"]
     arguments += ["--ro-bind", "/", "/"] if "/" not in folders.writable else ["--bind", "/", "/"]
     arguments += ["--dev", "/dev", "--proc", "/proc"]
     # The kernel lets root write to these without any capability, also within a namespace: core_pattern names a program to run outside.
@@ -293,123 +334,3 @@ def bubblewrap_arguments(program: Sequence[str], folders: Folders, temporary: st
     for path in emptied:
         arguments += ["--remount-ro", path]
     return [*arguments, "--"]
-
-
-# ------------------------------------------------------------------ trying out
-
-
-def probe_sandbox(settings: Settings, home: Path, workspace: Path) -> Sandbox:
-    """Find out which walls work here, by running a trivial program within them; return the sandbox for the whole run.
-
-    home: Pegasus's own, which must exist, as must the workspace. Blocks for some hundredths of a second, for `PROBE_SECONDS` at most
-    for each way to start bubblewrap. Changes nothing.
-
-    Raises SandboxError if the settings require bubblewrap and it does not work. Landlock alone is not enough then: whoever requires
-    walls relies on the stronger ones.
-    """
-    wanted = settings.sandbox
-    folders = plan_folders(
-        home,
-        workspace,
-        allowed_paths=settings.tools.allowed_paths,
-        writable=wanted.writable,
-        settings_file=settings.source.file,
-    )
-    found = Sandbox(
-        mode=wanted.mode,
-        folders=folders,
-        network=wanted.network,
-        memory=wanted.memory_mb * _MEGABYTE,
-        processes=wanted.processes,
-    )
-    if wanted.mode == "off":
-        return found
-    program, problem = _find_bubblewrap(folders)
-    version = 0 if program else _landlock_version()
-    found = attrs.evolve(found, bubblewrap=program, landlock=version, problem=problem)
-    if wanted.mode == "require" and not program:
-        raise SandboxError(
-            f'sandbox.mode: found "require", but {problem}; install a bubblewrap that works, or allow "auto"'
-        )
-    return found
-
-
-class SandboxProbe(Thread):
-    """`probe_sandbox` in a thread, while its caller does something else: a start imports most of the daemon in that time.
-
-    For example::
-
-        probe = SandboxProbe(settings, home.path, home.workspace)
-        ...
-        sandbox = probe.result()
-
-    A probe whose result nobody asks for ends by itself, within the time that `probe_sandbox` may take.
-    """
-
-    def __init__(self, settings: Settings, home: Path, workspace: Path) -> None:
-        super().__init__(name="sandbox probe")
-        self._probe = partial(probe_sandbox, settings, home, workspace)
-        self._found: Sandbox | Exception = RuntimeError("the probe has not ended")
-        self.start()
-
-    def run(self) -> None:
-        """Probe the sandbox, and keep what was found or raised for `result`. The body of the thread."""
-        try:
-            self._found = self._probe()
-        except Exception as error:
-            self._found = error
-
-    def result(self) -> Sandbox:
-        """Wait for the sandbox. Raises what `probe_sandbox` raises."""
-        self.join()
-        if isinstance(self._found, Exception):
-            raise self._found
-        return self._found
-
-
-def _landlock_version() -> int:
-    """Return the version of Landlock to apply, 0 where it cannot be or the rest of these walls does not exist."""
-    return landlock.version() if os.uname().machine in landlock.MACHINES else 0
-
-
-def _find_bubblewrap(folders: Folders) -> tuple[tuple[str, ...], str]:
-    """Return the program with the options that work, or () and the reason why there is none."""
-    path = shutil.which("bwrap")
-    if sys.platform != "linux":
-        return (), "bubblewrap exists for Linux only"
-    if path is None:
-        return (), "bubblewrap is not installed"
-    problem = ""
-    # A user namespace keeps commands of root from the powers of root. It may be refused to root where a plain start is not.
-    for program in ((path, "--unshare-user"), *(((path,),) if os.geteuid() == 0 else ())):
-        problem = _try_bubblewrap(program, folders)
-        if not problem:
-            return program, ""
-    return (), f"bubblewrap does not work: {problem}"
-
-
-def _try_bubblewrap(program: tuple[str, ...], folders: Folders) -> str:
-    """Run the interpreter in walls as a command would have them. Return what went wrong, "" for nothing."""
-    try:
-        with tempfile.TemporaryDirectory(prefix="pegasus-probe-") as temporary:
-            for name in PRIVATE:
-                os.mkdir(os.path.join(temporary, name))
-            walls = bubblewrap_arguments(program, folders, temporary)
-            # The workspace must be there, and the interpreter must run; -S leaves out what takes time.
-            check = f"import posix; posix.chdir({folders.workspace!r})"
-            command = [*walls, sys.executable, "-I", "-S", "-c", check]
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=PROBE_SECONDS,
-                cwd="/",
-                env={},
-                check=False,
-            )
-    except subprocess.TimeoutExpired:
-        return f"it did not run a program within {PROBE_SECONDS:g} s"
-    except OSError as error:
-        return error.strerror or str(error)
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return "" if done.returncode == 0 else (lines[-1] if lines else f"exit code {done.returncode}")

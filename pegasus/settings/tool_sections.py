@@ -128,8 +128,8 @@ class SandboxSettings:
     # "auto" by default, so that the agent starts on every machine; the walls that it found are in `pegasus status`.
     mode: str = choice(
         "auto",
-        '"auto": bubblewrap where it works, else Landlock, else none, with a warning; "require": no start without '
-        'bubblewrap; "off": no walls',
+        '"auto": bubblewrap where it works, else Landlock, else none, with a warning; "require": no start unless '
+        'the walls are full; "off": no walls',
         "auto",
         "require",
         "off",

@@ -18,10 +18,10 @@ from pegasus.sandbox import (
     NO_SANDBOX,
     DialError,
     Sandbox,
-    landlock,
     probe_sandbox,
     run_process,
 )
+from pegasus.sandbox.probe import find_landlock
 from pegasus.settings import Settings
 
 WALLS_LIMIT = 0.03
@@ -30,7 +30,7 @@ GROWTH_LIMIT = 2 << 20  # bytes of memory that a thousand commands may leave, e.
 
 def measure(place: Workplace, found: Sandbox) -> Iterator[Result]:
     """found: the walls of this machine."""
-    for sandbox in _walls(found):
+    for sandbox in _walls(found, place):
         yield _cost(place, sandbox)
     yield from _leftovers(place, found)
 
@@ -48,12 +48,12 @@ def _folder(sandbox: Sandbox, place: Workplace) -> Path:
     return Path(sandbox.folders.workspace or place.folder)
 
 
-def _walls(found: Sandbox) -> list[Sandbox]:
+def _walls(found: Sandbox, place: Workplace) -> list[Sandbox]:
     """Each kind of walls that this machine could have, the usual one first."""
-    version = landlock.version() if os.uname().machine in landlock.MACHINES else 0
+    landlocked = find_landlock(attrs.evolve(found, bubblewrap=()), place.folder / "walled")
     walls = [found] if found.bubblewrap else []
-    if version:
-        walls.append(attrs.evolve(found, bubblewrap=(), landlock=version))
+    if landlocked.landlock:
+        walls.append(landlocked)
     if found.bubblewrap:
 
         async def dial(host: str, port: int) -> trio.abc.Stream:

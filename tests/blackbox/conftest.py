@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import re
+import shutil
 
 import pytest
 import trio
 
+from pegasus.sandbox import landlock
 from tests.blackbox.support.daemon import STARTED, Daemon
 from tests.blackbox.support.serving import Stage, standing
 from tests.blackbox.support.work import Workplace
@@ -16,6 +19,8 @@ from tests.blackbox.support.work import Workplace
 DEADLINE = 40.0
 """Seconds a test may take; `@pytest.mark.deadline(n)` gives another limit."""
 
+WALLS = ("bubblewrap", "landlock")
+"""Kinds of walls around commands."""
 _NUMBERS = itertools.count(1)
 
 
@@ -113,3 +118,25 @@ def name(request):
 def home(tmp_path):
     """Where a home may be; it is not there yet."""
     return tmp_path / "home"
+
+
+@pytest.fixture
+def no_bubblewrap(tmp_path):
+    """The environment of a daemon whose bubblewrap does not work."""
+    path = tmp_path / "broken" / "bwrap"
+    path.parent.mkdir()
+    path.write_text("#!/bin/sh\necho bwrap: it is broken >&2\nexit 1\n")
+    path.chmod(0o755)
+    return {"PATH": f"{path.parent}:{os.environ['PATH']}"}
+
+
+@pytest.fixture(params=WALLS)
+def walled(request, no_bubblewrap):
+    """The environment of a daemon with walls of one kind; the test is skipped where they cannot be built."""
+    if request.param == "bubblewrap":
+        if shutil.which("bwrap") is None:
+            pytest.skip("bubblewrap is not installed")
+        return {}
+    if landlock.version() < 6:
+        pytest.skip(f"the kernel has Landlock {landlock.version()}, these walls need 6")
+    return no_bubblewrap

@@ -4,78 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from pegasus.sandbox import landlock
 from pegasus.testing.provider.answers import Call
 from tests.blackbox.support import Daemon, Exited, serving, until
-from tests.blackbox.support.work import Effects, Office, act, answer, below, gone, heard, open_source, shell
+from tests.blackbox.support.walls import WALLS, attacked, can_make_mounts
+from tests.blackbox.support.work import Effects, Office, act, answer, below, gone, heard, open_source
 
-WALLS = {"sandbox.mode": "auto"}
-"""Settings of the real program; where bubblewrap is missing, tests of other things have no walls."""
-KINDS = ("bubblewrap", "landlock")
 SPEAK = """
 import socket, sys
 s = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 2)
 s.send(b"GET / HTTP/1.1\\r\\nHost: x\\r\\nAuthorization: Bearer " + sys.argv[2].encode() + b"\\r\\n\\r\\n")
 print("reached", s.recv(10))
 """
-
-
-@pytest.fixture
-def no_bubblewrap(tmp_path):
-    """The environment of a daemon whose bubblewrap does not work."""
-    path = tmp_path / "broken" / "bwrap"
-    path.parent.mkdir()
-    path.write_text("#!/bin/sh\necho bwrap: it is broken >&2\nexit 1\n")
-    path.chmod(0o755)
-    return {"PATH": f"{path.parent}:{os.environ['PATH']}"}
-
-
-@pytest.fixture(params=KINDS)
-def walled(request, no_bubblewrap):
-    """The environment of a daemon with walls of one kind; the test is skipped where they cannot be built."""
-    if request.param == "bubblewrap":
-        if shutil.which("bwrap") is None:
-            pytest.skip("bubblewrap is not installed")
-        return {}
-    if landlock.version() < 6:
-        pytest.skip(f"the kernel has Landlock {landlock.version()}, these walls need 6")
-    return no_bubblewrap
-
-
-def output_of(view) -> dict:
-    return json.loads(view.last)
-
-
-async def attacked(tmp_path, walls, command, settings=None, files=None, env=None):
-    """The result of a command that a task runs: `command` gets the daemon and returns the text of the command.
-
-    walls: environment of the daemon. files: what is in the workspace. env: environment of the command.
-    """
-    name = "attack"
-    tmp_path.mkdir(exist_ok=True)
-    results = []
-
-    def keep(view):
-        results.append(output_of(view))
-        return answer("done")
-
-    book = Office()
-    async with serving(tmp_path, book, {**WALLS, "sandbox.writable": [], **(settings or {})}, env=walls) as daemon:
-        for file, text in (files or {}).items():
-            (daemon.home / "workspace" / file).write_text(text)
-        book.jobs[name] = [act(shell(command(daemon), env=env or {})), keep]
-        async with daemon.client() as client:
-            await client.say(f"do {name}")
-            assert await heard(client) == ["completed: done"]
-            status = await client.call("status")
-        return results[0], daemon, status["sandbox"]
 
 
 async def test_a_command_reads_neither_token_nor_settings_nor_the_daemons_environment(tmp_path, walled):
@@ -316,15 +261,32 @@ async def test_a_command_that_uses_too_much_is_ended_and_told_why(tmp_path, wall
     assert work.processes() == []
 
 
-async def test_walls_that_are_required_are_there_or_the_start_fails(tmp_path, no_bubblewrap):
-    """Exit code 78, and the setting by name, also where Landlock would work."""
-    daemon = Daemon(
-        tmp_path / "home", {"models.default": "offline/stand-in", "sandbox.mode": "require"}, env=no_bubblewrap
-    )
+async def test_walls_that_are_required_are_full_or_the_start_fails(tmp_path, no_bubblewrap):
+    """Exit code 78, and the setting by name. Landlock is enough where nothing gets through it."""
+    settings = {"models.default": "offline/stand-in", "sandbox.mode": "require"}
+    if can_make_mounts():
+        async with serving(tmp_path, Office(), settings, env=no_bubblewrap) as daemon, daemon.client() as client:
+            assert (await client.call("status"))["sandbox"]["state"] == "full"
+    else:
+        daemon = Daemon(tmp_path / "home", settings, env=no_bubblewrap)
+        with pytest.raises(Exited) as ended:
+            await daemon.start()
+        assert ended.value.code == 78
+        assert "sandbox.mode" in ended.value.stderr
+
+
+async def test_walls_that_are_required_and_partial_do_not_count(tmp_path):
+    """As bubblewrap is on a machine where something gets through; the trial says so here."""
+    program = tmp_path / "bwrap"
+    program.write_text("#!/bin/sh\necho limits\n")
+    program.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    daemon = Daemon(tmp_path / "home", {"models.default": "offline/stand-in", "sandbox.mode": "require"}, env=env)
     with pytest.raises(Exited) as ended:
         await daemon.start()
     assert ended.value.code == 78
     assert "sandbox.mode" in ended.value.stderr
+    assert "partial" in ended.value.stderr
 
 
 async def test_weaker_walls_are_told_at_the_start_and_in_status(tmp_path, no_bubblewrap):

@@ -104,6 +104,7 @@ class StatusMethods:
             "channels": [to_wire(adapter.state) for adapter in self.adapters.values()],
             "sandbox": {
                 "kind": self.sandbox.now.kind,
+                "state": self.sandbox.now.state,
                 "walled": self.sandbox.now.is_walled,
                 "description": self.sandbox.now.description,
             },

@@ -45,6 +45,14 @@ def test_without_rules(call, walls, decision):
     assert decided(call, walls=walls) is decision
 
 
+def test_partial_walls_ask_after_text_from_outside_and_for_others_than_owners():
+    partial = Confinement(stands=True, has_network=False, is_partial=True)
+    assert decided(command("ls"), walls=partial) is ALLOW
+    assert decided(command("ls", sources=("web",)), walls=partial) is ASK
+    assert decided(command("ls", who=GUEST), PolicyRule("memory_*", DENY), walls=partial) is DENY
+    assert decided(command("ls", sources=("web",)), PolicyRule("shell_exec", ALLOW), walls=partial) is ALLOW
+
+
 def test_the_default_is_for_what_reaches_anything():
     assert decided(fetch(), default=DENY) is DENY
     assert decided(CallRequest("memory_write", OWNER, is_inner=True), default=DENY) is ALLOW

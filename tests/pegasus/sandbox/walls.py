@@ -1,12 +1,12 @@
 """Sandboxes for tests: each kind of walls that this machine can build, around a home of the test's own."""
 
-import os
 import shutil
 
 import attrs
 import pytest
 
-from pegasus.sandbox import Sandbox, landlock, probe_sandbox
+from pegasus.sandbox import Sandbox, probe_sandbox
+from pegasus.sandbox.probe import find_landlock
 from pegasus.settings import SandboxSettings, Settings, ToolSettings
 
 KINDS = ("bubblewrap", "landlock")
@@ -32,10 +32,10 @@ def make_sandbox(home, kind, **more) -> Sandbox:
         if not sandbox.bubblewrap:
             pytest.skip(sandbox.problem)
         return sandbox
-    version = landlock.version()
-    if version < 6 or os.uname().machine not in landlock.MACHINES:
-        pytest.skip(f"the kernel has Landlock {version}, these walls need 6")
-    return attrs.evolve(sandbox, bubblewrap=(), landlock=version, problem="a test")
+    found = find_landlock(attrs.evolve(sandbox, bubblewrap=(), problem="a test"), home)
+    if found.state != "full":
+        pytest.skip(f"these walls are {found.state} here: {found.description}")
+    return found
 
 
 def has_bubblewrap():

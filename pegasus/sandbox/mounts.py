@@ -1,0 +1,90 @@
+"""A mount namespace beneath Landlock's walls, in which all that a command may not write to is mounted read-only.
+
+Landlock decides what may be opened. It has no say about what changes a file without opening it for writing: chmod, chown, times and
+attributes, by name or by a descriptor that was opened for reading. A read-only mount refuses all of these, so each of the folders that
+may be written becomes a mount of its own, and everything else becomes read-only. Shared memory becomes a folder of the command.
+
+The process that becomes a command does this for itself, before it drops its capabilities; nothing that it starts can change the
+mounts again, since that needs capabilities in the namespace. It works without privileges where the kernel lets users make user
+namespaces. Like the guard this file imports nothing of Pegasus, and of the standard library only what is built in.
+"""
+
+from __future__ import annotations
+
+import os
+from _struct import pack
+
+TYPE_CHECKING = False  # importing `typing` takes as long as starting the interpreter
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any, Final
+if TYPE_CHECKING or __package__:  # as a part of Pegasus, and not in the bare interpreter
+    from pegasus.sandbox.landlock import call, require
+else:
+    from landlock import call, require
+
+_NEW_MOUNTS: Final = 0x00020000
+_NEW_USER: Final = 0x10000000
+"""Flags of unshare(2)."""
+NAMESPACES: Final = {"user": _NEW_USER | _NEW_MOUNTS, "root": _NEW_MOUNTS}
+"""The ways to get a mount namespace: within a user namespace, which may be refused, or plainly, which only root may do."""
+_OPEN_TREE: Final = 428
+_MOVE_MOUNT: Final = 429
+_MOUNT_SETATTR: Final = 442
+"""Numbers of the system calls, the same on all architectures that Pegasus knows."""
+_HERE: Final = -100
+"""Descriptor that stands for the current folder: AT_FDCWD."""
+_RECURSIVE: Final = 0x8000
+_CLONE_TREE: Final = 0x80001
+"""Flags of open_tree: a copy of the mounts, which a program that is started does not inherit."""
+_MOVE_FROM_DESCRIPTOR: Final = 4
+_READ_ONLY: Final = 1
+_PRIVATE: Final = 1 << 18
+"""Propagation by which no mount is told to other namespaces: MS_PRIVATE."""
+
+
+def close_outside(walls: Mapping[str, Any]) -> None:
+    """Move this process into a mount namespace of its own, in which only these folders can be written to. Raises OSError.
+
+    walls: `namespace`, one of NAMESPACES; `mounted`, files and folders that stay writable; `shared`, folder that becomes /dev/shm.
+    What is missing, or vanishes meanwhile, is skipped. The current folder and open
+    descriptors of folders are those of before and must be opened anew.
+    """
+    user, group = os.geteuid(), os.getegid()
+    require(call("unshare", NAMESPACES[walls["namespace"]]))
+    if walls["namespace"] == "user":
+        # The same numbers as outside, and no others. Without groups to set, no privilege is needed for it.
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+            with open(f"/proc/self/{name}", "wb", buffering=0) as file:
+                file.write(text.encode())
+    _set_mount(b"/", 0, _PRIVATE)
+    copies = list(_copies(walls))
+    _set_mount(b"/", _READ_ONLY, 0)
+    for path, descriptor in copies:
+        moved = call("syscall", _MOVE_MOUNT, descriptor, b"", _HERE, path, _MOVE_FROM_DESCRIPTOR)
+        if moved < 0 and os.path.exists(path):
+            require(moved)
+        os.close(descriptor)
+
+
+def _copies(walls: Mapping[str, Any]) -> Iterable[tuple[bytes, int]]:
+    """Yield the places of writable mounts, upper ones first, each with a copy of what is to be there."""
+    for source, target in [*((path, path) for path in sorted(walls["mounted"])), (walls["shared"], "/dev/shm")]:  # noqa: S108
+        descriptor = call("syscall", _OPEN_TREE, _HERE, os.fsencode(source), _CLONE_TREE | _RECURSIVE)
+        if descriptor >= 0:
+            yield os.fsencode(target), descriptor
+        elif os.path.exists(source):
+            require(descriptor)
+
+
+def make_read_only(paths: Iterable[str]) -> None:
+    """Make mounts that exist read-only. Raises OSError. Of a device it is about the rights and times only, not about what it does."""
+    for path in paths:
+        if os.path.exists(path):
+            _set_mount(os.fsencode(path), _READ_ONLY, 0)
+
+
+def _set_mount(path: bytes, flags: int, propagation: int) -> None:
+    """Set flags, or the propagation, of a mount and all below it."""
+    attributes = pack("=QQQQ", flags, 0, propagation, 0)
+    require(call("syscall", _MOUNT_SETATTR, _HERE, path, _RECURSIVE, attributes, len(attributes)))
