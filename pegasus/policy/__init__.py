@@ -1,9 +1,10 @@
 """Decisions about what may be done, and for whom. They are made by code, never by a model.
 
-`principal` has the person that work is done for, and `rules` what a tool call may do. `approvals` has the calls that wait for an
-owner's answer, `keeper` the actor that keeps them, `approvals_file` their file, `forms` the forms of their questions, and
-`question_texts` the question as people read it, with `shown_text` for what must not be hidden in it. `tool_kinds` has the kinds of
-tools of other programs. `tokens` has the rights of the programs that connect. `pegasus.tools` asks before each call (`gate`).
+`principal` has the person that work is done for, and `rules` what a tool call may do; `bare_commands` tells which command lines a
+rule may allow by their text. `approvals` has the calls that wait for an owner's answer, `keeper` the actor that keeps them,
+`approvals_file` their file, `forms` the forms of their questions, and `question_texts` the question as people read it, with
+`shown_text` for what must not be hidden in it. `tool_kinds` has the kinds of tools of other programs. `tokens` has the rights of
+the programs that connect. `pegasus.tools` asks before each call (`gate`).
 
 A tool call takes this way: `pegasus.tools` describes it as a `CallRequest`, and `Policy.decide` says allow, ask or deny. For
 "ask" the call is put to an owner as an `ApprovalRequest`; the keeper writes it down, the channels show it, and the first answer
@@ -33,6 +34,7 @@ from pegasus.policy.approvals import (
     SeekApproval,
     WithdrawApprovals,
 )
+from pegasus.policy.bare_commands import is_bare_code, is_bare_line
 from pegasus.policy.forms import FormError, fill_form, parse_answer
 from pegasus.policy.keeper import approvals_keeper
 from pegasus.policy.principal import (
@@ -104,6 +106,8 @@ __all__ = [
     "fill_form",
     "hash_token",
     "host_notes",
+    "is_bare_code",
+    "is_bare_line",
     "is_owner",
     "make_visible",
     "parse_answer",

@@ -16,9 +16,10 @@ The order of `Policy.decide`:
 What no rule can allow is not decided here: file tools never touch the home of the agent, its keys and settings, and connections go to
 public addresses only. They refuse by themselves.
 
-Patterns are those of shells (`fnmatch`): `*` stands for any text. A rule that allows is read narrowly and one that refuses is read
-widely, because whoever writes a command chooses its form. So an `allow` with a `match` never fits a command that holds more than
-one, and an `ask` or `deny` also fits one of several commands in a line, and one with other blanks.
+Patterns are those of shells (`fnmatch`): `*` stands for any text. A rule that allows is read narrowly and one that refuses is
+read widely, because whoever writes a command chooses its form. So an `allow` with a `match` fits only a bare command
+(`bare_commands`) in the workspace, without variables that the call or the task has set. An `ask` or `deny` also fits one of
+several commands in a line, and one with other blanks or quotes.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from pegasus.policy.principal import Principal, Role
 
 _JOINTS: Final = re.compile(r"&&|\|\||[;&|\n\r`(){}]|\$\(|[<>]\(")
 """Characters that separate commands in a line of a shell, or begin one inside another."""
+_QUOTES: Final = str.maketrans("", "", "'\"\\")
+"""Removes the characters by which a shell quotes: `g"i"t` is `git`."""
 
 
 class Decision(StrEnum):
@@ -87,6 +90,8 @@ class CallRequest:
     """Texts that `match` of a rule is compared with: a command line, a URL, or each path, which may be written in several forms."""
     is_command: bool = False
     """True if it runs code."""
+    is_bare: bool = False
+    """True for a command whose line says all that it does: `bare_commands`, in the workspace, with no variable set for it."""
     reaches_out: bool = False
     """True if it sends data out, or changes something outside the workspace."""
     changes_world: bool = False
@@ -122,7 +127,7 @@ class PolicyRule:
         if not self.match:
             return True
         if self.decision is Decision.ALLOW:
-            if call.is_command and any(_JOINTS.search(form) for forms in call.targets for form in forms):
+            if call.is_command and not call.is_bare:
                 return False
             return bool(call.targets) and all(map(self._fits_one, call.targets))
         return any(self._fits_one(_parts(forms) if call.is_command else forms) for forms in call.targets)
@@ -132,10 +137,11 @@ class PolicyRule:
 
 
 def _parts(lines: Iterable[str]) -> Iterable[str]:
-    """Yield each command line, and each command in it, without superfluous blanks."""
+    """Yield each command line, and each command in it, without superfluous blanks; and the same without quotes."""
     for line in lines:
         for part in (line, *_JOINTS.split(line)):
             yield " ".join(part.split())
+            yield " ".join(part.translate(_QUOTES).split())
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -18,6 +18,7 @@ somebody has named, and the path of a link on a page.
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Protocol
@@ -39,6 +40,8 @@ from pegasus.policy import (
     Policy,
     Ruling,
     SeekApproval,
+    is_bare_code,
+    is_bare_line,
 )
 from pegasus.settings import InForce
 from pegasus.storage import StorageError
@@ -174,8 +177,10 @@ def describe_call(tool: Tool, arguments: Metadata, context: ToolContext) -> Call
     call = CallRequest(tool.name, context.principal, sources=context.outside)
     match tool.category:
         case "code":
-            runs = tool.effect is Effect.ONCE
-            return attrs.evolve(call, is_command=runs, targets=_texts(arguments) if runs else ())
+            if tool.effect is not Effect.ONCE:
+                return call
+            is_bare = _is_bare(arguments, context)
+            return attrs.evolve(call, is_command=True, is_bare=is_bare, targets=_texts(arguments))
         case "file":
             return _file_call(call, tool, arguments, context)
         case "network":
@@ -186,6 +191,16 @@ def describe_call(tool: Tool, arguments: Metadata, context: ToolContext) -> Call
             return attrs.evolve(call, reaches_out=True)
     is_out = tool.reach is Reach.OUTSIDE
     return attrs.evolve(call, is_inner=tool.reach is Reach.INSIDE, reaches_out=is_out, changes_world=is_out)
+
+
+def _is_bare(arguments: Metadata, context: ToolContext) -> bool:
+    """Return whether the text of a command says all that it does. Variables and the folder may make another command of it."""
+    if context.env or arguments.get("env") or arguments.get("cwd") not in (None, "", ".", str(context.workspace)):
+        return False
+    line = arguments.get("command")
+    if isinstance(line, str):
+        return is_bare_line(line)
+    return all(is_bare_code(text) for (text,) in _texts(arguments))
 
 
 def _texts(arguments: Metadata) -> tuple[tuple[str, ...], ...]:
@@ -229,7 +244,24 @@ def _network_call(call: CallRequest, arguments: Metadata, context: ToolContext) 
     method = str(arguments.get("method") or ("POST" if call.tool == "http_post" else "GET")).upper()
     changes = method not in _LOOKING
     carries = changes or bool(arguments.get("headers") or arguments.get("body")) or not _is_known(url, context.has_seen)
-    return attrs.evolve(call, targets=((url,),), reaches_out=carries, changes_world=changes)
+    forms = dict.fromkeys((url, _usual_form(url)))
+    return attrs.evolve(call, targets=tuple((form,) for form in forms), reaches_out=carries, changes_world=changes)
+
+
+def _usual_form(url: str) -> str:
+    """Return an address as most people write it: small letters in scheme and host, no port that goes without saying, no escapes.
+
+    A pattern is compared with it as well as with the address as it is: an `allow` must fit both, and a refusal either.
+    """
+    try:
+        parts = urlsplit(unicodedata.normalize("NFKC", url))
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return url
+    is_usual = port in (None, {"http": 80, "https": 443}.get(parts.scheme))
+    name = f"[{host}]" if ":" in host else host.rstrip(".")
+    path = unquote(parts.path) + (f"?{unquote(parts.query)}" if parts.query else "")
+    return f"{parts.scheme}://{name}{'' if is_usual else f':{port}'}{path}"
 
 
 def _is_known(url: str, has_seen: Callable[[str], bool]) -> bool:

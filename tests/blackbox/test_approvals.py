@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
-from tests.blackbox.support import serving
+from tests.blackbox.support import Call, serving
 from tests.blackbox.support.files import lines
 from tests.blackbox.support.work import Effects, Office, act, answer, events, heard, shell
 
@@ -57,6 +58,77 @@ async def test_a_call_waits_for_the_owner_over_a_kill(tmp_path):
             assert late.code == 1
             assert "The first answer counts" in late.err
     assert work.count("done") == 1
+
+
+BARE = {
+    "sandbox.mode": "off",
+    "policy.rules": [
+        {"tool": "shell_exec", "match": "git status*", "decision": "allow"},
+        {"tool": "shell_exec", "match": "echo *", "decision": "allow"},
+        {"tool": "run_python", "match": "x = *", "decision": "allow"},
+    ],
+}
+"""Rules that look harmless, where every other command is asked about."""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        shell("echo x > TARGET"),
+        shell("echo x >> TARGET"),
+        shell("git status", env={"PATH": "FOLDER"}),
+        shell(
+            "git status",
+            env={"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.fsmonitor", "GIT_CONFIG_VALUE_0": "TOUCH"},
+        ),
+        shell("git status", cwd="repository"),
+        shell('git status "\'" ; TOUCH "\'"'),
+        shell("git status $(TOUCH)"),
+        shell("git status\rTOUCH"),
+        Call("run_python", {"code": 'x = f\'{open("TARGET", "w")}\''}),
+    ],
+)
+async def test_a_rule_that_allows_a_command_by_its_text_allows_nothing_else(tmp_path, call):
+    """Each of these would do what the text of the rule says nothing about."""
+    target, folder = tmp_path / "target", tmp_path / "bin"
+    folder.mkdir()
+    (folder / "git").write_text(f"#!/bin/sh\n: > {target}\n")
+    (folder / "git").chmod(0o755)
+    names = {"TARGET": str(target), "FOLDER": str(folder), "TOUCH": f"/bin/touch {target}"}
+
+    def put(value):
+        if isinstance(value, dict):
+            return {key: put(each) for key, each in value.items()}
+        for name, text in names.items():
+            value = value.replace(name, text)
+        return value
+
+    steps = act(attrs.evolve(call, arguments=put(call.arguments)))
+    async with serving(tmp_path, Office({"work": [steps, lambda view: answer(view.last)]}), BARE) as daemon:
+        (daemon.home / "workspace" / "repository").mkdir()
+        async with daemon.client() as client:
+            await client.say("do work")
+            shown = await client.get("approval", state="open")
+            assert shown["tool"] == call.name
+            await client.say(f"/deny {shown['id']}")
+            await heard(client)
+    assert not target.exists()
+
+
+async def test_a_rule_that_allows_a_command_by_its_text_allows_that(tmp_path):
+    steps = act(shell("echo 'a > b; c'", cwd="."))
+    work = Office({"work": [steps, lambda view: answer(view.last)]})
+    async with serving(tmp_path, work, BARE) as daemon, daemon.client() as client:
+        await client.say("do work")
+        assert "a > b; c" in (await heard(client))[0]
+
+
+async def test_a_variable_of_the_task_makes_another_command_of_it(tmp_path):
+    """What `set_env` sets counts for each command that follows."""
+    steps = [act(Call("set_env", {"key": "PATH", "value": "/nowhere"})), act(shell("echo a"))]
+    async with serving(tmp_path, Office({"work": [*steps, answer("done")]}), BARE) as daemon, daemon.client() as client:
+        await client.say("do work")
+        assert (await client.get("approval", state="open"))["tool"] == "shell_exec"
 
 
 async def test_a_no_reaches_the_model_and_nothing_runs(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from pegasus.messages import ChannelInfo
-from pegasus.policy import CallRequest, Confinement, Decision, Policy, Principal, Role, parse_rules
+from pegasus.policy import CallRequest, Confinement, Decision, Policy, Principal, Role, is_bare_line, parse_rules
 from pegasus.policy.rules import PolicyRule
 
 OWNER = Principal(Role.OWNER, ChannelInfo("cli", "main"))
@@ -13,7 +13,7 @@ ALLOW, ASK, DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
 
 
 def command(line, who=OWNER, sources=()):
-    return CallRequest("shell_exec", who, ((line,),), is_command=True, sources=sources)
+    return CallRequest("shell_exec", who, ((line,),), is_command=True, is_bare=is_bare_line(line), sources=sources)
 
 
 def fetch(url="https://example.org/", who=OWNER, **facts):
@@ -95,6 +95,17 @@ def test_a_rule_for_guests_is_not_about_owners():
         "git push <(rm x)",
         "git push\r\nrm x",
         "git push ${x:-$(rm x)}",
+        "git push > x",
+        "git push >> x",
+        "git push < x",
+        "git push $REMOTE",
+        "git push ~",
+        "git push *",
+        "git push ?",
+        "git push [a]",
+        "git push {a,b}",
+        'git push "$(rm x)"',
+        "git push \\; rm",
     ],
 )
 def test_an_allow_with_a_pattern_never_fits_more_than_one_command(line):
@@ -121,6 +132,9 @@ def test_an_allow_with_a_pattern_never_fits_more_than_one_command(line):
         "echo `git push`",
         "echo $(git push)",
         "{ git push; }",
+        "g'it' push",
+        'git "push"',
+        "gi\\t push",
     ],
 )
 @pytest.mark.parametrize("decision", [ASK, DENY])

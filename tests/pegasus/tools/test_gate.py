@@ -8,7 +8,17 @@ import pytest
 from actors import Child, open_supervisor
 from pegasus.messages import ChannelInfo
 from pegasus.models import ToolSpec
-from pegasus.policy import ApprovalError, CallRequest, Confinement, Decision, Policy, Principal, Role
+from pegasus.outside import Outside
+from pegasus.policy import (
+    ApprovalError,
+    CallRequest,
+    Confinement,
+    Decision,
+    Policy,
+    Principal,
+    Role,
+    parse_rules,
+)
 from pegasus.policy.rules import PolicyRule
 from pegasus.settings import InForce
 from pegasus.storage import StorageError
@@ -64,6 +74,32 @@ def test_a_path_is_named_where_it_leads(context, tmp_path):
     assert describe_call(tool("write_file", "file"), {"path": "a.txt"}, context).targets == (
         (str(context.workspace / "a.txt"), "a.txt"),
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "is_bare"),
+    [
+        ("shell_exec", {"command": "git status"}, True),
+        ("shell_exec", {"command": "git status", "cwd": "."}, True),
+        ("shell_exec", {"command": "git status", "cwd": "WORKSPACE", "env": {}}, True),
+        ("shell_exec", {"command": "git status", "timeout": 5}, True),
+        ("command_start", {"command": "git status"}, True),
+        ("shell_exec", {"command": "git status", "cwd": "sub"}, False),
+        ("shell_exec", {"command": "git status", "cwd": "./sub/.."}, False),
+        ("shell_exec", {"command": "git status", "env": {"LD_PRELOAD": "x.so"}}, False),
+        ("command_start", {"command": "git status", "env": {"PATH": "."}}, False),
+        ("shell_exec", {"command": "git status > x"}, False),
+        ("run_python", {"code": "x = f'{f()}'"}, False),
+        ("command_input", {"commandId": "c1", "text": "git status\n"}, False),
+    ],
+)
+def test_a_command_is_bare_if_nothing_beside_its_line_changes_it(context, name, arguments, is_bare):
+    (context.workspace / "sub").mkdir()
+    if arguments.get("cwd") == "WORKSPACE":
+        arguments = {**arguments, "cwd": str(context.workspace)}
+    assert describe_call(tool(name, "code"), arguments, context).is_bare is is_bare
+    with_variable = attrs.evolve(context, env={"GIT_CONFIG_COUNT": "1"})
+    assert not describe_call(tool(name, "code"), arguments, with_variable).is_bare
 
 
 def test_reading_changes_nothing(context):
@@ -123,6 +159,40 @@ def test_an_address_is_known_as_a_whole_or_by_host_and_path(context, url, is_kno
     read = 'Look at https://docs.example/guide/start and other.example. <a href="/next/page?n=2">a</a> https://docs.example/nächste'
     context = attrs.evolve(context, has_seen=read.__contains__)
     assert describe_call(tool("http_get", "network"), {"url": url}, context).reaches_out is not is_known
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://evil.example/x",
+        "HTTPS://EVIL.example/x",
+        "https://evil.example:443/x",
+        "https://evil.example./x",
+        "https://me@evil.example/x",
+        "https://evil.example/%78",
+        "https://evil．example/x",
+    ],
+)
+def test_a_refusal_finds_an_address_however_it_is_written(context, url):
+    call = describe_call(tool("http_get", "network"), {"url": url}, context)
+    rule = {"tool": "http_get", "match": "https://evil.example/x", "decision": "deny"}
+    assert Policy(parse_rules([rule])).decide(call, Confinement(stands=True)).decision is Decision.DENY
+
+
+@pytest.mark.parametrize(
+    ("url", "is_allowed"),
+    [
+        ("https://good.example/a", True),
+        ("https://good.example/a%20b", True),
+        ("https://good.example@evil.example/", False),
+        ("https://good.example:pass@evil.example/", False),
+    ],
+)
+def test_an_allow_fits_an_address_in_all_its_forms(context, url, is_allowed):
+    call = describe_call(tool("http_post", "network"), {"url": url}, attrs.evolve(context, outside=(Outside.WEB,)))
+    rule = {"tool": "http_post", "match": "https://good.example*", "decision": "allow"}
+    decided = Policy(parse_rules([rule])).decide(call, Confinement(stands=True)).decision
+    assert (decided is Decision.ALLOW) is is_allowed
 
 
 def test_tools_of_other_programs_reach_out(context):
