@@ -14,6 +14,8 @@ not its sender waits for the answer. Cancelled, the connection is cut without a 
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 import trio
 from trio_websocket import ConnectionClosed
@@ -45,6 +47,9 @@ from pegasus.protocol import (
 from pegasus.settings import InForce
 from pegasus.storage import StorageError
 from pegasus.websocket import Headers, ServerSocket
+
+REVOKED_TIME: Final = 1.0
+"""Seconds in which a client whose token was revoked may read that; then it is cut."""
 
 _log = get_logger("gateway")
 
@@ -414,10 +419,13 @@ class Connection:
         return hello if grant.allows(MESSAGE) else attrs.evolve(hello, last_seq=None, last_seqs={})
 
     async def _end_when_revoked(self, grant: TokenGrant) -> None:
-        """End the connection when its token counts no more."""
+        """End the connection when its token counts no more. Replies that are queued for it are not written any more."""
         await grant.revoked.wait()
+        self._queue.drop()
         message = f"the token {quote(grant.name)} was revoked; ask the owner for another one"
         self._refuse("unauthorized", message, UNAUTHORIZED)
+        await trio.sleep(REVOKED_TIME)
+        self.cut()
 
     def _refuse(self, code: str, message: str, close_code: int) -> None:
         """Send an error and end the connection. The close frame's reason may have 123 bytes, so a long message is not repeated."""

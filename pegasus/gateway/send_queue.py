@@ -172,12 +172,17 @@ class SendQueue:
         if self.closing is None:
             self.closing = (code, reason)
             if not flush:
-                self._entries.clear()
-                self._drafts.clear()
-                self._states.clear()
-                self._bytes = self._answers = 0
+                self.drop()
             self.closed.set()
             self._changed.unpark_all()
+
+    def drop(self) -> None:
+        """Drop what is queued: the client is not to have it."""
+        self._entries.clear()
+        self._drafts.clear()
+        self._states.clear()
+        self._bytes = self._answers = 0
+        self._changed.unpark_all()
 
     async def write_to(self, socket: FrameSocket, send_timeout: float) -> bool:
         """Write what is queued until the queue is closed and empty. Return whether the client can still be reached. For one task.

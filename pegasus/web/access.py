@@ -16,11 +16,13 @@ Programs send no Origin and a token (`Authorization: Bearer …`), which no page
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 import attrs
+import trio
 
 from pegasus.formatting import quote
 from pegasus.gateway import GatewayConfig
@@ -157,15 +159,33 @@ class AccessRules:
         self.check_host(fields)
         self.check_origin(fields)
 
-    async def identify_socket(self, fields: HeaderFields) -> TokenGrant | None:
-        """Return the rights of the cookie of a WebSocket handshake; None: it has none that counts. The gateway looks at tokens.
+    async def identify_socket(self, fields: HeaderFields) -> Visitor:
+        """Return who sends a WebSocket handshake, as far as the cookie tells. The gateway looks at tokens.
 
         Raises what `admit_socket` raises, and StorageError and ActorError while it cannot be known whether the cookie counts.
         """
         fields = list(fields)
         self.admit_socket(fields)
         session = _cookie(fields, self.cookie)
-        return await self.sessions.find_read(session) if session else None
+        grant = await self.sessions.find_read(session) if session else None
+        return Visitor(grant, session, is_page=True) if grant is not None else Visitor()
+
+    async def until_ended(self, visitor: Visitor) -> None:
+        """Return when the rights of a visitor end: the token was revoked, or the browser was signed out. Never for a stranger.
+
+        Whatever was answered from then on would go to somebody who may not have it any more.
+        """
+        if visitor.grant is None:
+            await trio.sleep_forever()
+        async with trio.open_nursery() as nursery:
+
+            async def end_with(wait: Callable[[], Awaitable[None]]) -> None:
+                await wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(end_with, visitor.grant.revoked.wait)
+            if visitor.session:
+                nursery.start_soon(end_with, partial(self.sessions.until_ended, visitor.session))
 
     def is_local(self, fields: HeaderFields, address: str) -> bool:
         """Return whether a request comes from this machine, and to a name that only this machine uses. address: of the client."""

@@ -7,6 +7,10 @@ Errors are answered here and not by Starlette's middleware, which answers some i
 that has pointed its own name at this machine must learn nothing, not even which paths exist (see `access`). A response that fails
 after it has begun cannot get another status; then the connection is cut, by which clients see that it is incomplete.
 
+A request has the rights of its sender until it is answered. When the token is revoked or the browser is signed out meanwhile, the
+handler is cancelled at once: what a long poll, a turn or a stream would still bring is not for this client any more. A stream that
+has begun ends with the error as an event.
+
 Each operation is a Starlette route of its own, also where two share a path. So Starlette knows the methods of one of them only, and
 the `Allow` of a 405 (RFC 9110, section 15.5.6) is gathered over all routes.
 """
@@ -16,7 +20,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Scope
+import trio
+from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, HTTPScope, Scope
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -38,6 +43,7 @@ from pegasus.web.routes import (
     page_operations,
     webhook_operations,
 )
+from pegasus.wire import encode_json
 
 POLICY: Final = "; ".join(
     (
@@ -69,6 +75,9 @@ SECURITY_HEADERS: Final = (
 _STATUS_CODES: Final = {404: "not_found", 405: "method_not_allowed"}
 """Codes of the errors that Starlette's router raises by itself. All other errors are ApiErrors with a code of
 their own."""
+
+_WATCH: Final = "end_with_rights"
+"""Key in the `state` of a request's scope: a function that ends the work for the request when the rights of a visitor end."""
 
 _log = get_logger("web")
 
@@ -125,6 +134,8 @@ class WebApplication:
         with failures_as_errors():
             visitor = await self._rules.identify(request.headers.raw, request.method)
         checked = ApiRequest(request, self._services, self._rules, visitor)
+        if not operation.outlives_rights:
+            request.scope["state"][_WATCH](visitor)
         if operation.scope:
             checked.require(operation.scope)
         return checked
@@ -134,37 +145,62 @@ class WebApplication:
         if scope["type"] != "http":
             return
         # Tells whether a status was sent: until then an error can still have one of its own.
-        is_started = False
+        is_started = is_stream = False
 
         async def send_safely(message: ASGISendEvent) -> None:
             """Send an event of ASGI. Add the header fields of all responses, and note that the response has begun."""
-            nonlocal is_started
+            nonlocal is_started, is_stream
             if message["type"] == "http.response.start":
                 is_started = True
+                is_stream = any(value.startswith(b"text/event-stream") for _, value in message["headers"])
                 message["headers"] = [*message["headers"], *SECURITY_HEADERS]
             await send(message)
 
         scope["app"] = self  # type: ignore[typeddict-unknown-key]  # the router then raises HTTPException
+        async with trio.open_nursery() as nursery:
+            with trio.CancelScope() as rights:
+
+                def watch(visitor: Visitor) -> None:
+                    nursery.start_soon(self._end_with_rights, visitor, rights)
+
+                scope["state"][_WATCH] = watch
+                response = await self._answer(scope, receive, send_safely)
+            if rights.cancelled_caught:
+                message = "the token was revoked, or the session has ended, while this was under way"
+                error = ApiError(401, "unauthorized", message)
+                response = _error_response(error)
+                if is_stream:
+                    body = f"data: {encode_json(error.body)}\n\n".encode()
+                    await send({"type": "http.response.body", "body": body, "more_body": False})
+            # Otherwise the connection ends, by which the client sees that the response is incomplete.
+            if response is not None and not is_started:
+                await response(scope, receive, send_safely)  # type: ignore[arg-type]
+            nursery.cancel_scope.cancel()
+
+    async def _end_with_rights(self, visitor: Visitor, work: trio.CancelScope) -> None:
+        """End the work for a request when its sender may not have the answer any more."""
+        await self._rules.until_ended(visitor)
+        work.cancel()
+
+    async def _answer(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> Response | None:
+        """Answer a request, and return the error object that is to be sent instead; None if there was no error."""
         try:
             self._rules.check_host(scope["headers"])
-            await self._router(scope, receive, send_safely)  # type: ignore[arg-type]
+            await self._router(scope, receive, send)  # type: ignore[arg-type]
         except ApiError as error:
-            response = _error_response(error)
+            return _error_response(error)
         except HTTPException as error:
             code = _STATUS_CODES.get(error.status_code, "bad_request")
             refusal = ApiError(error.status_code, code, f"{scope['method']} {scope['path'][:200]}: {error.detail}")
             # A 405 must name the methods that the path has. Computed only here, since it matches every route
             # again.
             headers = {"allow": ", ".join(self._methods_at(scope))} if error.status_code == 405 else {}
-            response = _error_response(refusal, headers)
+            return _error_response(refusal, headers)
         except Exception as error:  # the path may hold a secret, so only the route is logged
             route = scope.get("route")
             _log.exception("a request failed", error=error, method=scope["method"], route=getattr(route, "path", ""))
-            response = _error_response(ApiError(500, "internal", "this failed unexpectedly; the log has the details"))
-        else:
-            return
-        if not is_started:  # otherwise the connection ends, by which the client sees that the response is incomplete
-            await response(scope, receive, send_safely)  # type: ignore[arg-type]
+            return _error_response(ApiError(500, "internal", "this failed unexpectedly; the log has the details"))
+        return None
 
 
 def _error_response(error: ApiError, headers: dict[str, str] | None = None) -> Response:

@@ -62,6 +62,8 @@ class Operation:
     """Names of the query that it understands."""
     fields: tuple[str, ...] = ()
     """Fields of its JSON body."""
+    outlives_rights: bool = False
+    """The answer is given although the rights of its sender have ended meanwhile: a sign-out ends them itself."""
     allows_head: bool = False
     """HEAD is answered like GET, without a body."""
 

@@ -155,6 +155,13 @@ class ApiRequest:
         gone: trio.Event = self.http.scope["state"][CLIENT_GONE]
         return gone.is_set()
 
+    @property
+    def has_lost_rights(self) -> bool:
+        """True if the token was revoked, or the browser signed out, while the request was under way."""
+        visitor = self.visitor
+        is_signed_out = bool(visitor.session) and self.services.sessions.find(visitor.session) is None
+        return is_signed_out or self.grant.revoked.is_set()
+
     def require(self, scope: str) -> None:
         """Raise ApiError 401 for somebody unknown, and 403 for a token without this scope."""
         if not self.grant.allows(scope):

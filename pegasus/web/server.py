@@ -16,7 +16,7 @@ from actors import ActorError
 from pegasus.gateway import ServeConnection, accept_connections
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
-from pegasus.web.access import AccessRules, ApiError
+from pegasus.web.access import AccessRules, ApiError, Visitor
 from pegasus.web.app import build_application
 from pegasus.web.config import WebServices
 from pegasus.web.connection import Application, HttpConnection, protocol_config
@@ -131,17 +131,26 @@ class HttpServer:
 
         The handshake is looked at a second time, for the grant: between `_admits` and here the settings may
         have changed. The gateway answers when the client has gone; if the gateway crashes, its clients are cut
-        and connect again. So they are while it cannot be known whether their cookie counts.
+        and connect again. So they are while it cannot be known whether their cookie counts, and when they are signed out.
         """
         try:
-            grant = await self._rules.identify_socket(request.headers)
+            visitor = await self._rules.identify_socket(request.headers)
         except (StorageError, ActorError) as error:
             _log.warning("a WebSocket is closed: it cannot be known whether its cookie counts", error=str(error))
             return
-        try:
-            await self._services.gateway.ask(ServeConnection, stream, grant)
-        except ActorError as error:
-            _log.warning("a WebSocket ends with the gateway", error=str(error))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._cut_with_session, visitor, nursery.cancel_scope)
+            try:
+                await self._services.gateway.ask(ServeConnection, stream, visitor.grant)
+            except ActorError as error:
+                _log.warning("a WebSocket ends with the gateway", error=str(error))
+            nursery.cancel_scope.cancel()
+
+    async def _cut_with_session(self, visitor: Visitor, work: trio.CancelScope) -> None:
+        """End a WebSocket when its browser is signed out. The gateway itself ends those whose token is revoked, and says so."""
+        if visitor.session:
+            await self._services.sessions.until_ended(visitor.session)
+            work.cancel()
 
 
 def make_server(services: WebServices) -> HttpServer:

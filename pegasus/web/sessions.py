@@ -83,6 +83,8 @@ class WebSessions:
         """Time at which each code ends, by its hash, oldest first. Trio's clock."""
         self._file = StateFile(SESSIONS_FILE, self._take_over, lambda: _content(self._sessions.values()))
         self._clock: Callable[[], int] = lambda: 0
+        self._changed = trio.lowlevel.ParkingLot()
+        """Wakes those who wait for the end of a session, whenever the sessions have changed."""
 
     async def load(self, journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
         """Read the sessions, and write changes to this journal from now on. clock: wall clock, ms.
@@ -101,6 +103,7 @@ class WebSessions:
         """Put what the file holds into memory; return what is wrong with entries that do not count."""
         sessions, problems = parse_sessions(content)
         self._sessions = {session.hash: session for session in sessions}
+        self._changed.unpark_all()
         return problems
 
     async def find_read(self, id: str) -> TokenGrant | None:
@@ -133,9 +136,16 @@ class WebSessions:
         grant = self._config.now.tokens.named(session.token_name)
         return grant if grant is not None and grant.token.hash == session.token_hash else None
 
+    async def until_ended(self, id: str) -> None:
+        """Return when a session has ended by a sign-out, by its age, or in favour of newer ones. Its token ends by itself."""
+        hash = hash_token(id)
+        while (session := self._sessions.get(hash)) is not None and not self._is_old(session):
+            with trio.move_on_after(max(1.0, (_end_of(session) - self._clock()) / 1000)):
+                await self._changed.park()
+
     def _is_old(self, session: StoredSession) -> bool:
         """Return whether the time of a session is over."""
-        return self._clock() >= session.opened + SESSION_DAYS * 86_400_000
+        return self._clock() >= _end_of(session)
 
     def _may_count(self, session: StoredSession) -> bool:
         """Return whether a session counts, or may count when the tokens can be read."""
@@ -164,6 +174,7 @@ class WebSessions:
         """Write and take over these sessions. Raises StorageError and ActorError."""
         await self._file.write(_content(sessions))
         self._sessions = {session.hash: session for session in sessions}
+        self._changed.unpark_all()
 
     # ---------------------------------------------------------------- links
 
@@ -198,6 +209,11 @@ def parse_sessions(content: bytes) -> tuple[list[StoredSession], list[str]]:
         except WireError as error:
             problems.append(f"entry {number}: {error}")
     return sessions, problems
+
+
+def _end_of(session: StoredSession) -> int:
+    """Return when a session is too old, in ms."""
+    return session.opened + SESSION_DAYS * 86_400_000
 
 
 def _content(sessions: Iterable[StoredSession]) -> dict[str, Json]:

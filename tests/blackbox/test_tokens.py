@@ -11,7 +11,8 @@ import pytest
 import trio
 from trio_websocket import ConnectionClosed, open_websocket_url
 
-from tests.blackbox.support import Book, Closed, connect, running, serving
+from tests.blackbox.support import Book, Closed, connect, running, say, serving
+from tests.blackbox.support.waiting import until_async
 
 HTTP = {"http.enabled": True, "http.port": 0}
 STAND_IN = {"models.default": "offline/stand-in"}
@@ -361,3 +362,119 @@ async def test_a_revoked_client_is_heard_no_more(tmp_path):
         async with daemon.client() as client:
             await client.ask("fence")
         assert "after" not in [view.question.text for view in book.asked]
+
+
+# ------------------------------------------------------------------ what is under way when a token is revoked
+
+
+async def answer_of(http, method, path, **more):
+    """Status and body of a response, also of one that breaks off."""
+    body = b""
+    async with http.stream(method, path, **more) as response:
+        with suppress(httpx.RemoteProtocolError):
+            async for part in response.aiter_raw():
+                body += part
+    return response.status_code, body
+
+
+LONG = {"messages": [{"role": "user", "content": "a long story"}], "model": "x"}
+UNDER_WAY = {
+    "a long poll": ("GET", "/api/replies?wait=60", {}),
+    "a message that waits": ("POST", "/api/messages?wait=60", {"json": {"text": "a long story"}}),
+    "a completion": ("POST", "/v1/chat/completions", {"json": LONG}),
+    "a completion that may be repeated": (
+        "POST",
+        "/v1/chat/completions",
+        {"json": LONG, "headers": {"Idempotency-Key": "k-1"}},
+    ),
+    "a streamed completion": ("POST", "/v1/chat/completions", {"json": {**LONG, "stream": True}}),
+    "events": ("GET", "/api/events", {}),
+}
+
+
+@pytest.mark.parametrize(("method", "path", "more"), UNDER_WAY.values(), ids=UNDER_WAY)
+@pytest.mark.parametrize("is_page", [False, True])
+async def test_what_is_under_way_ends_with_its_token_or_its_session(tmp_path, method, path, more, is_page):
+    """Within a second, and without the answer, which comes later."""
+    async with serving(tmp_path, book := Book({"a long story": say("once upon a time")}), HTTP) as daemon:
+        book.hold()
+        token = await add(daemon, "app", "--scope", "message,read")
+        async with httpx.AsyncClient(base_url=daemon.at.http, timeout=30) as http:
+            if is_page:
+                origin = {"origin": daemon.at.http}
+                signed = await http.post("/api/login", json={"token": token}, headers=origin)
+                http.headers.update({"cookie": signed.headers["set-cookie"].partition(";")[0], **origin})
+                http.cookies.clear()
+            else:
+                http.headers["authorization"] = f"Bearer {token}"
+            answers = []
+
+            async def ask():
+                answers.append(await answer_of(http, method, path, **more))
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask)
+                if "a long story" in str(more):
+                    await book.waiting()
+                else:
+                    await trio.sleep(0.3)  # it waits for what does not come
+                if is_page:
+                    assert (await http.post("/api/logout")).status_code == 200
+                else:
+                    assert (await daemon.command("token", "revoke", "app")).code == 0
+                nursery.cancel_scope.deadline = trio.current_time() + 1
+            book.release()
+        [(status, body)] = answers
+        assert b"once upon a time" not in body
+        assert b'"unauthorized"' in body
+        assert status == (200 if path == "/api/events" or "stream" in str(more) else 401)
+
+
+async def test_the_socket_of_a_page_ends_when_it_is_signed_out(tmp_path):
+    async with running(tmp_path / "home", {**STAND_IN, **HTTP}) as daemon:
+        origin = daemon.at.http
+        async with httpx.AsyncClient(base_url=daemon.at.http, timeout=20, headers={"origin": origin}) as browser:
+            signed = await browser.post("/api/login", json={"token": daemon.token})
+            other = await browser.post("/api/login", json={"token": daemon.token})
+            cookie = signed.headers["set-cookie"].partition(";")[0]
+            url = f"{daemon.at.http.replace('http', 'ws')}/ws"
+            fields = [("cookie", cookie), ("origin", origin)]
+            stays = [("cookie", other.headers["set-cookie"].partition(";")[0]), ("origin", origin)]
+            async with (
+                open_websocket_url(url, subprotocols=["pegasus.v1"], extra_headers=fields) as page,
+                open_websocket_url(url, subprotocols=["pegasus.v1"], extra_headers=stays) as second,
+            ):
+                for socket in (page, second):
+                    await socket.send_message(
+                        json.dumps({"type": "hello", "channel": {"type": "web", "channelId": "m"}})
+                    )
+                    assert json.loads(await socket.get_message())["type"] == "welcome"
+                browser.cookies.clear()
+                assert (await browser.post("/api/logout", headers={"cookie": cookie})).status_code == 200
+                with trio.fail_after(1), suppress(ConnectionClosed):
+                    while True:
+                        await page.get_message()
+                await second.send_message(json.dumps({"type": "message", "id": "m-1", "text": "hello"}))
+                with trio.fail_after(10):
+                    while json.loads(await second.get_message())["type"] != "reply":
+                        pass
+                await page._stream.aclose()
+
+
+async def test_a_client_that_does_not_read_gets_no_reply_behind_the_revocation(tmp_path):
+    async with serving(tmp_path, Book({"long": say("x" * 300_000)}), HTTP) as daemon:
+        token = await add(daemon, "app")
+        async with connect(daemon.url, lazy=True) as peer:
+            await peer.hello(token, "api", None)
+            for number in range(30):
+                await peer.post("long", id=f"m-{number}")
+            await trio.sleep(1)
+            assert (await daemon.command("token", "revoke", "app")).code == 0
+            since = trio.current_time()
+            async with daemon.client("cli", "main") as owner:
+
+                async def is_alone():
+                    return (await owner.call("clients"))["clients"] == [{"type": "cli", "channelId": "main"}]
+
+                await until_async(is_alone, "the end of the connection")
+            assert trio.current_time() - since < 2

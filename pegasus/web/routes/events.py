@@ -10,8 +10,8 @@ gathered before the first stream is opened.
 A client that finds a `gap` reads the present state by the other routes, and goes on with the events behind it. The first number is
 the wall clock in ms at the start, so a number that a client has of an earlier run is smaller than all numbers of this one.
 
-Rights are looked at again before each piece and each comment: a stream whose token was revoked, or whose session has ended, closes
-within QUIET seconds. Events of approvals show arguments of tool calls, so they go to tokens with the scope "control" only.
+A stream ends with the rights of its client, as every request does (`app`). Events of approvals show arguments of tool calls, so they
+go to tokens with the scope "control" only.
 
 The numbers of usage have no event of their own. They are asked for every USAGE_CHECK seconds while somebody listens.
 """
@@ -214,7 +214,7 @@ class EventResponse(EventStreamResponse):
         self._after = after
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events until the client has gone, the server stops, or the client's token counts no more.
+        """Send events until the client has gone or the server stops.
 
         All events that are there go out as one piece. Where there are none for QUIET seconds a comment does, which a client ignores.
         """
@@ -229,7 +229,7 @@ class EventResponse(EventStreamResponse):
         part = b"retry: 2000\n\n"
         sees_approvals = self._request.grant.allows(CONTROL)
         try:
-            while feed.is_open and self._is_allowed():
+            while feed.is_open:
                 events, is_gap = feed.after(seen)
                 if is_gap:
                     part += b"event: gap\ndata: {}\n\n"
@@ -244,12 +244,6 @@ class EventResponse(EventStreamResponse):
         finally:
             feed.readers -= 1
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    def _is_allowed(self) -> bool:
-        request = self._request
-        if request.visitor.session:
-            return request.services.sessions.find(request.visitor.session) is not None
-        return not request.grant.revoked.is_set()
 
 
 class EventRoutes:

@@ -413,7 +413,7 @@ class CompletionRoutes:
         """Send the message, and return when its turn has ended. Its replies count as received.
 
         The turn is stopped if the client hangs up: that is how front ends stop an answer. A client that names its request by an
-        `Idempotency-Key` may send it again, so that its turn goes on.
+        `Idempotency-Key` may send it again, so that its turn goes on; but not when its token was revoked.
         """
         turn = None
         try:
@@ -424,7 +424,8 @@ class CompletionRoutes:
             name, colon, rest = error.message.partition(":")
             raise ApiError(error.status, error.code, f"{_FIELDS.get(name, name)}{colon}{rest}") from None
         finally:
-            if turn is None and request.has_gone and IDEMPOTENCY not in request.http.headers:
+            may_repeat = IDEMPOTENCY in request.http.headers and not request.has_lost_rights
+            if turn is None and (request.has_gone or request.has_lost_rights) and not may_repeat:
                 self._services.withdraw(message)
         if turn.replies:
             await self._conversations.acknowledge_turn(message.channel.address, turn.replies)

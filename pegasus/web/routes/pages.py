@@ -225,5 +225,5 @@ def page_operations(files: dict[str, StaticFile]) -> tuple[Operation, ...]:
         Operation(
             "GET", "/login", sign_in_by_link, "Sign a browser in with a link of `pegasus open`", None, query=("code",)
         ),
-        Operation("POST", "/api/logout", sign_out, "Sign a browser out", ""),
+        Operation("POST", "/api/logout", sign_out, "Sign a browser out", "", outlives_rights=True),
     )
