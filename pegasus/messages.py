@@ -310,6 +310,25 @@ class OwnerQuestion:
 
 
 @attrs.frozen
+class NoticeCall:
+    """A tool call that an owner is asked about, as part of an `ApprovalNotice`.
+
+    Example: `NoticeCall("shell_exec", {"command": "sh do.sh"}, "rule 1 of policy.rules", {"do.sh": "5f1d…"})`.
+    """
+
+    tool: str
+    """Name of the tool."""
+    arguments: Metadata
+    """Exactly what will be run."""
+    why: str
+    """Reason for asking, one line."""
+    files: Metadata = attrs.field(factory=dict)
+    """Hashes of the files that a command names, by their paths: the answer is bound to what is in them."""
+    server: str = ""
+    """MCP server that has the tool, "" for a tool of this program."""
+
+
+@attrs.frozen
 class ApprovalNotice:
     """A tool call that waits for an owner's yes or no, or has waited. It goes to owners only.
 
@@ -339,6 +358,25 @@ class ApprovalNotice:
     """Person who has answered."""
     question: OwnerQuestion | None = None
     """Question that the call has asked while it ran. Without one, the call waits to be made."""
+    files: Metadata = attrs.field(factory=dict)
+    """Hashes of the files that a command names, by their paths: the answer is bound to what is in them."""
+    server: str = ""
+    """MCP server that has the tool, "" for a tool of this program."""
+    calls: tuple[NoticeCall, ...] = ()
+    """All calls that one answer is for, in their order, if there are several. The fields above are then those of the first."""
+    scopes: tuple[str, ...] = ("once",)
+    """Scopes that a yes of this reader may have, the narrowest first: "once", "arguments", "tool", "server", "hour", "forever"."""
+    is_plan: bool = False
+    """The task asks beforehand: the calls are made later, each of them once."""
+    words: str = ""
+    """Words of the agent about its plan. They are no facts, and belong below the calls."""
+    allowed: tuple[int, ...] | None = None
+    """Places of the calls that a yes was for, from 0; None: all."""
+
+    @property
+    def all_calls(self) -> tuple[NoticeCall, ...]:
+        """Calls that one answer is for, also if it is a single one."""
+        return self.calls or (NoticeCall(self.tool, self.arguments, self.why, self.files, self.server),)
 
 
 @attrs.frozen

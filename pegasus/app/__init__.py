@@ -16,6 +16,7 @@ Read the files in this order; each uses only those before it:
     shared_services      what the Main Agent and the task system are both built from; the gate before each call of a tool
     task_services        services of the task system
     main_agent_services  services of the Main Agent: model, prompt, tools, compaction
+    approval_texts       texts about approvals, and what an owner has written about one
     approvals            calls of tasks that wait for an owner's answer
     control_plane        the methods that programs may call
     services             all services, built once from the environment

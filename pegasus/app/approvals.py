@@ -36,10 +36,19 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
+from pegasus.app.approval_texts import (
+    described_answer,
+    full_id,
+    notice_of,
+    places_of,
+    read_answer,
+    subject_of,
+    tools_of,
+)
 from pegasus.channels import AdapterMessage
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import quote, truncate
-from pegasus.gateway import BadParams, Caller, Method, Params, bad_params_for, require_owner, require_text
+from pegasus.gateway import BadParams, Caller, Method, Params, bad_params_for, notice_for, require_owner, require_text
 from pegasus.identity import WorkspaceFiles
 from pegasus.main_agent import task_name
 from pegasus.messages import Address, ApprovalNotice, ChannelInfo, InboundMessage, Json, Metadata
@@ -47,24 +56,29 @@ from pegasus.observe import get_logger
 from pegasus.policy import (
     APPROVE,
     DENY,
+    DOOR,
     PROMPT_FILE,
     ROLE,
     AnswerApproval,
+    AnswerScope,
     Approval,
     ApprovalError,
     ApprovalMessage,
     ApprovalRequest,
     ApprovalState,
+    AskedCall,
     FormError,
     ListApprovals,
+    ListGrants,
+    RevokeGrant,
     Role,
     SeekApproval,
     WithdrawApprovals,
     parse_answer,
+    parse_scope,
     principal_of,
     question_text,
     sender_of,
-    shown_arguments,
     shown_subject,
 )
 from pegasus.redaction import KnownSecrets
@@ -107,7 +121,7 @@ class ApprovalDesk:
 
         keeper = partial(approvals_keeper, on_change=desk.changed)
         text = await desk.answer_command(message)  # of a message "/approve a-7kq2 always"
-        sentence = await desk.decide("a-7kq2", True, False, "telegram:42")  # a button
+        sentence = await desk.decide("a-7kq2", "once", "telegram:42")  # a button
     """
 
     journal: Ref[JournalMessage]
@@ -150,6 +164,8 @@ class ApprovalDesk:
         if not approval.request.task_id:
             await self._changed_about_file(approval)
             return
+        if approval.state is ApprovalState.WITHDRAWN and approval.request.question is None:
+            return  # its task is over, or is making the call again with other arguments
         if not approval.is_open:
             await self._let_task_go_on(approval)
             return
@@ -252,9 +268,12 @@ class ApprovalDesk:
         id, rest, by = words[0], words[1].strip() if words[1:] else "", message.channel.written_by
         try:
             if command == DENY:
-                return _done_text(await self._answer(id, by, is_allowed=False, reason=rest))
-            values = {} if rest in ("", "always") else await self._typed_values(id, rest)
-            return _done_text(await self._answer(id, by, is_allowed=True, is_for_ever=rest == "always", values=values))
+                return described_answer(await self._answer(id, by, is_allowed=False, reason=rest))
+            scope, calls, rest = read_answer(rest)
+            values = await self._typed_values(id, rest) if rest else {}
+            own = DOOR not in message.metadata
+            answer = self._answer(id, by, is_allowed=True, scope=scope, values=values, calls=calls, is_own_door=own)
+            return described_answer(await answer)
         except FormError as error:
             return f"{APPROVE}: {error}."
         except ApprovalError as error:
@@ -262,13 +281,17 @@ class ApprovalDesk:
         except ActorError:
             return "The approvals cannot be reached at the moment. Send it again in a few seconds."
 
-    async def decide(self, id: str, is_allowed: bool, is_for_ever: bool, by: str) -> str:
+    async def decide(self, id: str, decision: str, by: str) -> str:
         """Answer an approval for an owner who has clicked; return a sentence for them. Never raises what is expected.
 
-        For buttons, whose adapter has checked that an owner has clicked.
+        For buttons, whose adapter has checked that an owner has clicked. decision: "deny", or the scope of a yes.
         """
         try:
-            return _done_text(await self._answer(id, by, is_allowed=is_allowed, is_for_ever=is_for_ever))
+            scope = parse_scope(decision)
+            answer = self._answer(
+                id, by, is_allowed=scope is not None, scope=scope or AnswerScope.ONCE, is_own_door=True
+            )
+            return described_answer(await answer)
         except ApprovalError as error:
             return str(error)
         except ActorError:
@@ -280,26 +303,31 @@ class ApprovalDesk:
         by: str,
         *,
         is_allowed: bool,
-        is_for_ever: bool = False,
+        scope: AnswerScope = AnswerScope.ONCE,
         reason: str = "",
         values: Metadata = _NO_VALUES,
+        calls: tuple[int, ...] | None = None,
+        is_own_door: bool = False,
     ) -> Approval:
         """Return the approval with this answer. Raises ApprovalError, ActorError."""
-        request = (_full_id(id), is_allowed, by, is_for_ever, reason, values)
+        request = (full_id(id), is_allowed, by, scope, reason, values, calls, is_own_door)
         return await self.approvals.ask(AnswerApproval, *request, timeout=ANSWER_TIMEOUT)
 
     async def _typed_values(self, id: str, text: str) -> Metadata:
         """Return the values of a form as somebody has typed them. Raises FormError, also where there is no form; and ActorError."""
         waiting = await self.approvals.ask(ListApprovals, timeout=ANSWER_TIMEOUT)
-        asked = next((each.request for each in waiting if each.id == _full_id(id)), None)
+        asked = next((each.request for each in waiting if each.id == full_id(id)), None)
         if asked is None or asked.question is None:
-            raise FormError(f"found {quote(text, 40)} behind the id; allowed: nothing, or always")
+            scopes = ", ".join(AnswerScope)
+            raise FormError(
+                f"found {quote(text, 40)} behind the id; allowed: one of {scopes}, and numbers of calls as 1,3"
+            )
         return parse_answer(asked.question.fields, text)
 
     async def _list_text(self) -> str:
         """Return the calls that wait, for a person."""
         waiting = await self.approvals.ask(ListApprovals, timeout=ANSWER_TIMEOUT)
-        lines = [f"{each.id}  {each.request.tool}: {truncate(_subject(each), 200)}" for each in waiting]
+        lines = [f"{each.id}  {tools_of(each)}: {truncate(subject_of(each), 200)}" for each in waiting]
         lines.insert(0, "Waiting for your answer:" if lines else "Nothing waits for your answer.")
         return "\n".join([*lines, f"{APPROVE} ID, {APPROVE} ID always, or {DENY} ID and a reason."])
 
@@ -312,6 +340,8 @@ class ApprovalDesk:
             "approvals.answer": self.answer,
             "approvals.allow": self.allow,
             "approvals.deny": self.deny,
+            "approvals.granted": self.granted,
+            "approvals.revoke": self.revoke,
         }
 
     async def list(self, caller: Caller, params: Params) -> Json:
@@ -319,34 +349,60 @@ class ApprovalDesk:
 
         Raises NotAllowed for others, and ActorError while the keeper does not run.
         """
-        require_owner(caller, self.owners.now, "may see and decide about approvals")
+        self._require_owner(caller)
         waiting = await self.approvals.ask(ListApprovals, timeout=ANSWER_TIMEOUT)
-        return {"approvals": [to_wire(notice_of(approval)) for approval in waiting]}
+        notices = [notice_of(approval) for approval in waiting]
+        return {"approvals": [to_wire(notice_for(notice, is_own_door=caller.has_own_door)) for notice in notices]}
 
     async def answer(self, caller: Caller, params: Params) -> Json:
-        """Answer `approvals.answer`: allow or deny the call `id`.
+        """Answer `approvals.answer`: allow or deny the calls of `id`.
 
-        A yes has the `scope` "once" or "always", and the `values` of a question's form by name; a no may have a `reason`.
+        A yes has a `scope` (see `AnswerScope`), the `calls` that it is for by their places from 0, and the `values` of a question's
+        form by name; a no may have a `reason`.
 
         Raises BadParams for a mistake in the params, and for an id that does not wait any more.
         """
-        require_owner(caller, self.owners.now, "may see and decide about approvals")
-        decision, scope = params.get("decision"), params.get("scope") or "once"
+        self._require_owner(caller)
+        decision, scope = params.get("decision"), parse_scope(str(params.get("scope") or AnswerScope.ONCE))
         if decision not in ("allow", "deny"):
             raise BadParams(f'decision: found {quote(decision, 40)}, allowed: "allow" or "deny"')
-        if scope not in ("once", "always"):
-            raise BadParams(f'scope: found {quote(scope, 40)}, allowed: "once" or "always"')
+        if scope is None:
+            allowed = ", ".join(f'"{each}"' for each in AnswerScope)
+            raise BadParams(f"scope: found {quote(params['scope'], 40)}, allowed: {allowed}")
         values = params.get("values") or {}
         if not isinstance(values, Mapping):
             raise BadParams(f"values: found {quote(values, 40)}, allowed: an object with the value of each field")
-        id, by = require_text(params, "id"), f"{caller.type}:{caller.channel_id or '*'}"
+        id, calls = require_text(params, "id"), places_of(params.get("calls"))
         with bad_params_for(ApprovalError, key="id"):
-            if decision == "allow":
-                # The keeper checks values against the form of the question; a mistake in them is an ApprovalError as well.
-                approval = await self._answer(id, by, is_allowed=True, is_for_ever=scope == "always", values=values)
-            else:
-                approval = await self._answer(id, by, is_allowed=False, reason=str(params.get("reason") or ""))
+            # The keeper checks values against the form of the question; a mistake in them is an ApprovalError as well.
+            approval = await self._answer(
+                id,
+                _name_of(caller),
+                is_allowed=decision == "allow",
+                scope=scope,
+                reason=str(params.get("reason") or ""),
+                values=values,
+                calls=calls,
+                is_own_door=caller.has_own_door,
+            )
         return {"approval": to_wire(notice_of(approval))}
+
+    async def granted(self, caller: Caller, params: Params) -> Json:
+        """Answer `approvals.granted`: what was allowed beyond single calls, oldest first."""
+        self._require_owner(caller)
+        grants = await self.approvals.ask(ListGrants, timeout=ANSWER_TIMEOUT)
+        return {"granted": [to_wire(grant) for grant in grants]}
+
+    async def revoke(self, caller: Caller, params: Params) -> Json:
+        """Answer `approvals.revoke`: end the grant `id`. Calls that were allowed by it before are not undone."""
+        self._require_owner(caller)
+        with bad_params_for(ApprovalError, key="id"):
+            id = require_text(params, "id")
+            grant = await self.approvals.ask(RevokeGrant, id, _name_of(caller), timeout=ANSWER_TIMEOUT)
+        return {"revoked": to_wire(grant)}
+
+    def _require_owner(self, caller: Caller) -> None:
+        require_owner(caller, self.owners.now, "may see and decide about approvals")
 
     async def allow(self, caller: Caller, params: Params) -> Json:
         """Answer `approvals.allow`: `approvals.answer` with a yes."""
@@ -367,9 +423,8 @@ async def ask_about_files(inbox: Inbox[object], files: WorkspaceFiles, approvals
         try:
             # The keeper knows an approval by its key and its arguments: after a restart the same text is not asked about twice.
             for name, text in files.doubted.items():
-                request = ApprovalRequest(
-                    f"workspace/{name}", PROMPT_FILE, {"path": name, "content": text}, _WHY, Role.OWNER, None, ""
-                )
+                call = AskedCall(f"workspace/{name}", PROMPT_FILE, {"path": name, "content": text}, _WHY)
+                request = ApprovalRequest((call,), Role.OWNER, None, "")
                 approval = await approvals.ask(SeekApproval, request)
                 if not approval.is_open:  # it was answered before a crash, or once for ever
                     await accept_text(files, approval)
@@ -387,7 +442,8 @@ async def accept_text(files: WorkspaceFiles, approval: Approval) -> None:
     The approval names the text, not only the file: a program may have changed the file again since the owner was asked.
     Then nothing counts, and the new text has a question of its own.
     """
-    name, text = approval.request.arguments.get("path"), approval.request.arguments.get("content")
+    arguments = approval.request.first.arguments
+    name, text = arguments.get("path"), arguments.get("content")
     if not approval.is_allowed or not isinstance(name, str) or not isinstance(text, str):
         return
     if await files.accept(name, text):
@@ -396,61 +452,6 @@ async def accept_text(files: WorkspaceFiles, approval: Approval) -> None:
         _log.info("a file says something else than the text that an owner has accepted", file=name)
 
 
-# ------------------------------------------------------------------ texts
-
-
-def notice_of(approval: Approval) -> ApprovalNotice:
-    """Return an approval as the gateway shows it.
-
-    It is the same object for the terminal, the page, chat services and `approvals.list`, so that all show the same facts.
-    """
-    request = approval.request
-    return ApprovalNotice(
-        id=approval.id,
-        tool=request.tool,
-        arguments=request.arguments,
-        why=request.why,
-        who=request.who.value,
-        expires=approval.expires,
-        state=approval.state.value,
-        task_id=request.task_id or None,
-        channel=request.channel,
-        by=approval.by,
-        question=request.question,
-    )
-
-
-def _full_id(id: str) -> str:
-    """Return an id as the keeper knows it; people may leave out its beginning.
-
-    A person who types on a telephone gives `7kq2` for `a-7kq2`.
-    """
-    return id.lower() if id.lower().startswith("a-") else f"a-{id.lower()}"
-
-
-def _subject(approval: Approval) -> str:
-    """Return what a person is asked: the question, or the arguments of the call."""
-    request = approval.request
-    if request.question is not None:
-        return f"the {request.question.source} asks: {request.question.text}"
-    return shown_arguments(request.arguments)
-
-
-def _done_text(approval: Approval) -> str:
-    """Return the confirmation of an answer.
-
-    It names what will happen, and not only the decision, since several calls may wait and the id says little.
-    """
-    tool, question = approval.request.tool, approval.request.question
-    if not approval.request.task_id:
-        counts = "counts from the next message on" if approval.is_allowed else "does not count"
-        return (
-            f"{approval.id} is {approval.state.value}: this text of {approval.request.arguments.get('path')} {counts}."
-        )
-    if question is not None:
-        done = "was told no" if approval.state is ApprovalState.DENIED else "has your answer"
-        return f"{approval.id}: the {question.source} {done}."
-    if approval.state is ApprovalState.DENIED:
-        return f"{approval.id} is denied: {tool} will not be run."
-    always = ", and whenever it is called with exactly these arguments" if approval.scope == "always" else ""
-    return f"{approval.id} is allowed: {tool} will be run{always}."
+def _name_of(caller: Caller) -> str:
+    """Return the author of an answer, for the record."""
+    return f"{caller.type}:{caller.channel_id or '*'}"

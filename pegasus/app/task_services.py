@@ -120,7 +120,8 @@ async def _awaited_keys(approvals: Ref[ApprovalMessage]) -> frozenset[str]:
     key.
     """
     with suppress(ActorError):
-        return frozenset(approval.request.key for approval in await approvals.ask(ListApprovals))
+        waiting = await approvals.ask(ListApprovals)
+        return frozenset(call.key for approval in waiting for call in approval.request.calls)
     return frozenset()
 
 

@@ -176,7 +176,8 @@ def _approvals_child(root: Supervisor, services: Services) -> Child[Any]:
     They run before the tasks, which find their answers there.
     """
     environment = services.environment
-    keep = partial(approvals_keeper, on_change=services.approvals.changed)
+    tools = services.environment.mcp.fingerprints
+    keep = partial(approvals_keeper, on_change=services.approvals.changed, server_tools=tools)
     timeout = environment.in_force.follow(lambda settings: settings.policy.timeout, "policy.timeout")
     keeper = Child(
         "keeper", keep, services.journal, environment.clock, environment.random, timeout, backoff=CHILD_BACKOFF

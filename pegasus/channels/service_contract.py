@@ -73,9 +73,9 @@ class ServiceContext:
     """The setting `http.public_url`: where the outside reaches this machine. "" if it does not."""
     commands: Mapping[str, str] = attrs.field(factory=dict)
     """Commands with their meaning, for services that list them. Names with their slash."""
-    decide: Callable[[str, bool, bool, str], Awaitable[str]] = _no_answer
-    """Answers an approval: (id, is_allowed, is_for_ever, by) → a sentence for the person who has clicked. It checks nothing: whoever
-    calls it has made sure that an owner has clicked."""
+    decide: Callable[[str, str, str], Awaitable[str]] = _no_answer
+    """Answers an approval: (id, decision, by) → a sentence for the person who has clicked. The decision is "deny", or the scope of a
+    yes. It checks nothing: whoever calls it has made sure that an owner has clicked."""
     pair: Callable[[str, str], Awaitable[str]] = _no_answer
     """Lets somebody in whose code an owner has clicked: (code, by) → a sentence for that owner. It checks nothing either."""
     transport: Any = None

@@ -20,7 +20,7 @@ from typing import Protocol, TypeAlias
 import attrs
 
 from pegasus.formatting import quote
-from pegasus.messages import ChannelInfo, Json
+from pegasus.messages import ApprovalNotice, ChannelInfo, Json
 from pegasus.policy import OWNER_GRANT, TokenBook, TokenGrant, is_owner
 from pegasus.protocol import ClientChannel
 
@@ -125,6 +125,16 @@ class Caller(ClientChannel):
             return True
         channel = ChannelInfo(self.type, self.channel_id or "", self.user_id)
         return self.grant.vouches_for(self.type) and is_owner(channel, owners)
+
+    @property
+    def has_own_door(self) -> bool:
+        """True if an owner speaks here without anybody in between, who may then allow more than single calls."""
+        return self.grant.is_own_door(self.channel_id)
+
+
+def notice_for(notice: ApprovalNotice, *, is_own_door: bool) -> ApprovalNotice:
+    """Return an approval as a reader is shown it, with the scopes that their answer may have."""
+    return notice if is_own_door else attrs.evolve(notice, scopes=notice.scopes[:1])
 
 
 class BadParams(Exception):

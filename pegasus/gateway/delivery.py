@@ -21,7 +21,7 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
-from pegasus.gateway.config import Caller, Params
+from pegasus.gateway.config import Caller, Params, notice_for
 from pegasus.gateway.reply_feed import ReplyFeed, Routes
 from pegasus.gateway.send_queue import SendQueue
 from pegasus.messages import Address, ApprovalNotice, Json, OutboundMessage, ReplyDraft, TaskProgress, Typing
@@ -215,10 +215,11 @@ class Hub:
     def approval(self, notice: ApprovalNotice) -> None:
         """Show owners a call that waits for them, or what became of it."""
         self._listeners.publish(notice)
-        frame = encode_frame(notice)
+        # One frame for each kind of reader, since there may be many of them, and arguments may be long.
+        frames = [encode_frame(notice_for(notice, is_own_door=is_own_door)) for is_own_door in (False, True)]
         for feed in self._routes.all():
             if feed.is_owners(self._owners.now):
-                feed.show_state(_approval_name(notice), frame)
+                feed.show_state(_approval_name(notice), frames[feed.has_own_door])
 
     async def show_what_is_open(self, feed: ReplyFeed) -> None:
         """Show a client that was welcomed the unfinished tasks of its conversations, and an owner the approvals.
@@ -227,7 +228,8 @@ class Hub:
         """
         if feed.is_owners(self._owners.now):
             for notice in await self._open_approvals():
-                feed.show_state(_approval_name(notice), encode_frame(notice), is_old=True)
+                frame = encode_frame(notice_for(notice, is_own_door=feed.has_own_door))
+                feed.show_state(_approval_name(notice), frame, is_old=True)
         tasks = await self._open_tasks()
         for task in tasks:
             if feed in self._routes.recipients(task.channel.type, task.channel.channel_id):

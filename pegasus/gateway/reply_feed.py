@@ -326,6 +326,11 @@ class ReplyFeed:
         is_listed = self._grant.vouches_for(channel.type) and is_owner(channel, owners)
         return is_listed or self._grant.proves_owner(channel.type)
 
+    @property
+    def has_own_door(self) -> bool:
+        """True if its owner may allow more than single calls."""
+        return self._grant.is_own_door(self.channel.channel_id)
+
     def catch_up(self, channel_id: str | None = None) -> None:
         """Read what may have been missed at this address; None: at all addresses that were seen here."""
         for address in list(self._cursors) if channel_id is None else [channel_id]:

@@ -229,7 +229,8 @@ def _with_sender(message: InboundMessage, grant: TokenGrant | None, *, is_bridge
     if grant.proves_owner(type) and not is_bridge:
         return with_role(message, Role.OWNER)
     account = grant.account_of(message.channel, is_bridge=is_bridge)
-    return with_role(message, None if grant.vouches_for(type) else Role.GUEST, account)
+    is_own_door = grant.is_own_door(None if is_bridge else message.channel.channel_id)
+    return with_role(message, None if grant.vouches_for(type) else Role.GUEST, account, is_own_door=is_own_door)
 
 
 async def report_undelivered(journal: Ref[JournalMessage], reply: OutboundMessage, reason: str) -> None:

@@ -25,6 +25,7 @@ from pegasus.mcp.sorting import SORTING_KEYS
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside, fenced
+from pegasus.policy import ToolKind
 from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.settings import SANDBOX_KEYS, InForce, McpServerSettings, SettingsInForce
 from pegasus.tools import Effect, Reach, Tool, ToolContext, base_context, parameters
@@ -206,6 +207,15 @@ class McpServers:
             return self._find if self._tools else None
         known = self._tools.get(name)
         return known.tool if known is not None else None
+
+    def fingerprints(self, server: str) -> Mapping[str, str]:
+        """Return the fingerprints of a server's tools by their names, without those whose calls cannot be taken back."""
+        tools = (known.tool for known in self._tools.values())
+        return {
+            tool.name: tool.fingerprint
+            for tool in tools
+            if tool.server == server and tool.kind is not ToolKind.DESTRUCTIVE
+        }
 
     def offered(self, caller: str, allows: Callable[[str], bool], window: int) -> tuple[Tool, ...]:
         """Return the tools to show to a model, at most MOST_SHOWN.

@@ -3,7 +3,8 @@
 `principal` has the person that work is done for, and `rules` what a tool call may do; `bare_commands` tells which command lines a
 rule may allow by their text. `approvals` has the calls that wait for an owner's answer, `keeper` the actor that keeps them,
 `approvals_file` their file, `forms` the forms of their questions, and `question_texts` the question as people read it, with
-`shown_text` for what must not be hidden in it. `tool_kinds` has the kinds of tools of other programs. `tokens` has the rights of
+`shown_text` for what must not be hidden in it. `grants` has what a yes allows beyond its calls, `grant_book` those in force, and
+`plans` the calls that were allowed beforehand. `tool_kinds` has the kinds of tools of other programs. `tokens` has the rights of
 the programs that connect. `pegasus.tools` asks before each call (`gate`).
 
 A tool call takes this way: `pegasus.tools` describes it as a `CallRequest`, and `Policy.decide` says allow, ask or deny. For
@@ -14,10 +15,11 @@ Example::
 
     ruling = Policy(parse_rules(settings.rules)).decide(call, Confinement(stands=True))
     if ruling.decision is Decision.ASK:
-        request = ApprovalRequest("t1/c7", call.tool, arguments, ruling.why, call.principal.role, channel, "t1")
+        asked = AskedCall("t1/c7", call.tool, arguments, ruling.why)
+        request = ApprovalRequest((asked,), call.principal.role, channel, "t1")
         approval = await approvals.ask(SeekApproval, request)
         approval = await approvals.ask(AwaitApproval, approval.id)
-        approval.is_allowed
+        approval.allows("t1/c7")
 """
 
 from pegasus.policy.approvals import (
@@ -28,16 +30,22 @@ from pegasus.policy.approvals import (
     ApprovalMessage,
     ApprovalRequest,
     ApprovalState,
+    AskedCall,
     AwaitApproval,
     FindApproval,
     ListApprovals,
+    ListGrants,
+    RevokeGrant,
     SeekApproval,
     WithdrawApprovals,
 )
 from pegasus.policy.bare_commands import is_bare_code, is_bare_line
 from pegasus.policy.forms import FormError, fill_form, parse_answer
-from pegasus.policy.keeper import approvals_keeper
+from pegasus.policy.grant_book import ServerTools, allowed_scopes, no_server_tools
+from pegasus.policy.grants import AnswerScope, CallGrant, parse_scope
+from pegasus.policy.keeper import MOST_BYTES, MOST_CALLS, approvals_keeper
 from pegasus.policy.principal import (
+    DOOR,
     NOBODY,
     OWN_TYPES,
     ROLE,
@@ -70,7 +78,10 @@ __all__ = [
     "APPROVE",
     "CONTROL",
     "DENY",
+    "DOOR",
     "MESSAGE",
+    "MOST_BYTES",
+    "MOST_CALLS",
     "NOBODY",
     "OWNER_GRANT",
     "OWN_TYPES",
@@ -79,28 +90,35 @@ __all__ = [
     "ROLE",
     "SCOPES",
     "AnswerApproval",
+    "AnswerScope",
     "Approval",
     "ApprovalError",
     "ApprovalMessage",
     "ApprovalRequest",
     "ApprovalState",
+    "AskedCall",
     "AwaitApproval",
+    "CallGrant",
     "CallRequest",
     "Confinement",
     "Decision",
     "FindApproval",
     "FormError",
     "ListApprovals",
+    "ListGrants",
     "Policy",
     "Principal",
+    "RevokeGrant",
     "Role",
     "Ruling",
     "SeekApproval",
+    "ServerTools",
     "TokenBook",
     "TokenGrant",
     "TokenRefused",
     "ToolKind",
     "WithdrawApprovals",
+    "allowed_scopes",
     "approvals_keeper",
     "end_text",
     "fill_form",
@@ -110,8 +128,10 @@ __all__ = [
     "is_bare_line",
     "is_owner",
     "make_visible",
+    "no_server_tools",
     "parse_answer",
     "parse_rules",
+    "parse_scope",
     "parse_tokens",
     "principal_of",
     "question_text",

@@ -1,8 +1,13 @@
 """Approvals: tool calls that wait for an owner, and the messages to the actor that keeps them (`keeper`).
 
-A call that the policy decides to ask about makes an approval. It is bound to exactly these arguments of exactly this call, so that a
-yes never serves for another one; "always" makes it serve for each later call of the same tool with the same arguments, for work
-with the same rights. The first answer counts. Without one the approval expires after `policy.timeout`, and that is a no.
+A call that the policy decides to ask about makes an approval, together with the other calls of the same answer of the model that
+need a yes, so that a person is asked once for all of them. A yes is bound to exactly these arguments of exactly these calls, so that
+it never serves for another one, and may leave some of them out, which is a no for those. A wider yes makes a grant (`grants`), which
+serves for later calls too. The first answer counts. Without one the approval expires after `policy.timeout`, and that is a no.
+
+A task may also ask beforehand, with a plan: calls that it has not made yet. A yes then serves for each of them once, for the first
+call of the task with the same tool and arguments. The key of that call is written down before it is made, so the same call made again
+finds its yes, and no other call does.
 
 A request without a task is a question of the program itself: may the text of a file that has changed be part of the prompt? Its key
 names the file, and a new text takes the place of the question before.
@@ -14,6 +19,7 @@ so its open question is withdrawn at a start.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Final, TypeAlias
@@ -22,6 +28,7 @@ import attrs
 
 from actors import Reply
 from pegasus.messages import ChannelInfo, Json, Metadata, OwnerQuestion
+from pegasus.policy.grants import AnswerScope, CallGrant
 from pegasus.policy.principal import Role
 from pegasus.wire import encode_json
 
@@ -62,10 +69,10 @@ class ApprovalError(Exception):
 
 
 @attrs.frozen
-class ApprovalRequest:
-    """A call that an owner is to be asked about.
+class AskedCall:
+    """A call that an owner is asked about.
 
-    Example: `ApprovalRequest("t1/c7", "shell_exec", {"command": "git push"}, "rule 1 of policy.rules", Role.OWNER, channel, "t1")`.
+    Example: `AskedCall("t1/c7", "shell_exec", {"command": "sh do.sh"}, "rule 1 of policy.rules", files={"do.sh": "5f1d…"})`.
     """
 
     key: str
@@ -76,6 +83,37 @@ class ApprovalRequest:
     """Arguments exactly as the call has them."""
     why: str
     """Reason for asking, one line."""
+    server: str = ""
+    """MCP server that has the tool, "" for a tool of this program."""
+    fingerprint: str = ""
+    """`Tool.fingerprint` of the tool when it was asked about."""
+    is_destructive: bool = False
+    """The call cannot be taken back, so no grant but one for exactly these arguments serves for it."""
+    files: Metadata = attrs.field(factory=dict)
+    """Hashes of the files that a command names, by their paths: another content makes another call."""
+
+    def digest(self, who: Role) -> str:
+        """Return the hash of what a yes is bound to: tool, arguments, rights, named files, and the tool of a server as it was."""
+        # Keys are sorted, because the same call may come with its arguments in another order.
+        bound: list[Json] = [self.tool, _sorted(self.arguments), who.value]
+        # Left out where there is nothing, so that what was allowed before there were these stays allowed.
+        if self.files or self.server:
+            bound += [_sorted(self.files), self.fingerprint if self.server else ""]
+        return blake2b(encode_json(bound).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+@attrs.frozen
+class ApprovalRequest:
+    """Calls that an owner is to be asked about at once.
+
+    Example::
+
+        call = AskedCall("t1/c7", "shell_exec", {"command": "git push"}, "rule 1 of policy.rules")
+        ApprovalRequest((call,), Role.OWNER, channel, "t1")
+    """
+
+    calls: tuple[AskedCall, ...]
+    """The calls, in the order in which they are made; one at least."""
     who: Role
     """Rights of the person that the work is done for."""
     channel: ChannelInfo | None
@@ -83,14 +121,30 @@ class ApprovalRequest:
     task_id: str
     """The task that waits; "" if the program itself asks."""
     question: OwnerQuestion | None = None
-    """Question that a call asks which was begun; None: the question is whether it may be made."""
+    """Question that a call asks which was begun; None: the question is whether the calls may be made."""
+    is_plan: bool = False
+    """The calls are a plan: they are made later, and their keys are not theirs."""
+    words: str = ""
+    """Words of the agent about its plan. They are no facts."""
 
     @property
-    def digest(self) -> str:
-        """Hash of everything that a yes for ever is bound to: tool, arguments, rights. A question is never answered for ever."""
-        # Keys are sorted, because the same call may come with its arguments in another order.
-        text = encode_json([self.tool, _sorted(self.arguments), self.who.value])
-        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    def first(self) -> AskedCall:
+        """The first of the calls, by which the request is named."""
+        return self.calls[0]
+
+    def index_of(self, key: str) -> int | None:
+        """Return the place of the call with this key, None if there is none."""
+        return next((n for n, call in enumerate(self.calls) if call.key == key), None)
+
+    def places(self, chosen: Sequence[int] | None) -> tuple[int, ...]:
+        """Return the places of calls that a person has chosen, in order. chosen: None = all. Raises ApprovalError for others."""
+        if chosen is None:
+            return tuple(range(len(self.calls)))
+        if not chosen:
+            raise ApprovalError("calls: found none; a no is an answer of its own")
+        if wrong := [place for place in chosen if not 0 <= place < len(self.calls)]:
+            raise ApprovalError(f"calls: found the place {wrong[0]}, allowed: 0 to {len(self.calls) - 1}")
+        return tuple(sorted(set(chosen)))
 
 
 def _sorted(value: Json) -> Json:
@@ -108,7 +162,7 @@ class Approval:
 
         approval = await approvals.ask(SeekApproval, request)
         approval.id, approval.is_open  # ("a-7f3k", True)
-        (await approvals.ask(AwaitApproval, approval.id)).refusal  # "" for a yes
+        (await approvals.ask(AwaitApproval, approval.id)).allows("t1/c7")
     """
 
     id: str
@@ -121,8 +175,8 @@ class Approval:
     """Wall clock after which it is a no, ms."""
     state: ApprovalState = ApprovalState.OPEN
     """Only OPEN ever changes: each other state is an end."""
-    scope: str = "once"
-    """"always": a yes that serves for the same call at any time."""
+    scope: AnswerScope = AnswerScope.ONCE
+    """Reach of a yes."""
     by: str = ""
     """Author of the answer, such as "cli:main"."""
     reason: str = ""
@@ -131,6 +185,10 @@ class Approval:
     """True if the task behind it was told."""
     values: Metadata = attrs.field(factory=dict, repr=False)
     """The form of its question as it was filled in. It is in memory only."""
+    allowed: tuple[int, ...] | None = None
+    """Places of the calls that a yes is for; None: all."""
+    used: Mapping[str, int] = attrs.field(factory=dict)
+    """Of a plan: places of the calls that were made, by the keys with which they were made."""
 
     @property
     def is_open(self) -> bool:
@@ -143,20 +201,33 @@ class Approval:
         return self.state is ApprovalState.ALLOWED
 
     @property
-    def serves_always(self) -> bool:
-        """True for a yes that serves for later calls too."""
-        return self.is_allowed and self.scope == "always"
-
-    @property
     def is_asked_again(self) -> bool:
         """True if the next request makes a new one: nobody waits for this one, or it has expired and nobody was told."""
         has_expired = self.state is ApprovalState.EXPIRED
         return self.state is ApprovalState.WITHDRAWN or (has_expired and not self.request.task_id)
 
+    def allows(self, key: str) -> bool:
+        """Return whether a yes is for the call with this key."""
+        index = self.used.get(key) if self.request.is_plan else self.request.index_of(key)
+        return self.is_allowed and index is not None and self._is_chosen(index)
+
+    def unused(self) -> Iterator[tuple[int, AskedCall]]:
+        """Yield the calls of an allowed plan that were not made yet, with their places."""
+        if self.request.is_plan and self.is_allowed:
+            made = set(self.used.values())
+            yield from (
+                each for each in enumerate(self.request.calls) if each[0] not in made and self._is_chosen(each[0])
+            )
+
+    def _is_chosen(self, index: int) -> bool:
+        return self.allowed is None or index in self.allowed
+
     @property
     def refusal(self) -> str:
-        """Return the sentence for the model, "" for a yes or while it is open."""
+        """Return the sentence for the model about a call that is not allowed, "" while it is open."""
         match self.state:
+            case ApprovalState.ALLOWED:
+                return "an owner was asked about several calls and has said no to this one"
             case ApprovalState.DENIED:
                 return "an owner was asked and has said no" + (f": {self.reason}" if self.reason else "")
             case ApprovalState.EXPIRED:
@@ -171,9 +242,10 @@ class Approval:
 
 @attrs.frozen(eq=False, repr=False)
 class SeekApproval:
-    """Return the approval of a call: the one that it has, a yes for ever that fits it, or a new one, which is on disk then.
+    """Return the approval of a call: the one that it has, a grant or a plan that fits it, or a new one, which is on disk then.
 
-    Fails with ApprovalError if too many wait already, and with StorageError.
+    A new one asks about all calls of the request that have no answer yet. Fails with ApprovalError if too many wait already, and with
+    StorageError.
 
     Example: `approval = await approvals.ask(SeekApproval, request)`; an open one is waited for with `AwaitApproval`.
     """
@@ -181,17 +253,21 @@ class SeekApproval:
     reply: Reply[Approval]
     """Gets the approval, which may be open, or over already."""
     request: ApprovalRequest
-    """The call, with a key that is the same if it is made again."""
+    """The call, with a key that is the same if it is made again, and those that are asked about with it."""
+    key: str = ""
+    """Key of the call that is about to be made; "" = the first."""
+    may_ask: bool = True
+    """False: no new approval is made, and one with the state WITHDRAWN says that nothing allows the call."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class AnswerApproval:
     """Say yes or no. Answered with the approval when that is on disk.
 
-    Fails with ApprovalError if there is no such approval, it was answered before (the first answer counts), or the values do not fit
-    its form.
+    Fails with ApprovalError if there is no such approval, it was answered before (the first answer counts), the values do not fit
+    its form, or the scope or the places do not fit its calls. It is still open then, unless it was answered before.
 
-    Example: `await approvals.ask(AnswerApproval, "a-7f3k", False, "cli:main", False, "not today")`.
+    Example: `await approvals.ask(AnswerApproval, "a-7f3k", False, "cli:main", reason="not today")`.
     """
 
     reply: Reply[Approval]
@@ -202,12 +278,16 @@ class AnswerApproval:
     """True for a yes."""
     by: str
     """Author of the answer, for the record."""
-    is_for_ever: bool = False
-    """A yes serves for each later call with these arguments."""
+    scope: AnswerScope = AnswerScope.ONCE
+    """Reach of a yes."""
     reason: str = ""
     """To a no, for the model."""
     values: Metadata = attrs.field(factory=dict, repr=False)
     """Values of the form of a question, which may be texts as a person has typed them."""
+    calls: tuple[int, ...] | None = None
+    """Places of the calls that a yes is for, from 0; the others get a no. None: all."""
+    is_own_door: bool = False
+    """The owner has answered on a door of their own, not through somebody's bridge: without it a yes counts once."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -253,7 +333,8 @@ class ListApprovals:
 class WithdrawApprovals:
     """Withdraw the open approvals of tasks, since nothing waits for them any more. It has no answer.
 
-    A failure is logged: the approvals then expire by themselves.
+    Without an id the tasks are over, and what was granted to them ends, too. A failure is logged: the approvals then expire by
+    themselves.
 
     Example: `approvals.tell_nowait(WithdrawApprovals(("t1",)))` when the task t1 has been cancelled.
     """
@@ -264,7 +345,40 @@ class WithdrawApprovals:
     """Only this one."""
 
 
+@attrs.frozen(eq=False, repr=False)
+class ListGrants:
+    """Return the grants in force, oldest first.
+
+    Example: `[grant.tool for grant in await approvals.ask(ListGrants)]`.
+    """
+
+    reply: Reply[tuple[CallGrant, ...]]
+    """Gets the grants."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class RevokeGrant:
+    """End a grant. Answered with it when that is on disk. Fails with ApprovalError if there is none of this id.
+
+    Example: `await approvals.ask(RevokeGrant, "g-7f3k", "cli:main")`.
+    """
+
+    reply: Reply[CallGrant]
+    """Gets the grant as it was."""
+    id: str
+    """Id of the grant. Whoever sends the message has made sure that an owner asks."""
+    by: str
+    """Author, for the record."""
+
+
 ApprovalMessage: TypeAlias = (
-    SeekApproval | AnswerApproval | AwaitApproval | FindApproval | ListApprovals | WithdrawApprovals
+    SeekApproval
+    | AnswerApproval
+    | AwaitApproval
+    | FindApproval
+    | ListApprovals
+    | WithdrawApprovals
+    | ListGrants
+    | RevokeGrant
 )
 """Everything that the actor accepts."""

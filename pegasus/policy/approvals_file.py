@@ -1,4 +1,4 @@
-"""Lines of the file of all approvals, FILE below data/.
+"""Lines of the file of all approvals and grants, FILE below data/.
 
 Each step of an approval is a line, on disk before anybody is told:
 
@@ -6,16 +6,25 @@ Each step of an approval is a line, on disk before anybody is told:
     {"id":"a-7f3k","state":"allowed","scope":"once","by":"cli:main","at":…}
     {"id":"a-7f3k","carriedOut":true}
 
-The last line says that the task behind it goes on.
+The last line says that the task behind it goes on. Several calls stand in `calls` of the first line, the first of them beside it as
+well. `allowed` of the second line has the places of those that the yes is for, if it is not for all. Two further lines are about what
+serves for later calls: a call of a plan that is made now, and a grant, which is written together with the answer that makes it:
+
+    {"id":"a-7f3k","used":{"<task>/<call>":0}}
+    {"id":"g-3m8p","scope":"hour","tool":"mail__list","server":"mail","hash":"…","until":…,"by":"cli:main","at":…}
+    {"id":"g-3m8p","revoked":true,"by":"cli:main","at":…}
 
 The file is appended to, and never changed in place: a torn line at its end, which a crash may leave, costs that step and no
 other. An approval in its present state is what all lines of its id amount to. Values of forms are in no line, because a person
 may have typed something private; so a question that was open at a crash cannot be answered from the file, and is withdrawn.
+
+In files of earlier versions a yes for ever is a closing line with the scope "always" and no grant. Reading makes the grant, under the
+id of the approval.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import attrs
@@ -23,6 +32,7 @@ import attrs
 from pegasus.json_lines import BadLine, scan_lines
 from pegasus.messages import Json, Metadata
 from pegasus.policy.approvals import Approval, ApprovalRequest, ApprovalState
+from pegasus.policy.grants import ALWAYS, AnswerScope, CallGrant, parse_scope
 from pegasus.policy.principal import Role
 from pegasus.wire import encode_line, from_wire, require_number, to_wire
 
@@ -33,7 +43,11 @@ FILE: Final = "approvals.jsonl"
 def opening_line(approval: Approval) -> bytes:
     """Return the line of a new approval."""
     request = to_wire(approval.request)
-    return encode_line({"id": approval.id, **request, "created": approval.created, "expires": approval.expires})
+    calls = request.pop("calls")
+    first = to_wire(approval.request.first)
+    several = {"calls": calls} if len(approval.request.calls) > 1 else {}
+    times = {"created": approval.created, "expires": approval.expires}
+    return encode_line({"id": approval.id, **first, **request, **several, **times})
 
 
 def closing_line(approval: Approval, at: int | None = None) -> bytes:
@@ -41,11 +55,28 @@ def closing_line(approval: Approval, at: int | None = None) -> bytes:
     record: dict[str, Json] = {
         "id": approval.id,
         "state": approval.state.value,
-        "scope": approval.scope,
+        "scope": approval.scope.value,
         "by": approval.by,
         "reason": approval.reason,
     }
+    if approval.allowed is not None:
+        record["allowed"] = list(approval.allowed)
     return encode_line(record if at is None else {**record, "at": at})
+
+
+def used_line(approval: Approval, used: Mapping[str, int]) -> bytes:
+    """Return the line which says that calls of a plan are made now. used: their places by the keys with which they are made."""
+    return encode_line({"id": approval.id, "used": dict(used)})
+
+
+def grant_line(grant: CallGrant) -> bytes:
+    """Return the line of a grant."""
+    return encode_line(to_wire(grant))
+
+
+def revoked_line(grant: CallGrant, by: str, at: int) -> bytes:
+    """Return the line which says that a grant is over. at: wall clock, ms."""
+    return encode_line({"id": grant.id, "revoked": True, "by": by, "at": at})
 
 
 def carried_out_line(approval: Approval) -> bytes:
@@ -53,9 +84,10 @@ def carried_out_line(approval: Approval) -> bytes:
     return encode_line({"id": approval.id, "carriedOut": True})
 
 
-def rewrite_lines(approvals: Iterable[Approval]) -> bytes:
-    """Return the content of a new file with these approvals as they are now."""
-    return b"".join(line for approval in approvals for line in _lines_of(approval))
+def rewrite_lines(approvals: Iterable[Approval], grants: Iterable[CallGrant] = ()) -> bytes:
+    """Return the content of a new file with these approvals as they are now, and these grants."""
+    lines = [line for approval in approvals for line in _lines_of(approval)]
+    return b"".join([*lines, *map(grant_line, grants)])
 
 
 def _lines_of(approval: Approval) -> Iterator[bytes]:
@@ -63,6 +95,8 @@ def _lines_of(approval: Approval) -> Iterator[bytes]:
     yield opening_line(approval)
     if not approval.is_open:
         yield closing_line(approval)
+    if approval.used:
+        yield used_line(approval, approval.used)
     if approval.is_carried_out:
         yield carried_out_line(approval)
 
@@ -79,6 +113,10 @@ class ApprovalsContent:
 
     approvals: tuple[Approval, ...]
     """In their present state, oldest first."""
+    grants: tuple[CallGrant, ...]
+    """Those that were not revoked, oldest first."""
+    latest: int
+    """Newest time that stands in it, wall clock, ms; 0 if none does."""
     lines: int
     """Number of its lines."""
     problems: tuple[str, ...]
@@ -88,37 +126,64 @@ class ApprovalsContent:
 def read_approvals(content: bytes) -> ApprovalsContent:
     """Return what a file holds. Lines that cannot be understood hide nothing of the others."""
     approvals: dict[str, Approval] = {}
+    grants: dict[str, CallGrant] = {}
     problems: list[str] = []
-    number = 0
+    number = latest = 0
     for number, line in enumerate(scan_lines(content), 1):
         try:
             if isinstance(line, BadLine):
                 raise ValueError(line.problem)
-            approval = _read_line(line.value, approvals)
-        except (ValueError, KeyError, TypeError) as error:
+            _read_line(line.value, approvals, grants)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             problems.append(f"line {number}: {error}")
         else:
-            approvals[approval.id] = approval
-    return ApprovalsContent(tuple(approvals.values()), number, tuple(problems))
+            latest = max(latest, *(_time(line.value.get(name)) for name in ("created", "at")))
+    return ApprovalsContent(tuple(approvals.values()), tuple(grants.values()), latest, number, tuple(problems))
 
 
-def _read_line(record: Metadata, approvals: dict[str, Approval]) -> Approval:
-    """Return the approval after this step. Raises ValueError, KeyError, TypeError."""
-    # The opening line is known by what it holds, so that lines need no field for their kind.
-    if "tool" in record:
-        request = from_wire(record, ApprovalRequest)
+def _time(value: Json) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _read_line(record: Metadata, approvals: dict[str, Approval], grants: dict[str, CallGrant]) -> None:
+    """Take over the step that a line tells of. Raises ValueError, KeyError, TypeError, AttributeError, and changes nothing then."""
+    id = str(record["id"])
+    # Lines are known by what they hold, so that they need no field for their kind.
+    if "hash" in record:
+        grant = from_wire(record, CallGrant)
+        grants[id] = attrs.evolve(grant, scope=AnswerScope(grant.scope))
+    elif record.get("revoked"):
+        grants.pop(id, None)
+    elif "tool" in record:
+        request = from_wire({**record, "calls": record.get("calls") or [record]}, ApprovalRequest)
         request = attrs.evolve(request, who=Role(request.who))
-        return Approval(
-            str(record["id"]), request, require_number(record["created"]), require_number(record["expires"])
-        )
-    # A step without its opening line is a KeyError, and so one of the problems.
-    approval = approvals[str(record["id"])]
+        times = require_number(record["created"]), require_number(record["expires"])
+        approvals[id] = Approval(id, request, *times)
+    else:
+        # A step without its opening line is a KeyError, and so one of the problems.
+        approvals[id] = approval = _after_step(approvals[id], record)
+        if record.get("scope") == ALWAYS and approval.is_allowed and approval.request.who is Role.OWNER:
+            call, at = approval.request.first, approval.created
+            grants[id] = CallGrant(
+                id, AnswerScope.ARGUMENTS, call.tool, "", call.digest(approval.request.who), approval.by, at
+            )
+
+
+def _after_step(approval: Approval, record: Metadata) -> Approval:
+    """Return the approval after a step that is not its first. Raises ValueError, KeyError, TypeError, AttributeError."""
     if record.get("carriedOut"):
         return attrs.evolve(approval, is_carried_out=True)
+    if isinstance(used := record.get("used"), dict):
+        places = {key: require_number(place) for key, place in used.items()}
+        return attrs.evolve(approval, used={**approval.used, **places})
+    allowed = record.get("allowed")
+    if "allowed" in record and not isinstance(allowed, list):
+        raise TypeError("allowed: no list")
     return attrs.evolve(
         approval,
         state=ApprovalState(str(record["state"])),
-        scope=str(record.get("scope") or "once"),
+        scope=parse_scope(str(record.get("scope") or "")) or AnswerScope.ONCE,
         by=str(record.get("by") or ""),
         reason=str(record.get("reason") or ""),
+        allowed=tuple(map(require_number, allowed)) if isinstance(allowed, list) else None,
     )

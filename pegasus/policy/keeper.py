@@ -18,6 +18,10 @@ hangs holds up no answer. For this reason the end of an approval may be told bef
 Requests are handled one after the other, and the journal is waited for in between. So of two answers the first is written, and the
 second is refused. An approval that is over by the clock is refused as well, even if `expire` has not come to it yet.
 
+A yes that serves for later calls makes grants (`grant_book`), which are written in the same step as the answer. What they cover gets
+an approval without an id, which stands nowhere. A call of a plan is noted under its key before it is made: the same call made again
+after a crash is allowed again, and another one is not.
+
 There are three ways to hear of the end: `on_change`, for channels and suspended tasks; `AwaitApproval`, for a call under way that
 waits; and `SeekApproval` or `FindApproval` with the same key, for a call that is made again.
 """
@@ -25,7 +29,7 @@ waits; and `SeekApproval` or `FindApproval` with the same key, for a call that i
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Final, TypeAlias
 
@@ -42,9 +46,12 @@ from pegasus.policy.approvals import (
     ApprovalMessage,
     ApprovalRequest,
     ApprovalState,
+    AskedCall,
     AwaitApproval,
     FindApproval,
     ListApprovals,
+    ListGrants,
+    RevokeGrant,
     SeekApproval,
     WithdrawApprovals,
 )
@@ -52,19 +59,30 @@ from pegasus.policy.approvals_file import (
     FILE,
     carried_out_line,
     closing_line,
+    grant_line,
     opening_line,
     read_approvals,
+    revoked_line,
     rewrite_lines,
+    used_line,
 )
 from pegasus.policy.forms import FormError, fill_form
+from pegasus.policy.grant_book import GrantBook, ServerTools, check_scope, no_server_tools
+from pegasus.policy.grants import CallGrant
+from pegasus.policy.plans import AllowedPlans
 from pegasus.policy.principal import Role
 from pegasus.settings import InForce
 from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile, StorageError
+from pegasus.wire import encode_json
 
 MOST_OPEN: Final = 100
 """Approvals that may wait at a time. More would not be read by anybody."""
 MOST_FOR_GUESTS: Final = 20
 """Number of them that may be for the work of guests, so that they cannot keep the owner's from being asked."""
+MOST_CALLS: Final = 20
+"""Calls that one approval may ask about. A person reads each of them."""
+MOST_BYTES: Final = 1 << 20
+"""Characters that the arguments of further calls may have in an approval, as JSON."""
 MOST_KEPT: Final = 1000
 """Lines of the file above which a start writes it anew, with what still matters."""
 MOST_OLD: Final = 200
@@ -87,17 +105,19 @@ async def approvals_keeper(
     random: Random,
     timeout: InForce[float],
     on_change: OnChange,
+    server_tools: ServerTools = no_server_tools,
 ) -> None:
     """Keep the approvals. It is up when the file is read. Raises StorageError if it cannot be.
 
-    clock: wall clock, ms. timeout: the setting `policy.timeout`, for each new approval.
+    clock: wall clock, ms. timeout: the setting `policy.timeout`, for each new approval. server_tools: returns the tools of an MCP
+    server, for grants.
     Cancelled: what was answered is on disk, and carried out at the next start.
 
     Example: `Child("approvals", approvals_keeper, journal, clock, random, InForce(3600.0), desk.changed)`.
     """
     # The nursery runs `expire` and one task for each change that is being told.
     async with trio.open_nursery() as nursery:
-        keeper = _Keeper(journal, clock, random, timeout, on_change, nursery)
+        keeper = _Keeper(journal, clock, random, timeout, on_change, nursery, server_tools)
         await keeper.load()
         inbox.started()
         nursery.start_soon(keeper.expire)
@@ -125,6 +145,7 @@ class _Keeper:
         timeout: InForce[float],
         on_change: OnChange,
         nursery: trio.Nursery,
+        server_tools: ServerTools,
     ) -> None:
         self._journal = journal
         """Keeps the file of the approvals."""
@@ -142,8 +163,14 @@ class _Keeper:
         """By id, oldest first."""
         self._by_key: dict[str, str] = {}
         """Id of the newest approval of each call."""
-        self._always: set[str] = set()
-        """Digests of the calls that were allowed for ever."""
+        self._plans = AllowedPlans()
+        """Calls that tasks may make, since an owner was asked beforehand."""
+        self._server_tools = server_tools
+        """Returns the tools of an MCP server as they are now."""
+        self._grants = GrantBook()
+        """Yeses that serve for later calls."""
+        self._seen = 0, trio.current_time()
+        """Newest time that the wall clock has shown, ms, and Trio's clock then: a clock that is set back must not lengthen a grant."""
         self._waiting: dict[str, list[Reply[Approval]]] = {}
         """Requests to answer when an approval is over, by its id."""
         self._changed = trio.Event()
@@ -159,8 +186,8 @@ class _Keeper:
     async def _handle(self, message: ApprovalMessage) -> None:
         """Carry out a request. Each case has answered, or has kept the reply for later (`AwaitApproval`), when it returns."""
         match message:
-            case SeekApproval(reply, request):
-                reply.send(await self._seek(request))
+            case SeekApproval(reply, request, key, may_ask):
+                reply.send(await self._seek(request, key or request.first.key, may_ask=may_ask))
             case AnswerApproval(reply, id):
                 reply.send(await self._answer(self._get(id), message))
             case AwaitApproval(reply, id):
@@ -179,6 +206,17 @@ class _Keeper:
                 for approval in self._open():
                     if approval.request.task_id in task_ids and id in ("", approval.id):
                         await self._close(attrs.evolve(approval, state=ApprovalState.WITHDRAWN))
+                if not id:
+                    for grant in self._grants.of_tasks(task_ids):
+                        await self._revoke(grant, "the end of its task")
+            case ListGrants(reply):
+                reply.send(self._grants.view(self._now()))
+            case RevokeGrant(reply, id, by):
+                found = next((each for each in self._grants.view(self._now()) if each.id == id), None)
+                if found is None:
+                    raise ApprovalError(f"There is no grant {quote(id, 20)}.")
+                await self._revoke(found, by)
+                reply.send(found)
 
     def _open(self) -> list[Approval]:
         """Return the approvals that wait, oldest first."""
@@ -198,47 +236,76 @@ class _Keeper:
 
     async def _answer(self, approval: Approval, answer: AnswerApproval) -> Approval:
         """Return the approval with this answer, which is on disk. Raises ApprovalError for one that does not fit."""
-        question, values = approval.request.question, dict(answer.values)
+        request, values = approval.request, dict(answer.values)
         if not answer.is_allowed:
+            if answer.calls is not None:
+                raise ApprovalError("calls: only a yes can be for some of them; the others get a no")
             reason = truncate(answer.reason, 500)
             denied = attrs.evolve(approval, state=ApprovalState.DENIED, by=answer.by, reason=reason)
             return await self._close(denied)
-        if question is None and values:
+        if request.question is None and values:
             raise ApprovalError(f"{approval.id} asks for a yes or no, and has no form.")
-        if question is not None:
-            if answer.is_for_ever:
-                # A yes for ever is bound to tool and arguments; the values of a form are none of these.
-                raise ApprovalError(f"{approval.id} is a question, which can only be answered once.")
+        places = request.places(answer.calls)
+        calls = [request.calls[place] for place in places]
+        check_scope(answer.scope, request, calls, is_own_door=answer.is_own_door)
+        if request.question is not None:
             try:
-                values = fill_form(question.fields, values)
+                values = fill_form(request.question.fields, values)
             except FormError as error:
                 raise ApprovalError(f"{approval.id}: {error}.") from None
-        scope = "always" if answer.is_for_ever else "once"
-        allowed = attrs.evolve(approval, state=ApprovalState.ALLOWED, scope=scope, by=answer.by, values=values)
-        return await self._close(allowed)
+        now, tools = self._now(), self._server_tools
+        grants = self._grants.make(answer.scope, request, calls, answer.by, now, self._random, tools)
+        allowed = attrs.evolve(
+            approval,
+            state=ApprovalState.ALLOWED,
+            scope=answer.scope,
+            by=answer.by,
+            values=values,
+            allowed=None if len(places) == len(request.calls) else places,
+        )
+        return await self._close(allowed, grants)
 
-    async def _seek(self, request: ApprovalRequest) -> Approval:
+    async def _revoke(self, grant: CallGrant, by: str) -> None:
+        """End a grant; it is on disk when this returns. Raises StorageError, ActorError, and the grant stays then."""
+        await self._write(revoked_line(grant, by, self._clock()))
+        self._grants.remove(grant.id)
+
+    def _now(self) -> int:
+        """Return the wall clock for what ends by itself, ms. It never goes back, and goes on where the clock stands still."""
+        latest, then = self._seen
+        now = trio.current_time()
+        self._seen = max(self._clock(), latest + math.floor((now - then) * 1000)), now
+        return self._seen[0]
+
+    async def _seek(self, request: ApprovalRequest, key: str, *, may_ask: bool) -> Approval:
         """Return the approval of a call, which may be new. Raises ApprovalError if too many wait.
 
         The same call with the same arguments gets the approval that it has, also one that is over: that is how a call that is made
         again after a restart finds its answer. A question of the program itself takes the place of the one before with the same key.
-        A call that was allowed for ever gets an approval without an id, which stands nowhere.
+        So does a call whose arguments have changed, such as those of a file that a command names.
         """
-        known = self._approvals.get(self._by_key.get(request.key, ""))
-        if known is not None and known.request.digest == request.digest and not known.is_asked_again:
+        call = request.calls[request.index_of(key) or 0]
+        known = self._approvals.get(self._by_key.get(key, ""))
+        if known is not None and not known.is_asked_again and self._is_about(known, key, call, request):
             return known
-        if known is not None and known.is_open and not request.task_id:
-            await self._close(attrs.evolve(known, state=ApprovalState.WITHDRAWN))
         now = self._clock()
-        expires = now + round(self._timeout.now * 1000)
-        if request.question is None and request.digest in self._always:
-            return Approval("", request, now, expires, ApprovalState.ALLOWED, "always")
+        found = Approval("", request, now, now + round(self._timeout.now * 1000))
+        if request.question is None and not request.is_plan:
+            if grant := self._grants.find(call, request.who, request.task_id, self._now()):
+                return attrs.evolve(found, state=ApprovalState.ALLOWED, scope=grant.scope)
+            if planned := await self._use_plan(call, request):
+                return planned
+        if not may_ask:
+            return attrs.evolve(found, state=ApprovalState.WITHDRAWN)
+        if known is not None and known.is_open:
+            await self._close(attrs.evolve(known, state=ApprovalState.WITHDRAWN))
         waiting = [approval.request.who for approval in self._open()]
         if len(waiting) >= MOST_OPEN or (
             request.who is not Role.OWNER and waiting.count(request.who) >= MOST_FOR_GUESTS
         ):
             raise ApprovalError("too many calls wait for the owner's approval already")
-        approval = Approval(typed_id("a-", 4, self._random, self._approvals), request, now, expires)
+        asked = attrs.evolve(request, calls=self._without_answered(request, call))
+        approval = attrs.evolve(found, id=typed_id("a-", 4, self._random, self._approvals), request=asked)
         # On disk first: an approval that people can see is one that a restart knows.
         await self._write(opening_line(approval))
         self._add(approval)
@@ -246,22 +313,65 @@ class _Keeper:
         self._report_change(approval)
         return approval
 
+    @staticmethod
+    def _is_about(known: Approval, key: str, call: AskedCall, request: ApprovalRequest) -> bool:
+        """Return whether an approval is about exactly this call. key: by which it was found."""
+        place = known.used.get(key, known.request.index_of(key))
+        if place is None or known.request.is_plan != (request.is_plan or key in known.used):
+            return False
+        return known.request.calls[place].digest(known.request.who) == call.digest(request.who)
+
+    async def _use_plan(self, call: AskedCall, request: ApprovalRequest) -> Approval | None:
+        """Return the allowed plan of a task that has this call and has not used it yet. From now on it is used, on disk too."""
+        found = self._plans.find(request.task_id, call.digest(request.who))
+        if found is None:
+            return None
+        plan, place = found
+        await self._write(used_line(plan, {call.key: place}))
+        plan = attrs.evolve(plan, used={**plan.used, call.key: place})
+        self._add(plan)
+        return plan
+
+    def _without_answered(self, request: ApprovalRequest, call: AskedCall) -> tuple[AskedCall, ...]:
+        """Return the calls to ask about: this one, and those of the others that have no answer, as far as a person will read them."""
+        if request.is_plan or request.question is not None:
+            return request.calls
+        planned, room, asked = self._plans.unused(request.task_id), MOST_BYTES, list[AskedCall]()
+        for each in request.calls:
+            if each is not call:
+                digest, size = each.digest(request.who), len(encode_json(each.arguments))
+                known = self._approvals.get(self._by_key.get(each.key, ""))
+                has_answer = (known is not None and not known.is_asked_again) or planned[digest] > 0
+                planned[digest] -= 1
+                if has_answer or size > room or len(asked) == MOST_CALLS:
+                    continue
+                if self._grants.find(each, request.who, request.task_id, self._now()):
+                    continue
+                room -= size
+            asked.append(each)
+        return tuple(asked)
+
     def _add(self, approval: Approval) -> None:
         """Keep an approval in its present state."""
         # Between starts the memory is bounded here; the file only grows, and is written anew at the next start.
         if len(self._approvals) > 2 * MOST_KEPT:
             self._forget_old()
         if approval.id not in self._approvals:  # a later step may be about one that another has replaced
-            self._by_key[approval.request.key] = approval.id
+            self._by_key |= dict.fromkeys((call.key for call in approval.request.calls), approval.id)
+        self._by_key |= dict.fromkeys(approval.used, approval.id)
         self._approvals[approval.id] = approval
-        if approval.serves_always:
-            self._always.add(approval.request.digest)
+        self._plans.add(approval)
 
-    async def _close(self, closed: Approval) -> Approval:
-        """Write the end of an approval, and then let those who wait for it, and its task, know. closed: in its last state."""
+    async def _close(self, closed: Approval, grants: Sequence[CallGrant] = ()) -> Approval:
+        """Write the end of an approval, and then let those who wait for it, and its task, know.
+
+        closed: in its last state. grants: those that the answer makes, which are written in the same step.
+        """
         # On disk first, then in memory: if the disk refuses, the approval is still open, and the person can answer again.
-        await self._write(closing_line(closed, self._clock()))
+        await self._write(closing_line(closed, self._clock()), *map(grant_line, grants))
         self._add(closed)
+        for grant in grants:
+            self._grants.add(grant)
         self._changed.set()
         for reply in self._waiting.pop(closed.id, ()):
             reply.send(closed)
@@ -279,7 +389,9 @@ class _Keeper:
                     # A crash before this line means that `on_change` is called once more at the next start.
                     if not approval.is_open:
                         await self._write(carried_out_line(approval))
-                        self._add(attrs.evolve(approval, is_carried_out=True))
+                        # It may have taken another step meanwhile: a call of a plan.
+                        if now := self._approvals.get(approval.id):
+                            self._add(attrs.evolve(now, is_carried_out=True))
                 except (ActorError, StorageError) as error:
                     _log.warning("an approval could not be carried out yet", id=approval.id, error=str(error))
                     await trio.sleep(RETRY)
@@ -317,7 +429,7 @@ class _Keeper:
     # ---------------------------------------------------------------- the file
 
     async def load(self) -> None:
-        """Read the file. Open questions are withdrawn; what is over and carried out is forgotten, unless it was allowed for ever.
+        """Read the file. Open questions are withdrawn; most of what is over and carried out is forgotten, but no grant.
 
         Lines that cannot be understood are logged and left out; the file is then kept beside its place. Raises StorageError.
         """
@@ -327,13 +439,17 @@ class _Keeper:
             _log.warning("a line of the approvals cannot be read", problem=problem)
         for approval in found.approvals:
             self._add(approval)
+        self._seen = found.latest, trio.current_time()
+        for grant in found.grants:
+            self._grants.add(grant)
+        self._grants.drop_past(self._now())
         if found.problems:
             # The copy comes first, so that a crash in between loses no line.
             await self._journal.ask(ReplaceFile, f"{FILE}.bad-{self._clock()}", content)
         kept = self._forget_old()
         if found.problems or found.lines > MOST_KEPT:
             # Before anything is told: what is told appends lines, and they must not be replaced.
-            await self._journal.ask(ReplaceFile, FILE, rewrite_lines(kept))
+            await self._journal.ask(ReplaceFile, FILE, rewrite_lines(kept, self._grants.view(self._now())))
         for approval in kept:
             if approval.is_open and approval.request.question is not None:
                 await self._close(attrs.evolve(approval, state=ApprovalState.WITHDRAWN))
@@ -341,16 +457,16 @@ class _Keeper:
                 self._report_change(approval)
 
     def _forget_old(self) -> list[Approval]:
-        """Forget what is over and carried out, except for the newest, and return the rest. What is allowed for ever stays so."""
-        old = [
-            approval for approval in self._approvals.values() if approval.is_carried_out and not approval.serves_always
-        ]
+        """Forget what is over and carried out, except for the newest, and return the rest."""
+        old = [approval for approval in self._approvals.values() if approval.is_carried_out]
         for approval in old[:-MOST_OLD]:
             del self._approvals[approval.id]
-            if self._by_key.get(approval.request.key) == approval.id:
-                del self._by_key[approval.request.key]
+            for key in (*(call.key for call in approval.request.calls), *approval.used):
+                if self._by_key.get(key) == approval.id:
+                    del self._by_key[key]
+            self._plans.forget(approval)
         return list(self._approvals.values())
 
-    async def _write(self, line: bytes) -> None:
-        """Append a line; it is on disk when this returns. Raises StorageError, ActorError."""
-        await self._journal.ask(Commit, ((FILE, line),))
+    async def _write(self, *lines: bytes) -> None:
+        """Append lines in one step; they are on disk when this returns. Raises StorageError, ActorError."""
+        await self._journal.ask(Commit, ((FILE, b"".join(lines)),))

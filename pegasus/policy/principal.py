@@ -20,6 +20,9 @@ ROLE: Final = "role"
 """Key of a role in the metadata of messages, of tasks and of their notifications. Stored, so it must not change."""
 OWN_TYPES: Final = ("cli", "web", "api")
 """Channel types whose users count as owners by their token, not by a name that a service has checked."""
+DOOR: Final = "door"
+"""Key in the metadata of a message that has not come on a door of its sender's own, but through a bridge or a token that may only
+send messages. An owner's answer to an approval then counts once. Stored, so it must not change."""
 _NOTHING: Final[Metadata] = MappingProxyType({})
 """Metadata of work that has none."""
 
@@ -109,15 +112,19 @@ def sender_of(message: InboundMessage, owners: Iterable[str]) -> Principal:
     return principal_of(message.channel, owners, message.metadata)
 
 
-def with_role(message: InboundMessage, role: Role | None, account: str = "") -> InboundMessage:
+def with_role(
+    message: InboundMessage, role: Role | None, account: str = "", *, is_own_door: bool = True
+) -> InboundMessage:
     """Return the message with the role that its sender has proved, and without what the sender claims.
 
     role: None: the settings decide whether the sender is an owner, when the message is worked on. account: that a guest is counted
-    by; "" = whoever the channel names.
+    by; "" = whoever the channel names. is_own_door: False: somebody else's program passes on what the sender has written (DOOR).
     """
-    metadata = {key: value for key, value in message.metadata.items() if key not in (ROLE, ACCOUNT)}
+    metadata = {key: value for key, value in message.metadata.items() if key not in (ROLE, ACCOUNT, DOOR)}
     if role is not None:
         metadata[ROLE] = role
     if account:
         metadata[ACCOUNT] = account
+    if not is_own_door:
+        metadata[DOOR] = "bridge"
     return attrs.evolve(message, metadata=metadata)

@@ -134,6 +134,13 @@ class TokenGrant:
         """Return whether its client, with a conversation of its own on this type, is an owner's whatever `agent.owners` lists."""
         return self.is_home and type in OWN_TYPES
 
+    def is_own_door(self, channel_id: str | None) -> bool:
+        """Return whether an owner speaks through its client without anybody in between: it has one conversation and an owner's rights.
+
+        Others pass on what people have written somewhere else. channel_id: None for a bridge.
+        """
+        return channel_id is not None and not self.token.bridge and self.allows(CONTROL)
+
     def account_of(self, channel: ChannelInfo, *, is_bridge: bool) -> str:
         """Return the account by which a message of its client is counted, if a guest has written it.
 

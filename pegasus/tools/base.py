@@ -9,7 +9,7 @@ arguments and a `ToolContext`, and either return JSON or raise `ToolError`. Ever
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from hashlib import blake2b
@@ -27,6 +27,7 @@ from pegasus.policy import (
     Approval,
     ApprovalMessage,
     ApprovalRequest,
+    AskedCall,
     AwaitApproval,
     FindApproval,
     Principal,
@@ -175,16 +176,9 @@ class CallQuestions:
 
         Raises ApprovalError if too many wait already, StorageError and ActorError.
         """
-        request = ApprovalRequest(
-            key=self._key(number),
-            tool=self.tool,
-            arguments=self.arguments,
-            why=f"the {question.source} asks before it goes on",
-            who=self.principal.role,
-            channel=self.principal.channel,
-            task_id=self.task_id,
-            question=question,
-        )
+        why = f"the {question.source} asks before it goes on"
+        call = AskedCall(self._key(number), self.tool, self.arguments, why)
+        request = ApprovalRequest((call,), self.principal.role, self.principal.channel, self.task_id, question)
         return (await self.approvals.ask(SeekApproval, request)).id
 
     async def wait(self, id: str) -> Approval:
@@ -251,6 +245,23 @@ class ToolContext:
     carries nothing out when it is fetched."""
     questions: CallQuestions | None = None
     """Asks an owner while the call runs. None: nobody can be asked, since only a task can wait for the answer."""
+    answer_calls: Callable[[], Sequence[PlannedCall]] = tuple
+    """Returns the calls of the same answer of the model that were not made yet, this one among them, in their order."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class PlannedCall:
+    """A call that is not made yet, with everything that is known of it.
+
+    Example: `PlannedCall(tool, {"to": "ann@example.com"}, context)`, where the context has the key of that call.
+    """
+
+    tool: Tool
+    """The tool."""
+    arguments: Metadata
+    """Arguments, checked against the schema of the tool."""
+    context: ToolContext
+    """Context in which it will be made."""
 
 
 NO_CONTEXT: Final = ToolContext()

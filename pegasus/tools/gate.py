@@ -31,21 +31,24 @@ from actors import ActorError, Ref
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.policy import (
+    MOST_CALLS,
     ApprovalError,
     ApprovalMessage,
     ApprovalRequest,
+    AskedCall,
     CallRequest,
     Confinement,
     Decision,
     Policy,
     Ruling,
     SeekApproval,
+    ToolKind,
     is_bare_code,
     is_bare_line,
 )
 from pegasus.settings import InForce
 from pegasus.storage import StorageError
-from pegasus.tools.base import CallQuestions, Effect, Reach, Tool, ToolContext, ToolOutcome, parameters
+from pegasus.tools.base import CallQuestions, Effect, PlannedCall, Reach, Tool, ToolContext, ToolOutcome, parameters
 from pegasus.tools.files import is_prompt_file, is_within, notes_of_owners, real_path
 
 _LOOKING: Final = ("GET", "HEAD", "OPTIONS")
@@ -54,6 +57,8 @@ LEAST_PATH: Final = 6
 """Characters of a path and query that are recognised in the conversation by themselves."""
 _UNESCAPED: Final = ":/?#[]@!$&'()*+,;="
 """Characters beside letters, digits and `-._~` that stand in an address as they are (RFC 3986, section 2.2)."""
+_DESTRUCTIVE: Final = ("delete_file",)
+"""Tools of this program whose calls cannot be taken back."""
 _TEXTS: Final = ("command", "code", "text", "query")
 """Arguments that hold what a command runs, or what is searched for."""
 _PATHS: Final = ("path", "from", "to", "source", "target")
@@ -108,16 +113,10 @@ class PolicyGate:
         if can_wait:
             facts = (tool.name, arguments, context.key, context.task_id, context.principal)
             context = attrs.evolve(context, questions=CallQuestions(self.approvals, *facts))
-        if tool.category == "file":  # a thread, since paths are followed on disks that may be slow
-            describe = partial(describe_call, tool, arguments, context)
-            call = await trio.to_thread.run_sync(describe, abandon_on_cancel=True)
-            if not context.principal.is_owner:
-                closed = await trio.to_thread.run_sync(notes_of_owners, context, abandon_on_cancel=True)
-                context = attrs.evolve(context, closed_paths=(*context.closed_paths, *closed))
-        else:
-            call = describe_call(tool, arguments, context)
-        # Both are read at each call, so settings that have changed count from the next call on.
-        ruling = self.policy.now.decide(call, self.walls.now)
+        if tool.category == "file" and not context.principal.is_owner:
+            closed = await trio.to_thread.run_sync(notes_of_owners, context, abandon_on_cancel=True)
+            context = attrs.evolve(context, closed_paths=(*context.closed_paths, *closed))
+        ruling, call = await self._judge(tool, arguments, context)
         if ruling.decision is Decision.ALLOW:
             # Between this decision and the call a link may be swapped, so the call gets no more rights than were
             # decided about.
@@ -126,39 +125,73 @@ class PolicyGate:
             return ToolOutcome.failure(
                 f"{tool.name} is not allowed here: {ruling.why}. Do not try to get around this; say what you need."
             )
-        if not can_wait:
-            return ToolOutcome.failure(
-                f"{tool.name} needs a yes of the owner ({ruling.why}). Only a task can wait for one: delegate it."
-            )
-        return await self._seek(tool, arguments, context, ruling)
+        return await self._seek(PlannedCall(tool, arguments, context), ruling, can_wait=can_wait)
 
-    async def _seek(
-        self, tool: Tool, arguments: Metadata, context: ToolContext, ruling: Ruling
-    ) -> ToolContext | ToolOutcome:
+    async def _judge(self, tool: Tool, arguments: Metadata, context: ToolContext) -> tuple[Ruling, CallRequest]:
+        """Return what the policy decides about a call, and the facts that it decides from."""
+        if tool.category == "file":  # a thread, since paths are followed on disks that may be slow
+            describe = partial(describe_call, tool, arguments, context)
+            call = await trio.to_thread.run_sync(describe, abandon_on_cancel=True)
+        else:
+            call = describe_call(tool, arguments, context)
+        # Both are read at each call, so settings that have changed count from the next call on.
+        return self.policy.now.decide(call, self.walls.now), call
+
+    async def _seek(self, planned: PlannedCall, ruling: Ruling, *, can_wait: bool) -> ToolContext | ToolOutcome:
         """Return what an owner has answered about this call, or the approval that it waits for."""
+        context, name = planned.context, planned.tool.name
         principal = context.principal
-        request = ApprovalRequest(
-            context.key,
-            tool.name,
-            _everything_that_counts(tool, arguments, context),
-            ruling.why,
-            principal.role,
-            principal.channel,
-            context.task_id,
-        )
         try:
-            approval = await self.approvals.ask(SeekApproval, request)
+            calls = await self._calls_to_ask(planned, ruling) if can_wait else (await asked_call(planned, ruling.why),)
+            request = ApprovalRequest(calls, principal.role, principal.channel, context.task_id)
+            approval = await self.approvals.ask(SeekApproval, request, context.key, can_wait)
         # It fails closed: no answer is not a yes.
         except (ApprovalError, StorageError, ActorError) as error:
+            if not can_wait:
+                return _refused_without_task(name, ruling)
             return ToolOutcome.failure(
-                f"{tool.name} needs a yes of the owner ({ruling.why}), who cannot be asked now: {error}."
+                f"{name} needs a yes of the owner ({ruling.why}), who cannot be asked now: {error}."
             )
         # The call has not begun. The task makes it again with the same key, and this function finds the answer.
         if approval.is_open:
             return ToolOutcome("", failed=True, approval=approval.id)
-        if approval.is_allowed:
+        if approval.allows(context.key):
             return context
-        return ToolOutcome.failure(f"{tool.name} was not run: {approval.refusal}.")
+        if not can_wait:
+            return _refused_without_task(name, ruling)
+        return ToolOutcome.failure(f"{name} was not run: {approval.refusal}.")
+
+    async def _calls_to_ask(self, planned: PlannedCall, ruling: Ruling) -> tuple[AskedCall, ...]:
+        """Return this call and those of the same answer that need a yes as well, in their order, judged by what is known now.
+
+        A person is then asked once for all. Each of them is judged again when its turn comes: what the first has read may matter.
+        """
+        calls: list[AskedCall] = []
+        before = True
+        for other in planned.context.answer_calls():
+            if other.context.key == planned.context.key:
+                calls.append(await asked_call(planned, ruling.why))
+                before = False
+            elif len(calls) < MOST_CALLS - before:
+                judged, _ = await self._judge(other.tool, other.arguments, other.context)
+                if judged.decision is Decision.ASK:
+                    calls.append(await asked_call(other, judged.why))
+        return tuple(calls) if not before else (await asked_call(planned, ruling.why),)
+
+
+async def asked_call(planned: PlannedCall, why: str) -> AskedCall:
+    """Return a call as an owner is asked about it. why: reason for asking."""
+    tool, context = planned.tool, planned.context
+    arguments = _everything_that_counts(tool, planned.arguments, context)
+    destroys = tool.kind is ToolKind.DESTRUCTIVE or tool.name in _DESTRUCTIVE
+    return AskedCall(context.key, tool.name, arguments, why, tool.server, tool.fingerprint, destroys)
+
+
+def _refused_without_task(name: str, ruling: Ruling) -> ToolOutcome:
+    """Return the outcome of a call that needs a yes, and that nobody waits for."""
+    return ToolOutcome.failure(
+        f"{name} needs a yes of the owner ({ruling.why}). Only a task can wait for one: delegate it."
+    )
 
 
 def _everything_that_counts(tool: Tool, arguments: Metadata, context: ToolContext) -> Metadata:

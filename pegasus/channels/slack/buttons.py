@@ -71,7 +71,8 @@ class SlackButtons:
         if click.action in (ALLOW, ALWAYS, DENY):
             self._questions.pop(click.value, None)
             await self._log.set_fact(_approval_key(click.value), None)  # so that it is not shown a second time
-            answer = await self._context.decide(click.value, click.action != DENY, click.action == ALWAYS, by)
+            decision = {ALLOW: "once", ALWAYS: "always", DENY: "deny"}[click.action]
+            answer = await self._context.decide(click.value, decision, by)
         elif click.action == PAIR:
             answer = await self._context.pair(click.value, by)
         else:

@@ -96,7 +96,7 @@ class TelegramButtons:
         by = f"{TYPE}:{click.channel.user_id}"
         match click.data.split(":"):
             case ["a", id, "once" | "always" | "deny" as decision]:
-                return await self._context.decide(id, decision != "deny", decision == "always", by)
+                return await self._context.decide(id, decision, by)
             case ["p", code]:
                 return await self._context.pair(code, by)
         return ""

@@ -63,12 +63,14 @@ from pegasus.tasks.run.thinker import ASK_USER, NOTIFY, Thought
 from pegasus.tools import (
     REFLECTION_TOOLS,
     Effect,
+    PlannedCall,
     Reach,
     Tool,
     ToolContext,
     ToolExecutor,
     ToolOutcome,
     lean_task_specs,
+    prepare_arguments,
     result_limit,
 )
 from pegasus.wire import encode_json
@@ -365,8 +367,21 @@ class Stages:
             max_result=limit,
             outside=self._has_read(name),
             has_seen=self._has_seen,
+            answer_calls=self._answer_calls,
         )
         return attrs.evolve(context, origin=channel) if name.startswith("memory_") else context
+
+    def _answer_calls(self) -> Sequence[PlannedCall]:
+        """Return the calls of the plan that have no result yet and can be made, in their order."""
+        found: list[PlannedCall] = []
+        plan = self._fsm.context.plan
+        for call in (step.call for step in (plan.steps if plan is not None else ()) if not step.completed):
+            tool = self._toolbox.get(call.name) if call is not None and call.error is None else None
+            if call is not None and tool is not None and self._type.allows(call.name):
+                arguments, problem = prepare_arguments(tool.spec.parameters, call.arguments)
+                if problem is None:
+                    found.append(PlannedCall(tool, arguments, self._tool_context(call.id, call.name)))
+        return found
 
     def _has_seen(self, text: str) -> bool:
         """Return whether a text stands in what the task was told or has read."""

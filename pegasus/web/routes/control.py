@@ -166,7 +166,7 @@ PAGE = ("path", "path")
 """A file of memory. `{path:path}` matches slashes as well."""
 JOB_FIELDS = ("schedule", "prompt", "channel", "name", "kind", "missed", "enabled")
 """Fields of a new scheduled job; see `cron.add` in docs/http.md."""
-ANSWER_FIELDS = ("decision", "scope", "reason", "values")
+ANSWER_FIELDS = ("decision", "scope", "calls", "reason", "values")
 """Fields of the answer to an approval."""
 
 
@@ -228,6 +228,8 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
             numbers=("offset", "limit"),
         ),
         _calls("GET", "/api/approvals", "approvals.list", "Calls that wait for an owner", CONTROL),
+        _calls("GET", "/api/approvals/granted", "approvals.granted", "What was allowed for later calls", CONTROL),
+        _calls("DELETE", "/api/approvals/granted/{id}", "approvals.revoke", "End a grant", CONTROL, path=ID),
         _calls(
             "POST",
             "/api/approvals/{id}",

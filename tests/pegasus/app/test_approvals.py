@@ -107,7 +107,7 @@ async def test_a_call_waits_for_a_yes(autojump_clock):
         task_id = await submit(world)
         approval = await until_waiting(world, task_id)
         assert (touch.touched, (await look(world, task_id)).waits_for) == ([], "approval")
-        assert approval.request.arguments == {"what": "x"}
+        assert approval.request.first.arguments == {"what": "x"}
         text = await say_to(world, f"/approve {approval.id}")
         assert text == f"{approval.id} is allowed: touch will be run."
         assert (await outcome(world, task_id)).result == '"touched"'
@@ -196,32 +196,52 @@ async def test_always_is_for_exactly_these_arguments_and_rights(autojump_clock):
     assert touch.touched == ["x"] * 5
 
 
-async def test_calls_of_one_thought_are_asked_one_by_one(autojump_clock):
-    touch = Touch()
-    async with opened(touch, "x", "y") as world:
+@pytest.mark.parametrize("effect", [Effect.ONCE, Effect.PURE])
+async def test_calls_of_one_thought_are_one_question(autojump_clock, effect):
+    touch = Touch(effect)
+    async with opened(touch, "x", "y", "z") as world:
         task_id = await submit(world)
-        for name in ("x", "y"):
-            approval = await until_waiting(world, task_id)
-            assert approval.request.arguments == {"what": name}
-            await say_to(world, f"/approve {approval.id}")
-            while approval in await waiting(world) or len(touch.touched) < (name == "y") + 1:  # noqa: ASYNC110  virtual time
-                await trio.sleep(0.01)
+        approval = await until_waiting(world, task_id)
+        assert await waiting(world) == (approval,)
+        assert [call.arguments["what"] for call in approval.request.calls] == ["x", "y", "z"]
+        assert await say_to(world, f"/approve {approval.id}") == f"{approval.id} is allowed: touch will be run."
         await outcome(world, task_id)
-    assert touch.touched == ["x", "y"]
+        assert await waiting(world) == ()
+    assert sorted(touch.touched) == ["x", "y", "z"]
 
 
-async def test_calls_that_only_look_are_asked_together(autojump_clock):
-    touch = Touch(Effect.PURE)
-    async with opened(touch, "x", "y") as world:
+@pytest.mark.parametrize("effect", [Effect.ONCE, Effect.PURE])
+async def test_a_question_is_answered_in_part(autojump_clock, effect):
+    touch = Touch(effect)
+    async with opened(touch, "x", "y", "z") as world:
         task_id = await submit(world)
-        await until_waiting(world, task_id)
-        first, second = sorted(await waiting(world), key=lambda each: each.request.arguments["what"])
-        await say_to(world, f"/deny {second.id}")
-        await trio.sleep(1)
-        assert touch.touched == []
-        await say_to(world, f"/approve {first.id}")
-        assert "said no" in (await outcome(world, task_id)).result
-    assert touch.touched == ["x"]
+        approval = await until_waiting(world, task_id)
+        text = await say_to(world, f"/approve {approval.id} 1, 3")
+        assert text == f"{approval.id} is allowed: of 3 calls 1 (touch), 3 (touch) will be run."
+        await outcome(world, task_id)
+        first, second, third = await results_of(world, task_id)
+    assert (first, third) == ('"touched"', '"touched"')
+    assert second.endswith("an owner was asked about several calls and has said no to this one.")
+    assert sorted(touch.touched) == ["x", "z"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("4", "found the place 3, allowed: 0 to 2"),
+        ("0", "found the place -1"),
+        ("1,x", "found"),
+        ("server", 'Found the scope "server", allowed here: once, arguments, tool, hour, forever'),
+        ("week", "allowed: one of once, arguments, tool, server, hour, forever, and numbers of calls as 1,3"),
+    ],
+)
+async def test_a_part_or_a_scope_that_does_not_exist_leaves_the_question_open(autojump_clock, text, problem):
+    touch = Touch()
+    async with opened(touch, "x", "y", "z") as world:
+        approval = await until_waiting(world, await submit(world))
+        assert problem in await say_to(world, f"/approve {approval.id} {text}")
+        assert await waiting(world) == (approval,)
+    assert touch.touched == []
 
 
 @pytest.mark.parametrize("recovery", ["resume", "fail"])
@@ -383,7 +403,12 @@ async def outcome_or_wait(world, task_id):
         ("/approve", "Nothing waits for your answer.\n/approve ID, /approve ID always, or /deny ID and a reason."),
         ("/approve a-zzzz", 'There is no approval "a-zzzz". Waiting: none.'),
         ("/deny zzzz no", 'There is no approval "a-zzzz". Waiting: none.'),
-        ("/approve a-zzzz forever", '/approve: found "forever" behind the id; allowed: nothing, or always.'),
+        ("/approve a-zzzz forever", 'There is no approval "a-zzzz". Waiting: none.'),
+        (
+            "/approve a-zzzz whenever",
+            '/approve: found "whenever" behind the id; allowed: one of once, arguments, tool, server, hour, forever, '
+            "and numbers of calls as 1,3.",
+        ),
     ],
 )
 async def test_answers_that_make_no_sense(autojump_clock, text, answer):
@@ -439,13 +464,16 @@ async def test_a_yes_is_no_yes_for_other_arguments_or_another_call(autojump_cloc
         await outcome(world, task_id)
         asked = approval.request
         assert (await keeper.ask(SeekApproval, asked)).id == approval.id
-        for changed in (
-            attrs.evolve(asked, arguments={"what": "y"}),
-            attrs.evolve(asked, arguments={"what": "x", "more": "1"}),
-            attrs.evolve(asked, tool="other"),
-            attrs.evolve(asked, who=Role.GUEST),
-            attrs.evolve(asked, key="t/another"),
-        ):
+        call = asked.first
+        others = (
+            attrs.evolve(call, arguments={"what": "y"}),
+            attrs.evolve(call, arguments={"what": "x", "more": "1"}),
+            attrs.evolve(call, tool="other"),
+            attrs.evolve(call, key="t/another"),
+            attrs.evolve(call, files={"do.sh": "1"}),
+        )
+        changes = [attrs.evolve(asked, calls=(other,)) for other in others]
+        for changed in (*changes, attrs.evolve(asked, who=Role.GUEST)):
             other = await keeper.ask(SeekApproval, changed)
             assert (other.is_open, other.id != approval.id) == (True, True), changed
     assert touch.touched == ["x"]

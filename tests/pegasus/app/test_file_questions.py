@@ -94,7 +94,7 @@ async def test_a_new_text_takes_the_place_of_the_question_before(files_of, rules
         for number in range(5):
             await program_writes(files, rules, f"Version {number}.")
         [approval] = await waiting(world)
-        assert approval.request.arguments["content"] == "Version 4."
+        assert approval.request.first.arguments["content"] == "Version 4."
 
 
 async def test_a_yes_to_a_text_that_is_not_there_any_more_changes_nothing(files_of, rules, autojump_clock):
@@ -153,4 +153,4 @@ async def test_a_question_that_the_disk_refuses_is_asked_later(files_of, rules, 
         assert await waiting(world) == ()
         await trio.sleep(2 * RETRY)
         [approval] = await waiting(world)
-        assert approval.request.arguments["content"] == "Mention the weather."
+        assert approval.request.first.arguments["content"] == "Mention the weather."

@@ -117,7 +117,7 @@ async def test_a_call_asks_and_goes_on_with_the_answer(autojump_clock):
         task_id = await submit(world)
         approval = await until_waiting(world, task_id)
         assert (await look(world, task_id)).waits_for == "approval"
-        assert (approval.request.tool, approval.request.question.text) == ("hotel__book", "Which room?")
+        assert (approval.request.first.tool, approval.request.question.text) == ("hotel__book", "Which room?")
         assert "the MCP server hotel asks: Which room?" in await say_to(world, "/approve")
         text = await say_to(world, f"/approve {approval.id} beds=2 view=to the sea")
         assert text == f"{approval.id}: the MCP server hotel has your answer."
@@ -142,7 +142,10 @@ async def test_a_plain_yes_takes_the_defaults(autojump_clock):
     [
         ("beds=many", 'a-XXXX: beds: found "many", allowed: whole number.'),
         ("floor=2", '/approve: found "floor=2"; allowed: beds=… view=….'),
-        ("always", "a-XXXX is a question, which can only be answered once."),
+        (
+            "always",
+            'Found the scope "arguments", allowed here: once. Reason: it is a question, which can only be answered once.',
+        ),
     ],
 )
 async def test_an_answer_that_does_not_fit_leaves_the_question_open(autojump_clock, answer, said):

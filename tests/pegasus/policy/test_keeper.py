@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from actors import Child, Inbox, open_supervisor
-from pegasus.policy import AnswerApproval, ApprovalError, ApprovalRequest, ListApprovals, SeekApproval
+from pegasus.policy import AnswerApproval, ApprovalError, ApprovalRequest, AskedCall, ListApprovals, SeekApproval
 from pegasus.policy.approvals_file import FILE
 from pegasus.policy.keeper import approvals_keeper
 from pegasus.policy.principal import Role
@@ -49,7 +49,8 @@ async def test_an_answer_at_the_time_of_expiry_counts_if_it_came_before(autojump
         journal = root.ref("journal")
         child = Child("keeper", approvals_keeper, journal, clock, Random(1), InForce(TIMEOUT), on_change)
         keeper = await root.start_child(child)
-        request = ApprovalRequest("t1/c1", "shell_exec", {}, "why", Role.OWNER, None, "t1")
+        call = AskedCall("t1/c1", "shell_exec", {}, "why")
+        request = ApprovalRequest((call,), Role.OWNER, None, "t1")
         approval = await keeper.ask(SeekApproval, request)
         await trio.sleep_until(approval.expires / 1000 - seconds_left)
         if end == "allowed":

@@ -10,14 +10,15 @@ from pegasus.messages import ChannelInfo
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside
 from pegasus.policy import (
+    Approval,
     ApprovalError,
+    ApprovalState,
     CallRequest,
     Confinement,
     Decision,
     Policy,
     Principal,
     Role,
-    parse_rules,
 )
 from pegasus.policy.rules import PolicyRule
 from pegasus.settings import InForce
@@ -244,11 +245,23 @@ async def test_while_nobody_can_be_asked_nothing_is_made(context, error):
 
 
 async def test_only_a_task_waits_for_an_owner(context):
-    box = executor(Policy([PolicyRule("touch", Decision.ASK)]), tool("touch", "custom"))
-    for other in (attrs.evolve(context, task_id=""), attrs.evolve(context, role="reflection")):
-        outcome = await box.run(box.get("touch"), {}, other)
-        assert "Only a task can wait" in outcome.content
-        assert not outcome.approval
+    """What was granted may be made all the same, so the keeper is asked, but for no question; it need not be there."""
+
+    async def grant_nothing(inbox):
+        inbox.started()
+        async for message in inbox:
+            assert not message.may_ask
+            message.reply.send(Approval("", message.request, 0, 0, ApprovalState.WITHDRAWN))
+
+    for keepers in ([Child("keeper", grant_nothing)], []):
+        async with open_supervisor(keepers) as root:
+            policy = InForce(Policy([PolicyRule("touch", Decision.ASK)]))
+            gate = PolicyGate(policy, InForce(Confinement()), root.ref("keeper"))
+            box = ToolExecutor([tool("touch", "custom")], gate=gate)
+            for other in (attrs.evolve(context, task_id=""), attrs.evolve(context, role="reflection")):
+                outcome = await box.run(box.get("touch"), {}, other)
+                assert "Only a task can wait" in outcome.content
+                assert not outcome.approval
 
 
 class Swapped:

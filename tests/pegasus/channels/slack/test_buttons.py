@@ -24,8 +24,8 @@ async def ask(stage, **metadata):
     """Show a question of the agent; return its message."""
     decisions = []
 
-    async def decide(id, is_allowed, is_for_ever, by):
-        decisions.append((id, is_allowed, is_for_ever, by))
+    async def decide(id, decision, by):
+        decisions.append((id, decision, by))
         return f"{id} is allowed: shell_exec will be run."
 
     stage.adapter.buttons._context = attrs.evolve(stage.adapter.context, decide=decide)
@@ -48,7 +48,7 @@ async def test_an_owner_answers_by_a_button_and_the_answer_takes_its_place(play,
         assert buttons(message) == ["allow", "always", "deny"]
         assert "git push &lt;origin&gt;" in message.blocks[0]["text"]["text"]
         await click(stage, message, OWNER, "always")
-        assert decisions == [("a-7f3k", True, True, f"slack:{stage.dm} ({OWNER})")]
+        assert decisions == [("a-7f3k", "always", f"slack:{stage.dm} ({OWNER})")]
         assert buttons(message) == []
         assert message.text.startswith("May task 3 run")
         assert message.text.endswith("a-7f3k is allowed: shell_exec will be run.")

@@ -1,0 +1,134 @@
+"""Texts about approvals, and what an owner has written about one.
+
+`notice_of` is what all channels show. The others are what a chat command understands and answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from pegasus.formatting import quote
+from pegasus.gateway import BadParams
+from pegasus.messages import ApprovalNotice, Json, NoticeCall
+from pegasus.policy import (
+    AnswerScope,
+    Approval,
+    ApprovalState,
+    allowed_scopes,
+    parse_scope,
+    shown_arguments,
+)
+
+
+def notice_of(approval: Approval) -> ApprovalNotice:
+    """Return an approval as the gateway shows it.
+
+    It is the same object for the terminal, the page, chat services and `approvals.list`, so that all show the same facts.
+    """
+    request = approval.request
+    first = request.first
+    return ApprovalNotice(
+        id=approval.id,
+        tool=first.tool,
+        arguments=first.arguments,
+        why=first.why,
+        who=request.who.value,
+        expires=approval.expires,
+        state=approval.state.value,
+        task_id=request.task_id or None,
+        channel=request.channel,
+        by=approval.by,
+        question=request.question,
+        files=first.files,
+        server=first.server,
+        # A single call is not written twice: its arguments may be long.
+        calls=tuple(
+            NoticeCall(call.tool, call.arguments, call.why, call.files, call.server)
+            for call in (request.calls if request.is_plan or len(request.calls) > 1 else ())
+        ),
+        scopes=tuple(scope.value for scope in allowed_scopes(request)),
+        is_plan=request.is_plan,
+        words=request.words,
+        allowed=approval.allowed,
+    )
+
+
+def read_answer(text: str) -> tuple[AnswerScope, tuple[int, ...] | None, str]:
+    """Return what stands behind the id in `/approve ID …`: the scope, the places of calls, and what is neither.
+
+    >>> read_answer("tool 1,3")
+    (<AnswerScope.TOOL: 'tool'>, (0, 2), '')
+    """
+    scope, _, rest = text.partition(" ")
+    found = parse_scope(scope)
+    numbers = (text if found is None else rest).replace(",", " ").split()
+    if numbers and all(number.isascii() and number.isdigit() and len(number) < 5 for number in numbers):
+        return found or AnswerScope.ONCE, tuple(int(number) - 1 for number in numbers), ""
+    return found or AnswerScope.ONCE, None, rest.strip() if found is not None else text
+
+
+def places_of(calls: Json) -> tuple[int, ...] | None:
+    """Return the param `calls`, None if it is missing. Raises BadParams."""
+    if calls is None:
+        return None
+    places = [place for place in calls if type(place) is int] if isinstance(calls, list) else []
+    if not isinstance(calls, list) or len(places) < len(calls):
+        raise BadParams(f"calls: found {quote(calls, 40)}, allowed: a list of places, the first is 0")
+    return tuple(places)
+
+
+def full_id(id: str) -> str:
+    """Return an id as the keeper knows it; people may leave out its beginning.
+
+    A person who types on a telephone gives `7kq2` for `a-7kq2`.
+    """
+    return id.lower() if id.lower().startswith("a-") else f"a-{id.lower()}"
+
+
+def tools_of(approval: Approval) -> str:
+    """Return the tools of the calls, each once: `mail__send, shell_exec`."""
+    return ", ".join(dict.fromkeys(call.tool for call in approval.request.calls))
+
+
+def subject_of(approval: Approval) -> str:
+    """Return what a person is asked: the question, or the arguments of the calls."""
+    request = approval.request
+    if request.question is not None:
+        return f"the {request.question.source} asks: {request.question.text}"
+    return " · ".join(shown_arguments(call.arguments) for call in request.calls)
+
+
+def described_answer(approval: Approval) -> str:
+    """Return the confirmation of an answer.
+
+    It names what will happen, and not only the decision, since several calls may wait and the id says little.
+    """
+    request, question = approval.request, approval.request.question
+    if not request.task_id:
+        counts = "counts from the next message on" if approval.is_allowed else "does not count"
+        return f"{approval.id} is {approval.state.value}: this text of {request.first.arguments.get('path')} {counts}."
+    if question is not None:
+        done = "was told no" if approval.state is ApprovalState.DENIED else "has your answer"
+        return f"{approval.id}: the {question.source} {done}."
+    tools = tools_of(approval)
+    if approval.state is ApprovalState.DENIED:
+        return f"{approval.id} is denied: {tools} will not be run."
+    if approval.allowed is not None:
+        tools = ", ".join(f"{place + 1} ({request.calls[place].tool})" for place in approval.allowed)
+        tools = f"of {len(request.calls)} calls {tools}"
+    return f"{approval.id} is allowed: {tools} will be run{_BEYOND[approval.scope]}."
+
+
+_BEYOND: Final[Mapping[AnswerScope, str]] = MappingProxyType(
+    {
+        AnswerScope.ONCE: "",
+        AnswerScope.ARGUMENTS: ", and whenever it is called with exactly these arguments",
+        AnswerScope.TOOL: ", and in this task whenever the tool is called, with any arguments",
+        AnswerScope.SERVER: ", and in this task whenever a tool of the same server is called, with any arguments",
+        AnswerScope.HOUR: ", and within an hour whenever the tool is called, with any arguments",
+        AnswerScope.FOREVER: ", and whenever the tool is called, with any arguments",
+    }
+)
+"""Words about what a yes allows beyond its calls."""
