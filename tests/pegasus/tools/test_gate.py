@@ -19,6 +19,7 @@ from pegasus.policy import (
     Policy,
     Principal,
     Role,
+    parse_rules,
 )
 from pegasus.policy.rules import PolicyRule
 from pegasus.settings import InForce
