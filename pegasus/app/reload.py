@@ -21,7 +21,7 @@ import trio
 
 from actors import Ref
 from pegasus.gateway import BadParams, Caller, Params
-from pegasus.host import Home
+from pegasus.host import Home, write_private
 from pegasus.identity import PersonaError
 from pegasus.mcp import TOKENS_FOLDER
 from pegasus.messages import Json
@@ -29,7 +29,17 @@ from pegasus.models import ModelConfigError, ModelService, PriceList, problems
 from pegasus.observe import configure_logging, forward_logging, get_logger
 from pegasus.redaction import KnownSecrets, SecretFolder, secrets_in_environment
 from pegasus.sandbox import SandboxError
-from pegasus.settings import Settings, SettingsError, SettingsInForce, TakenUp, load_settings, located, secrets_of
+from pegasus.settings import (
+    EditError,
+    Settings,
+    SettingsError,
+    SettingsInForce,
+    TakenUp,
+    load_settings,
+    located,
+    secrets_of,
+    settings_text,
+)
 from pegasus.storage import JournalMessage, ReplaceFile, StorageError
 from pegasus.wire import decode_object, encode_line
 
@@ -154,6 +164,26 @@ class Reloader:
         async with self._lock:  # a reload that has read an older file must not come after one that has read a newer one
             taken_up = await self._apply(await trio.to_thread.run_sync(load_settings, self.in_force.now.source))
         return {"changed": list(taken_up.changed), "afterRestart": list(taken_up.after_restart)}
+
+    async def edit(self, change: Callable[[str], str]) -> None:
+        """Change the text of the settings file, and put what it says then in force. change: returns the new text for the old one.
+
+        The file is written last, when nothing can be wrong with it any more; what a person has changed in it by hand meanwhile is put
+        in force as well. Raises what `change` and `reload` raise, EditError without a file, HomeError; then nothing has changed.
+        """
+        async with self._lock:
+            await self._apply(await trio.to_thread.run_sync(self._write_changed, change))
+
+    def _write_changed(self, change: Callable[[str], str]) -> Settings:
+        """Return the settings of the changed file, which is written."""
+        source = self.in_force.now.source
+        if source.file is None:
+            raise EditError("this agent has no settings file")
+        content = change(settings_text(source))
+        new = load_settings(source, content=content)
+        self._check_in_use(new)
+        write_private(source.file.resolve(), content)
+        return new
 
     async def apply(self, new: Settings) -> TakenUp:
         """Put settings in force that were read and checked. Returns and raises as `reload`."""

@@ -14,7 +14,7 @@ from pegasus.mcp.checking import CheckResult, check_servers, kinds_text, tools_b
 from pegasus.mcp.faults import ServerDown
 from pegasus.mcp.place import risks
 from pegasus.mcp.servers import McpServers, files_context, servers_json
-from pegasus.mcp.sorting import KINDS, SORTING_KEYS, SortedTool
+from pegasus.mcp.sorting import KINDS, SORTING_KEYS, SortedTool, is_sorted
 from pegasus.mcp.tokens import FOLDER as TOKENS_FOLDER
 from pegasus.mcp.tokens import TokenFile
 
@@ -29,6 +29,7 @@ __all__ = [
     "TokenFile",
     "check_servers",
     "files_context",
+    "is_sorted",
     "kinds_text",
     "risks",
     "servers_json",

@@ -15,10 +15,12 @@ Read the files in this order; each uses only those before it:
     views       what a person may look at beside the work itself
     work        tasks, events, the work of one conversation, scheduled jobs
     status      the daemon as a whole
+    servers     kinds of tools of MCP servers
 """
 
 from pegasus.app.control_plane.access import READ_METHODS, PairingMethods, SignInMethod, TokenMethods
 from pegasus.app.control_plane.knowledge import MemoryMethods, PersonaMethods
+from pegasus.app.control_plane.servers import ServerMethods
 from pegasus.app.control_plane.status import StatusMethods, actor_json
 from pegasus.app.control_plane.views import CompletionMethod, ViewMethods
 from pegasus.app.control_plane.work import ConversationMethod, CronMethods, EventMethods, TaskMethods
@@ -32,6 +34,7 @@ __all__ = [
     "MemoryMethods",
     "PairingMethods",
     "PersonaMethods",
+    "ServerMethods",
     "SignInMethod",
     "StatusMethods",
     "TaskMethods",

@@ -46,6 +46,7 @@ READ_METHODS = frozenset(
         "persona.list",
         "pair.list",
         "mcp.list",
+        "mcp.tools",
         "channels.list",
         "skills.list",
     }

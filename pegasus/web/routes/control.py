@@ -164,6 +164,10 @@ ID = ("id", "id")
 """An id that has the same name in both."""
 PAGE = ("path", "path")
 """A file of memory. `{path:path}` matches slashes as well."""
+SERVER = ("name", "name")
+"""An MCP server of the settings."""
+KIND_FIELDS = ("trust", "reads", "fetches", "acts", "asks")
+"""Fields of what an owner says about the tools of a server."""
 JOB_FIELDS = ("schedule", "prompt", "channel", "name", "kind", "missed", "enabled")
 """Fields of a new scheduled job; see `cron.add` in docs/http.md."""
 ANSWER_FIELDS = ("decision", "scope", "calls", "reason", "values")
@@ -182,6 +186,17 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
         _calls("GET", "/api/tree", "tree", "The supervision tree", READ),
         Operation("GET", "/api/usage", show_usage, "What model calls have used", READ, query=("days",)),
         _calls("GET", "/api/channels", "channels.list", "Adapters of chat services", READ),
+        _calls("GET", "/api/mcp", "mcp.list", "MCP servers", READ),
+        _calls("GET", "/api/mcp/{name}", "mcp.tools", "Tools of an MCP server by kind", READ, path=SERVER),
+        _calls(
+            "POST",
+            "/api/mcp/{name}",
+            "mcp.trust",
+            "Say what the tools of a server do",
+            CONTROL,
+            path=SERVER,
+            body=KIND_FIELDS,
+        ),
         _calls("GET", "/api/tasks", "tasks.list", "Background tasks", READ, texts=("date",)),
         _calls("GET", "/api/tasks/{id}", "tasks.show", "A task", READ, path=TASK),
         _calls("GET", "/api/tasks/{id}/log", "tasks.log", "The events of a task", READ, path=TASK),

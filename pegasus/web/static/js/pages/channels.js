@@ -3,11 +3,13 @@
 import { fill, h, name, visible } from "../dom.js";
 import { fromNow, shortDay } from "../format.js";
 import { T } from "../texts.js";
+import { servers } from "./servers.js";
 import { sureButton } from "./tasks.js";
 
 export function open(app) {
   const body = h("div", { class: "stack" });
   const element = h("div", { class: "page" }, h("h1", {}, T.pages.channels), body);
+  const opened = new Set();
   let shown = "";
 
   async function load() {
@@ -17,7 +19,7 @@ export function open(app) {
       const key = JSON.stringify([people, states, known, mcp]);
       if (key === shown) return;
       shown = key;
-      fill(body, pairing(people.codes), channels(states.channels, rules.sections, known.conversations), servers(mcp.servers), admitted(people.people));
+      fill(body, pairing(people.codes), channels(states.channels, rules.sections, known.conversations), servers(app, mcp.servers, opened), admitted(people.people));
     } catch (error) {
       if (error.code !== "offline") app.notify(T.failed(error.message), true);
     }
@@ -75,10 +77,4 @@ function channels(states, sections, conversations) {
     );
   });
   return h("section", { class: "card" }, h("h2", {}, T.channels.channels), h("ul", { class: "rows" }, rows));
-}
-
-function servers(list) {
-  if (!list.length) return null;
-  const rows = list.map((server) => h("li", { class: "row", "data-state": { up: "completed", down: "failed" }[server.state] ?? "acting" }, h("span", { class: "state-dot" }), h("span", { class: "strong" }, ...visible(server.name)), h("span", { class: "hint" }, server.state), server.tools != null ? h("span", { class: "hint" }, T.channels.tools(Array.isArray(server.tools) ? server.tools.length : server.tools)) : null, server.reason ? h("span", { class: "problem" }, ...visible(server.reason)) : null));
-  return h("section", { class: "card" }, h("h2", {}, T.channels.mcp), h("ul", { class: "rows" }, rows));
 }
