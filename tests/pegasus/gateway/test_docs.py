@@ -18,6 +18,7 @@ from pegasus.app.control_plane import (
     MemoryMethods,
     PairingMethods,
     PersonaMethods,
+    ServerMethods,
     StatusMethods,
     TaskMethods,
     TokenMethods,
@@ -134,6 +135,7 @@ def test_every_method_is_named():
         ViewMethods(*[None] * 6),
         TokenMethods(None),
         PairingMethods(None, ()),
+        ServerMethods(*[None] * 3),
     )
     methods = {name for part in parts for name in part.methods()}
     assert named == {*methods, "config.reload", "usage", "completions", "clients"}
