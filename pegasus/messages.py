@@ -234,7 +234,8 @@ class ReplyDraft:
     """Draft of what the agent is about to say. It is not stored and may be lost.
 
     A conversation has one draft. The next one replaces it; a reply to the conversation, and the end of typing there, end it. The
-    reply holds the final text, which may differ.
+    reply holds the final text, which may differ. If a person ends the answer, the last draft comes once more with `cut`: who shows it
+    keeps it, marked as cut off, since no reply will follow.
 
     Example: `ReplyDraft(channel, "The flight is")`, then `ReplyDraft(channel, "The flight is booked.")`, then the reply.
     """
@@ -245,8 +246,15 @@ class ReplyDraft:
     """The whole text so far, not only what is new. "" withdraws the draft."""
     reasoning: str = ""
     """The newest part of the model's reasoning, where the owner wants it shown (`agent.show_reasoning`). Never part of a reply."""
+    cut: bool = False
+    """True if a person has ended the answer here."""
     item: int = attrs.field(default=0, eq=False)
     """Number of the queue item that is worked on, for readers within the process; 0 = not known. Clients do not see it."""
+
+    @property
+    def is_last(self) -> bool:
+        """True if it ends the draft: withdrawn or cut off."""
+        return self.cut or self.is_withdrawal
 
     @property
     def is_withdrawal(self) -> bool:

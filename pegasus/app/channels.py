@@ -24,7 +24,7 @@ from typing import Final
 import trio
 
 from actors import ActorError, ActorInfo, Child, Ref, Supervisor
-from pegasus.app.control_plane import READ_METHODS
+from pegasus.app.control_plane import MESSAGE_METHODS, READ_METHODS
 from pegasus.app.environment import (
     ADAPTER,
     APPROVALS,
@@ -245,6 +245,7 @@ def make_gateway_config(
         token=token,
         tokens=tokens,
         read_methods=READ_METHODS,
+        message_methods=MESSAGE_METHODS,
         agent=persona.now.name,
         origins=frozenset(settings.gateway.allowed_origins),
         max_frame_bytes=settings.gateway.max_frame_bytes,

@@ -184,8 +184,8 @@ class Adapter:
 
 
 def _skip_old_drafts(message: AdapterMessage, inbox: Inbox[AdapterMessage]) -> AdapterMessage:
-    """Return the next message that is worth handling: a draft is not if another message waits already, unless it withdraws."""
-    while isinstance(message, ReplyDraft) and not message.is_withdrawal:
+    """Return the next message that is worth handling: a draft is not if another message waits already, unless it is the last."""
+    while isinstance(message, ReplyDraft) and not message.is_last:
         try:
             message = inbox.receive_nowait()
         except (trio.WouldBlock, trio.EndOfChannel):

@@ -135,7 +135,9 @@ class OutgoingChat:
     def show(self, sign: Typing | ReplyDraft) -> None:
         """Show a draft or a typing sign when there is nothing to send. The newest draft replaces the others."""
         if isinstance(sign, ReplyDraft):
-            self._draft = sign
+            self._draft = (
+                attrs.evolve(sign, text="") if sign.cut else sign
+            )  # a message here looks whole, whatever is said of it
         else:
             self._typing = sign
             self._typing_since = self._typing_due = trio.current_time()

@@ -107,13 +107,13 @@ class _Routing:
     async def show(self, sign: SwitchboardMessage) -> None:
         """Hand a sign to its adapter, unless that is behind. It may be lost.
 
-        A draft that withdraws nothing is lost at once if the adapter's mailbox is full: the next one makes up for it, and the drafts
+        A draft that another follows is lost at once if the adapter's mailbox is full: the next one makes up for it, and the drafts
         of other channels must not wait.
         """
         adapter = self._adapters.get(sign.channel.type, self._default)
         if adapter is None or adapter in self._behind:
             return
-        if isinstance(sign, ReplyDraft) and not sign.is_withdrawal:
+        if isinstance(sign, ReplyDraft) and not sign.is_last:
             with suppress(ActorError):
                 adapter.tell_nowait(sign)
         else:

@@ -329,7 +329,7 @@ class Conversation:
             case Typing(active=False):
                 self._drafted = None
             case ReplyDraft(channel=channel):
-                self._drafted = None if event.is_withdrawal else channel
+                self._drafted = None if event.is_last else channel
         await self._events_in.send(event)
         return seen
 

@@ -21,7 +21,7 @@ import attrs
 
 from pegasus.formatting import quote
 from pegasus.messages import ApprovalNotice, ChannelInfo, Json
-from pegasus.policy import OWNER_GRANT, TokenBook, TokenGrant, is_owner
+from pegasus.policy import CONTROL, MESSAGE, OWNER_GRANT, READ, TokenBook, TokenGrant, is_owner
 from pegasus.protocol import ClientChannel
 
 MAX_NEWCOMERS = 32
@@ -52,6 +52,8 @@ class GatewayConfig:
     """The tokens of other clients, with what each of them may do."""
     read_methods: Collection[str] = ()
     """Names of the methods that only show something: a token with the scope "read" may call them. All others need "control"."""
+    message_methods: Collection[str] = ()
+    """Names of the methods that do no more than a message of the same client could do: the scope "message" is enough for them."""
     agent: str = "Pegasus"
     """The agent's name in `welcome`."""
     origins: frozenset[str] = frozenset()
@@ -78,6 +80,12 @@ class GatewayConfig:
     def __attrs_post_init__(self) -> None:
         if not self.token:
             raise ValueError("GatewayConfig.token is empty, which everybody would know")
+
+    def scope_of(self, method: str) -> str:
+        """Return the scope that a method of the control plane needs."""
+        if method in self.message_methods:
+            return MESSAGE
+        return READ if method in self.read_methods else CONTROL
 
     async def find_grant(self, token: str) -> TokenGrant | None:
         """Return the rights of a token, None if it is none that counts.

@@ -204,7 +204,7 @@ class Hub:
         self._listeners.publish(draft)
         frame = encode_frame(draft)
         for feed in self._routes.recipients(draft.channel.type, draft.channel.channel_id):
-            feed.send_draft(draft.channel.channel_id, frame, is_withdrawal=draft.is_withdrawal)
+            feed.send_draft(draft.channel.channel_id, frame, is_last=draft.is_last)
 
     def task(self, task: TaskProgress) -> None:
         """Show what a task is doing."""

@@ -295,10 +295,10 @@ class ReplyFeed:
         after = seq if self._is_welcomed else math.inf
         self._follow(self._cursor(channel_id).hold(after, frame), channel_id, frame)
 
-    def send_draft(self, channel_id: str, frame: str, *, is_withdrawal: bool = False) -> None:
-        """Send a draft in place of one that waits. Dropped before the welcome and, unless it withdraws, while replies are missing."""
-        if self._is_welcomed and (is_withdrawal or not self._cursor(channel_id).is_reading):
-            self._queue.push_draft(channel_id, frame, is_withdrawal=is_withdrawal)
+    def send_draft(self, channel_id: str, frame: str, *, is_last: bool = False) -> None:
+        """Send a draft in place of one that waits. Dropped before the welcome and, if others follow, while replies are missing."""
+        if self._is_welcomed and (is_last or not self._cursor(channel_id).is_reading):
+            self._queue.push_draft(channel_id, frame, is_last=is_last)
 
     def show_state(self, name: str, frame: str, *, is_old: bool = False) -> None:
         """Send the state of a task or an approval in place of one that waits. name: its id.

@@ -12,7 +12,7 @@ through the queue; answers to messages keep their order, and results of calls co
 from __future__ import annotations
 
 import binascii
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeAlias
 
@@ -85,7 +85,7 @@ class Requests:
         nursery: trio.Nursery,
         *,
         grant: TokenGrant = OWNER_GRANT,
-        read_methods: Collection[str] = (),
+        scope_of: Callable[[str], str] = lambda method: CONTROL,
         max_media_bytes: int = 20 << 20,
     ) -> None:
         self._own = own
@@ -97,8 +97,8 @@ class Requests:
         self._grant = grant
         """Rights of the client's token."""
         self._caller = Caller(own.type, own.channel_id, own.user_id, own.reply_to, grant)
-        self._read_methods = read_methods
-        """Methods for which the scope "read" is enough."""
+        self._method_scope = scope_of
+        """Returns the scope that a method needs."""
         self._max_media_bytes = max_media_bytes
         """Bytes of all files of one message."""
         self._intake = intake
@@ -146,7 +146,7 @@ class Requests:
         """Return the scope that a frame needs. A method that does not exist needs the lowest, so that everybody is told so."""
         if not isinstance(frame, CallFrame):
             return MESSAGE
-        return READ if frame.method in self._read_methods or frame.method not in self._methods else CONTROL
+        return self._method_scope(frame.method) if frame.method in self._methods else READ
 
     async def _submit(self, message: InboundMessage) -> FrameSource:
         """Hand the message to the intake, and return its answer as far as it is known.

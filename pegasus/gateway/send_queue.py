@@ -6,7 +6,7 @@ Five kinds of traffic are bounded in five ways, because their senders can do dif
   disconnected. Nothing is lost: its replies stay in the outbox until somebody acknowledges them.
 * *Drafts* replace each other: of each conversation only the newest waits, behind the replies before it. Each draft is the whole text
   so far, so nothing is missing. They do not count for the bounds of the others, and are left out while the queue is more than half
-  full or MAX_DRAFTS of them wait. A withdrawal is never left out.
+  full or MAX_DRAFTS of them wait. One that ends it, withdrawn or cut off, is never left out.
 * *States* of tasks and approvals replace each other: the newest of each waits, however slow the client is, for at most MAX_STATES of
   them.
 * *Answers* are caused by the client's own frames. While ANSWERS of them are outstanding the client is not read, and TCP
@@ -133,11 +133,11 @@ class SendQueue:
             self.close(TRY_LATER, "you do not read; the replies are kept for you", flush=False)
         self.put(frame)
 
-    def push_draft(self, channel_id: str, frame: str, *, is_withdrawal: bool = False) -> None:
+    def push_draft(self, channel_id: str, frame: str, *, is_last: bool = False) -> None:
         """Queue the draft of a conversation, instead of the one that waits, if one does."""
         waiting = self._drafts.get(channel_id)
         is_full = self.is_behind or (waiting is None and len(self._drafts) >= MAX_DRAFTS)
-        if self.closing is not None or (is_full and not is_withdrawal):
+        if self.closing is not None or (is_full and not is_last):
             return
         if waiting is not None:
             self._entries.remove(waiting)  # a reply may stand between the two: the new one comes behind it

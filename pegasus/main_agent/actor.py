@@ -44,6 +44,7 @@ from pegasus.main_agent.chat_commands import (
     NEW_IS_THE_OWNERS,
     AgentStatus,
     GetStatus,
+    Interrupt,
     MainAgentMessage,
     Stop,
     Withdraw,
@@ -130,6 +131,8 @@ async def main_agent(
                     reply.send(agent.status())
                 case Stop():
                     nursery.start_soon(agent.answer_stop, message)
+                case Interrupt():
+                    nursery.start_soon(agent.answer_interrupt, message)
                 case Withdraw():
                     agent.stopper.withdraw(message)
         nursery.cancel_scope.cancel()
@@ -228,6 +231,7 @@ class _MainAgent:
                 self._turns += 1
                 self._publish_message(done)
         finally:
+            self._loop.board.withdraw()
             self.stopper.running = None
             self._note_work(False)
             turn.ended.set()
@@ -252,7 +256,9 @@ class _MainAgent:
 
         What is refused does not enter the session.
         """
-        if begins_session(item):
+        if (
+            begins_session(item) and not progress.entries
+        ):  # one that stands in the session was stopped before it was carried out
             config = self._services.config.now
             if config.scope == "global" and not sender_of(item.message, config.owners).is_owner:
                 await self._session.commit((), (reply_to_sender(item, NEW_IS_THE_OWNERS, COMMAND),))
@@ -272,18 +278,29 @@ class _MainAgent:
     async def _close_stopped(self, turn: AgentTurn) -> bool:
         """End the item that a /stop has cut short. Return False if it is to be worked on again.
 
-        The /stop may have arrived before the message was recorded. The message is recorded now, because otherwise the session would
-        not show that it came and was stopped. Runs outside the cancelled scope, so a second /stop does not interrupt it.
+        The /stop may have arrived before the message was recorded, or have ended a command, which is not recorded otherwise. It is
+        recorded now, because the session must show that it came and was stopped: after a crash neither it nor the /stop is carried out
+        again. Runs outside the cancelled scope, so a second /stop does not interrupt it.
         """
         item = turn.item
         progress = self._session.progress(item.n, item.message.id)
-        if progress.next is NextStep.RECORD and not begins_session(item):
+        if progress.next is NextStep.RECORD:
             sender = sender_of(item.message, self._services.config.now.owners)
             await self._loop.record(item, sender, reads_attachments=False)
-        now, elsewhere = self._services.clock(), turn.stopped_elsewhere
-        return await close_stopped_item(
-            self._session, item, now, turn.stopped_by, turn.stop_facts, from_elsewhere=elsewhere
+        address, board = item.message.channel.address, self._loop.board
+        has_ended = await close_stopped_item(
+            self._session,
+            item,
+            self._services.clock(),
+            turn.stopped_by,
+            turn.stop_facts,
+            from_elsewhere=turn.stopped_elsewhere,
+            shown=board.text_at(address),
+            tasks_go_on=turn.is_interrupted,
         )
+        if has_ended:
+            board.cut(address)
+        return has_ended
 
     # ------------------------------------------------------------------ control lane
 
@@ -372,6 +389,10 @@ class _MainAgent:
         """
         ended, _ = await self.stopper.stop(message.by)
         message.reply.send(tuple(ended))
+
+    async def answer_interrupt(self, message: Interrupt) -> None:
+        """Carry out an Interrupt of the mailbox. It has no deadline, as `answer_stop`."""
+        message.reply.send(await self.stopper.interrupt(message.address, message.person, message.by))
 
     def status(self) -> AgentStatus:
         """Return the status of the agent at this moment. Never waits, so it also answers while a model call hangs."""

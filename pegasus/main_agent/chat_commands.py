@@ -35,10 +35,11 @@ from pegasus.identity import (
     persona_view,
 )
 from pegasus.intake import CONTROL_COMMANDS, describe_unknown, find_unknown
-from pegasus.messages import Address, ChannelInfo, InboundMessage
-from pegasus.policy import sender_of
+from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, TaskProgress
+from pegasus.policy import Principal, sender_of
 from pegasus.skills import NotAcceptable, Skill, SkillCatalog, format_accepted, format_help, format_proposed
 from pegasus.storage import StorageError
+from pegasus.tasks import FOR_APPROVAL
 
 PERSONA: Final = "/persona"
 """Command that shows the persona and decides about proposals to change it."""
@@ -73,6 +74,8 @@ NEW_IS_THE_OWNERS: Final = (
     "Only my owner can begin a fresh conversation: this one is shared by all channels. Just go on writing here."
 )
 """Answer to a guest's /new where all channels share one session."""
+_NAMED: Final = 3
+"""Tasks that the receipt of an interrupt names. Of the others only the number is told."""
 _PERSONA_USAGE: Final = f"{PERSONA}, {PERSONA} accept N, or {PERSONA} reject N, where N is the number of a proposal."
 """Answer to a /persona that says something else."""
 _SKILLS_USAGE: Final = f"{SKILLS}, or {SKILLS} accept NAME, where NAME is the folder of a skill in the workspace."
@@ -122,6 +125,28 @@ class Stop:
     """Gets what was ended: the thought first, then tasks."""
     by: str
     """Author of the request, as it will stand in the session."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class Interrupt:
+    """End the answer that is being made for a conversation, and nothing else: tasks and messages that wait go on.
+
+    The control plane sends it for its call `interrupt`. A draft that the people there see stays as it is, marked as cut off.
+
+    Example::
+
+        ended = await main_agent_ref.ask(Interrupt, Address("cli", "main"), person, "the user (cli)")
+        ended.what if ended is not None else "no answer was being made"
+    """
+
+    reply: Reply[EndedWork | None]
+    """Gets the thought that was ended, when nothing of it runs and the session says so; None if there was none."""
+    address: Address
+    """The conversation."""
+    person: Principal
+    """Author of the request. A guest ends only work that is for them alone."""
+    by: str
+    """Their name, as it will stand in the session."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -182,7 +207,7 @@ class GetStatus:
     """Gets the status at this moment."""
 
 
-MainAgentMessage: TypeAlias = Stop | Withdraw | GetStatus
+MainAgentMessage: TypeAlias = Stop | Interrupt | Withdraw | GetStatus
 """Everything that the mailbox of the Main Agent accepts. Messages of people come from the journal instead."""
 
 
@@ -265,6 +290,41 @@ def stop_text(
         # Without an empty line Markdown takes a line behind a list for a part of its last item.
         lines.append(f"\n{note}" if lines[-1].startswith("- ") else note)
     return "\n".join(lines)
+
+
+def interrupt_text(ended: EndedWork | None, tasks: Sequence[TaskProgress], waiting: int) -> str:
+    """Return what a person is told who has interrupted an answer. tasks: that go on. waiting: number of messages that come next."""
+    if ended is None:
+        return "No answer was being made."
+    lines = [f"Ended the answer to “{ended.what}” ({format_duration(ended.seconds)})."]
+    if tasks:
+        named = [f"{task.number} ({task.description}{_rest_of(task)})" for task in tasks[:_NAMED]]
+        *others, last = [*named, f"{len(tasks) - _NAMED} more"] if len(tasks) > _NAMED else named
+        goes_on = " and ".join([", ".join(others), last] if others else [last])
+        lines.append(f"{'Tasks' if others else 'Task'} {goes_on} {'go' if others else 'goes'} on.")
+    if waiting:
+        lines.append(f"{plural(waiting, 'message')} waited and {'comes' if waiting == 1 else 'come'} next.")
+    if tasks or waiting:
+        ends = (
+            f"/stop ends {'the task' if len(tasks) == 1 else 'the tasks'}, too"
+            if tasks
+            else "/stop all discards what waits"
+        )
+        lines.append(f"{ends}.")
+    return " ".join(lines)
+
+
+def _rest_of(task: TaskProgress) -> str:
+    """Return why a task does not work at the moment, "" if it does."""
+    if task.state != "SUSPENDED":
+        return ""
+    return "; waits for your yes" if task.waits_for == FOR_APPROVAL else "; waits for an answer"
+
+
+def ended_json(work: EndedWork) -> Json:
+    """Return ended work on the wire. A thought has no number."""
+    number: dict[str, Json] = {"number": work.number} if work.number else {}
+    return {"kind": work.kind, "what": work.what, "seconds": round(work.seconds, 2), **number}
 
 
 # ------------------------------------------------------------------ /persona, /skills

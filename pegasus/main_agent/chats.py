@@ -44,7 +44,7 @@ from actors import (
     watch,
 )
 from pegasus.main_agent.actor import main_agent
-from pegasus.main_agent.chat_commands import GetStatus, MainAgentMessage, Stop, Withdraw
+from pegasus.main_agent.chat_commands import GetStatus, Interrupt, MainAgentMessage, Stop, Withdraw
 from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
 from pegasus.main_agent.session import chat_key
 from pegasus.main_agent.status import idle_status
@@ -87,6 +87,8 @@ async def chat_agents(
                     nursery.start_soon(chats.answer_status, message)
                 case Stop():
                     nursery.start_soon(chats.answer_stop, message)
+                case Interrupt():
+                    nursery.start_soon(chats.answer_interrupt, message)
                 case Withdraw(address):
                     chats.pass_on(address, message)
         nursery.cancel_scope.cancel()
@@ -253,6 +255,15 @@ class _Chats:
         # After the thoughts, which could begin new tasks until they have ended. Tasks of chats without an agent are among them.
         tasks = await work.stop(message.by, None) if work is not None else ()
         message.reply.send(tuple(dict.fromkeys([*chain.from_iterable(ended), *tasks])))
+
+    async def answer_interrupt(self, message: Interrupt) -> None:
+        """Have the agent of the chat answer; a chat without one makes no answer."""
+        chat = self._chats.get(message.address)
+        ended = None
+        if chat is not None and chat.ref is not None:
+            with suppress(ActorError):
+                ended = await chat.ref.ask(Interrupt, message.address, message.person, message.by)
+        message.reply.send(ended)
 
     def pass_on(self, address: Address, message: Withdraw) -> None:
         """Hand a message on to the agent of a chat, or keep it for the one that will be started."""

@@ -13,7 +13,8 @@ A draft is shown only where the reply would go, and only when that is certain:
   person must not appear at another one.
 
 What was shown is withdrawn unless a reply follows it, so no draft outlives the work on it. `DraftBoard` knows what is shown. The
-work on an answer ends with `DraftBoard.settle`, any other end with `DraftBoard.withdraw`.
+work on an answer ends with `DraftBoard.settle`, any other end with `DraftBoard.withdraw`. Only what a person ends stays visible in
+their conversation, marked as cut off (`DraftBoard.cut`); the session has it by then.
 
 Each draft is the whole text so far. Reading and sending it costs time in proportion to the text, so it is done at most every
 DRAFT_EVERY seconds, whatever the number of pieces. Several replies of one answer to the same conversation are one draft, in
@@ -169,6 +170,19 @@ class DraftBoard:
     def withdraw(self) -> None:
         """Withdraw all drafts that are shown, in every conversation."""
         self.put({})
+
+    def text_at(self, address: Address) -> str:
+        """Return the text that is shown in a conversation, "" if none is."""
+        texts = (draft.text for channel, draft in self._shown.items() if channel.address == address)
+        return "\n\n".join(text for text in texts if text)
+
+    def cut(self, address: Address) -> None:
+        """Leave what is shown in a conversation as it is, marked as cut off. Drafts elsewhere are withdrawn."""
+        for channel, draft in list(self._shown.items()):
+            if channel.address == address and draft.text:
+                del self._shown[channel]
+                self._show(ReplyDraft(channel, draft.text, cut=True))
+        self.withdraw()
 
 
 @attrs.frozen(eq=False, repr=False)

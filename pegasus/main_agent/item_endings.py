@@ -17,6 +17,7 @@ from pegasus.conversation import ERROR_LENGTH, Entry, cancelled_result, find_cir
 from pegasus.formatting import truncate
 from pegasus.main_agent.replies import REPLY, direct_reply, files_alone, queued_result, reply_key, reply_to_sender
 from pegasus.main_agent.session import (
+    CUT,
     SENT,
     ItemProgress,
     NextStep,
@@ -129,9 +130,17 @@ async def repeat_replies(item: Item, session: Session) -> None:
 
 
 async def close_stopped_item(
-    session: Session, item: Item, now: int, by: str, facts: Mapping[str, Json], *, from_elsewhere: bool = False
+    session: Session,
+    item: Item,
+    now: int,
+    by: str,
+    facts: Mapping[str, Json],
+    *,
+    from_elsewhere: bool = False,
+    shown: str = "",
+    tasks_go_on: bool = False,
 ) -> bool:
-    """Make the session well-formed after a /stop, and note the end of the item. Return whether the item has ended.
+    """Make the session well-formed after a /stop or an interrupt, and note the end of the item. Return whether the item has ended.
 
     Calls without a result get one: the true one for a reply that was posted, for any other call one that says it was cancelled. A
     reply goes out with the thought, before the tools run, and a model that took it for cancelled would give it again.
@@ -139,7 +148,8 @@ async def close_stopped_item(
     by: author of the /stop. facts: metadata of the note, from which a /stop whose answer was lost in a crash is answered later.
     from_elsewhere: the /stop came from another chat. The sender, who waits for an answer, then gets STOPPED_ELSEWHERE. An internal
     item does not end in that case but is worked on again, because the person who wrote /stop meant another chat, and the result of a
-    task would be lost.
+    task would be lost. shown: draft that the sender sees and keeps, which becomes an entry of the assistant. tasks_go_on: nothing else
+    was ended.
     """
     ends = not (from_elsewhere and item.message.is_internal)
     answered: set[str] = set()
@@ -160,10 +170,20 @@ async def close_stopped_item(
     metadata: dict[str, Json] = {"type": "stopped", **facts}
     metadata |= {"ends": True} if ends else {}
     metadata |= {"elsewhere": True} if posts else {}
-    note = Entry(now, "system", f"(Work on the message above was stopped by {by}.)", metadata=metadata)
-    is_recorded = session.progress(item.n, item.message.id).next is not NextStep.RECORD
-    await session.commit((*closing, note) if is_recorded else (), posts)
+    if shown and ends:
+        closing.append(Entry(now, "assistant", shown, metadata={"type": CUT}))
+    note = Entry(
+        now, "system", _stopped_note(by, has_text=bool(shown and ends), tasks_go_on=tasks_go_on), metadata=metadata
+    )
+    await session.commit((*closing, note), posts)
     return ends
+
+
+def _stopped_note(by: str, *, has_text: bool, tasks_go_on: bool) -> str:
+    """Return the note about an end, for the model. has_text: the draft stands above it."""
+    what = f"Work on the message above was {'interrupted' if tasks_go_on else 'stopped'} by {by}."
+    cut = " The answer was cut off where the text above ends; that much of it was seen." if has_text else ""
+    return f"({what}{cut}{' Background tasks go on.' if tasks_go_on else ''})"
 
 
 async def begin_session(item: Item, session: Session, now: int) -> None:

@@ -108,7 +108,7 @@ class ThinkLoop:
     """Asked for newer items; keeps media."""
     _show_draft: Callable[[ReplyDraft], None]
     """Shows a draft of a reply that is being written; never waits, never fails."""
-    _board: DraftBoard = attrs.field(init=False)
+    board: DraftBoard = attrs.field(init=False)
     """Drafts that people see now."""
     _config: AgentSettings = attrs.field(init=False)
     """The settings of the thought that is under way; it sees one version of them."""
@@ -122,7 +122,7 @@ class ThinkLoop:
     """Carries out the calls of answers."""
 
     def __attrs_post_init__(self) -> None:
-        self._board = DraftBoard(self._show_draft)
+        self.board = DraftBoard(self._show_draft)
         self._addresses = ReplyAddresses(self._services, self._journal)
         self._sender = FileSender(self._services, self._journal, self._addresses)
         self._calls = CallRunner(self._session, self._services, self._journal, self._sender)
@@ -136,12 +136,14 @@ class ThinkLoop:
         one that is recorded now, in this run, so that a restart does not join messages to a turn that is half done.
 
         Errors of the model end the item with an apology. Cancelled: finished entries and effects stay, and `close_stopped_item` makes
-        the session well-formed. Drafts that no reply has followed are withdrawn in any case.
+        the session well-formed. Drafts that no reply has followed are withdrawn; if a person has ended the turn,
+        `board` still has them.
         """
         try:
             await self._work_on(turn, progress)
         finally:
-            self._board.withdraw()
+            if not turn.cuts_draft:
+                self.board.withdraw()
 
     def _take_settings(self, turn: AgentTurn) -> None:
         """Work with the settings of this moment from now on, also when they say with whose rights."""
@@ -254,7 +256,7 @@ class ThinkLoop:
         progress = session.progress(turn.item.n)
         while progress.next is NextStep.THINK:
             config, item = self._config, turn.item
-            asker = ModelAsker(session, self._services, config, self._toolset, self._journal, self._board)
+            asker = ModelAsker(session, self._services, config, self._toolset, self._journal, self.board)
             # Looked at before each further thought, and so also right after a restart.
             if progress.thoughts and await end_if_stuck(
                 item, session, progress, config.max_thoughts, self._services.clock
@@ -362,9 +364,7 @@ class ThinkLoop:
     ) -> dict[str, ToolOutcome]:
         """Settle the drafts, now that the replies are posted. Return the outcomes of the calls of the reply tool, by call id."""
         # Drafts of replies that were refused are withdrawn; the others end with the reply itself.
-        self._board.settle(
-            {result.channel.address for result in posted.values() if isinstance(result, OutboundMessage)}
-        )
+        self.board.settle({result.channel.address for result in posted.values() if isinstance(result, OutboundMessage)})
         return reply_outcomes(replies, posted)
 
     async def _prepare_reply(self, wanted: WantedReply, turn: AgentTurn) -> WantedReply:

@@ -6,7 +6,9 @@ same task, under the rules of `may_join`. The newest item of a turn is the one b
 A /stop ends the running turn and tasks. An owner's ends any turn, a guest's only work that is for the guest alone. All of it is ended
 at the same time and waited for together. What has not ended by the deadline of the command goes on ending in the background, and the
 answer names it. The note in the session about a thought that was stopped names the item of the /stop, so that one whose answer a crash
-has lost ends nothing else when it is taken up again.
+has lost ends nothing else when it is taken up again. Nor does a /stop end the work on messages that were accepted after it.
+
+An `Interrupt` ends the turn alone, if that works for a message of its conversation: tasks go on.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from pegasus.main_agent.chat_commands import EndedWork, Withdraw
 from pegasus.main_agent.chat_prompt import ChatPrompt
 from pegasus.main_agent.queue_items import OWN_TURN
 from pegasus.main_agent.services import AgentServices
-from pegasus.messages import ChannelInfo, Json
+from pegasus.messages import Address, ChannelInfo, Json
 from pegasus.observe import get_logger
 from pegasus.policy import NOBODY, Principal, sender_of
 from pegasus.storage import Item, JournalMessage, Newer, StorageError
@@ -71,6 +73,10 @@ class AgentTurn:
     """Metadata for the note about the /stop: the item of the /stop, and the facts that its answer needs after a crash."""
     stopped_elsewhere: bool = False
     """True if the /stop came from another chat than the message."""
+    is_interrupted: bool = False
+    """True if an `Interrupt` has ended it, and nothing else."""
+    cuts_draft: bool = False
+    """True if a person has ended it: the draft that they see stays as it is."""
     principal: Principal = NOBODY
     """Person that the item is worked on for. The think loop decides it before each thought, by the settings that the thought sees."""
     prompt: ChatPrompt | None = None
@@ -89,6 +95,10 @@ class AgentTurn:
         senders = [sender_of(item.message, owners) for item in self.items]
         return all(_is_same_person(sender, person) for sender in senders)
 
+    def is_older_than(self, command: int | None) -> bool:
+        """Return whether it works for a message that was accepted before a command. command: its item, None for that of a program."""
+        return command is None or min(item.n for item in self.items) < command
+
     @property
     def about(self) -> str:
         """Return the beginning of the message that is being worked on."""
@@ -100,13 +110,24 @@ class AgentTurn:
         by: author of the /stop, for the session. channel: where it was said, None by a program in this process. item: number of its
         queue item, if it has one.
         """
-        thought = EndedWork("thought", self.about, trio.current_time() - self.since)
-        self.stopped_by = by
+        thought = self._end(by)
+        self.is_interrupted = False
         if item is not None:  # the note about the stop must let a restart answer this command
             self.stop_facts.update(stop=item, what=thought.what, seconds=thought.seconds)
         self.stopped_elsewhere = channel is not None and channel.address != self.item.message.channel.address
-        self.scope.cancel()
         return thought
+
+    def interrupt(self, by: str) -> EndedWork:
+        """Cancel the work for somebody of its conversation who wants nothing else to end. by: that person, for the session."""
+        thought = self._end(by)
+        self.is_interrupted = True
+        return thought
+
+    def _end(self, by: str) -> EndedWork:
+        """Cancel the work for a person or program, and return what is ended by it. The main lane sees it when it runs again."""
+        self.stopped_by, self.cuts_draft = by, True
+        self.scope.cancel()
+        return EndedWork("thought", self.about, trio.current_time() - self.since)
 
     async def wait_for_end_of(self, thought: EndedWork) -> tuple[EndedWork, ...]:
         """Wait until cancelled work has ended. Return it, () if it has finished by itself before the cancel reached it."""
@@ -224,6 +245,16 @@ class WorkStopper:
         if self.running is not None:
             self.running.stop_if_withdrawn(self.withdrawn)
 
+    async def interrupt(self, address: Address, person: Principal, by: str) -> EndedWork | None:
+        """End the turn that works for a message of this conversation, as far as the person may; None if there is none.
+
+        Returns when nothing of it runs any more and the session says so. Cancelled: it ends all the same.
+        """
+        turn = self.running
+        if turn is None or turn.item.message.channel.address != address or not self._may_stop(person, turn):
+            return None
+        return next(iter(await turn.wait_for_end_of(turn.interrupt(by))), None)
+
     def _may_stop(self, person: Principal | None, turn: AgentTurn) -> bool:
         """Return whether a /stop of this person ends a turn: an owner's ends any, a guest's that which is for the guest alone.
 
@@ -251,7 +282,7 @@ class WorkStopper:
         channel, guests_only = (None, False) if person is None else (person.channel, not person.is_owner)
         if item is not None and item in self._stopped_before:
             before.append(self._stopped_before[item])
-        elif turn is not None and self._may_stop(person, turn):
+        elif turn is not None and self._may_stop(person, turn) and turn.is_older_than(item):
             thought = turn.cancel(by, channel, item)
             waits[f"thought: {thought.what}"] = partial(turn.wait_for_end_of, thought)
         if work is not None:

@@ -16,6 +16,7 @@ Read the files in this order; each uses only those before it:
     leaving          the question about work that is running, when somebody leaves
     greeting         values that a chat begins with, and the first lines that it shows
     prompt_rules     meaning of keys, as pure functions, and what comes of them for the chat
+    stop_keys        effects of Ctrl-C and Esc on the agent's work
     completion       what may follow the typed text
     history          file of the typed messages
     line_chat        the chat of a pipe

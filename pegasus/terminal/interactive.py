@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -28,6 +28,7 @@ import attrs
 import trio
 
 from pegasus.client import (
+    ClientError,
     Conversation,
     ConversationEvent,
     MessageAccepted,
@@ -130,6 +131,7 @@ class InteractiveChat:
             partial(self._post, self._begin_leaving),
             partial(self._post, self._on_slash),
             partial(self._post, self._on_leaving),
+            partial(self._post, self._begin_interrupt),
         )
         self._screen = make_screen(listener)
         self._typed = TypedMessages(conversation, config.max_frame_bytes, self._screen.notice, self._update_status)
@@ -238,6 +240,28 @@ class InteractiveChat:
         """Number of the texts in `unsent`."""
         return len(self._typed) + len(self._checked)
 
+    # ---------------------------------------------------------------- interrupting
+
+    def _begin_interrupt(self) -> None:
+        """End the answer that is being made."""
+        self._nursery.start_soon(self._interrupt)
+
+    async def _interrupt(self) -> None:
+        """Ask the agent to end the answer, and show what it says about it below what was written of the answer."""
+        try:
+            receipt = await self._conversation.call("interrupt")
+        except ClientError as error:
+            self._screen.notice(f"The answer was not ended: {error}")
+            return
+        text = receipt.get("text") if isinstance(receipt, Mapping) else None
+        # The draft and the end of the turn come on their own way.
+        with trio.move_on_after(ENDED_SECONDS):
+            while self._status.thinking:
+                self._status_changed = trio.Event()
+                await self._status_changed.wait()
+        if isinstance(text, str):
+            self._screen.notice(text)
+
     # ---------------------------------------------------------------- leaving
 
     def _begin_leaving(self, leave: Leave) -> None:
@@ -320,6 +344,10 @@ class InteractiveChat:
                 self._update_status(
                     attrs.evolve(self._status, thinking=active, answered=now.answered and active and not begins)
                 )
+            case ReplyDraft(text=text, cut=True):
+                self._drafting = False
+                self._screen.cut(self._agent, text)
+                self._update_status(attrs.evolve(self._status, writing=False))
             case ReplyDraft(text=text, reasoning=reasoning):
                 self._show_draft(text, reasoning)
             case TaskProgress():

@@ -47,6 +47,9 @@ hundredths of a second."""
 REASONING_LINES = 5
 """Lines of reasoning that are shown above a draft."""
 
+CUT_MARK = "(ended here)"
+"""Shown below a reply that a person has ended."""
+
 ECHOED = 40
 """Lines of a sent message that stay on the screen: a pasted document would push the conversation out of sight."""
 ECHOED_WIDTH = 2000
@@ -110,6 +113,10 @@ class ReplyLayout:
     def reply(self, agent: str, text: str, width: int) -> str:
         """Return the agent's name on its own line, its text below, a blank line after. width: in columns."""
         return self._print(width, Text(neutralise(agent), style="agent")) + self._body(text, width) + "\n"
+
+    def cut(self, agent: str, text: str, width: int) -> str:
+        """Return a reply that nobody goes on with, marked as such."""
+        return self.reply(agent, text, width).removesuffix("\n") + self.notice(CUT_MARK, width)
 
     def draft(self, agent: str, text: str, reasoning: str, width: int, height: int) -> list[str]:
         """Return the newest lines of a reply that is being written, at most `height`; "…" stands for those above.

@@ -174,12 +174,17 @@ KeyEffects: TypeAlias = Mapping[KeyAction, Callable[[], None]]
 
 
 def key_bindings(
-    buffer: Buffer, effects: KeyEffects, thinking: Callable[[], bool], question: Callable[[], LeaveQuestion | None]
+    buffer: Buffer,
+    effects: KeyEffects,
+    thinking: Callable[[], bool],
+    again: Callable[[], bool],
+    question: Callable[[], LeaveQuestion | None],
 ) -> KeyBindings:
     """Return the chat's own keys, beside prompt_toolkit's Emacs keys; they apply while `buffer` has the focus.
 
-    During a search (Ctrl-R) the search field has it, so that Enter and Ctrl-C end the search. thinking: asked at each Ctrl-C.
-    question: while there is one, no other key has an effect.
+    During a search (Ctrl-R) the search field has it, so that Enter, Esc and Ctrl-C end the search. Esc closes the menu if it is open,
+    and else ends an answer; typed text stays. thinking, again: asked at each Ctrl-C. question: while there is one, no other key has an
+    effect.
     """
     keys = KeyBindings()
     asked = Condition(lambda: question() is not None)
@@ -189,7 +194,11 @@ def key_bindings(
     # Alt-Enter arrives as these two keys.
     keys.add("escape", "enter", filter=focused)(lambda _: buffer.insert_text("\n"))
     keys.add("c-j", filter=focused)(lambda _: buffer.insert_text("\n"))
-    keys.add("c-c", filter=focused)(lambda _: effects[on_interrupt(buffer.text, thinking=thinking())]())
+    keys.add("c-c", filter=focused)(lambda _: effects[on_interrupt(buffer.text, thinking=thinking(), again=again())]())
+    keys.add("escape", filter=focused & has_completions)(lambda _: buffer.cancel_completion())
+    keys.add("escape", filter=focused & ~has_completions & Condition(thinking))(
+        lambda _: effects[KeyAction.END_ANSWER]()
+    )
     keys.add("c-d", filter=focused & empty)(lambda _: effects[KeyAction.LEAVE]())
     keys.add("c-i", filter=focused)(lambda _: complete_with_tab(buffer))
     keys.add("c-z", filter=focused)(lambda _: effects[KeyAction.SUSPEND]())

@@ -19,7 +19,6 @@ import attrs
 from pegasus.intake import LEAVING_COMMANDS
 from pegasus.messages import Media
 from pegasus.terminal.leaving import Leave
-from pegasus.terminal.status_line import ChatStatus
 
 KEYS_HELP: Final = """\
 Enter              sends
@@ -28,7 +27,8 @@ Up, Down, Ctrl-R   earlier messages, and a search in them
 Tab                completes /commands, skills, models, tasks and @files
 @file, @"my file"  sends a text or picture along
 y, n, a, ?         answer the question that waits (a: the tool in this task)
-Ctrl-C             clears the line; while the agent thinks: stops it
+Ctrl-C, Esc        end the answer that is being made; Ctrl-C first clears the line
+Ctrl-C twice       ends the tasks of this chat as well, as /stop does
 Ctrl-D, /exit      leave"""
 """Shown beside the agent's own answer to /help."""
 
@@ -45,13 +45,15 @@ class KeyAction(Enum):
     Example::
 
         on_enter("hello", cursor=5) is KeyAction.SEND
-        on_interrupt("", thinking=True) is KeyAction.STOP
+        on_interrupt("", thinking=True) is KeyAction.INTERRUPT
     """
 
     SEND = "the text goes to the agent"
     NEW_LINE = "the trailing backslash becomes a line break"
     IGNORE = "nothing"
     CLEAR = "the line is emptied"
+    END_ANSWER = "the answer that is being made is ended"
+    INTERRUPT = "the same, and another Ctrl-C ends the tasks, too"
     STOP = "/stop goes to the agent"
     HINT = "the way to leave is shown"
     SUSPEND = "the process stops until the shell continues it"
@@ -73,23 +75,17 @@ def on_enter(text: str, cursor: int) -> KeyAction:
     return KeyAction.SEND
 
 
-def on_interrupt(text: str, *, thinking: bool) -> KeyAction:
-    """Return the effect of Ctrl-C. thinking: the agent is working on a message of this conversation.
+def on_interrupt(text: str, *, thinking: bool, again: bool = False) -> KeyAction:
+    """Return the effect of Ctrl-C. thinking: the agent works on a message of this conversation. again: Ctrl-C was pressed just now.
 
-    Typed text is cleared first, as in a shell. Only on an empty line Ctrl-C stops the agent, so that clearing a line does not
-    end work that has taken minutes.
+    Typed text is cleared first, as in a shell. Only on an empty line Ctrl-C ends the answer, so that clearing a line does not end
+    work that has taken minutes. Tasks, which may have taken hours, end only by a second one.
     """
     if text:
         return KeyAction.CLEAR
-    return KeyAction.STOP if thinking else KeyAction.HINT
-
-
-def leaving_hint(status: ChatStatus) -> str:
-    """Return the hint for a Ctrl-C that has nothing to clear or stop: how to leave, and how to end the tasks that run."""
-    if not status.tasks:
-        return LEAVING_HINT
-    task, *others = status.tasks
-    return f"/stop or /tasks cancel {'N' if others else task.number or 'N'}; Ctrl-D leaves"
+    if again:
+        return KeyAction.STOP
+    return KeyAction.INTERRUPT if thinking else KeyAction.HINT
 
 
 def is_help(text: str) -> bool:
@@ -136,3 +132,5 @@ class ScreenListener:
     """Called when somebody begins to type a command: the suggestions will be looked at."""
     on_leaving: Callable[[], None] | None = None
     """Called when somebody wants to leave and the agent would stop; answers by `Screen.leave`. None: nobody can answer."""
+    on_interrupt: Callable[[], None] = lambda: None
+    """Called when the answer that is being made is to end, and nothing else."""

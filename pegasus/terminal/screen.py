@@ -60,9 +60,10 @@ from pegasus.terminal.prompt import (
     offers_choices,
     question_keys,
 )
-from pegasus.terminal.prompt_rules import KEYS_HELP, LEAVING_HINT, KeyAction, ScreenListener, is_help, leaving_hint
+from pegasus.terminal.prompt_rules import KEYS_HELP, LEAVING_HINT, KeyAction, ScreenListener, is_help
 from pegasus.terminal.questions import OpenQuestions, Remark
 from pegasus.terminal.status_line import FRAME_SECONDS, TASK_SECONDS, ChatStatus, Draft, status_line
+from pegasus.terminal.stop_keys import StopKeys
 from pegasus.terminal.tty import is_utf8, repair_unicode, stderr_above, terminal_modes_saved
 
 _TERMINAL_GONE: Final = (errno.EIO, errno.EPIPE, errno.ENXIO, errno.EBADF)
@@ -128,6 +129,8 @@ class Screen:
         """Time at which the present line was begun, on `monotonic`."""
         self._hint = ""
         """Text before the status, until the next key."""
+        self._stop_keys = StopKeys(listener, lambda: self._status, self._show_hint, lambda: self._hint)
+        """Effects of Ctrl-C and Esc on the agent's work."""
         self._thinking_since = 0.0
         """Time at which the agent began to think, on the loop's clock."""
         self._ticking = False
@@ -157,6 +160,11 @@ class Screen:
     def draft(self, draft: Draft | None) -> None:
         """Show a reply that is being written, above the prompt; None withdraws it."""
         self._post(lambda: self._live.show(draft))
+
+    def cut(self, agent: str, text: str) -> None:
+        """Print a draft that nobody goes on with, in its place."""
+        self._post(lambda: self._live.show(None))
+        self._post(lambda: self._print(self._layout.cut(agent, text, self._width)))
 
     def notice(self, text: str) -> None:
         """Print a remark that is not the agent's."""
@@ -265,7 +273,11 @@ class Screen:
             key_bindings=merge_key_bindings(
                 [
                     key_bindings(
-                        self._buffer, self._key_effects(), lambda: self._status.thinking, lambda: self._question
+                        self._buffer,
+                        self._key_effects(),
+                        lambda: self._status.thinking,
+                        lambda: self._stop_keys.is_awaited,
+                        lambda: self._question,
                     ),
                     question_keys(lambda: self._question, self._answer),
                 ]
@@ -277,6 +289,8 @@ class Screen:
             erase_when_done=True,
             terminal_size_polling_interval=None,
         )
+        # Esc is also the beginning of other keys. Half a second in all, so that the arrow keys of a slow line are none.
+        app.ttimeoutlen, app.timeoutlen = 0.25, 0.25
         app.key_processor.before_key_press += lambda _: self._before_key()
         return app
 
@@ -294,8 +308,10 @@ class Screen:
             KeyAction.SEND: self._send,
             KeyAction.NEW_LINE: self._break_line,
             KeyAction.CLEAR: self._buffer.reset,
-            KeyAction.STOP: lambda: self._listener.on_message("/stop", ()),
-            KeyAction.HINT: lambda: self._show_hint(leaving_hint(self._status)),
+            KeyAction.END_ANSWER: self._listener.on_interrupt,
+            KeyAction.INTERRUPT: self._stop_keys.interrupt,
+            KeyAction.STOP: self._stop_keys.stop,
+            KeyAction.HINT: self._stop_keys.show_hint,
             KeyAction.SUSPEND: lambda: self._app.suspend_to_background(),  # noqa: PLW0108 made later
             KeyAction.LEAVE: self._leave,
             KeyAction.IGNORE: self._buffer.reset,

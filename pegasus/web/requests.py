@@ -19,7 +19,7 @@ from actors import ActorError, AskTimeout
 from pegasus.formatting import quote
 from pegasus.gateway import CALL_TIMEOUT, BadParams, Caller, Conflict, EventStream, NotAllowed, NotFound
 from pegasus.messages import Json
-from pegasus.policy import CONTROL, READ, TokenGrant
+from pegasus.policy import TokenGrant
 from pegasus.storage import StorageError
 from pegasus.web.access import AccessRules, ApiError, Visitor
 from pegasus.web.config import WebServices
@@ -239,7 +239,7 @@ class ApiRequest:
         """Return the result of a method of the control plane. Raises ApiError, also for a token without the scope for it."""
         # The scope of the method counts beside that of the operation: a route cannot give away what the method
         # would not allow.
-        self.require(READ if method in self.services.gateway_config.now.read_methods else CONTROL)
+        self.require(self.services.gateway_config.now.scope_of(method))
         with failures_as_errors():
             return await self.call_raw(method, params)
 

@@ -162,7 +162,7 @@ async def test_escape_sequences_in_a_reply_are_not_obeyed(stage, name):
             assert sequence not in screen.raw
 
 
-async def test_ctrl_c_while_it_thinks_stops_it(stage, name):
+async def test_ctrl_c_while_it_thinks_ends_the_answer(stage, name):
     async with (
         stage.play(book := Book({"a long thought": HANG}), name) as daemon,
         terminal(daemon.home, "chat", "--channel", name) as screen,
@@ -173,7 +173,7 @@ async def test_ctrl_c_while_it_thinks_stops_it(stage, name):
         await screen.see("thinking")
         await screen.type(CTRL_C)
         await book.abandoned()
-        await screen.see("Stopped")
+        await screen.see("Ended the answer to “a long thought”")
 
 
 async def test_chat_goes_on_when_the_daemon_comes_back(stage, name):

@@ -12,11 +12,12 @@ DRAFT = {"type": "progress", "channel": {"type": "web", "channelId": "main"}}
 def open_with_frames(site):
     """A page, and a function that sends it a frame."""
     page, sockets = site.open(), []
+    page.sent = []
 
     def connect(socket):
         server = socket.connect_to_server()
         server.on_message(socket.send)
-        socket.on_message(server.send)
+        socket.on_message(lambda message: page.sent.append(message) or server.send(message))
         sockets.append(socket)
 
     page.route_web_socket("**/ws", connect)
@@ -38,6 +39,36 @@ def test_a_draft_grows_and_its_reasoning_stands_apart(site):
     expect(draft).to_have_text("Once upon a time")
     send(**DRAFT, text="")
     expect(page.locator(".message.draft")).to_have_count(0)
+
+
+def test_a_draft_that_was_cut_off_stays_and_says_so(site):
+    page, send = open_with_frames(site)
+    send(**DRAFT, text="Once upon")
+    expect(page.locator(".message.draft .body")).to_have_text("Once upon")
+    for _ in range(2):  # the same beginning may be cut off twice
+        send(**DRAFT, text="Once upon", cut=True)
+    expect(page.locator(".message.draft")).to_have_count(0)
+    cut = page.locator(".message.agent.cut", has_text="Once upon")
+    expect(cut).to_have_count(2)
+    expect(cut.first.locator(".cut-mark")).to_have_text("Ended here")
+
+
+def test_stop_ends_the_answer_that_is_being_made(site):
+    page, send = open_with_frames(site)
+    typing = {"type": "typing", "channel": DRAFT["channel"]}
+    stop = page.get_by_role("button", name="Stop")
+    expect(stop).to_be_hidden()
+    send(**typing, active=True)
+    stop.click()
+    expect(page.locator(".toast")).to_have_text("No answer was being made.")
+    expect(page.locator(".toast")).to_have_count(0)
+    page.get_by_label("Message", exact=True).focus()
+    page.keyboard.press("Escape")
+    expect(page.locator(".toast")).to_have_text("No answer was being made.")
+    assert sum(json.loads(message).get("method") == "interrupt" for message in page.sent) == 2
+    assert not any("/stop" in message for message in page.sent)
+    send(**typing, active=False)
+    expect(stop).to_be_hidden()
 
 
 def test_what_a_message_has_used_stands_below_its_reply(site):

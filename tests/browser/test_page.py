@@ -72,9 +72,9 @@ def test_a_first_hour(site):
     page.get_by_role("button", name="Allow once").click()
     expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
     go(page, "chat")
-    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("button", name="Stop")).to_be_hidden()  # no answer is being made
+    say(page, "/stop")
     expect(answers(page).last).to_contain_text("sleep 60")
-    expect(page.get_by_role("button", name="Stop")).to_be_hidden()
 
     # Deny.
     say(page, "run rm -rf important")

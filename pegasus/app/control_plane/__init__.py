@@ -14,23 +14,27 @@ Read the files in this order; each uses only those before it:
     knowledge   memory and the persona
     views       what a person may look at beside the work itself
     work        tasks, events, the work of one conversation, scheduled jobs
+    stopping    the answer that is being made for one conversation, which people end without ending anything else
     status      the daemon as a whole
     servers     kinds of tools of MCP servers
 """
 
-from pegasus.app.control_plane.access import READ_METHODS, PairingMethods, SignInMethod, TokenMethods
+from pegasus.app.control_plane.access import MESSAGE_METHODS, READ_METHODS, PairingMethods, SignInMethod, TokenMethods
 from pegasus.app.control_plane.knowledge import MemoryMethods, PersonaMethods
 from pegasus.app.control_plane.servers import ServerMethods
 from pegasus.app.control_plane.status import StatusMethods, actor_json
+from pegasus.app.control_plane.stopping import InterruptMethod
 from pegasus.app.control_plane.views import CompletionMethod, ViewMethods
 from pegasus.app.control_plane.work import ConversationMethod, CronMethods, EventMethods, TaskMethods
 
 __all__ = [
+    "MESSAGE_METHODS",
     "READ_METHODS",
     "CompletionMethod",
     "ConversationMethod",
     "CronMethods",
     "EventMethods",
+    "InterruptMethod",
     "MemoryMethods",
     "PairingMethods",
     "PersonaMethods",

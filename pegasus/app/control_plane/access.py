@@ -3,9 +3,9 @@
 `pegasus token …`, `pegasus pair …` and `pegasus open` call them while a daemon runs.
 
 The rights of a caller come from its token, which the gateway checks before a method runs: a token needs the scope
-"control", or "read" for the names in READ_METHODS. The methods here are stricter, since each of them gives rights to
-somebody else. Tokens and links need the token of the home itself, so a client cannot give itself more rights than it
-has. Letting people in needs an owner, who may also ask from a chat service.
+"control", "read" for the names in READ_METHODS, or "message" for those in MESSAGE_METHODS. The methods here are
+stricter, since each of them gives rights to somebody else. Tokens and links need the token of the home itself, so a
+client cannot give itself more rights than it has. Letting people in needs an owner, who may also ask from a chat service.
 
 Every change is on disk before the answer: a client that gets a token can use it after a crash, too.
 """
@@ -52,6 +52,8 @@ READ_METHODS = frozenset(
     }
 )
 """Methods that only show something: a token with the scope "read" may call them. All others need "control"."""
+MESSAGE_METHODS = frozenset({"interrupt"})
+"""Methods that do no more than a message of the same client could do: the scope "message" is enough."""
 
 
 def address_of(caller: Caller, params: Params) -> Address:

@@ -19,7 +19,7 @@ from pegasus.app.environment import ADAPTER
 from pegasus.channels import ServiceAdapter
 from pegasus.gateway import Caller, Method, Params
 from pegasus.identity import Persona
-from pegasus.main_agent import EndedWork, GetStatus, MainAgentMessage, Stop, TaskDelegation, gather_status, status_json
+from pegasus.main_agent import GetStatus, MainAgentMessage, Stop, TaskDelegation, ended_json, gather_status, status_json
 from pegasus.mcp import McpServers, servers_json
 from pegasus.messages import Json
 from pegasus.models import ModelService
@@ -155,13 +155,7 @@ class StatusMethods:
         Cancelling the call does not take the stop back.
         """
         ended = await self.main_agent.ask(Stop, f"a control call ({caller.type})")
-        return {"ended": [_ended_json(work) for work in ended]}
-
-
-def _ended_json(work: EndedWork) -> Json:
-    """Return ended work on the wire. A thought has no number."""
-    number: dict[str, Json] = {"number": work.number} if work.number else {}
-    return {"kind": work.kind, "what": work.what, "seconds": round(work.seconds, 2), **number}
+        return {"ended": [ended_json(work) for work in ended]}
 
 
 def actor_json(info: ActorInfo) -> dict[str, Json]:

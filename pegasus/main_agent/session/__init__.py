@@ -61,6 +61,7 @@ from pegasus.main_agent.session.pending_notes import (
     pending_notes,
 )
 from pegasus.main_agent.session.session import (
+    CUT,
     REPLY_NAME,
     UNFINISHED,
     USE_SKILL,
@@ -76,6 +77,7 @@ from pegasus.main_agent.session.session import (
 
 __all__ = [
     "CURRENT",
+    "CUT",
     "GLOBAL",
     "LONGEST",
     "MOST_ROWS",

@@ -2,15 +2,15 @@
 
 A chat window that is opened again shows it. It is made from the session and its archives, in which everything that was said stands
 already, and not from a second copy. Notes of the program, thoughts and tool calls are left out, and so are commands such as /status:
-they are no part of a session.
+they are no part of a session. A draft at which a person has ended the answer is one of the replies, marked as cut.
 
 A page of the history is read backwards from the end of a file, so the newest messages come first and cost the same however long the
 session is. The place where a page begins is a file name and a number of bytes (`Place`). Files are only appended to and then archived,
 so a place stays valid. Only the current session may have become an archive meanwhile; the reader then begins anew.
 
-Replies are found in three places: calls of the reply tool (their result has the number), texts in direct speech, and notes that begin
-as `session.note_of` writes them. The last two go to whoever wrote the message that is worked on, which stands before them in the file;
-reading backwards, they are kept until it is met.
+Replies are found in four places: calls of the reply tool (their result has the number), texts in direct speech, drafts that were cut
+off, and notes that begin as `session.note_of` writes them. The last three go to whoever wrote the message that is worked on, which
+stands before them in the file; reading backwards, they are kept until it is met.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pegasus.conversation import Entry, decode, parse_metadata_line
 from pegasus.main_agent.session.archives import LONGEST, archive_names, is_archive, open_archive
 from pegasus.main_agent.session.files import CURRENT, SessionFiles, session_files_of
 from pegasus.main_agent.session.media_queue import files_sent_by
-from pegasus.main_agent.session.session import REPLY_NAME, text_of_end_note
+from pegasus.main_agent.session.session import CUT, REPLY_NAME, text_of_end_note
 from pegasus.messages import Address, Json
 from pegasus.models import ToolCall
 from pegasus.outside import parse_fence
@@ -89,6 +89,8 @@ class PastMessage:
     """Of a reply: its number, if that is known."""
     media: tuple[str, ...] = ()
     """Names of the files that came with it."""
+    cut: bool = False
+    """Of a reply: it is a draft at which a person has ended the answer."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -196,6 +198,8 @@ class _HistoryReader:
         if entry.metadata.get("spoken") is True and content.strip():
             names = tuple(file.name for file in files_sent_by(entry))
             self._replies.append(PastMessage("agent", content.strip(), entry.ts, media=names))
+        elif entry.metadata.get("type") == CUT:
+            self._replies.append(PastMessage("agent", content.strip(), entry.ts, cut=True))
         elif (text := text_of_end_note(entry)) is not None:
             self._replies.append(PastMessage("agent", text, entry.ts))
         for call in reversed(entry.calls):
@@ -295,5 +299,6 @@ def history_json(page: HistoryPage) -> dict[str, Json]:
         line |= {"id": message.id} if message.id else {}
         line |= {"seq": message.seq} if message.seq else {}
         line |= {"media": list(message.media)} if message.media else {}
+        line |= {"cut": True} if message.cut else {}
         messages.append(line)
     return {"messages": messages, "before": None if page.before is None else str(page.before)}

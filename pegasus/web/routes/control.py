@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from pegasus.gateway import BadParams, Caller, NotAllowed, NotFound
 from pegasus.messages import Json
-from pegasus.policy import CONTROL, READ
+from pegasus.policy import CONTROL, MESSAGE, READ
 from pegasus.web.access import ApiError
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, Handler, failures_as_errors, json_response
@@ -89,6 +89,12 @@ def change_task(method: str) -> Handler:
                 raise ApiError(409, "conflict", str(error)) from None
 
     return handle
+
+
+async def interrupt(request: ApiRequest) -> Response:
+    """End the answer that is being made for a conversation. The body may be empty; the conversation is then the client's own."""
+    content = await request.json_or_nothing()
+    return json_response(await request.call("interrupt", {key: content[key] for key in ("channel",) if key in content}))
 
 
 async def show_usage(request: ApiRequest) -> Response:
@@ -183,6 +189,9 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
     cancel, resume = change_task("tasks.cancel"), change_task("tasks.resume")
     return (
         _calls("GET", "/api/status", "status", "What the agent is doing", READ),
+        Operation(
+            "POST", "/api/interrupt", interrupt, "End the answer that is being made", MESSAGE, fields=("channel",)
+        ),
         _calls("GET", "/api/tree", "tree", "The supervision tree", READ),
         Operation("GET", "/api/usage", show_usage, "What model calls have used", READ, query=("days",)),
         _calls("GET", "/api/channels", "channels.list", "Adapters of chat services", READ),

@@ -98,7 +98,7 @@ async def test_a_draft_is_left_out_while_the_client_is_behind_but_a_withdrawal_i
     assert await take(queue) == ["a", "draft", "b"]
     queue.push("a")
     queue.push("b")
-    queue.push_draft("c1", "withdrawn", is_withdrawal=True)
+    queue.push_draft("c1", "withdrawn", is_last=True)
     queue.push_draft("c1", "left out")
     assert await take(queue) == ["a", "b", "withdrawn"]
 

@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from actors import ActorError, GaveUp
+from pegasus.main_agent import actor
 from pegasus.main_agent.think_loop import ThinkLoop
 from pegasus.messages import ChannelInfo
 from pegasus.settings import AgentSettings, Settings
@@ -171,6 +172,56 @@ async def test_stop_taken_up_once_more_ends_nothing_else_and_says_what_it_had_en
     assert sum("thought: long" in text for text in cli.texts) == sessions.count(b'"type":"stopped"')
     assert cli.texts[-1] == "answer to next"
     assert len(cli.texts) == 2 + len(new)
+
+
+@pytest.mark.parametrize("operation", range(1, 9))
+async def test_a_new_that_was_stopped_stays_so_and_its_stop_ends_nothing_that_came_after_it(
+    autojump_clock, monkeypatch, operation
+):
+    begin, seconds = actor.begin_session, 1
+
+    async def slowly(*args):
+        await trio.sleep(seconds)
+        await begin(*args)
+
+    monkeypatch.setattr(actor, "begin_session", slowly)
+    cli = FakeChannel("cli")
+    model = ScriptedModel(lambda _: After(5, say("", reply("r", "answer to after"))))
+    with suppress(GaveUp):
+        async with open_world(model, channels=(cli,)) as world:
+            await world.say("/new", message_id="new")
+            await trio.sleep(0.5)
+            await world.say("/stop", message_id="stop")
+            await world.say("after", message_id="after")
+            await lose_power_at(world, operation)
+    world.disk.crash()
+    seconds = 0
+    async with open_world(model, disk=world.disk, channels=(cli,)) as again:
+        await again.idle()
+    was_stopped = any("thought: /new" in text for text in cli.texts)
+    assert any("fresh conversation" in text for text in cli.texts) is not was_stopped
+    assert not any("thought: after" in text for text in cli.texts)
+    assert cli.texts[-1] == "answer to after"
+    assert len(cli.texts) == 3 - was_stopped
+
+
+async def test_a_stop_ends_no_message_that_was_accepted_after_it(autojump_clock, monkeypatch):
+    """It waits behind another command, and by then such a message is being thought about."""
+    status = actor.gather_status
+
+    async def slowly(*args):
+        await trio.sleep(2)
+        return await status(*args)
+
+    monkeypatch.setattr(actor, "gather_status", slowly)
+    cli = FakeChannel("cli")
+    model = ScriptedModel(lambda _: After(5, say("", reply("r", "answer"))))
+    async with open_world(model, channels=(cli,)) as world:
+        for text in ("/status", "/stop", "do this instead"):
+            await world.say(text)
+        await world.idle()
+    assert "Nothing was running" in cli.texts[-2]
+    assert cli.texts[-1] == "answer"
 
 
 async def test_a_stop_before_the_message_is_recorded_is_recorded_with_it(autojump_clock, monkeypatch):

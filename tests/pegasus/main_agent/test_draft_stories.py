@@ -25,8 +25,8 @@ class Screen(FakeChannel):
         self.draft = {}
 
     async def show_draft(self, draft):
-        self.log.append(draft.text)
-        self.draft[draft.channel.channel_id] = draft.text
+        self.log.append(("cut", draft.text) if draft.cut else draft.text)
+        self.draft[draft.channel.channel_id] = "" if draft.cut else draft.text
 
     async def deliver(self, reply):
         await super().deliver(reply)
@@ -111,7 +111,7 @@ async def test_a_draft_is_withdrawn_when_the_model_fails(autojump_clock):
     assert screen.log[withdrawn + 1][0] == "reply", "the apology"
 
 
-async def test_a_draft_is_withdrawn_by_a_stop(autojump_clock):
+async def test_a_draft_is_left_as_it_is_by_a_stop_of_its_conversation(autojump_clock):
     screen = Screen()
     model = ScriptedModel([written(reply("r", TEXT), step=Hang(), keep=20)])
     async with open_world(model, channels=[screen]) as world:
@@ -122,10 +122,12 @@ async def test_a_draft_is_withdrawn_by_a_stop(autojump_clock):
         await world.say("/stop")
         assert "stopped" in (await world.next_reply()).text.lower()
         assert trio.current_time() - began < 1
-        assert not any(screen.draft.values())
-        assert "" in screen.log
+        cut = next(said for said in screen.log if said[0] == "cut")
+        assert TEXT.startswith(cut[1])
+        assert "" not in screen.log
+        assert [line["content"] for line in world.session() if line["metadata"].get("type") == "cut"] == [cut[1]]
         await trio.sleep(60)
-        assert not any(screen.draft.values())
+        assert screen.log[screen.log.index(cut) + 1 :] == ["end", ("reply", screen.texts[-1])]
 
 
 async def test_a_draft_in_another_conversation_is_withdrawn_by_a_stop(autojump_clock):

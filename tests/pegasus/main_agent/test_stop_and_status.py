@@ -5,8 +5,8 @@ import json
 import pytest
 import trio
 
-from pegasus.main_agent import TaskDelegation, Withdraw
-from pegasus.messages import Address, ChannelInfo
+from pegasus.main_agent import EndedWork, TaskDelegation, Withdraw, interrupt_text
+from pegasus.messages import Address, ChannelInfo, TaskProgress
 from pegasus.settings import AgentSettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, reply, say
@@ -288,3 +288,32 @@ async def test_new_says_that_it_takes_no_words(autojump_clock):
         assert "I have not read what stood behind /new" in (await world.next_reply()).text
         await world.say("/new")
         assert "behind /new" not in (await world.next_reply()).text
+
+
+# ------------------------------------------------------------------ interrupt
+
+
+def of_task(number, state="ACTING", waits_for=""):
+    return TaskProgress(CLI, f"t{number}", number, f"job {number}", state, "", 1, 0, waits_for=waits_for)
+
+
+ANSWER = EndedWork("thought", "tell me", 8.2)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "waiting", "says"),
+    [
+        ([], 0, "Ended the answer to “tell me” (8.2 s)."),
+        ([], 1, "1 message waited and comes next. /stop all discards what waits."),
+        ([of_task(1)], 0, "Task 1 (job 1) goes on. /stop ends the task, too."),
+        (
+            [of_task(1, "SUSPENDED"), of_task(2, "SUSPENDED", "approval")],
+            2,
+            "Tasks 1 (job 1; waits for an answer) and 2 (job 2; waits for your yes) go on. 2 messages waited and come next. "
+            "/stop ends the tasks, too.",
+        ),
+        ([of_task(n) for n in range(1, 6)], 0, "Tasks 1 (job 1), 2 (job 2), 3 (job 3) and 2 more go on."),
+    ],
+)
+def test_the_receipt_of_an_interrupt_names_what_goes_on(tasks, waiting, says):
+    assert says in interrupt_text(ANSWER, tasks, waiting)

@@ -36,8 +36,11 @@ def test_ctrl_c_clears_a_half_typed_line_also_while_the_agent_thinks():
     assert on_interrupt("half", thinking=True) is KeyAction.CLEAR
 
 
-def test_ctrl_c_on_an_empty_line_stops_a_thinking_agent():
-    assert on_interrupt("", thinking=True) is KeyAction.STOP
+def test_ctrl_c_on_an_empty_line_ends_the_answer_and_once_more_all_work():
+    assert on_interrupt("", thinking=True) is KeyAction.INTERRUPT
+    assert on_interrupt("", thinking=True, again=True) is KeyAction.STOP
+    assert on_interrupt("", thinking=False, again=True) is KeyAction.STOP
+    assert on_interrupt("half", thinking=True, again=True) is KeyAction.CLEAR
 
 
 def test_ctrl_c_on_an_empty_line_tells_how_to_leave():

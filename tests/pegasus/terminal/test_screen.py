@@ -45,11 +45,11 @@ class Rig:
         self.failure: BaseException | None = None
         self.media = []
         self.choices: list[Leave] = []
-        self.slashes = threading.Semaphore(0)
+        self.slashes, self.interrupts = threading.Semaphore(0), threading.Semaphore(0)
         self.rules = LeaveRules()
         self.screen = Screen(
             history,
-            ScreenListener(self._take, self._leave, self.slashes.release),
+            ScreenListener(self._take, self._leave, self.slashes.release, on_interrupt=self.interrupts.release),
             colour=False,
             max_bytes=10_000,
             leave_rules=lambda: self.rules,
@@ -291,10 +291,42 @@ def test_ctrl_c_clears_a_half_typed_line(rig):
     assert rig.sent() == "whole"
 
 
-def test_ctrl_c_on_an_empty_line_stops_a_thinking_agent(rig):
+@pytest.mark.parametrize("key", [CTRL_C, "\x1b"])
+def test_a_key_on_an_empty_line_ends_the_answer_of_a_thinking_agent(rig, key):
     rig.screen.status(ChatStatus(online=True, thinking=True))
+    rig.glass.wait("thinking")
+    rig.type(key)
+    assert rig.interrupts.acquire(timeout=5)
+    assert rig.messages.empty()
     rig.type(CTRL_C)
-    assert rig.sent() == "/stop"
+    if key == CTRL_C:
+        assert rig.sent() == "/stop"
+        rig.type(CTRL_C)
+    assert rig.interrupts.acquire(timeout=5), "a third one is a first one again"
+
+
+def test_esc_leaves_what_is_typed(rig):
+    rig.screen.status(ChatStatus(online=True, thinking=True))
+    rig.type("half a line")
+    rig.glass.wait("› half a line")
+    rig.type("\x1b")
+    assert rig.interrupts.acquire(timeout=5)
+    rig.type(" more", ENTER)
+    assert rig.sent() == "half a line more"
+
+
+def test_esc_of_an_idle_agent_does_nothing(rig):
+    rig.type("\x1b")
+    rig.type("x", ENTER)
+    assert rig.sent() == "x"
+    assert not rig.interrupts.acquire(blocking=False)
+
+
+def test_a_draft_that_is_cut_off_stays_marked_above_the_prompt(rig):
+    rig.screen.draft(Draft("Pegasus", "Once upon"))
+    rig.glass.wait("Once upon")
+    rig.screen.cut("Pegasus", "Once upon")
+    rig.glass.wait(lambda shown: shown == "Pegasus\nOnce upon\n(ended here)\n\n›")
 
 
 def test_ctrl_c_on_an_empty_line_tells_how_to_leave_until_the_next_key(rig):

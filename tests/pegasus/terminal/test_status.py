@@ -6,8 +6,8 @@ import attrs
 import pytest
 
 from pegasus.messages import ChannelInfo, TaskProgress
-from pegasus.terminal.prompt_rules import leaving_hint
 from pegasus.terminal.status_line import FRAME_SECONDS, ChatStatus, RunningTask, in_order, running_task, status_line
+from pegasus.terminal.stop_keys import leaving_hint
 
 ONLINE = ChatStatus(online=True)
 

@@ -26,7 +26,7 @@ export function open(app) {
 class Chat {
   constructor(app) {
     this.app = app;
-    this.composer = new Composer(app, (text, media) => this.say(text, media));
+    this.composer = new Composer(app, (text, media) => this.say(text, media), () => this.interrupt());
     this.list = h("div", { class: "messages", role: "list", "aria-label": T.chat.label });
     this.top = h("div", { class: "top" });
     this.live = h("div", { class: "live" });
@@ -235,7 +235,7 @@ class Chat {
     const body = h("div", { class: "body", dir: "auto" });
     message.element = h(
       "div",
-      { class: `message ${message.from}${isContinued ? " continued" : ""}`, role: "listitem" },
+      { class: `message ${message.from}${isContinued ? " continued" : ""}${message.cut ? " cut" : ""}`, role: "listitem" },
       isUser ? null : h("span", { class: "avatar" }, wing()),
       h(
         "div",
@@ -243,7 +243,7 @@ class Chat {
         h("span", { class: "sr-only" }, `${who}:`),
         message.text ? body : null,
         media(message.media),
-        h("footer", {}, h("time", { datetime: new Date(message.ts).toISOString(), title: fullTime(message.ts) }, clockTime(message.ts)), h("span", { class: "sent-state" }), message.usage ? h("span", { class: "usage" }, T.chat.usage(message.usage)) : null, isUser ? null : copyButton(() => message.text, T.chat.copy)),
+        h("footer", {}, h("time", { datetime: new Date(message.ts).toISOString(), title: fullTime(message.ts) }, clockTime(message.ts)), h("span", { class: "sent-state" }), message.cut ? h("span", { class: "cut-mark" }, T.chat.cut) : null, message.usage ? h("span", { class: "usage" }, T.chat.usage(message.usage)) : null, isUser ? null : copyButton(() => message.text, T.chat.copy)),
       ),
     );
     body.textContent = message.text.replace(OVERRIDES, "");
@@ -314,9 +314,23 @@ class Chat {
     for (const message of log.messages.slice(-50)) if (message.state === "sending") this.showState(message);
   }
 
+  /** End the answer that is being made, and say what goes on. */
+  async interrupt() {
+    try {
+      const receipt = await this.app.call("interrupt");
+      this.app.notify(receipt.text);
+    } catch (error) {
+      this.app.notify(T.failed(error.message), true);
+    }
+  }
+
   // ------------------------------------------------------------------ the draft, and signs of work
 
-  takeDraft({ text = "", reasoning = "" }) {
+  takeDraft({ text = "", reasoning = "", cut = false }) {
+    if (cut) {
+      this.takeCut(text.trim());
+      text = "";
+    }
     this.draftText = text;
     this.reasoning = reasoning;
     if (!text && !reasoning) {
@@ -339,6 +353,13 @@ class Chat {
     this.writeDraft();
   }
 
+  /** Keep a draft that nobody goes on with. */
+  takeCut(text) {
+    const key = `c:${text}`;
+    const keys = [log.keys.has(key) ? `${key}:${Date.now()}` : key];
+    if (this.add({ from: "agent", text, ts: Date.now(), id: "", media: [], cut: true, keys })) announce(T.chat.cut);
+  }
+
   async writeDraft() {
     if (this.isWriting) return;
     this.isWriting = true;
@@ -355,7 +376,7 @@ class Chat {
 
   showTyping() {
     const since = this.app.state.typing;
-    this.composer.showStop(this.isAtWork());
+    this.composer.showStop(since !== null);
     if (since === null) {
       this.thinking?.remove();
       this.thinking = null;
@@ -368,13 +389,8 @@ class Chat {
 
   showWork() {
     const tasks = [...this.app.state.tasks.values()];
-    this.composer.showStop(this.isAtWork());
     keepList(this.work, tasks, (task) => task.taskId, (task) => workChip(task), updateChip);
     this.work.hidden = !tasks.length;
-  }
-
-  isAtWork() {
-    return this.app.state.typing !== null || [...this.app.state.tasks.values()].some((task) => task.state !== "SUSPENDED");
   }
 
   showApprovals() {
@@ -414,9 +430,9 @@ const sameDay = (one, other) => new Date(one).toDateString() === new Date(other)
 const isKnown = (message) => message.keys.some((key) => log.keys.has(key));
 const remember = (message) => message.keys.forEach((key) => log.keys.add(key));
 
-function fromHistory({ from, text, ts, id = "", seq = 0, media = [] }) {
-  const keys = from === "user" ? [`u:${id || `${ts}:${text}`}`] : [seq ? `r:${seq}` : null, `t:${id}:${text}`].filter(Boolean);
-  return { from, text, ts, id, seq, media: media.map((file) => ({ name: file })), keys };
+function fromHistory({ from, text, ts, id = "", seq = 0, media = [], cut = false }) {
+  const keys = from === "user" ? [`u:${id || `${ts}:${text}`}`] : cut ? [`c:${text}`] : [seq ? `r:${seq}` : null, `t:${id}:${text}`].filter(Boolean);
+  return { from, text, ts, id, seq, media: media.map((file) => ({ name: file })), cut, keys };
 }
 
 function media(files) {

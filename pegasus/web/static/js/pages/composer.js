@@ -10,9 +10,10 @@ const PICTURE = 1600; // pixels that a larger picture is reduced to
 let unsent = "";
 
 export class Composer {
-  constructor(app, say) {
+  constructor(app, say, interrupt) {
     this.app = app;
     this.say = say;
+    this.interrupt = interrupt;
     this.files = [];
     this.choices = [];
     this.chosen = -1;
@@ -23,7 +24,7 @@ export class Composer {
     this.menu = h("div", { id: "choices", class: "choices", role: "listbox", "aria-label": T.chat.commands, hidden: true });
     this.attached = h("div", { class: "attached", hidden: true });
     this.picker = h("input", { type: "file", multiple: true, hidden: true, tabindex: "-1", onchange: () => this.attach([...this.picker.files]) });
-    this.stop = h("button", { class: "stop", type: "button", hidden: true, title: T.chat.stopHint, onclick: () => this.say("/stop", []) }, icon("stop"), T.chat.stop);
+    this.stop = h("button", { class: "stop", type: "button", hidden: true, title: T.chat.stopHint, onclick: () => this.interrupt() }, icon("stop"), T.chat.stop);
     this.button = h("button", { class: "send", type: "submit", "aria-label": T.chat.send, title: T.chat.send }, icon("send"));
     this.element = h(
       "form",
@@ -64,8 +65,8 @@ export class Composer {
     });
   }
 
-  showStop(isAtWork) {
-    this.stop.hidden = !isAtWork;
+  showStop(isAnswering) {
+    this.stop.hidden = !isAnswering;
   }
 
   send() {
@@ -105,6 +106,11 @@ export class Composer {
         this.take(this.choices[Math.max(0, this.chosen)]);
         return;
       }
+    }
+    if (event.key === "Escape" && !this.stop.hidden) {
+      event.preventDefault();
+      this.interrupt();
+      return;
     }
     const isTouch = matchMedia("(pointer: coarse)").matches;
     if (event.key === "Enter" && !event.shiftKey && !isTouch) {

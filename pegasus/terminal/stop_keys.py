@@ -1,0 +1,90 @@
+"""Effects of Ctrl-C and Esc on the agent's work: the answer that is being made ends first, the tasks by a second Ctrl-C.
+
+Everything here runs in the screen's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from pegasus.formatting import plural
+from pegasus.terminal.prompt_rules import LEAVING_HINT, ScreenListener
+from pegasus.terminal.status_line import ChatStatus
+
+AGAIN_SECONDS: Final = 2.0
+"""Seconds within which Ctrl-C once more ends the tasks of the chat, too."""
+
+
+class StopKeys:
+    """Effects of Ctrl-C now, and the time in which another one ends more.
+
+    listener: carries it out. status: returns what the agent does. show_hint: shows a text until the next key. hint: returns that text.
+
+    Example::
+
+        keys = StopKeys(listener, lambda: status, show_hint, lambda: hint)
+        keys.interrupt()   # ends the answer; "Ctrl-C again ends task 3"
+        keys.is_awaited    # True for two seconds
+        keys.stop()        # ends the tasks, too
+    """
+
+    def __init__(
+        self,
+        listener: ScreenListener,
+        status: Callable[[], ChatStatus],
+        show_hint: Callable[[str], None],
+        hint: Callable[[], str],
+    ) -> None:
+        self._listener = listener
+        self._status = status
+        self._show_hint, self._hint = show_hint, hint
+        self._until = 0.0
+        """Time on the loop's clock until which another Ctrl-C ends the tasks, too."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """True if another Ctrl-C ends the tasks, too."""
+        return asyncio.get_running_loop().time() < self._until
+
+    def interrupt(self) -> None:
+        """End the answer that is being made, and wait for another Ctrl-C."""
+        self._listener.on_interrupt()
+        self._await_another("")
+
+    def stop(self) -> None:
+        """End the work of this chat."""
+        self._until = 0.0
+        self._listener.on_message("/stop", ())
+
+    def show_hint(self) -> None:
+        """Show how to leave. While tasks run, another Ctrl-C ends them first."""
+        if self._status().tasks:
+            self._await_another(leaving_hint(self._status()))
+        else:
+            self._show_hint(LEAVING_HINT)
+
+    def _await_another(self, afterwards: str) -> None:
+        """Let another Ctrl-C end the tasks for AGAIN_SECONDS, and show that. afterwards: hint behind that time."""
+        loop = asyncio.get_running_loop()
+        self._until = loop.time() + AGAIN_SECONDS
+        if hint := again_hint(self._status()):
+            self._show_hint(hint)
+            loop.call_later(AGAIN_SECONDS, lambda: self._show_hint(afterwards) if self._hint() == hint else None)
+
+
+def again_hint(status: ChatStatus) -> str:
+    """Return the hint while another Ctrl-C would end the tasks that run; "" if none runs."""
+    if not status.tasks:
+        return ""
+    task, *others = status.tasks
+    return f"Ctrl-C again ends {plural(len(others) + 1, 'task') if others else f'task {task.number}'}"
+
+
+def leaving_hint(status: ChatStatus) -> str:
+    """Return the hint for a Ctrl-C that has nothing to clear or stop: how to leave, and how to end the tasks that run."""
+    if not status.tasks:
+        return LEAVING_HINT
+    task, *others = status.tasks
+    return f"/stop or /tasks cancel {'N' if others else task.number or 'N'}; Ctrl-D leaves"
