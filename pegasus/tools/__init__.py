@@ -1,7 +1,8 @@
 """Tools: everything the agent can do besides speaking.
 
 `base` defines what a tool is, and how a call asks an owner while it runs. `executor` holds the tools by name and runs them: there
-arguments are checked and deadlines enforced. `gate` asks the policy before each call. Each category has its own file or folder:
+arguments are checked and deadlines enforced. `gate` asks the policy before each call, and `named_files` finds the files that a command
+names. Each category has its own file or folder:
 `files/`, `web/`, `shell` (commands and their environment; `pegasus.sandbox` runs them) and `background` (commands that go on
 running), `basic`, `memory`, `persona` and `media`. `standard` puts together what an installation has, and what a model with a small
 context window is shown of it. `text` knows encodings.

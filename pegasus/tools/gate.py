@@ -50,6 +50,7 @@ from pegasus.settings import InForce
 from pegasus.storage import StorageError
 from pegasus.tools.base import CallQuestions, Effect, PlannedCall, Reach, Tool, ToolContext, ToolOutcome, parameters
 from pegasus.tools.files import is_prompt_file, is_within, notes_of_owners, real_path
+from pegasus.tools.named_files import TooManyNames, named_files
 
 _LOOKING: Final = ("GET", "HEAD", "OPTIONS")
 """Methods of HTTP that change nothing (RFC 9110, section 9.2.1)."""
@@ -180,11 +181,22 @@ class PolicyGate:
 
 
 async def asked_call(planned: PlannedCall, why: str) -> AskedCall:
-    """Return a call as an owner is asked about it. why: reason for asking."""
+    """Return a call as an owner is asked about it, with hashes of the files that a command names. why: reason for asking.
+
+    Raises ApprovalError if there are too many of them.
+    """
     tool, context = planned.tool, planned.context
     arguments = _everything_that_counts(tool, planned.arguments, context)
     destroys = tool.kind is ToolKind.DESTRUCTIVE or tool.name in _DESTRUCTIVE
-    return AskedCall(context.key, tool.name, arguments, why, tool.server, tool.fingerprint, destroys)
+    call = AskedCall(context.key, tool.name, arguments, why, tool.server, tool.fingerprint, destroys)
+    if tool.category != "code" or tool.effect is not Effect.ONCE:
+        return call
+    try:
+        files = await trio.to_thread.run_sync(named_files, arguments, context, abandon_on_cancel=True)
+    except TooManyNames:
+        reason = "it names more than can be looked at. Write it into a file of the workspace, and run that"
+        raise ApprovalError(reason) from None
+    return attrs.evolve(call, files=files)
 
 
 def _refused_without_task(name: str, ruling: Ruling) -> ToolOutcome:
