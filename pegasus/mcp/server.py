@@ -41,7 +41,7 @@ from pegasus.mcp.listing import (
 )
 from pegasus.mcp.place import RISK, ServerPlace
 from pegasus.mcp.results import ResultReader
-from pegasus.mcp.sorting import SortedTool, identity_of, sort_tool
+from pegasus.mcp.sorting import SortedTool, identity_of, is_sorted, sort_tool
 from pegasus.mcp.tokens import TokenFile
 from pegasus.messages import Json, Metadata
 from pegasus.observe import get_logger
@@ -147,6 +147,8 @@ class McpServer:
         """Tools of its list that exist here, as they were last seen."""
         self._has_inherited = False
         """Its tools are still those of the server before."""
+        self._has_advised = False
+        """An owner was told that nobody has sorted its tools."""
         self._is_retired = False
         """Another server takes its place: it begins no calls any more."""
         self._calls = ServerCalls(name, settings.timeout)
@@ -366,6 +368,17 @@ class McpServer:
             kind=kind,
             server=self.name,
             identity=identity,
+            advice=self._advise,
+        )
+
+    def _advise(self) -> str:
+        """Return how an owner is asked less about the tools of this server, where nobody has said what they do: once, then ""."""
+        if self._has_advised or is_sorted(self.settings):
+            return ""
+        self._has_advised = True
+        return (
+            f"Nobody has said what the tools of {self.name} do, so each call counts as one that changes something; "
+            f"`pegasus mcp add {self.name}`, or the web page (Channels), sorts them, and those that only read are asked about no more"
         )
 
     async def call(self, tool: ListedTool, arguments: Metadata, context: ToolContext) -> Illustrated | AwaitsOwner:

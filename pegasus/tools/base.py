@@ -311,6 +311,9 @@ class Tool:
     """Command or URL of its server and what the server says about the tool beside `spec`; "" for a tool of this program. A grant
     is bound to it."""
 
+    advice: Callable[[], str] = lambda: ""
+    """Returns a sentence for the owner who is asked about a call, on how to be asked less; "" where there is none."""
+
     @property
     def fingerprint(self) -> str:
         """Hash of what a grant for this tool is bound to: a tool that was changed has another one."""

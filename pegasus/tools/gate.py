@@ -142,6 +142,8 @@ class PolicyGate:
         """Return what an owner has answered about this call, or the approval that it waits for."""
         context, name = planned.context, planned.tool.name
         principal = context.principal
+        if can_wait and (advice := planned.tool.advice()):
+            ruling = attrs.evolve(ruling, why=f"{ruling.why}. {advice}")
         try:
             calls = await self._calls_to_ask(planned, ruling) if can_wait else (await asked_call(planned, ruling.why),)
             request = ApprovalRequest(calls, principal.role, principal.channel, context.task_id)

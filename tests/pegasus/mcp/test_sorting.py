@@ -179,3 +179,15 @@ async def test_tools_are_sorted_anew_without_a_new_connection():
     assert lab.tools[1] is do
     assert lab.tools[0] is not look
     assert len(changes) == 1
+
+
+@pytest.mark.parametrize("keys", [{"trust": "hints"}, {"reads": ("x",)}, {"asks": ("x",)}])
+async def test_a_server_that_somebody_has_sorted_gives_no_advice(keys):
+    [tool] = (await made(server(**keys), {"name": "look"})).tools
+    assert tool.advice() == ""
+
+
+async def test_the_advice_about_a_server_that_nobody_has_sorted_is_given_once():
+    look, do = (await made(server(), {"name": "look"}, {"name": "do"})).tools
+    assert "`pegasus mcp add lab`" in look.advice()
+    assert look.advice() == do.advice() == ""
