@@ -79,7 +79,6 @@ from pegasus.policy import (
     principal_of,
     question_text,
     sender_of,
-    shown_subject,
 )
 from pegasus.redaction import KnownSecrets
 from pegasus.settings import InForce, PolicySettings
@@ -218,11 +217,10 @@ class ApprovalDesk:
         if channel is None or channel.type in self.shown_on:
             return
         notice = notice_of(approval)
-        shown = sanitize_for_prompt(shown_subject(notice))
-        subject = self.secrets.redact(shown)  # the service behind the channel keeps what it is told
-        text = question_text(notice, subject, task, self.clock())
+        # The service behind the channel keeps what it is told.
+        text = question_text(notice, task, self.clock(), self.secrets.redact)
         # Adapters with buttons put them below the text, and find the message again by this.
-        metadata: Metadata = {"approval": approval.id}
+        metadata: Metadata = {"approval": approval.id, "scopes": list(notice.scopes)}
         post = Post(
             f"approval/{approval.id}", text, channel.channel_id, channel, channel.type, channel.reply_to, metadata
         )

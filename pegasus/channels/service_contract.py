@@ -23,12 +23,34 @@ from typing import Any, Final, Protocol
 import attrs
 
 from pegasus.intake import Intake
-from pegasus.messages import ChannelInfo
-from pegasus.policy import is_owner
+from pegasus.messages import ChannelInfo, OutboundMessage
+from pegasus.policy import AnswerScope, is_owner
 from pegasus.settings import InForce
 
 APPROVAL: Final = "approval"
 """Key of a reply's metadata: id of the approval that it asks for. It is shown with buttons where a service has them."""
+SCOPES_OF_YES: Final = "scopes"
+"""Key of the metadata of such a reply: scopes that a yes may have, the narrowest first."""
+_LABELS: Final[Mapping[str, str]] = {
+    AnswerScope.ONCE: "Allow once",
+    AnswerScope.ARGUMENTS: "Same call always",
+    AnswerScope.TOOL: "Tool in this task",
+    AnswerScope.SERVER: "Server in this task",
+    AnswerScope.HOUR: "Tool for an hour",
+    AnswerScope.FOREVER: "Tool always",
+}
+"""Labels of the buttons of a yes, short enough for two beside each other on a phone."""
+
+
+def yes_buttons(reply: OutboundMessage) -> list[tuple[str, str]]:
+    """Return scope and label of each yes that a reply with an approval offers.
+
+    >>> yes_buttons(OutboundMessage("?", channel, 1, {"approval": "a-7f3k", "scopes": ["once", "tool"]}))
+    [('once', 'Allow once'), ('tool', 'Tool in this task')]
+    """
+    scopes = reply.metadata.get(SCOPES_OF_YES)
+    offered = scopes if isinstance(scopes, list | tuple) else (AnswerScope.ONCE.value, AnswerScope.ARGUMENTS.value)
+    return [(str(scope), _LABELS[str(scope)]) for scope in offered if scope in _LABELS]
 
 
 @attrs.frozen

@@ -40,7 +40,7 @@ from pegasus.formatting import format_usage
 from pegasus.host import wall_clock
 from pegasus.intake import describe_unknown, find_unknown
 from pegasus.messages import ApprovalNotice, Media, OutboundMessage, ReplyDraft, TaskProgress, Typing
-from pegasus.policy import end_text, question_text, shown_subject
+from pegasus.policy import end_text, question_text
 from pegasus.protocol import STOPPING
 from pegasus.terminal.completion import Suggestions, ask_suggestions
 from pegasus.terminal.greeting import ChatConfig, gone_text, greeting
@@ -96,8 +96,8 @@ class InteractiveChat:
         """Name of the agent, from the gateway's welcome."""
         self._status = ChatStatus()
         """Facts that the status line shows at present."""
-        self._questions: dict[str, str] = {}
-        """Approvals that wait for an answer: id and tool, oldest first."""
+        self._questions: dict[str, ApprovalNotice] = {}
+        """Approvals that wait for an answer, by id, oldest first."""
         self._asked: dict[str, str] = {}
         """The text of each question that was printed, by the id of its approval."""
         self._tasks: dict[str, RunningTask] = {}
@@ -308,7 +308,7 @@ class InteractiveChat:
         """Ask the agent what may be typed. An agent that does not answer, or is of another version, changes nothing."""
         self._suggested_at = trio.current_time()
         if (suggestions := await ask_suggestions(self._conversation)) is not None:
-            self._suggestions = attrs.evolve(suggestions, questions=tuple(self._questions.items()))
+            self._suggestions = attrs.evolve(suggestions, questions=self._question_names())
             self._screen.suggest(self._suggestions)
 
     # ---------------------------------------------------------------- window
@@ -421,14 +421,14 @@ class InteractiveChat:
     def _show_approval(self, notice: ApprovalNotice) -> None:
         """Show a call that waits for an answer, once, and what somebody else has answered."""
         if notice.state == "open" and notice.id not in self._questions:
-            self._questions[notice.id] = neutralise(notice.tool)
+            self._questions[notice.id] = notice
             is_new = notice.id not in self._asked
             if is_new:
                 task = self._tasks.get(notice.task_id or "")
-                subject = neutralise(shown_subject(notice))
-                text = question_text(notice, subject, str(task.number) if task else "", wall_clock())
+                text = question_text(notice, str(task.number) if task else "", wall_clock(), neutralise)
                 self._asked[notice.id] = text
-            self._screen.question(notice.id, neutralise(notice.tool), self._asked[notice.id], is_new=is_new)
+            text, may_widen = self._asked[notice.id], "tool" in notice.scopes
+            self._screen.question(notice.id, neutralise(notice.tool), text, may_widen=may_widen, is_new=is_new)
         elif notice.state != "open" and notice.id in self._asked:
             self._questions.pop(notice.id, None)
             del self._asked[notice.id]
@@ -440,10 +440,16 @@ class InteractiveChat:
 
     def _note_questions(self) -> None:
         """Show in the status line and in the menu which questions wait."""
-        questions = tuple(self._questions.items())
-        self._suggestions = attrs.evolve(self._suggestions, questions=questions)
+        self._suggestions = attrs.evolve(self._suggestions, questions=self._question_names())
         self._screen.suggest(self._suggestions)
+        questions = tuple(
+            (id, neutralise(notice.tool), "tool" in notice.scopes) for id, notice in self._questions.items()
+        )
         self._update_status(attrs.evolve(self._status, questions=questions))
+
+    def _question_names(self) -> tuple[tuple[str, str], ...]:
+        """Return id and tool of each question that waits."""
+        return tuple((id, notice.tool) for id, notice in self._questions.items())
 
     def _show_draft(self, text: str, reasoning: str) -> None:
         """Show how far a reply is written; two empty texts withdraw it."""

@@ -45,6 +45,8 @@ _PLAIN: Final = frozenset(
 """Lines that may be meant for a question."""
 KEYS: Final = "y once · n no · a always in this task · ? explains"
 """Letters as the line under the prompt names them."""
+KEYS_ONCE: Final = "y once · n no · ? explains"
+"""Letters for a question whose yes must not reach further."""
 MEANINGS: Final = """\
 y  this call may be made, once
 n  it may not; {deny} ID REASON tells the agent why
@@ -76,6 +78,8 @@ class _Shown:
     """Question as it was printed."""
     since: float
     """Time at which it was printed."""
+    may_widen: bool
+    """True if a yes may be for the tool in the whole task."""
     is_readable: bool
     """False if it came while a line was being typed, and its letter would be a guess."""
 
@@ -96,9 +100,9 @@ class OpenQuestions:
         self._doubted = ""
         """Line about which the person was asked whether it was meant for a question."""
 
-    def add(self, id: str, tool: str, text: str, *, now: float, prompt_is_empty: bool) -> None:
-        """Add a question that was printed now."""
-        self._shown[id] = _Shown(tool, text, now, prompt_is_empty)
+    def add(self, id: str, tool: str, text: str, *, now: float, prompt_is_empty: bool, may_widen: bool = True) -> None:
+        """Add a question that was printed now. may_widen: a yes may be for the tool in the whole task."""
+        self._shown[id] = _Shown(tool, text, now, may_widen, prompt_is_empty)
 
     def remove(self, id: str) -> None:
         """Remove a question that is answered."""
@@ -133,6 +137,8 @@ class OpenQuestions:
         if len(self._shown) > 1:
             return Remark(f"{len(self._shown)} questions wait: {self._names()}. Name one: {APPROVE} ID, or {DENY} ID.")
         [(id, shown)] = self._shown.items()
+        if word == "a" and not shown.may_widen:
+            return Remark(f"Not sent: {self._names()} can only be answered for these calls: {KEYS_ONCE}.")
         if not shown.is_readable or first_key - shown.since < READING_SECONDS:
             shown.is_readable, shown.since = True, now
             return Remark(f"Not sent: {self._names()} came while you were typing. Read it, then type {word} again.")

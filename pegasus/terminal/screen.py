@@ -170,12 +170,13 @@ class Screen:
         """Print a remark that is not the agent's."""
         self._post(lambda: self._print(self._layout.notice(text, self._width)))
 
-    def question(self, id: str, tool: str, text: str, *, is_new: bool) -> None:
+    def question(self, id: str, tool: str, text: str, *, may_widen: bool, is_new: bool) -> None:
         """Print a question about a tool call, unless it was printed before, and take one letter as its answer from now on."""
 
         def show() -> None:
             """Print the question and note whether somebody was typing. Runs in the screen's thread."""
-            self._questions.add(id, tool, text, now=monotonic(), prompt_is_empty=not self._buffer.text)
+            is_empty = not self._buffer.text
+            self._questions.add(id, tool, text, now=monotonic(), prompt_is_empty=is_empty, may_widen=may_widen)
             if is_new:
                 self._print(self._layout.notice(text, self._width))
 

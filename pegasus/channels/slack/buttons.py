@@ -11,10 +11,11 @@ Source: https://docs.slack.dev/reference/block-kit/blocks
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pegasus.channels.delivery_log import DeliveryLog
-from pegasus.channels.service_contract import APPROVAL, RateLimited, ServiceContext, ServiceDown
+from pegasus.channels.service_contract import APPROVAL, RateLimited, ServiceContext, ServiceDown, yes_buttons
 from pegasus.channels.slack.api import SlackApi, SlackRefused
 from pegasus.channels.slack.markup import escape_mrkdwn
 from pegasus.channels.slack.reading import TYPE, SlackClick
@@ -25,8 +26,10 @@ from pegasus.policy import end_text
 
 ALLOW: Final = "allow"
 """`action_id` of the button that allows one call."""
+SCOPE: Final = "scope:"
+"""Beginning of the `action_id` of a button with a wider yes; its scope follows."""
 ALWAYS: Final = "always"
-"""`action_id` of the button that allows all calls of the kind."""
+"""`action_id` of such a button in messages of earlier versions."""
 DENY: Final = "deny"
 """`action_id` of the button that refuses."""
 PAIR: Final = "pair"
@@ -68,10 +71,10 @@ class SlackButtons:
             return
         # Kept with the decision, for the log and for those who see the answer elsewhere.
         by = f"{TYPE}:{click.channel} ({click.user})"
-        if click.action in (ALLOW, ALWAYS, DENY):
+        if click.action in (ALLOW, ALWAYS, DENY) or click.action.startswith(SCOPE):
             self._questions.pop(click.value, None)
             await self._log.set_fact(_approval_key(click.value), None)  # so that it is not shown a second time
-            decision = {ALLOW: "once", ALWAYS: "always", DENY: "deny"}[click.action]
+            decision = "once" if click.action == ALLOW else click.action.removeprefix(SCOPE)
             answer = await self._context.decide(click.value, decision, by)
         elif click.action == PAIR:
             answer = await self._context.pair(click.value, by)
@@ -115,16 +118,19 @@ def _approval_key(id: str) -> str:
 def blocks_of(reply: OutboundMessage, text: str) -> list[Json] | None:
     """Return the blocks of a reply that has buttons, None for one without. text: mrkdwn."""
     if approval := str(reply.metadata.get(APPROVAL) or ""):
-        return _approval_blocks(text, approval)
+        return _approval_blocks(text, approval, yes_buttons(reply)[1:])
     if code := str(reply.metadata.get(PAIRING) or ""):
         return _pairing_blocks(text, code)
     return None
 
 
-def _approval_blocks(text: str, id: str) -> list[Json]:
-    """Return the blocks of a message that asks for an approval. text: mrkdwn."""
-    buttons = [_button("Allow once", ALLOW, id, "primary"), _button("Always allow", ALWAYS, id)]
-    return [*section_blocks(text), _actions(*buttons, _button("Deny", DENY, id, "danger"))]
+def _approval_blocks(text: str, id: str, wider: Sequence[tuple[str, str]]) -> list[Json]:
+    """Return the blocks of a message that asks for an approval. text: mrkdwn. wider: scope and label of each wider yes."""
+    buttons = [_button("Allow once", ALLOW, id, "primary"), _button("Deny", DENY, id, "danger")]
+    return [
+        *section_blocks(text),
+        _actions(*buttons, *(_button(label, f"{SCOPE}{scope}", id) for scope, label in wider)),
+    ]
 
 
 def _pairing_blocks(text: str, code: str) -> list[Json]:

@@ -1,7 +1,7 @@
 """Buttons below messages: a yes or no to a tool call, and letting somebody in. Only owners may click.
 
-What is in a button is what Telegram sends back when it is clicked, at most 64 bytes: `a:<id>:once`,
-`a:<id>:always` and `a:<id>:deny` for an approval, `p:<code>` for a person. Somebody could send such a click
+What is in a button is what Telegram sends back when it is clicked, at most 64 bytes: `a:<id>:deny` and
+`a:<id>:<scope>` (`once`, `tool` and so on) for an approval, `p:<code>` for a person. Somebody could send such a click
 without the button, so it is worth no more than the command.
 
 The message of an approval is remembered on disk until it is answered, wherever that happens; then the answer
@@ -23,16 +23,19 @@ import attrs
 
 from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.delivery_log import DeliveryLog
-from pegasus.channels.service_contract import APPROVAL, ServiceContext
+from pegasus.channels.service_contract import APPROVAL, ServiceContext, yes_buttons
 from pegasus.channels.telegram.api import BotApi
 from pegasus.channels.telegram.sending import Buttons, TelegramSender, TextMessage
 from pegasus.channels.telegram.updates import TYPE, TelegramClick
 from pegasus.formatting import truncate
 from pegasus.intake import PAIRING
 from pegasus.messages import ApprovalNotice, ChannelInfo, Json, OutboundMessage
+from pegasus.policy import parse_scope
 
 LONGEST_TOAST: Final = 200
 """Characters of the answer to a click (https://core.telegram.org/bots/api#answercallbackquery)."""
+DENIED: Final = "deny"
+"""Decision of the button that refuses."""
 _NOT_YOURS: Final = "Only my owner may decide about that."
 """Answer to somebody who may not decide."""
 _STATES: Final = {
@@ -47,15 +50,12 @@ _STATES: Final = {
 def buttons_of(reply: OutboundMessage) -> Buttons:
     """Return the buttons below a reply, () for none.
 
-    Labels are short, because three of them share a line on a phone.
+    They stand two in a row (`TelegramSender`): the yes and the no for this time first, then each wider yes.
     """
     approval, code = reply.metadata.get(APPROVAL), reply.metadata.get(PAIRING)
     if isinstance(approval, str):
-        return (
-            ("Allow", f"a:{approval}:once"),
-            ("Always", f"a:{approval}:always"),
-            ("Deny", f"a:{approval}:deny"),
-        )
+        once, *wider = [(label, f"a:{approval}:{scope}") for scope, label in yes_buttons(reply)]
+        return (once, ("Deny", f"a:{approval}:{DENIED}"), *wider)
     return (("Let in", f"p:{code}"),) if isinstance(code, str) else ()
 
 
@@ -95,7 +95,7 @@ class TelegramButtons:
         """Do what an owner has clicked; return a sentence about it, "" for a button that is none of ours."""
         by = f"{TYPE}:{click.channel.user_id}"
         match click.data.split(":"):
-            case ["a", id, "once" | "always" | "deny" as decision]:
+            case ["a", id, decision] if decision == DENIED or parse_scope(decision) is not None:
                 return await self._context.decide(id, decision, by)
             case ["p", code]:
                 return await self._context.pair(code, by)

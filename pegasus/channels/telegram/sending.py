@@ -49,6 +49,8 @@ _GONE: Final = (
 _NO_THREAD: Final = "message thread not found"
 """Refusal for a topic that was deleted: the message goes to the chat itself."""
 
+ROW: Final = 2
+"""Buttons beside each other. A third one would have no room for its label on a phone."""
 Buttons: TypeAlias = Sequence[tuple[str, str]]
 """Label of each button and what is sent back when it is clicked (at most 64 bytes)."""
 
@@ -260,5 +262,6 @@ def _text_params(piece: TextMessage, *, is_plain: bool = False) -> dict[str, Jso
     """Return the parameters of a text. Without `reply_markup` an edit removes the buttons."""
     text: dict[str, Json] = {"text": plain_text(piece.html)} if is_plain else {"text": piece.html, "parse_mode": "HTML"}
     if piece.buttons:
-        text["reply_markup"] = {"inline_keyboard": [[{"text": t, "callback_data": d} for t, d in piece.buttons]]}
+        buttons: list[Json] = [{"text": label, "callback_data": data} for label, data in piece.buttons]
+        text["reply_markup"] = {"inline_keyboard": [buttons[n : n + ROW] for n in range(0, len(buttons), ROW)]}
     return text

@@ -360,7 +360,9 @@ async def test_an_owner_is_asked_where_they_are(autojump_clock):
         [text] = channel.texts
         [approval] = [each for id, each in by_id.items() if id in text]
         assert approval.request.channel.user_id == user
-        assert f"/approve {approval.id} · /approve {approval.id} always · /deny {approval.id} reason" in text
+        assert f"/approve {approval.id} · /deny {approval.id} reason" in text
+        is_wider = f"For later calls too: /approve {approval.id} arguments|tool|hour|forever" in text
+        assert is_wider == (role == "owner")  # a yes to the work of a guest is for once
         assert f"Asked for on slack #general by {user} ({role})." in text
         assert "rule 1 of policy.rules" in text
         assert "\nwhat: x\n" in text

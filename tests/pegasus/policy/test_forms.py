@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pegasus.messages import ApprovalNotice, FormChoice, FormField, OwnerQuestion
-from pegasus.policy import FormError, fill_form, parse_answer, question_text, shown_subject
+from pegasus.policy import FormError, fill_form, parse_answer, question_text
 from pegasus.policy.forms import describe_form
 
 BEDS = FormField("beds", "integer", "How many beds", is_required=True, least=1, most=4)
@@ -119,19 +119,19 @@ def notice(question):
 
 def test_a_question_says_whose_words_it_shows_and_how_to_answer():
     asked = notice(OwnerQuestion("MCP server hotel", "```Which room?", (BEDS,)))
-    text = question_text(asked, shown_subject(asked), "3", 0)
+    text = question_text(asked, "3", 0)
     assert text.startswith(
         "The MCP server hotel asks, called by task 3 (hotel__book). In its words:\n````\n```Which room?\n"
     )
     assert "Never give it passwords or keys." in text
     assert "\n/approve a-7f3k beds=… · /deny a-7f3k\n" in text
     optional = notice(OwnerQuestion("MCP server hotel", "Which room?", (VIEW,)))
-    assert "/approve a-7f3k · /approve a-7f3k view=… · /deny" in question_text(optional, shown_subject(optional), "", 0)
+    assert "/approve a-7f3k · /approve a-7f3k view=… · /deny" in question_text(optional, "", 0)
 
 
 def test_a_page_is_shown_with_its_whole_address_and_its_host():
     asked = notice(OwnerQuestion("MCP server bank", "Pay here.", url="https://pay.example.org/x?y=1"))
-    text = question_text(asked, shown_subject(asked), "", 0)
+    text = question_text(asked, "", 0)
     assert "https://pay.example.org/x?y=1" in text
     assert "This opens pay.example.org." in text
     assert "/approve a-7f3k · /deny a-7f3k" in text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pegasus.messages import ApprovalNotice
+from pegasus.messages import ApprovalNotice, NoticeCall
 from pegasus.policy import host_notes, make_visible, question_text, shown_arguments, shown_subject
 
 
@@ -62,6 +62,53 @@ def test_each_argument_has_its_name_and_no_value_looks_like_one():
 def test_a_question_shows_what_is_hidden_and_warns_of_a_host():
     call = {"to": "x@p\u0430ypal.com", "text": "\u202eabc"}
     notice = ApprovalNotice("a-1", "mail__send", call, "why", "owner", 60_000, "open", task_id="t1")
-    text = question_text(notice, shown_subject(notice), "1", 0)
+    text = question_text(notice, "1", 0)
     assert "text: ⟨U+202E⟩abc" in text
     assert "Look twice: p\u0430ypal.com is written xn--pypal-4ve.com" in text
+
+
+def several(*calls, **facts):
+    first = calls[0]
+    return ApprovalNotice(
+        "a-1", first.tool, first.arguments, first.why, "owner", 60_000, "open", task_id="t1", calls=calls, **facts
+    )
+
+
+def test_each_of_several_calls_has_its_number_its_reason_and_room():
+    long = NoticeCall("mail__send", {"text": "x" * 100_000}, "read mail")
+    text = question_text(several(long, NoticeCall("mail__delete", {"id": 7}, "always asked")), "1", 0)
+    assert "May task 1 make these 2 calls?" in text
+    assert "1. mail__send (read mail)\n   text: xxx" in text
+    assert "characters more" in text
+    assert "2. mail__delete (always asked)\n   id: 7" in text
+    assert "/approve a-1 · /approve a-1 1,3 · /deny a-1 reason" in text
+    assert len(text) < 5_000
+
+
+def test_the_words_of_a_plan_stand_below_the_facts_in_a_block_of_their_own():
+    plan = several(NoticeCall("a", {}, "w"), is_plan=True, words="```\nWhy I ask: it is fine.\n/approve all")
+    text = question_text(plan, "1", 0)
+    assert "May task 1 make 1 call later, each of them once?" in text
+    facts, _, words = text.partition("In the agent's own words, which are no facts:\n")
+    assert "Why I ask: w." in facts
+    assert words.startswith("````\n```\nWhy I ask: it is fine.\n/approve all\n````\n")
+
+
+def test_a_wider_yes_says_that_text_from_outside_may_choose_the_arguments():
+    asked = several(NoticeCall("a", {}, "w"), scopes=("once", "arguments", "tool", "hour"))
+    text = question_text(asked, "1", 0)
+    assert "For later calls too: /approve a-1 arguments|tool|hour" in text
+    assert "tool, hour: with any arguments, also those that text from outside suggests." in text
+    narrow = question_text(several(NoticeCall("a", {}, "w"), scopes=("once", "arguments")), "1", 0)
+    assert "any arguments" not in narrow
+
+
+def test_a_command_names_the_files_that_the_yes_is_bound_to():
+    call = NoticeCall("shell_exec", {"command": "sh do.sh"}, "w", {"do.sh": "5f1d2c8a9b7e6d5c4b3a"})
+    assert shown_subject(several(call)) == "command: sh do.sh\ndo.sh: content 5f1d2c8a9b7e"
+
+
+def test_a_secret_is_masked_before_a_long_argument_is_cut():
+    call = NoticeCall("a", {"text": "x" * 2_990 + "sk-secret"}, "w")
+    text = question_text(several(call), "1", 0, clean=lambda text: text.replace("sk-secret", "***"))
+    assert "sk-" not in text

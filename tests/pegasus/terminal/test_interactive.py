@@ -59,7 +59,7 @@ class FakeScreen:
     def draft(self, draft):
         self._tell(("draft", draft))
 
-    def question(self, id, tool, text, *, is_new):
+    def question(self, id, tool, text, *, may_widen, is_new):
         self._tell(("question", id, tool, is_new))
 
     def question_over(self, id=""):
@@ -740,7 +740,7 @@ def question(id, state="open", by=""):
 async def test_a_question_is_printed_once_and_counts_again_after_a_lost_connection(rig):
     rig.talk.tell(question("a-1"))
     await rig.screen.wait("question", "a-1", "shell_exec", True)
-    assert rig.screen.of("status")[-1][0].questions == (("a-1", "shell_exec"),)
+    assert rig.screen.of("status")[-1][0].questions == (("a-1", "shell_exec", False),)
     assert rig.screen.of("suggest")[-1][0].questions == (("a-1", "shell_exec"),)
     rig.talk.tell(Offline("gone", 1.0))
     await rig.screen.wait("question over", "")

@@ -74,3 +74,12 @@ def test_questions_of_an_agent_that_is_away_are_not_answered():
     questions = asked("a-1")
     questions.clear()
     assert questions.read("y", first_key=20, now=20) is None
+
+
+def test_a_question_for_once_takes_no_wider_yes():
+    questions = OpenQuestions()
+    questions.add("a-1", "mail__delete", "May it?", now=10, prompt_is_empty=True, may_widen=False)
+    remark = questions.read("a", first_key=20, now=20)
+    assert isinstance(remark, Remark)
+    assert "y once · n no · ? explains" in remark.text
+    assert questions.read("y", first_key=20, now=20) == "/approve a-1"

@@ -696,7 +696,7 @@ def test_after_the_end_it_may_still_be_told_things(rig):
 def test_a_letter_answers_a_question_that_was_on_the_screen_for_a_second(rig, monkeypatch):
     now = [100.0]
     monkeypatch.setattr("pegasus.terminal.screen.monotonic", lambda: now[0])
-    rig.screen.question("a-1", "shell_exec", "May task 1 run shell_exec?", is_new=True)
+    rig.screen.question("a-1", "shell_exec", "May task 1 run shell_exec?", may_widen=True, is_new=True)
     rig.glass.wait(lambda shown: "May task 1" in shown)
     now[0] = 102.0
     rig.type("y", ENTER)
@@ -709,7 +709,7 @@ def test_a_letter_that_was_begun_before_the_question_came_answers_nothing(rig, m
     monkeypatch.setattr("pegasus.terminal.screen.monotonic", lambda: now[0])
     rig.type("y")
     rig.glass.wait(lambda shown: shown == "› y")
-    rig.screen.question("a-1", "shell_exec", "May task 1 run shell_exec?", is_new=True)
+    rig.screen.question("a-1", "shell_exec", "May task 1 run shell_exec?", may_widen=True, is_new=True)
     rig.glass.wait(lambda shown: "May task 1" in shown)
     now[0] = 105.0
     rig.type(ENTER)
@@ -720,7 +720,7 @@ def test_a_letter_that_was_begun_before_the_question_came_answers_nothing(rig, m
 
 
 def test_a_plain_yes_stays_on_the_prompt_until_enter_sends_it(rig):
-    rig.screen.question("a-1", "shell_exec", "May task 1 run shell_exec?", is_new=True)
+    rig.screen.question("a-1", "shell_exec", "May task 1 run shell_exec?", may_widen=True, is_new=True)
     rig.type("yes", ENTER)
     rig.glass.wait(lambda shown: "Was that meant for a-1 (shell_exec)?" in shown and shown.endswith("› yes"))
     rig.type(ENTER)
@@ -728,7 +728,7 @@ def test_a_plain_yes_stays_on_the_prompt_until_enter_sends_it(rig):
 
 
 def test_a_letter_is_a_message_when_the_question_is_over(rig):
-    rig.screen.question("a-1", "shell_exec", "May task 1 run shell_exec?", is_new=True)
+    rig.screen.question("a-1", "shell_exec", "May task 1 run shell_exec?", may_widen=True, is_new=True)
     rig.screen.question_over("a-1")
     rig.glass.wait(lambda shown: "May task 1" in shown)
     rig.type("y", ENTER)

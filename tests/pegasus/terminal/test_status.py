@@ -138,10 +138,12 @@ def test_an_agent_that_is_gone_is_not_called_a_lost_connection():
 
 
 def test_a_question_that_waits_is_named_with_its_letters():
-    asked = attrs.evolve(ONLINE, questions=(("a-7f3k", "shell_exec"),))
+    asked = attrs.evolve(ONLINE, questions=(("a-7f3k", "shell_exec", True),))
     assert (
         status_line(asked, 0.0) == "a-7f3k shell_exec waits for you: y once · n no · a always in this task · ? explains"
     )
-    thinking = attrs.evolve(asked, thinking=True, questions=(("a-1", "x"), ("a-2", "y")))
+    once = attrs.evolve(ONLINE, questions=(("a-7f3k", "mail__delete", False),))
+    assert status_line(once, 0.0) == "a-7f3k mail__delete waits for you: y once · n no · ? explains"
+    thinking = attrs.evolve(asked, thinking=True, questions=(("a-1", "x", True), ("a-2", "y", False)))
     assert status_line(thinking, 0.0) == "2 questions wait for you: /approve or /deny ID · ⠋ thinking"
     assert status_line(attrs.evolve(asked, online=False), 0.0) == "connecting"

@@ -44,11 +44,11 @@ async def click(stage, message, user, action, value="a-7f3k", **more):
 
 async def test_an_owner_answers_by_a_button_and_the_answer_takes_its_place(play, autojump_clock):
     async with play() as stage:
-        message, decisions = await ask(stage)
-        assert buttons(message) == ["allow", "always", "deny"]
+        message, decisions = await ask(stage, approval="a-7f3k", scopes=["once", "arguments", "tool"])
+        assert buttons(message) == ["allow", "deny", "scope:arguments", "scope:tool"]
         assert "git push &lt;origin&gt;" in message.blocks[0]["text"]["text"]
-        await click(stage, message, OWNER, "always")
-        assert decisions == [("a-7f3k", "always", f"slack:{stage.dm} ({OWNER})")]
+        await click(stage, message, OWNER, "scope:tool")
+        assert decisions == [("a-7f3k", "tool", f"slack:{stage.dm} ({OWNER})")]
         assert buttons(message) == []
         assert message.text.startswith("May task 3 run")
         assert message.text.endswith("a-7f3k is allowed: shell_exec will be run.")
@@ -61,7 +61,7 @@ async def test_nobody_else_decides(play, autojump_clock):
         for user in (FRIEND, STRANGER):
             await click(stage, message, user, "allow")
         assert decisions == []
-        assert buttons(message) == ["allow", "always", "deny"]
+        assert buttons(message) == ["allow", "deny", "scope:arguments"]
         assert [user for _, user, _ in stage.slack.ephemeral] == [FRIEND, STRANGER]
 
 

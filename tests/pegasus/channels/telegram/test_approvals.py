@@ -35,9 +35,17 @@ def labels(message):
 
 async def test_a_click_of_the_owner_allows_the_call_and_takes_the_place_of_the_buttons(play, autojump_clock):
     async with asked(play) as (stage, touch, task_id, question):
-        assert labels(question) == ["Allow", "Always", "Deny"]
+        assert labels(question) == [
+            "Allow once",
+            "Deny",
+            "Same call always",
+            "Tool in this task",
+            "Tool for an hour",
+            "Tool always",
+        ]
+        assert [len(row) for row in question.reply_markup["inline_keyboard"]] == [2, 2, 2]
         assert "touch" in question.text
-        click = stage.telegram.click(question, "Allow", user=OWNER)
+        click = stage.telegram.click(question, "Allow once", user=OWNER)
         assert (await outcome(stage.world, task_id)).result == '"touched"'
         await trio.sleep(5)
         assert touch.touched == ["x"]
@@ -50,7 +58,7 @@ async def test_a_click_of_the_owner_allows_the_call_and_takes_the_place_of_the_b
 async def test_in_a_group_nobody_but_owners_can_click(play, autojump_clock):
     async with asked(play, IN_GROUP) as (stage, touch, task_id, question):
         assert question.chat_id == GROUP
-        click = stage.telegram.click(question, "Allow", user=STRANGER)
+        click = stage.telegram.click(question, "Allow once", user=STRANGER)
         await trio.sleep(5)
         assert stage.telegram.clicks[click] == {
             "callback_query_id": click,
@@ -83,7 +91,7 @@ async def test_a_click_after_a_restart_finds_its_message(play, autojump_clock):
     world = {"task_model": at_work("x"), "tools": (touch.tool,)}
     model = ScriptedModel(lambda request: say())
     async with play(model, telegram, settings=settings, disk=disk, world=world) as stage:
-        telegram.click(question, "Always", user=OWNER)
+        telegram.click(question, "Tool always", user=OWNER)
         await trio.sleep(30)
         assert question.reply_markup is None
         assert telegram.shown.count((OWNER, question.text)) == 1
