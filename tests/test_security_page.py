@@ -280,6 +280,14 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "It changes neither rights, owners, times nor attributes of files outside of its folders, by name or by descriptor.": (
         "tests/blackbox/test_walls_kernel.py::test_a_command_acts_on_no_process_no_key_and_no_file_outside",
     ),
+    "A command of work that has read text from outside leaves files that other programs run by themselves as they were, and so does "
+    "one in the background.": (
+        "tests/blackbox/test_autorun_files.py::test_commands_of_work_that_has_read_from_outside_leave_them_as_they_are",
+        "tests/blackbox/test_autorun_files.py::test_a_command_in_the_background_changes_none_since_it_takes_input_later",
+    ),
+    "Walls that cannot close such files name each that a command has changed.": (
+        "tests/blackbox/test_autorun_files.py::test_walls_that_cannot_close_them_name_each_that_a_command_changed",
+    ),
     "The programs that people work with change those of their own files all the same.": (
         "tests/pegasus/sandbox/test_programs.py::test_git",
         "tests/pegasus/sandbox/test_programs.py::test_tar_and_other_archives",

@@ -23,6 +23,7 @@ from typing import Final
 import attrs
 import trio
 
+from pegasus.sandbox.autorun import AutorunSnapshot
 from pegasus.sandbox.guarded import (
     DEFAULT_OUTPUT,
     NO_SANDBOX,
@@ -348,6 +349,8 @@ class BackgroundCommands:
         """Called when one has started or ended; it must not wait."""
         self.names: tuple[str, ...] = ()
         """Id and command line of those that run, for people; oldest first."""
+        self.autorun: AutorunSnapshot | None = None
+        """Files that programs run by themselves, as they were at the first command of the task; None before it."""
         self._nursery = nursery
         self._commands: dict[str, BackgroundCommand] = {}
         self._starting = 0

@@ -338,6 +338,8 @@ def _become_command(order: dict[str, Any], streams: list[int], guard: int) -> No
         _load_mounts().close_outside(walls)
     if walls is not None and walls["read_only"]:
         _load_mounts().make_read_only(walls["read_only"])
+    if walls is not None and walls["closed"]:
+        _load_mounts().close_files(walls["closed"], walls["writable"])
     os.chdir(order["cwd"])
     if walls is not None:
         _load_landlock().restrict(walls)

@@ -35,6 +35,8 @@ _MOUNT_SETATTR: Final = 442
 _HERE: Final = -100
 """Descriptor that stands for the current folder: AT_FDCWD."""
 _RECURSIVE: Final = 0x8000
+_EMPTY_PATH: Final = 0x1000
+_NO_FOLLOW: Final = 0x100
 _CLONE_TREE: Final = 0x80001
 """Flags of open_tree: a copy of the mounts, which a program that is started does not inherit."""
 _MOVE_FROM_DESCRIPTOR: Final = 4
@@ -57,14 +59,11 @@ def close_outside(walls: Mapping[str, Any]) -> None:
         for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
             with open(f"/proc/self/{name}", "wb", buffering=0) as file:
                 file.write(text.encode())
-    _set_mount(b"/", 0, _PRIVATE)
+    _set_mount(_HERE, b"/", 0, _PRIVATE)
     copies = list(_copies(walls))
-    _set_mount(b"/", _READ_ONLY, 0)
+    _set_mount(_HERE, b"/", _READ_ONLY, 0)
     for path, descriptor in copies:
-        moved = call("syscall", _MOVE_MOUNT, descriptor, b"", _HERE, path, _MOVE_FROM_DESCRIPTOR)
-        if moved < 0 and os.path.exists(path):
-            require(moved)
-        os.close(descriptor)
+        _move(descriptor, path)
 
 
 def _copies(walls: Mapping[str, Any]) -> Iterable[tuple[bytes, int]]:
@@ -77,14 +76,53 @@ def _copies(walls: Mapping[str, Any]) -> Iterable[tuple[bytes, int]]:
             require(descriptor)
 
 
+def close_files(closed: Iterable[str], roots: Iterable[str]) -> None:
+    """Make files and folders within writable ones read-only, and keep the folders above them from being renamed. Raises OSError.
+
+    roots: the writable folders, which are mounts here. Whoever may write could rename a folder with a closed file in it and make
+    another one in its place, so each of them becomes a mount, which cannot be renamed. So does a link, which leads where it did.
+    """
+    above = set(roots)
+    kept = []
+    for path in closed:
+        while (path := os.path.dirname(path)) not in above and path != "/":
+            above.add(path)
+            kept.append(path)
+    for path in sorted(kept):
+        _cover(path, 0)
+    for path in closed:
+        _cover(path, _READ_ONLY)
+
+
+def _cover(path: str, flags: int) -> None:
+    """Mount a file or folder over itself with flags."""
+    descriptor = call("syscall", _OPEN_TREE, _HERE, os.fsencode(path), _CLONE_TREE | _RECURSIVE | _NO_FOLLOW)
+    if descriptor < 0:
+        if os.path.lexists(path):
+            require(descriptor)
+        return
+    if flags:
+        _set_mount(descriptor, b"", flags, 0)
+    _move(descriptor, os.fsencode(path))
+
+
+def _move(descriptor: int, path: bytes) -> None:
+    """Put a copy of mounts at its place, unless that has vanished."""
+    moved = call("syscall", _MOVE_MOUNT, descriptor, b"", _HERE, path, _MOVE_FROM_DESCRIPTOR)
+    if moved < 0 and os.path.lexists(path):
+        require(moved)
+    os.close(descriptor)
+
+
 def make_read_only(paths: Iterable[str]) -> None:
     """Make mounts that exist read-only. Raises OSError. Of a device it is about the rights and times only, not about what it does."""
     for path in paths:
         if os.path.exists(path):
-            _set_mount(os.fsencode(path), _READ_ONLY, 0)
+            _set_mount(_HERE, os.fsencode(path), _READ_ONLY, 0)
 
 
-def _set_mount(path: bytes, flags: int, propagation: int) -> None:
-    """Set flags, or the propagation, of a mount and all below it."""
+def _set_mount(descriptor: int, path: bytes, flags: int, propagation: int) -> None:
+    """Set flags, or the propagation, of a mount and all below it. It is at a path, or has the descriptor if that is empty."""
     attributes = pack("=QQQQ", flags, 0, propagation, 0)
-    require(call("syscall", _MOUNT_SETATTR, _HERE, path, _RECURSIVE, attributes, len(attributes)))
+    where = _RECURSIVE if path else _RECURSIVE | _EMPTY_PATH
+    require(call("syscall", _MOUNT_SETATTR, descriptor, path, where, attributes, len(attributes)))

@@ -27,13 +27,14 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import cache
 from typing import Any, Final, Protocol
 
 import attrs
 
+from pegasus.observe import get_logger
 from pegasus.sandbox.folders import NO_FOLDERS, Folders
 from pegasus.sandbox.proxy import Dial, ProxyOrder
 from pegasus.sandbox.system_calls import ARCHITECTURES, filter_data
@@ -57,9 +58,10 @@ NAMESPACES: Final = ("--unshare-pid", "--unshare-net", "--unshare-ipc")
 _OF_THE_KERNEL: Final = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi")
 """Files by which the kernel is set."""
 _CAN_MOUNT: Final = ("--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP")
-"""Options by which the guard of root's commands may make devices read-only in its namespace. The command loses both capabilities."""
+"""Options by which the guard may change mounts in its namespace. The command loses both capabilities (`landlock.restrict`)."""
 PRIVATE: Final = ("tmp", "home", "shm")
 """Folders of one command: for temporary files, in place of homes, and for shared memory."""
+_log = get_logger("sandbox")
 
 
 GAPS: Final = {
@@ -90,6 +92,11 @@ class Witness(Protocol):
     def running_program(self) -> AbstractAsyncContextManager[None]:
         """Return a block in which a program runs. Entering raises OSError if none may; leaving comes when all of it has ended."""
         ...
+
+
+def _log_changes(task_id: str, files: Sequence[str]) -> None:
+    """Tell an owner who reads the log."""
+    _log.warning("a command changed files that programs run by themselves", task=task_id, files=", ".join(files))
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -146,8 +153,12 @@ class Sandbox:
     """Bytes that all processes of a command may have together; 0 = no limit."""
     processes: int = 0
     """Processes that a command may have at the same time; 0 = no limit."""
+    closed: tuple[str, ...] = ()
+    """Files and folders in writable folders that a command sees read-only, if its walls can do that (`can_close`)."""
     witness: Witness | None = attrs.field(default=None, eq=False)
     """Observer of each command; None: there is none."""
+    tell_owner: Callable[[str, Sequence[str]], None] = attrs.field(default=_log_changes, eq=False)
+    """Called with a task and the files that programs run by themselves and that its commands have changed; must not wait."""
 
     @property
     def kind(self) -> str:
@@ -170,6 +181,11 @@ class Sandbox:
     def is_walled(self) -> bool:
         """Return whether a command can neither read the keys of its owner, nor reach the gateway, other processes or their files."""
         return self.state == "full"
+
+    @property
+    def can_close(self) -> bool:
+        """Return whether parts of a writable folder can be read-only. Landlock cannot, nor can bubblewrap with the setuid bit."""
+        return _CAN_MOUNT[1] in self.bubblewrap
 
     @property
     def has_network(self) -> bool:
@@ -239,11 +255,12 @@ class Sandbox:
         order: dict[str, Any] = {"version": self.landlock, "namespace": self.namespace, "calls": calls}
         if self.bubblewrap:
             # They are those of the machine, and root owns them. bubblewrap can make them read-only, but then they are no devices.
-            return {**order, "ports": [], "read_only": _BOUND_DEVICES if _CAN_MOUNT[1] in self.bubblewrap else []}
+            own = {"read_only": _BOUND_DEVICES, "closed": list(self.closed), "writable": list(self.folders.writable)}
+            return {**order, **(own if self.can_close else {"read_only": [], "closed": []}), "ports": []}
         read, write = self.folders.granted()
         mounted = [*write, folder]
         paths = {"read": [*read, "/proc"], "write": [*mounted, *_DEVICES], "mounted": mounted}
-        return {**order, **paths, "ports": [], "read_only": [], "shared": os.path.join(folder, "shm")}
+        return {**order, **paths, "ports": [], "read_only": [], "closed": [], "shared": os.path.join(folder, "shm")}
 
     def _environment(self, env: Mapping[str, str], temporary: str, home: str) -> dict[str, str]:
         """Return the environment of a command whose folders are somewhere else than the daemon's.
@@ -292,9 +309,8 @@ def bubblewrap_programs(path: str) -> list[tuple[str, ...]]:
 
     A user namespace keeps commands of root from the powers of root. It may be refused to root where a plain start is not.
     """
-    if os.geteuid():
-        return [(path, "--unshare-user")]
-    return [(path, "--unshare-user", *_CAN_MOUNT), (path,)]
+    programs: list[tuple[str, ...]] = [(path, "--unshare-user", *_CAN_MOUNT), (path, "--unshare-user")]
+    return programs if os.geteuid() else [*programs, (path,)]
 
 
 def bubblewrap_arguments(program: Sequence[str], folders: Folders, temporary: str) -> list[str]:

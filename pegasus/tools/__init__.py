@@ -4,8 +4,8 @@
 arguments are checked and deadlines enforced. `gate` asks the policy before each call, and `named_files` finds the files that a command
 names. Each category has its own file or folder:
 `files/`, `web/`, `shell` (commands and their environment; `pegasus.sandbox` runs them) and `background` (commands that go on
-running), `basic`, `memory`, `persona` and `media`. `standard` puts together what an installation has, and what a model with a small
-context window is shown of it. `text` knows encodings.
+running), both with `walls` around them, `basic`, `memory`, `persona` and `media`. `standard` puts together what an installation
+has, and what a model with a small context window is shown of it. `text` knows encodings.
 
 A new tool is a `Tool` value; `docs/tools.md` has a complete example. Tools know nothing of tasks or
 conversations.

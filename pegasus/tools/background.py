@@ -36,6 +36,7 @@ from pegasus.sandbox import (
 from pegasus.settings import InForce
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
 from pegasus.tools.shell import ENV, PTY, notes_of_end, prepare_command, time_left
+from pegasus.tools.walls import changed_files, enclose, note_of_changes, note_of_walls
 
 MAX_WAIT: Final = 60.0
 """Seconds that one call may wait for output."""
@@ -123,9 +124,10 @@ def background_tools(
         if not line.strip():
             raise ToolError("command is empty")
         folder, environment, terminal = await prepare_command(arguments, context)
+        walls = await enclose(sandbox.now, context, lasts=True)
         with as_tool_error(ProcessError, CommandError):
-            command = await commands.start(line, folder, environment, limits, terminal, sandbox.now)
-        return await _look(command, context, limits, sandbox.now, arguments.get("wait", _WAIT_AT_START))
+            command = await commands.start(line, folder, environment, limits, terminal, walls)
+        return await _look(command, context, limits, walls, arguments.get("wait", _WAIT_AT_START))
 
     async def output(arguments: Any, context: ToolContext) -> Json:
         """Wait for output, and return it."""
@@ -197,6 +199,8 @@ async def _look(
         notes.append(f"{part.waiting:,} bytes more are waiting; read on with command_output")
     if end is not None:
         notes += notes_of_end(command.flooded, end.exceeded, end.outlived, limits, sandbox)
+        notes += note_of_walls(end.exit_code, part.text, sandbox)
+    notes += note_of_changes(await changed_files(sandbox, context))
     note: dict[str, Json] = {"note": "; ".join(notes)} if notes else {}
     return {**_describe(command), "output": part.text, **note}
 

@@ -50,6 +50,7 @@ from pegasus.sandbox import (
 from pegasus.settings import InForce
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
 from pegasus.tools.files import real_folder
+from pegasus.tools.walls import changed_files, enclose, note_of_changes, note_of_walls
 
 _MARGIN: Final = 1.0
 """Seconds, beside the grace, by which a command ends before the deadline of the call, so that its
@@ -187,6 +188,7 @@ async def _run(
     bounds = attrs.evolve(limits, output=min(limits.output, max(context.max_result * 2 // 5, 1000)))
     # Ended by its own timeout, a command returns its output. The deadline of the call would return nothing.
     timeout = min(requested, time_left(limits.grace))
+    sandbox = await enclose(sandbox, context)
     with as_tool_error(ProcessError):
         result = await run_process(
             command,
@@ -201,7 +203,8 @@ async def _run(
     # In a thread: carrying out control sequences is slow, and there may be megabytes of them.
     if terminal is not None:
         result = attrs.evolve(result, stdout=await trio.to_thread.run_sync(_text_on_screen, result.stdout, terminal))
-    return _format_result(result, timeout, limits, sandbox)
+    changed = note_of_changes(await changed_files(sandbox, context))
+    return _format_result(result, timeout, limits, sandbox, changed)
 
 
 async def prepare_command(arguments: Any, context: ToolContext) -> tuple[Path, dict[str, str], TerminalSize | None]:
@@ -241,12 +244,15 @@ def time_left(grace: float) -> float:
     return max(left - min(grace + _MARGIN, left / 4), 0.0) if left < math.inf else left
 
 
-def _format_result(result: CommandResult, timeout: float, limits: CommandLimits, sandbox: Sandbox) -> dict[str, Json]:
+def _format_result(
+    result: CommandResult, timeout: float, limits: CommandLimits, sandbox: Sandbox, changed: Sequence[str]
+) -> dict[str, Json]:
     """Return the result as the model sees it.
 
-    `note` is there only if there is something that the exit code does not say.
+    `note` is there only if there is something that the exit code does not say. changed: a note about files.
     """
-    note = "; ".join(_notes(result, timeout, limits, sandbox))
+    walls = note_of_walls(result.exit_code, f"{result.stdout}\n{result.stderr}", sandbox)
+    note = "; ".join([*_notes(result, timeout, limits, sandbox), *changed, *walls])
     return {
         "exitCode": result.exit_code,
         "stdout": result.stdout,

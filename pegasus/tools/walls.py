@@ -1,0 +1,121 @@
+"""The walls of one command of a task, and what the model and the owner are told about them afterwards.
+
+Files that programs run by themselves (`pegasus.autorun_files`) and that were there at the first command of a task are read-only for
+its commands. They are not while the work is an owner's and has read nothing from outside: then nobody else can have asked for the
+change. A command in the background goes on when that is over, and takes input, so they are always read-only for it. Walls that cannot
+close files (Landlock) let the command change them, and each changed file is named in the result and told to the owner.
+
+A program that walls refuse something says "Permission denied" and the like, which sounds like a mistake of the program. So a result
+that ends badly with such words says that there are walls, and which setting is about them. It is a guess from the words, and says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from pegasus.formatting import cut_text, plural
+from pegasus.sandbox import AutorunSnapshot, Sandbox
+from pegasus.tools.base import ToolContext
+
+_NAMED: Final = 5
+"""Files that a note names; of the others it gives the number."""
+_LOOKED_AT: Final = 20
+"""Paths in an output, the last ones, that are compared with what the walls hide."""
+_REFUSED: Final = re.compile(
+    r"permission denied|operation not permitted|read-only file system|\bE(?:ACCES|PERM|ROFS)\b", re.IGNORECASE
+)
+"""Words of programs for what walls refuse, as the C library and Node have them."""
+_PATH: Final = re.compile(r"/[^\s'\":;,]+")
+"""Paths in the output of a program."""
+_MISSING: Final = re.compile(r"no such file|not found|cannot find|can't open", re.IGNORECASE)
+"""Words of programs for what is not there."""
+_UNREACHABLE: Final = re.compile(
+    r"could not resolve|name resolution|network is unreachable|temporary failure|getaddrinfo|\bEAI_AGAIN\b|\bENETUNREACH\b|"
+    r"failed to connect|connection refused|unable to access 'https?:",
+    re.IGNORECASE,
+)
+"""Words of programs that reach nobody."""
+
+
+async def enclose(sandbox: Sandbox, context: ToolContext, *, lasts: bool = False) -> Sandbox:
+    """Return the walls of a command of this task. At its first command the files are searched, in a thread.
+
+    lasts: it goes on in the background.
+    """
+    commands = context.commands
+    if sandbox.kind == "none":
+        return sandbox
+    found = commands.autorun if commands is not None else None
+    if found is None:
+        look = partial(AutorunSnapshot.take, sandbox.folders.writable, is_compared=not sandbox.can_close)
+        found = await trio.to_thread.run_sync(look)
+        if commands is not None:
+            commands.autorun = found
+    is_free = context.principal.is_owner and not context.outside and not lasts
+    return attrs.evolve(sandbox, closed=() if is_free else found.closed)
+
+
+async def changed_files(sandbox: Sandbox, context: ToolContext) -> list[str]:
+    """Return the files that programs run by themselves and that have changed since the last look, for walls that cannot close them.
+
+    The owner is told. Looking is done in a thread.
+    """
+    commands = context.commands
+    if commands is None or commands.autorun is None or sandbox.kind == "none" or sandbox.can_close:
+        return []
+    changed, commands.autorun = await trio.to_thread.run_sync(commands.autorun.changes)
+    if changed:
+        sandbox.tell_owner(context.task_id, changed)
+    return changed
+
+
+def note_of_changes(changed: Sequence[str]) -> list[str]:
+    """Return a note about such files, [] for none."""
+    if not changed:
+        return []
+    more = f" and {plural(len(changed) - _NAMED, 'other file')}" if len(changed) > _NAMED else ""
+    names = ", ".join(cut_text(name, 200) for name in changed[:_NAMED])
+    return [f"changed what other programs run or obey by themselves: {names}{more}; the owner is told"]
+
+
+def note_of_walls(exit_code: int, output: str, sandbox: Sandbox) -> list[str]:
+    """Return a note if the walls may be the reason why a command has failed, [] otherwise. output: what it has written."""
+    if exit_code == 0 or sandbox.kind == "none":
+        return []
+    if _REFUSED.search(output):
+        closed = (
+            [path.removeprefix(f"{sandbox.folders.workspace}/") for path in sandbox.closed] if sandbox.can_close else []
+        )
+        if closed and any(path in output or path.rpartition("/")[2] in output for path in closed):
+            names = ", ".join(closed[:_NAMED])
+            return [
+                f"the walls around commands keep what other programs run by themselves as it is ({names}), because this work is "
+                "not an owner's or has read text from outside; the file tools change it with an owner's yes"
+            ]
+        return [
+            "this may be the walls around commands: they write to the workspace only (sandbox.writable and tools.allowed_paths open "
+            "other folders), and neither homes nor other processes are there"
+        ]
+    if _MISSING.search(output):
+        hidden = [
+            path for path in _PATH.findall(output)[-_LOOKED_AT:] if sandbox.folders.kind_of(path) in ("hide", "home")
+        ]
+        if hidden:
+            return [
+                f"the walls around commands hide {hidden[0]}: sandbox.writable or tools.allowed_paths open a folder"
+            ]
+    if _UNREACHABLE.search(output):
+        if not sandbox.has_network:
+            return [
+                'this may be the walls around commands, which have no network: sandbox.network = "all" gives them one'
+            ]
+        return [
+            "this may be the walls around commands, whose network is a proxy to public addresses: sandbox.allowed_hosts, sandbox.hosts"
+        ]
+    return []
