@@ -97,7 +97,7 @@ from pegasus.settings import Settings, SettingsInForce
 from pegasus.storage import StorageError
 from pegasus.tasks import TaskAgentMessage
 from pegasus.tools import passed_on
-from pegasus.web import WebServices, WebSessions
+from pegasus.web import HookDeliveries, WebServices, WebSessions
 from pegasus.wire import encode_json
 
 EXIT_FAILURE: Final = 1
@@ -203,6 +203,8 @@ async def _daemon(world: RealWorld) -> int:
                 # Sessions of browsers outlive a restart, so that an owner need not sign in again.
                 sessions = WebSessions(gateway_config)
                 await sessions.load(tree.journal, wall_clock)
+                deliveries = HookDeliveries()
+                await deliveries.load(tree.journal, wall_clock)
                 page = in_force.follow(lambda settings: settings.http.public_url or http or "", "http.public_url")
                 sign_in = SignInMethod(sessions if http else None, page)
                 # One table for both servers: what a program may do does not depend on the way it comes.
@@ -219,6 +221,7 @@ async def _daemon(world: RealWorld) -> int:
                     listeners=reply_listeners,
                     methods=methods,
                     sessions=sessions,
+                    deliveries=deliveries,
                     tasks=root.ref(TASK_AGENT),
                     bus=root.ref(BUS),
                     recent=environment.recent,

@@ -387,6 +387,7 @@ class HookSettings:
         "", "the text, with {{name}} for fields of the JSON body, dots going deeper; without one the body follows it"
     )
     channel: str = text("", 'the conversation of the message, as "telegram:12345"; "" = a background task')
+    repeats: bool = flag(False, "whether the same signed body counts again within 24 hours")
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -48,6 +48,7 @@ from pegasus.tasks.agent.messages import (
     Wait,
     task_id_of,
 )
+from pegasus.tasks.agent.registry import HOOK
 from pegasus.tasks.agent.tools import is_visible, task_tools, wait_until_running
 from pegasus.tasks.core.fsm import FOR_APPROVAL
 from pegasus.tasks.core.task_events import TaskState
@@ -65,6 +66,7 @@ __all__ = [
     "BUILT_IN_TYPES",
     "DEFAULT_TASK_TYPE",
     "FOR_APPROVAL",
+    "HOOK",
     "LATELY",
     "REFLECTING",
     "Cancel",

@@ -6,6 +6,7 @@ docs/http.md describes the API for people who write a client.
 Read the files in this order; each uses only those before it:
 
     sessions    who is signed in
+    deliveries  the webhook deliveries of the last day
     config      what the daemon gives the server
     access      who sends a request, and from which page; a refusal with its status
     connection  one connection: socket, deadlines, Hypercorn's protocol
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 from pegasus.web.actor import run_http
 from pegasus.web.config import HttpConfig, WebServices
+from pegasus.web.deliveries import HookDeliveries
 from pegasus.web.sessions import WebSessions
 
 
@@ -32,4 +34,4 @@ def render_markdown(text: str) -> str:
     return render(text)
 
 
-__all__ = ["HttpConfig", "WebServices", "WebSessions", "render_markdown", "run_http"]
+__all__ = ["HookDeliveries", "HttpConfig", "WebServices", "WebSessions", "render_markdown", "run_http"]

@@ -76,6 +76,8 @@ _STATUS_CODES: Final = {404: "not_found", 405: "method_not_allowed"}
 """Codes of the errors that Starlette's router raises by itself. All other errors are ApiErrors with a code of
 their own."""
 
+RETRY_AFTER: Final = "10"
+"""Seconds after which a client may send again what was refused for being too much."""
 _WATCH: Final = "end_with_rights"
 """Key in the `state` of a request's scope: a function that ends the work for the request when the rights of a visitor end."""
 
@@ -205,7 +207,7 @@ class WebApplication:
 
 def _error_response(error: ApiError, headers: dict[str, str] | None = None) -> Response:
     """Return the response for an error."""
-    more = {"www-authenticate": "Bearer"} if error.status == 401 else {}
+    more = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": RETRY_AFTER}}.get(error.status, {})
     return json_response(error.body, error.status, {**(headers or {}), **more})
 
 

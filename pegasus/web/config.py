@@ -25,6 +25,7 @@ from pegasus.messages import InboundMessage, Json
 from pegasus.models import Usage
 from pegasus.settings import HookSettings, InForce
 from pegasus.tasks import TaskAgentMessage
+from pegasus.web.deliveries import HookDeliveries
 from pegasus.web.sessions import WebSessions
 
 
@@ -90,6 +91,8 @@ class WebServices:
     """The control plane, the same table that the gateway's `call` uses."""
     sessions: WebSessions
     """Browsers that are signed in."""
+    deliveries: HookDeliveries
+    """Deliveries of webhooks that came before."""
     tasks: Ref[TaskAgentMessage]
     """The task system, for webhooks that become tasks."""
     bus: Ref[BusMessage]

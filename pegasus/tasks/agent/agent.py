@@ -50,7 +50,7 @@ from pegasus.tasks.agent.messages import (
 )
 from pegasus.tasks.agent.notifier import TaskNotifier
 from pegasus.tasks.agent.recovery import recover_tasks
-from pegasus.tasks.agent.registry import TaskEntry, TaskRegistry
+from pegasus.tasks.agent.registry import WAITING_OF_HOOK, TaskEntry, TaskRegistry
 from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import TaskAgentState
 from pegasus.tasks.core.context import TaskContext
@@ -293,17 +293,24 @@ class _Agent:
     def _check_room(self, entry: TaskEntry) -> None:
         """Raise TaskError if too many tasks wait, or if a guest has as many as a guest may have.
 
-        Guests share half of the queue, and their tasks do not count for owners: nobody else can fill an owner's.
+        Guests share half of the queue, and their tasks do not count for owners: nobody else can fill an owner's. Each webhook has room
+        of its own, which is that of a service and not of a person.
         """
         registry, limits = self._state.registry, self._state.deps.limits.now
-        is_guests, of_guests = entry.is_guests, registry.count_guests(holding=False)
+        if entry.hook:
+            if registry.count_waiting(guests=entry.is_guests, hook=entry.hook) >= WAITING_OF_HOOK:
+                raise TaskError(
+                    f"{WAITING_OF_HOOK} tasks of this webhook are waiting already, which is the most there may be"
+                )
+            return
+        is_guests = entry.is_guests
         if is_guests and limits.guest_tasks and registry.count_of_guest(entry.sender) >= limits.guest_tasks:
             raise TaskError(
                 f"this person has {limits.guest_tasks} tasks that have not ended, which is the most a guest may have "
                 "(limits.guest_tasks); wait until one has ended, or end one"
             )
         room = limits.max_queued // 2 if is_guests else limits.max_queued
-        waiting = of_guests if is_guests else registry.waiting - of_guests
+        waiting = registry.count_waiting(guests=is_guests)
         if waiting >= room + max(0, limits.max_active - registry.active):
             whose = " of guests" if is_guests else ""
             raise TaskError(

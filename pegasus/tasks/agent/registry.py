@@ -26,6 +26,10 @@ from pegasus.tasks.core.task_events import TaskState
 from pegasus.tasks.core.views import TaskView
 from pegasus.tasks.run.messages import TaskMessage
 
+HOOK: Final = "hook"
+"""Key of a task's metadata: the webhook that has begun it."""
+WAITING_OF_HOOK: Final = 100
+"""Tasks of one webhook that may wait for their first slot. A service sends what has happened at once, and not once more."""
 REMEMBERED: Final = 200
 """Finished tasks whose views are kept in memory: enough for a list of what happened lately, and a bound on memory."""
 
@@ -77,6 +81,11 @@ class TaskEntry:
         return self.view.metadata.get(ROLE) == Role.GUEST
 
     @property
+    def hook(self) -> str:
+        """Name of the webhook that has begun it, "" if none has."""
+        return str(self.view.metadata.get(HOOK) or "")
+
+    @property
     def is_waiting(self) -> bool:
         """True while it waits for its first slot."""
         return self.view.state is TaskState.IDLE and not self.holds_slot
@@ -124,10 +133,14 @@ class TaskRegistry:
         """Hold a task, unless one of its id is held already; returns the one that is held."""
         return self.tasks.setdefault(entry.task_id, entry)
 
-    def count_guests(self, *, holding: bool) -> int:
-        """Return how many tasks of guests hold a slot (holding), or wait for their first one."""
-        entries = self.tasks.values()
-        return sum(entry.is_guests for entry in entries if (entry.holds_slot if holding else entry.is_waiting))
+    def count_guests_at_work(self) -> int:
+        """Return how many tasks of guests, and of webhooks, hold a slot."""
+        return sum(entry.is_guests and entry.holds_slot for entry in self.tasks.values())
+
+    def count_waiting(self, *, guests: bool, hook: str = "") -> int:
+        """Return how many tasks wait for their first slot, of guests or of owners; with `hook` of this webhook."""
+        waiting = [entry for entry in self.tasks.values() if entry.is_waiting and entry.hook == hook]
+        return sum(entry.is_guests == guests for entry in waiting)
 
     def count_of_guest(self, sender: str) -> int:
         """Return how many tasks of this guest have not ended. sender: as `account_of` names them."""

@@ -119,7 +119,7 @@ class TaskScheduler:
         registry = self._state.registry
         limits = self._state.deps.limits.now
         while registry.active < limits.max_active:
-            has_room = registry.count_guests(holding=True) < limits.guest_active
+            has_room = registry.count_guests_at_work() < limits.guest_active
             if (entry := registry.dequeue(guests=has_room)) is None:
                 break
             if entry.start is not None and entry.fsm is not None and not entry.is_ending:

@@ -138,7 +138,8 @@ class MetricsRoutes:
                 # all.
                 answer = await method(Caller("api", "metrics"), {}) if method is not None else {}
                 answers.append(answer if isinstance(answer, Mapping) else {})
-        text = format_metrics(answers[0], answers[1], answers[2], self._feed.readers)
+        repeats = request.services.deliveries.repeats
+        text = format_metrics(answers[0], answers[1], answers[2], self._feed.readers, repeats)
         return Response(text, headers={"cache-control": "no-store", "content-type": METRICS_TYPE})
 
 

@@ -30,14 +30,18 @@ STATES: Final = ("starting", "up", "stopping", "stuck", "waiting", "down")
 
 
 def format_metrics(
-    status: Mapping[str, Json], usage: Mapping[str, Json], tree: Mapping[str, Json], streams: int
+    status: Mapping[str, Json],
+    usage: Mapping[str, Json],
+    tree: Mapping[str, Json],
+    streams: int,
+    repeats: Mapping[str, int],
 ) -> bytes:
-    """Return the metrics of these answers. streams: open streams of events.
+    """Return the metrics of these answers. streams: open streams of events. repeats: webhook deliveries that came again, by hook.
 
     Returns the text format 0.0.4, UTF-8. Raises nothing for any form of the answers.
     """
     registry = CollectorRegistry()
-    registry.register(StateCollector(status, usage, tree, streams))
+    registry.register(StateCollector(status, usage, tree, streams, repeats))
     return generate_latest(registry)
 
 
@@ -47,17 +51,23 @@ class StateCollector:
     Example::
 
         registry = CollectorRegistry()
-        registry.register(StateCollector(status, usage, tree, streams=0))
+        registry.register(StateCollector(status, usage, tree, streams=0, repeats={}))
         generate_latest(registry)        # b"# HELP pegasus_info …"
     """
 
     def __init__(
-        self, status: Mapping[str, Json], usage: Mapping[str, Json], tree: Mapping[str, Json], streams: int
+        self,
+        status: Mapping[str, Json],
+        usage: Mapping[str, Json],
+        tree: Mapping[str, Json],
+        streams: int,
+        repeats: Mapping[str, int],
     ) -> None:
         self._status = status
         self._usage = usage
         self._tree = tree
         self._streams = streams
+        self._repeats = repeats
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics. The library calls this for a scrape. It only reads the answers, so it never waits."""
@@ -74,6 +84,12 @@ class StateCollector:
             "pegasus_approvals_open", "Calls that wait for an owner", value=_number(self._status.get("approvals"))
         )
         yield GaugeMetricFamily("pegasus_event_streams", "Open streams of /api/events", value=float(self._streams))
+        repeats = CounterMetricFamily(
+            "pegasus_hook_repeats", "Webhook deliveries that came again and were not carried out", labels=["hook"]
+        )
+        for hook, repeated in self._repeats.items():
+            repeats.add_metric([hook], repeated)
+        yield repeats
         tasks = GaugeMetricFamily("pegasus_tasks", "Background tasks by state", labels=["state"])
         for state, count in _items(self._status.get("tasks")):
             tasks.add_metric([state], _number(count))

@@ -17,7 +17,7 @@ from pegasus.models import Usage
 from pegasus.policy import TokenBook
 from pegasus.settings import InForce
 from pegasus.storage import Accepted, ItemDone, OpenReplies, OpenReply, Posted, ReadFile, ReplaceFile
-from pegasus.web import HttpConfig, WebServices, WebSessions, run_http
+from pegasus.web import HookDeliveries, HttpConfig, WebServices, WebSessions, run_http
 from tests.pegasus.gateway.world import FakeJournal
 
 TOKEN = "s3cret-of-the-home"
@@ -244,6 +244,8 @@ async def world(
             gateway_config = InForce(GatewayConfig(token=TOKEN, tokens=tokens, **values))
             sessions = WebSessions(gateway_config)
             await sessions.load(ref, clock)
+            deliveries = HookDeliveries()
+            await deliveries.load(ref, clock)
             intake = Intake(ref, InForce(Access(access or {})), InForce(owners))
             said = Listeners()
             recent = RecentEvents(clock())
@@ -256,6 +258,7 @@ async def world(
                 listeners=said,
                 methods=table,
                 sessions=sessions,
+                deliveries=deliveries,
                 tasks=supervisor.ref("tasks"),
                 bus=supervisor.ref("bus"),
                 recent=recent,
