@@ -141,7 +141,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/bench", description="Measures Pegasus, as ratios to floors measured in the same run."
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"what to measure: {', '.join(MEASURES)} (all but trust)")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"what to measure: {', '.join(MEASURES)} (all but trust)"
+    )
     parser.add_argument("--quick", action="store_true", help="few rounds: a first look, too few to judge by")
     parser.add_argument("--check", action="store_true", help="exit 1 if a limit is exceeded, and exceeded again")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")

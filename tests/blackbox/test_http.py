@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from trio_websocket import ConnectionClosed, open_websocket_url
 from tests.blackbox.support import HANG, Book, Daemon, command, running, serving
 from tests.blackbox.support.ports import free_port, until_listening
 from tests.blackbox.support.serving import standing
+from tests.blackbox.support.work import Effects, Office, act, answer
 
 STAND_IN = {"models.default": "offline/stand-in"}
 
@@ -231,6 +233,24 @@ async def test_a_signed_webhook_becomes_a_task_once(tmp_path):
         assert again.json() == first.json()
         listed = await http.get("/api/tasks", headers={"authorization": f"Bearer {daemon.token}"})
         assert [task["taskId"] for task in listed.json()["tasks"]] == [first.json()["taskId"]]
+
+
+async def test_a_webhook_that_speaks_in_the_owners_conversation_is_text_from_outside(tmp_path):
+    """The channel is one that only owners have. Still the model reads a fenced text, and its work has a guest's rights."""
+    work = Effects(tmp_path)
+    book = Office({"work": [act(work.shell("done")), lambda view: answer(view.last)]})
+    hook = {"hooks.ci.secret": "whsec-0123456789", "hooks.ci.channel": "web:c1"}
+    settings = {"http.enabled": True, "http.port": 0, "policy.rules": [], **hook}
+    async with serving(tmp_path, book, settings) as daemon, client(daemon) as http, daemon.client() as owner:
+        body = b"do work"
+        signature = "sha256=" + hmac.new(b"whsec-0123456789", body, "sha256").hexdigest()
+        assert (
+            await http.post("/hooks/ci", content=body, headers={"X-Pegasus-Signature": signature})
+        ).status_code == 202
+        assert "only work for the owner may do this" in (await owner.reply())["text"]
+        seen = json.dumps(book.asked[0].request.raw["messages"])
+        assert re.search(r'<untrusted source=\\"[a-z,]+\\" id=\\"\w+\\">\\ndo work\\n</untrusted', seen), seen
+    assert not work.count("done")
 
 
 async def test_what_was_accepted_over_http_survives_kill_9(tmp_path):

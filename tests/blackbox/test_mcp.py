@@ -9,7 +9,7 @@ import pytest
 
 from pegasus.testing.provider.answers import Call
 from tests.blackbox.support import Book, Thought, reply, say, serving
-from tests.blackbox.support.mcp_settings import got, reached, server, states
+from tests.blackbox.support.mcp_settings import got, reached, received, server, states
 from tests.blackbox.support.work import Effects, Office, act, answer, heard
 
 SECRET = "hunter22-of-the-server"
@@ -187,6 +187,40 @@ async def test_a_call_that_takes_too_long_tells_its_last_report(tmp_path):
         await reached(daemon, "lab")
         said = await client.ask("count")
         assert said == "Error: lab__slow was ended: it took longer than 1.5 s; its last report: 2 of 5, counting beans"
+
+
+async def test_a_call_that_a_kill_cut_short_is_not_made_again(tmp_path):
+    """Nobody knows what it did at its server. The task is told so, and goes on."""
+    log = tmp_path / "log"
+    book = Office({"wait": [act(Call("lab__wait", {})), lambda view: answer(view.last)]})
+    async with serving(tmp_path, book, server("lab", log=log, timeout=60)) as daemon:
+        await reached(daemon, "lab")
+        async with daemon.client() as client:
+            await client.say("do wait")
+            await got(log, "tools/call")
+            daemon.kill()
+        await daemon.start()
+        await reached(daemon, "lab")
+        async with daemon.client(lastSeq=0) as client:
+            assert "may or may not have happened" in (await heard(client))[0]
+        assert len(await got(log, "tools/call")) == 1
+
+
+async def test_only_the_tools_that_the_settings_name_exist(tmp_path):
+    """A task is not shown another one, and a call of it reaches nobody."""
+    log = tmp_path / "log"
+    settings = server("lab", log=log) | {"mcp.servers.lab.tools": ["echo", "s*"]}
+    book = Office({"read": [act(Call("lab__read", {"path": "/etc/hostname"})), lambda view: answer(view.last)]})
+    async with serving(tmp_path, book, settings) as daemon, daemon.client() as client:
+        known = await reached(daemon, "lab")
+        assert known["tools"] == 3
+        await client.say("do read")
+        assert "lab__read" in (await heard(client))[0]
+        shown = [name for name in book.of("read")[0].tools if name.startswith("lab__")]
+        assert sorted(shown) == ["lab__echo", "lab__slow", "lab__structured"]
+        await client.say("hello")
+        await client.reply()
+        assert received(log)[-1]["method"] == "tools/list"
 
 
 async def test_a_shutdown_leaves_no_process_of_a_server(tmp_path):

@@ -82,6 +82,7 @@ async def test_signing_in_with_a_browser(tmp_path):
             said = await client.ask("one")
             assert "hello, you sent Bearer ***" in said
             assert "access-1" not in said
+            assert "access-1" not in json.dumps([view.request.raw for view in book.asked]), "nor does the model see it"
         await daemon.restart()
         await reached(daemon, "web")
         async with daemon.client() as client:

@@ -146,6 +146,19 @@ async def test_a_token_of_a_bridge(tmp_path):
             assert peer.welcome["channel"]["channelId"] == "token-plain"
 
 
+@pytest.mark.parametrize("kind", ["web", "cli"])
+async def test_allow_from_counts_on_the_page_and_in_the_terminal_too(tmp_path, kind):
+    """A token lets nobody in whom the settings do not name, and what such a person writes reaches no model."""
+    async with serving(tmp_path, book := Book()) as daemon:
+        token = await add(daemon, "kiosk", "--type", kind, "--channel", "kiosk")
+        daemon.configure(**{f"channels__{kind}__allow_from": ["ann"]})
+        await daemon.restart()
+        await assert_refused(daemon, token, {"type": kind, "channelId": "kiosk", "userId": "bob"}, "allow_from")
+        async with greeted(daemon, token, kind, "kiosk", userId="ann") as peer:
+            assert await peer.ask("hello") == "echo: hello"
+        assert len(book.asked) == len(book.about("hello"))
+
+
 async def test_scopes(tmp_path):
     async with serving(tmp_path, Book()) as daemon:
         tokens = {scope: await add(daemon, scope, "--scope", scope) for scope in ("message", "read", "control")}

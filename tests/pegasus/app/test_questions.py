@@ -11,6 +11,7 @@ import trio
 from pegasus.mcp.calls import MOST_QUESTIONS, ServerCalls
 from pegasus.mcp.questions import BadQuestion, ServerQuestion
 from pegasus.models import ToolSpec
+from pegasus.policy import Role
 from pegasus.policy.approvals_file import FILE
 from pegasus.settings import AgentSettings, PolicySettings, Settings
 from pegasus.tasks import Cancel, wait_until_running
@@ -438,6 +439,32 @@ async def test_the_agent_itself_cannot_wait(autojump_clock):
         hotel.nursery.cancel_scope.cancel()
     note = "The server wanted to ask the owner, but only a task can wait for an answer: delegate the work."
     assert result.result == {"text": "cancel null", "note": note}
+
+
+@pytest.mark.parametrize("guest_is_first", [True, False])
+async def test_a_question_that_names_no_call_counts_for_a_guests_before_an_owners(autojump_clock, guest_is_first):
+    """Two calls are under way. Whichever is newer, a doubtful question never becomes one of the owner's work."""
+    done = trio.Event()
+
+    async def wait(hotel):
+        await done.wait()
+        return {"text": "done"}
+
+    hotel = Hotel(wait)
+    async with opened(hotel) as world:
+        ids = []
+        for person in (EVE, ANN) if guest_is_first else (ANN, EVE):
+            ids.append(await submit(world, person, "guest" if person is EVE else "owner"))
+            while hotel.begun < len(ids):  # noqa: ASYNC110  virtual time
+                await trio.sleep(0.01)
+        guests = ids[0] if guest_is_first else ids[1]
+        hotel.nursery.start_soon(hotel.ask)
+        with trio.fail_after(100):
+            approval = await until_waiting(world, guests)
+        assert (approval.request.task_id, approval.request.who) == (guests, Role.GUEST)
+        done.set()
+        for task_id in ids:
+            await outcome(world, task_id)
 
 
 async def test_a_question_without_a_call_is_asked_of_nobody(autojump_clock):

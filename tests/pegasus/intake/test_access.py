@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import attrs
 import pytest
+import trio
 from trio.testing import wait_all_tasks_blocked
 
 from actors import Child, open_supervisor
-from pegasus.intake import Access, Denied, Priority
+from pegasus.intake import Access, Denied, GuestLimits, Priority, SenderRates, TooManyMessages
 from pegasus.main_agent import forward_notifications
 from pegasus.messages import ChannelInfo
 from pegasus.policy import is_owner
-from pegasus.settings import Settings
+from pegasus.settings import InForce, Settings
 from pegasus.storage import Accept, Accepted
 from pegasus.tasks import Notification, Notify
 
@@ -51,6 +52,27 @@ def test_the_owner_goes_first_and_schedules_last():
 def test_without_a_setting_the_terminal_is_the_owners():
     owners = Settings().agent.owners
     assert (is_owner(CLI, owners), is_owner(ANN, owners)) == (True, False)
+
+
+async def test_a_guest_who_wrote_too_much_may_write_again_after_a_while(autojump_clock):
+    """The minute fills evenly, and holds no more than a minute's messages after any silence."""
+    rates = SenderRates(InForce(GuestLimits(per_minute=2)))
+
+    def refused():
+        with pytest.raises(TooManyMessages, match="try again in 30 s"):
+            rates.count("slack:U1")
+
+    rates.count("slack:U1")
+    rates.count("slack:U1")
+    refused()
+    rates.count("slack:U2")
+    await trio.sleep(30)
+    rates.count("slack:U1")
+    refused()
+    await trio.sleep(86_400)
+    rates.count("slack:U1")
+    rates.count("slack:U1")
+    refused()
 
 
 async def test_a_report_of_a_task_has_the_priority_of_tasks():

@@ -10,7 +10,7 @@ from pegasus.outside import Outside
 from pegasus.policy import Role
 from pegasus.settings import AgentSettings, PolicySettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk
-from pegasus.testing.scripted import Hang, ScriptedModel, call, say
+from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from pegasus.testing.world import CLI, FakeChannel, kill, open_world
 from pegasus.tools import Effect, Reach, Tool, parameters
 from tests.pegasus.main_agent.voices import add_tool, asked, result_of, spawn, tasks_of
@@ -63,6 +63,26 @@ async def test_a_notification_is_worked_on_for_the_person_whose_task_it_is(autoj
         await world.say("find x", GUEST)
         await world.idle()
     assert own.roles == [Role.GUEST]
+
+
+async def test_a_report_of_a_guests_task_joins_no_thought_for_an_owner(autojump_clock):
+    """It comes to the same chat while the owner is worked for, and would be acted on with the owner's rights."""
+    own = Witness()
+    answers = [say("", spawn("find x")), After(5, LOOK), say("", slack("hello")), LOOK, say("", slack("done"))]
+    model = ScriptedModel(answers)
+    settings = attrs.evolve(ANN_OWNS, agent=attrs.evolve(ANN_OWNS.agent, when_busy="steer"))
+    channels = (FakeChannel("cli"), FakeChannel("slack"))
+    async with open_world(
+        model, settings=settings, channels=channels, task_model=ScriptedModel([After(3, "found")])
+    ) as world:
+        add_tool(world, "look", own.run)
+        await world.say("find x", GUEST)
+        await trio.sleep(1)
+        await world.say("hello", OWNER)
+        await world.idle()
+    assert own.roles == [Role.OWNER, Role.GUEST]
+    assert "completed" not in model.requests[2].turns[-1].text
+    assert "completed" in model.requests[3].turns[-1].text
 
 
 async def test_a_task_of_a_guest_has_a_guests_rights_after_a_crash(autojump_clock):

@@ -3,11 +3,16 @@
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import trio
 
 from pegasus.mcp import TokenFile
+from pegasus.mcp.server import McpServer
 from pegasus.redaction import SecretFolder
+from pegasus.settings import McpServerSettings
+from pegasus.tools import Illustrated, ToolContext
 
 TOKENS = {
     "access_token": "first-access-token",
@@ -45,6 +50,22 @@ def test_a_file_that_has_not_changed_is_not_read_again(tmp_path, monkeypatch):
     before = secrets.read()
     monkeypatch.setattr(Path, "read_bytes", lambda self: 1 / 0)
     assert secrets.read() == before
+
+
+async def test_a_result_of_a_server_does_not_hold_the_token_that_it_was_sent(tmp_path):
+    """Nor one that has been renewed since the server started."""
+    server = McpServer("web", McpServerSettings(url="https://x.example", auth="oauth"), ToolContext(), tmp_path)
+    tool = SimpleNamespace(spec=SimpleNamespace(name="web__hello"))
+
+    async def work(*_):
+        return Illustrated({"text": "hello, you sent Bearer first-access-token, then renewed-access-token"}, ())
+
+    async with trio.open_nursery() as nursery:
+        server._open, server._work = (object(), nursery), work
+        for token in ("first-access-token", "renewed-access-token"):
+            TokenFile(tmp_path / "web.json").write({"tokens": {**TOKENS, "access_token": token}})
+            made = await server.call(tool, {}, ToolContext())
+            assert token not in str(made.result)
 
 
 def test_damaged_files_and_other_things_are_passed_over(tmp_path):

@@ -14,7 +14,7 @@ from pegasus.mcp.server import McpServer
 from pegasus.mcp.sorting import ToolHints, is_destructive_name, read_hints, sort_tool
 from pegasus.policy import ToolKind
 from pegasus.settings import McpServerSettings
-from pegasus.tools import ToolContext
+from pegasus.tools import Effect, Reach, ToolContext
 
 READ, FETCH, ACT, DESTROY = ToolKind.PRIVATE_READER, ToolKind.OPEN_READER, ToolKind.ACT, ToolKind.DESTRUCTIVE
 
@@ -142,6 +142,14 @@ async def test_a_tool_knows_its_kind_and_its_server():
         ("lab__look", READ, "lab"),
         ("lab__do", ACT, "lab"),
     ]
+
+
+async def test_no_call_of_a_server_is_made_twice_whatever_it_says():
+    """After a crash nobody knows what the first one did; the annotations count for questions only."""
+    hints = {"readOnlyHint": True, "openWorldHint": False, "idempotentHint": True, "destructiveHint": False}
+    lab = await made(server(trust="hints", reads=("look",)), {"name": "look", "annotations": hints}, {"name": "do"})
+    assert [tool.effect for tool in lab.tools] == [Effect.ONCE, Effect.ONCE]
+    assert [tool.reach for tool in lab.tools] == [Reach.OUTSIDE, Reach.OUTSIDE]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,64 @@ async def slow_journal(inbox: Inbox, lines: list[bytes]) -> None:
             message.reply.send(())
 
 
+async def test_a_yes_in_the_instant_of_expiry_comes_too_late(autojump_clock):
+    """The clock stands at the end of the time; the keeper itself has not looked at it yet."""
+    told, lines, now = [], [], [1_000]
+
+    async def on_change(approval):
+        told.append(approval.state.value)
+
+    async with open_supervisor([Child("journal", slow_journal, lines)]) as root:
+        journal = root.ref("journal")
+        child = Child("keeper", approvals_keeper, journal, lambda: now[0], Random(1), InForce(TIMEOUT), on_change)
+        keeper = await root.start_child(child)
+        request = ApprovalRequest("t1/c1", "shell_exec", {}, "why", Role.OWNER, None, "t1")
+        approval = await keeper.ask(SeekApproval, request)
+        await trio.sleep(1)
+        now[0] = approval.expires
+        with pytest.raises(ApprovalError, match="is expired already"):
+            await keeper.ask(AnswerApproval, approval.id, True, "cli:main")
+
+
+@pytest.mark.parametrize("task_id", ["t1", ""])
+async def test_an_approval_that_nobody_was_shown_before_a_crash_is_shown_after_it(autojump_clock, task_id):
+    """Its opening line is on disk, and nothing else has happened."""
+    lines = []
+
+    def clock():
+        return math.ceil(trio.current_time() * 1000)
+
+    async def kept(inbox):
+        async for message in inbox:
+            if isinstance(message, ReadFile):
+                message.reply.send(b"".join(lines))
+            else:
+                lines.extend(line for _, line in message.appends)
+                message.reply.send(())
+
+    async def hang(approval):
+        await trio.sleep_forever()
+
+    async def begin(root, on_change):
+        child = Child("keeper", approvals_keeper, root.ref("journal"), clock, Random(1), InForce(TIMEOUT), on_change)
+        return await root.start_child(child)
+
+    async with open_supervisor([Child("journal", kept)]) as root:
+        keeper = await begin(root, hang)
+        request = ApprovalRequest("t1/c1", "shell_exec", {"command": "x"}, "why", Role.OWNER, None, task_id)
+        approval = await keeper.ask(SeekApproval, request)
+    assert len(lines) == 1
+    told = []
+
+    async def on_change(shown):
+        told.append((shown.id, shown.state.value, dict(shown.request.arguments)))
+
+    async with open_supervisor([Child("journal", kept)]) as root:
+        await begin(root, on_change)
+        await trio.sleep(1)
+        assert told == [(approval.id, "open", {"command": "x"})]
+
+
 @pytest.mark.parametrize(
     ("seconds_left", "end"),
     [(SLOW / 2, "allowed"), (-SLOW / 2, "expired")],

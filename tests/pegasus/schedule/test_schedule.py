@@ -238,6 +238,20 @@ async def test_a_clock_that_was_far_ahead_for_a_moment_costs_no_runs(autojump_cl
 # ------------------------------------------------------------------ piles, failures
 
 
+async def test_an_interval_goes_on_from_when_the_job_was_due(autojump_clock):
+    """However late each run is, the times stay the same distance apart."""
+    clock = Clock()
+    async with running(clock=clock) as (world, jobs):
+        first = (await add(jobs, every=60)).next
+        await trio.sleep(40)
+        clock.ahead = 35_000
+        await world.next_reply()
+        job = await only_job(jobs)
+        assert job.runs == 1
+        assert clock() > first + 30_000
+        assert job.next == first + 60_000
+
+
 async def test_a_job_that_takes_longer_than_its_interval_makes_no_pile(autojump_clock):
     slow = ScriptedModel(lambda request: After(10.0, talkative(request)))
     async with running(slow) as (world, jobs):

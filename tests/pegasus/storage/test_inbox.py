@@ -117,6 +117,20 @@ def test_beyond_max_waiting_a_lane_is_overloaded_but_knows_what_it_has():
     assert file.accept("c") == Accepted(4, duplicate=False)
 
 
+@pytest.mark.parametrize("limits", [{"most": 2}, {"of_sender": 2}], ids=["of all", "of a sender"])
+def test_messages_of_one_batch_count_before_they_are_written(limits):
+    """Many that come at once pass no limit by coming at once; nor do more after they are on disk."""
+    file = File(max_waiting=limits.get("most", 100))
+    batch = [
+        file.log.accept(message(f"m{n}"), "main", AT, 1, max_of_sender=limits.get("of_sender", 0)) for n in range(4)
+    ]
+    assert [isinstance(answer, Accepted) for answer in batch] == [True, True, False, False]
+    assert {answer.waiting for answer in batch[2:]} == {2}
+    file.write()
+    assert file.texts() == ["m0", "m1"]
+    assert isinstance(file.accept("late", priority=1), Accepted) is ("most" not in limits)
+
+
 def test_a_flood_of_others_does_not_shut_out_the_most_urgent():
     file = File(max_waiting=20)
     assert [type(file.accept(f"m{n}", priority=1)) for n in range(21)] == [Accepted] * 20 + [Overloaded]

@@ -154,6 +154,26 @@ async def test_a_task_that_takes_too_long_fails_and_what_it_did_is_ended(autojum
         assert trio.current_time() < 40
 
 
+async def test_the_time_of_a_task_is_that_of_all_its_stages_together(autojump_clock):
+    """Each thought and each call takes half of it."""
+    model = ScriptedModel([After(15, say("", call("slow", "a", x=15))), After(15, "too late")])
+    async with open_desk(model, limits=TaskLimits(timeout=30.0)) as desk:
+        task = await desk.run()
+        assert task.error == "the task took longer than 30 s"
+        assert trio.current_time() < 40
+
+
+async def test_a_task_that_goes_on_after_a_question_has_its_time_anew(autojump_clock):
+    """What it took before the question, and the time of the person, do not count."""
+    model = ScriptedModel([After(20, say("", call("ask_user", "q", question="Which one?"))), After(20, "that one")])
+    async with open_desk(model, limits=TaskLimits(timeout=30.0)) as desk:
+        task_id = await desk.submit()
+        await desk.listener.next(1)
+        await trio.sleep(1_000)
+        await desk.agent.ask(Resume, task_id, "that one")
+        assert (await desk.outcome(task_id)).result == "that one"
+
+
 async def test_a_defect_in_a_stage_fails_that_task_alone(autojump_clock):
     model = ScriptedModel(lambda request: "fine" if "good" in request.turns[0].text else RuntimeError("a defect"))
     async with open_desk(model) as desk:

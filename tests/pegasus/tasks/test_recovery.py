@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pegasus.conversation import repair_log
 from pegasus.tasks.agent.recovery import UNKNOWN, RecoveryPlan, plan_recovery
-from pegasus.tasks.core.fsm import RESTARTED
+from pegasus.tasks.core.fsm import FOR_APPROVAL, RESTARTED
 from pegasus.tasks.core.task_events import TaskCompleted, TaskFailed, TaskState, ToolCallDone, ToolCallFailed
 from pegasus.tasks.log.replay import replay
 from pegasus.tasks.run.stages import next_steps
@@ -85,6 +85,15 @@ def test_an_unfinished_task_is_failed_once():
     found = replay(life.log, ID)
     assert [note.n for note in found.notifications] == [1, 2]
     assert found.is_over
+
+
+@pytest.mark.parametrize("mode", ["fail", "resume"])
+def test_a_task_that_waits_for_an_owner_waits_on(mode):
+    """It is not unfinished work: its question is still there to be answered, and the call is made then."""
+    life = life_of(reasoned(("c1", "strike", {})))
+    life.do(suspended(life.live, FOR_APPROVAL))
+    assert plan_of(life.log, mode) == RecoveryPlan()
+    assert replay(life.log, ID).task.state is TaskState.SUSPENDED
 
 
 @pytest.mark.parametrize("mode", ["fail", "resume"])

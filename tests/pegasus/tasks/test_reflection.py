@@ -10,7 +10,7 @@ from pegasus.events import EventType
 from pegasus.models.base import ModelError, ToolSpec
 from pegasus.tasks import Cancel, CancelAll, GetContext, GetTask, Resume, TaskError, TaskState
 from pegasus.tasks.agent.agent import OUTSIDE_EVENTS
-from pegasus.tasks.run.deps import REFLECT_AFTER
+from pegasus.tasks.run.deps import REFLECT_AFTER, TaskLimits
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from pegasus.tools import Effect, Tool
 from tests.pegasus.tasks.world import StubMemory, open_desk
@@ -98,6 +98,17 @@ async def test_a_finished_task_is_told_of_first_and_looked_back_on_then(autojump
     assert "FACTS IN FULL" in request.turns[0].text
     assert len(desk.listener.heard) == 1
     assert EventType.REFLECTION_COMPLETE not in OUTSIDE_EVENTS
+
+
+async def test_a_task_that_goes_on_instead_of_looking_back_has_its_time_anew(autojump_clock):
+    memory = Shelves()
+    steps = iter([say("", call("echo", "a")), After(20, "done"), After(20, "more")])
+    model = ScriptedModel(lambda request: Hang() if looks_back(request) else next(steps))
+    limits = TaskLimits(timeout=30.0)
+    async with open_desk(model, memory=memory.port, tools=memory.tools, limits=limits) as desk:
+        task = await desk.run("job")
+        await desk.agent.ask(Resume, task.task_id, "go on")
+        assert (await desk.outcome(task.task_id)).result == "more"
 
 
 async def test_the_call_that_answers_a_result_does_not_wait_behind_a_reflection(autojump_clock):

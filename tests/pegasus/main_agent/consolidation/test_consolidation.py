@@ -175,6 +175,19 @@ async def test_a_tiny_window_is_enough(autojump_clock):
         assert size / 3 + request.max_tokens < 4_096
 
 
+async def test_a_second_recap_stands_behind_the_first_one(autojump_clock):
+    disk = MemoryDisk()
+    recaps = iter(["THE FIRST RECAP", "THE SECOND RECAP"])
+    async with open_chats(lambda request: notes(next(recaps, "ANOTHER")), disk=disk) as world:
+        await talk(world, 0, 4)
+        await settle(world)
+        await talk(world, 4, 8)
+        await settle(world)
+    [first, *_] = session_of(disk)
+    summary = first["metadata"]["summary"]
+    assert 0 <= summary.find("THE FIRST RECAP") < summary.find("THE SECOND RECAP")
+
+
 async def test_the_recap_stays_bounded_and_its_newest_part_stays(autojump_clock):
     disk = MemoryDisk()
     async with open_chats(lambda request: notes("y" * 3_000 + told(request)), disk=disk) as world:
