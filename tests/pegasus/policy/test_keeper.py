@@ -43,7 +43,7 @@ async def test_a_yes_in_the_instant_of_expiry_comes_too_late(autojump_clock):
         journal = root.ref("journal")
         child = Child("keeper", approvals_keeper, journal, lambda: now[0], Random(1), InForce(TIMEOUT), on_change)
         keeper = await root.start_child(child)
-        request = ApprovalRequest("t1/c1", "shell_exec", {}, "why", Role.OWNER, None, "t1")
+        request = ApprovalRequest((AskedCall("t1/c1", "shell_exec", {}, "why"),), Role.OWNER, None, "t1")
         approval = await keeper.ask(SeekApproval, request)
         await trio.sleep(1)
         now[0] = approval.expires
@@ -76,13 +76,14 @@ async def test_an_approval_that_nobody_was_shown_before_a_crash_is_shown_after_i
 
     async with open_supervisor([Child("journal", kept)]) as root:
         keeper = await begin(root, hang)
-        request = ApprovalRequest("t1/c1", "shell_exec", {"command": "x"}, "why", Role.OWNER, None, task_id)
+        call = AskedCall("t1/c1", "shell_exec", {"command": "x"}, "why")
+        request = ApprovalRequest((call,), Role.OWNER, None, task_id)
         approval = await keeper.ask(SeekApproval, request)
     assert len(lines) == 1
     told = []
 
     async def on_change(shown):
-        told.append((shown.id, shown.state.value, dict(shown.request.arguments)))
+        told.append((shown.id, shown.state.value, dict(shown.request.first.arguments)))
 
     async with open_supervisor([Child("journal", kept)]) as root:
         await begin(root, on_change)
