@@ -39,7 +39,7 @@ from pegasus.formatting import format_duration, format_time, quote
 from pegasus.host import Home, print_error, read_if_there, wall_clock
 from pegasus.intake import PairingBook, PairingRefused, access_text, access_view, add_token
 from pegasus.messages import ApprovalNotice, Json, Metadata
-from pegasus.policy import SCOPES, TokenBook, TokenRefused, parse_tokens, shown_subject, tokens_view
+from pegasus.policy import SCOPES, AnswerScope, TokenBook, TokenRefused, parse_tokens, shown_subject, tokens_view
 from pegasus.settings import Settings
 from pegasus.storage import JournalMessage, StorageError
 from pegasus.wire import from_wire
@@ -272,11 +272,31 @@ def run_open(home: Home, settings: Settings, *, only_print: bool = False) -> int
 # ------------------------------------------------------------------ tool calls that wait
 
 _ID = click.Argument(["id_"], metavar="ID")
-# Without --always the option gives None, `answering_command` sends no `scope`, and the daemon's default is "once".
+# Without one of these options `scope` is None, `answering_command` sends none, and the daemon's default is "once".
 _ALWAYS = click.Option(
     ["--always", "scope"],
     flag_value="always",
-    help="For each later call of this tool with exactly these arguments, too.",
+    help="For each later call of this tool with exactly these arguments, too; the same as --scope arguments.",
+)
+_SCOPE = click.Option(
+    ["--scope", "scope"],
+    type=click.Choice([*(scope.value for scope in AnswerScope), "always"]),
+    help="How far the yes reaches: tool and server in this task, hour and forever for the tool. Wider ones allow any arguments.",
+)
+
+
+def read_places(context: click.Context, parameter: click.Parameter, text: str | None) -> list[int] | None:
+    """Return the places of calls, None without any. Raises click.BadParameter for a word that is no number. A callback of click."""
+    if text is None:
+        return None
+    numbers = text.replace(",", " ").split()
+    if not numbers or not all(number.isascii() and number.isdigit() and 0 < len(number) < 5 for number in numbers):
+        raise click.BadParameter(f"found {quote(text)}, allowed: numbers of calls, as 1,3")
+    return [int(number) - 1 for number in numbers]
+
+
+_CALLS = click.Option(
+    ["--calls"], callback=read_places, metavar="1,3", help="Only these of the calls; the others get a no."
 )
 
 
@@ -343,15 +363,61 @@ def run_approvals_list(home: Home, settings: Settings) -> Answer | None:
     return None
 
 
-@answering_command(APPROVALS, "allow", _ID, _VALUES, _ALWAYS, method="approvals.allow", text=answered_text)
+@answering_command(
+    APPROVALS, "allow", _ID, _VALUES, _ALWAYS, _SCOPE, _CALLS, method="approvals.allow", text=answered_text
+)
 def run_allow(
-    home: Home, settings: Settings, *, id_: str, scope: str | None = None, values: Metadata | None = None
+    home: Home,
+    settings: Settings,
+    *,
+    id_: str,
+    scope: str | None = None,
+    values: Metadata | None = None,
+    calls: list[int] | None = None,
 ) -> Answer | None:
-    """Let the call ID be made, once or always. If a server asks for values, give them."""
+    """Let the calls of ID be made, once or as far as --scope says. If a server asks for values, give them."""
     return None
 
 
 @answering_command(APPROVALS, "deny", _ID, _REASON, method="approvals.deny", text=answered_text)
 def run_deny(home: Home, settings: Settings, *, id_: str, reason: str | None = None) -> Answer | None:
     """Refuse the call ID; the model reads the REASON."""
+    return None
+
+
+def granted_text(answer: Answer) -> str:
+    """Return what was allowed for later calls, a block for each grant."""
+    blocks = [_grant_block(grant) for grant in answer["granted"]]
+    if not blocks:
+        return "Nothing was allowed beyond single calls."
+    return "\n\n".join([*blocks, "End one with: approvals revoke ID"])
+
+
+def _grant_block(grant: Answer) -> str:
+    """Return a grant: its id, what it is for and how far it reaches, then when and by whom, and the arguments."""
+    what = grant["tool"] or f"all tools of the MCP server {grant['server']}"
+    reach = {"arguments": "with the arguments below", "hour": "for an hour", "forever": "until it is revoked"}
+    where = f"in the task {grant['taskId']}" if grant.get("taskId") else reach.get(grant["scope"], "")
+    lines = [f"{grant['id']}  {what}, {where}", f"    since {format_time(grant['at'], local=True)}, by {grant['by']}"]
+    if shown := grant.get("shown"):
+        lines.append("    " + shown.replace("\n", "\n    "))
+    return "\n".join(lines)
+
+
+def revoked_grant_text(answer: Answer) -> str:
+    """Return what does not count any more."""
+    grant = answer["revoked"]
+    what = grant["tool"] or f"the MCP server {grant['server']}"
+    return f"{grant['id']} is revoked: {what} needs a yes again where the rules ask for one."
+
+
+@answering_command(APPROVALS, "granted", JSON, method="approvals.granted", text=granted_text)
+def run_granted(home: Home, settings: Settings) -> Answer | None:
+    """Show what you have allowed beyond single calls."""
+    return None
+
+
+@answering_command(APPROVALS, "revoke", _ID, method="approvals.revoke", text=revoked_grant_text)
+def run_revoke_grant(home: Home, settings: Settings, *, id_: str) -> Answer | None:
+    """End the grant ID, as `granted` shows it."""
     return None

@@ -209,18 +209,19 @@ class Approval:
     def allows(self, key: str) -> bool:
         """Return whether a yes is for the call with this key."""
         index = self.used.get(key) if self.request.is_plan else self.request.index_of(key)
-        return self.is_allowed and index is not None and self._is_chosen(index)
+        return index is not None and self.is_chosen(index)
 
     def unused(self) -> Iterator[tuple[int, AskedCall]]:
         """Yield the calls of an allowed plan that were not made yet, with their places."""
         if self.request.is_plan and self.is_allowed:
             made = set(self.used.values())
             yield from (
-                each for each in enumerate(self.request.calls) if each[0] not in made and self._is_chosen(each[0])
+                each for each in enumerate(self.request.calls) if each[0] not in made and self.is_chosen(each[0])
             )
 
-    def _is_chosen(self, index: int) -> bool:
-        return self.allowed is None or index in self.allowed
+    def is_chosen(self, place: int) -> bool:
+        """Return whether a yes is for the call at this place."""
+        return self.is_allowed and (self.allowed is None or place in self.allowed)
 
     @property
     def refusal(self) -> str:
@@ -267,7 +268,7 @@ class AnswerApproval:
     Fails with ApprovalError if there is no such approval, it was answered before (the first answer counts), the values do not fit
     its form, or the scope or the places do not fit its calls. It is still open then, unless it was answered before.
 
-    Example: `await approvals.ask(AnswerApproval, "a-7f3k", False, "cli:main", reason="not today")`.
+    Example: `await approvals.ask(AnswerApproval, "a-7f3k", True, "cli:main", AnswerScope.HOUR)`.
     """
 
     reply: Reply[Approval]

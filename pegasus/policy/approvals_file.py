@@ -151,7 +151,10 @@ def _read_line(record: Metadata, approvals: dict[str, Approval], grants: dict[st
     # Lines are known by what they hold, so that they need no field for their kind.
     if "hash" in record:
         grant = from_wire(record, CallGrant)
-        grants[id] = attrs.evolve(grant, scope=AnswerScope(grant.scope))
+        scope = AnswerScope(grant.scope)
+        if scope is AnswerScope.ONCE:
+            raise ValueError("a grant that counts once")
+        grants[id] = attrs.evolve(grant, scope=scope)
     elif record.get("revoked"):
         grants.pop(id, None)
     elif "tool" in record:

@@ -105,9 +105,12 @@ class GrantBook:
         """Return the grants in force, oldest first."""
         return tuple(grant for grant in self._grants.values() if _is_in_time(grant, now))
 
-    def drop_past(self, now: int) -> None:
-        """Forget grants whose time is over."""
-        self._grants = {grant.id: grant for grant in self.view(now)}
+    def take_past(self, now: int) -> tuple[CallGrant, ...]:
+        """Put the grants out of force whose time is over, and return them."""
+        past = tuple(grant for grant in self._grants.values() if not _is_in_time(grant, now))
+        for grant in past:
+            del self._grants[grant.id]
+        return past
 
     def of_tasks(self, task_ids: Collection[str]) -> tuple[CallGrant, ...]:
         """Return the grants that serve in these tasks only."""
@@ -168,9 +171,11 @@ def _covers(grant: CallGrant, call: AskedCall, digest: str, task_id: str, now: i
     """Return whether a grant covers a call. digest: the call's, for an owner's work."""
     if not _is_in_time(grant, now) or (grant.scope in IN_TASK and grant.task_id != task_id):
         return False
+    if grant.server != call.server:
+        return False
     if grant.scope is AnswerScope.ARGUMENTS:
         return grant.tool == call.tool and grant.hash == digest
-    if call.is_destructive or grant.server != call.server or not call.fingerprint:
+    if call.is_destructive or not call.fingerprint:
         return False
     if grant.scope is AnswerScope.SERVER:
         return grant.tools.get(call.tool) == call.fingerprint

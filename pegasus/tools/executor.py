@@ -40,7 +40,17 @@ from pegasus.messages import Media, Metadata
 from pegasus.observe import get_logger
 from pegasus.outside import Outside, join_outside
 from pegasus.redaction import KnownSecrets
-from pegasus.tools.base import NO_CONTEXT, AwaitsOwner, Illustrated, Labelled, Tool, ToolContext, ToolError, ToolOutcome
+from pegasus.tools.base import (
+    NO_CONTEXT,
+    AwaitsOwner,
+    Illustrated,
+    Labelled,
+    PlannedCall,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolOutcome,
+)
 from pegasus.tools.gate import Gate
 from pegasus.wire import encode_json, kind, to_unicode
 
@@ -228,6 +238,13 @@ class ToolExecutor:
         # Without the arguments, which may hold what is private.
         _log.debug("tool call", tool=name, failed=outcome.failed, ms=milliseconds)
         return attrs.evolve(outcome, content=content, duration_ms=milliseconds)
+
+    async def ask_beforehand(self, planned: Sequence[PlannedCall], words: str) -> ToolOutcome:
+        """Ask an owner for calls that a task plans, as `Gate.ask_beforehand` says; without a gate none of them needs a yes."""
+        if self._gate is None:
+            return ToolOutcome(encode_json({"needNoYes": list(range(1, len(planned) + 1))}), failed=False)
+        outcome = await self._gate.ask_beforehand(planned, words)
+        return attrs.evolve(outcome, content=self._secrets.redact(outcome.content))
 
     async def refusal(self, tool: Tool, context: ToolContext) -> str:
         """Return why the gate does not let a call without arguments pass, "" if it does. For what the caller then does itself."""

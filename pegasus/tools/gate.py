@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol
 from urllib.parse import quote, unquote, urlsplit
@@ -28,8 +28,10 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
+from pegasus.formatting import truncate
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
+from pegasus.outside import Outside
 from pegasus.policy import (
     MOST_CALLS,
     ApprovalError,
@@ -51,6 +53,7 @@ from pegasus.storage import StorageError
 from pegasus.tools.base import CallQuestions, Effect, PlannedCall, Reach, Tool, ToolContext, ToolOutcome, parameters
 from pegasus.tools.files import is_prompt_file, is_within, notes_of_owners, real_path
 from pegasus.tools.named_files import TooManyNames, named_files
+from pegasus.wire import encode_json
 
 _LOOKING: Final = ("GET", "HEAD", "OPTIONS")
 """Methods of HTTP that change nothing (RFC 9110, section 9.2.1)."""
@@ -58,6 +61,8 @@ LEAST_PATH: Final = 6
 """Characters of a path and query that are recognised in the conversation by themselves."""
 _UNESCAPED: Final = ":/?#[]@!$&'()*+,;="
 """Characters beside letters, digits and `-._~` that stand in an address as they are (RFC 3986, section 2.2)."""
+MOST_WORDS: Final = 500
+"""Characters of what an agent says about its plan."""
 _DESTRUCTIVE: Final = ("delete_file",)
 """Tools of this program whose calls cannot be taken back."""
 _TEXTS: Final = ("command", "code", "text", "query")
@@ -77,6 +82,12 @@ class Gate(Protocol):
 
     async def check(self, tool: Tool, arguments: Metadata, context: ToolContext) -> ToolContext | ToolOutcome:
         """Return the context in which a call may be made, otherwise its outcome. arguments: checked. Raises nothing but Cancelled."""
+
+    async def ask_beforehand(self, planned: Sequence[PlannedCall], words: str) -> ToolOutcome:
+        """Ask an owner for calls that a task plans, and return what may be made, or the approval that the task waits for.
+
+        words: those of the agent about its plan. Raises nothing but Cancelled.
+        """
 
 
 def sending(name: str, category: str) -> Tool:
@@ -163,6 +174,44 @@ class PolicyGate:
         if not can_wait:
             return _refused_without_task(name, ruling)
         return ToolOutcome.failure(f"{name} was not run: {approval.refusal}.")
+
+    async def ask_beforehand(self, planned: Sequence[PlannedCall], words: str) -> ToolOutcome:
+        """Ask for a plan, as `Gate` says: for those of its calls that need a yes now, or will once the task has read from outside."""
+        principal, task_id = planned[0].context.principal, planned[0].context.task_id
+        asked: dict[int, AskedCall] = {}
+        denied: list[str] = []
+        try:
+            for number, call in enumerate(planned, 1):
+                ruling, _ = await self._judge(call.tool, call.arguments, call.context)
+                why = ruling.why
+                if ruling.decision is Decision.ALLOW:
+                    ruling, _ = await self._judge(
+                        call.tool, call.arguments, attrs.evolve(call.context, outside=tuple(Outside))
+                    )
+                    why = "it would need a yes as soon as the task has read text from outside"
+                elif ruling.decision is Decision.DENY:
+                    denied.append(f"call {number} ({call.tool.name}) is not allowed here: {why}")
+                if ruling.decision is Decision.ASK:
+                    asked[number] = await asked_call(call, why)
+            if denied:
+                return ToolOutcome.failure(f"nobody was asked. {'; '.join(denied)}. Leave it out; say what you need.")
+            free: list[Json] = [number for number in range(1, len(planned) + 1) if number not in asked]
+            if not asked:
+                return ToolOutcome(encode_json({"needNoYes": free}), failed=False)
+            request = ApprovalRequest(tuple(asked.values()), principal.role, principal.channel, task_id, is_plan=True)
+            request = attrs.evolve(request, words=truncate(words, MOST_WORDS))
+            approval = await self.approvals.ask(SeekApproval, request)
+        except (ApprovalError, StorageError, ActorError) as error:
+            return ToolOutcome.failure(f"the owner cannot be asked now: {error}.")
+        if approval.is_open:
+            return ToolOutcome("", failed=True, approval=approval.id)
+        chosen = {call.key for place, call in enumerate(approval.request.calls) if approval.is_chosen(place)}
+        allowed: list[Json] = [number for number, call in asked.items() if call.key in chosen]
+        if not allowed:
+            return ToolOutcome.failure(f"the plan is not allowed: {approval.refusal}.")
+        refused: list[Json] = [number for number in asked if number not in allowed]
+        answer: dict[str, Json] = {"allowed": allowed, "refused": refused, "needNoYes": free}
+        return ToolOutcome(encode_json({name: numbers for name, numbers in answer.items() if numbers}), failed=False)
 
     async def _calls_to_ask(self, planned: PlannedCall, ruling: Ruling) -> tuple[AskedCall, ...]:
         """Return this call and those of the same answer that need a yes as well, in their order, judged by what is known now.

@@ -39,6 +39,7 @@ from pegasus.tasks.core.fsm import FOR_APPROVAL, RESTARTED, TaskFSM
 from pegasus.tasks.core.task_events import TaskEventData, TaskFailed, TaskState, ToolCallDone, ToolCallFailed
 from pegasus.tasks.core.views import Notification, task_view
 from pegasus.tasks.log.replay import ReplayedTask
+from pegasus.tasks.run.permission import ASK_PERMISSION
 from pegasus.tasks.run.stages import call_key, find_effect, next_steps, notify_result
 from pegasus.tasks.run.thinker import ASK_USER, NOTIFY
 from pegasus.tools import Effect
@@ -115,8 +116,8 @@ def _result(
     A `notify` call counts as made if its message is among those without a result. `ask_user` is only in a plan if its question was
     missing, which gives an error without any effect.
     """
-    if call.error is not None or call.name == ASK_USER.name:
-        return None  # running it again gives the same error
+    if call.error is not None or call.name in (ASK_USER.name, ASK_PERMISSION.name):
+        return None  # running it again gives the same error, and a question that was asked is found by its key
     if call.name == NOTIFY.name:
         message = call.arguments.get("message")
         if not isinstance(message, str) or message not in found.unanswered:

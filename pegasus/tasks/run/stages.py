@@ -59,7 +59,8 @@ from pegasus.tasks.core.task_events import (
 )
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tasks.run.deps import TaskDeps
-from pegasus.tasks.run.thinker import ASK_USER, NOTIFY, Thought
+from pegasus.tasks.run.permission import ASK_PERMISSION, ask_permission
+from pegasus.tasks.run.thinker import ASK_USER, NOTIFY, OWN_TOOLS, Thought
 from pegasus.tools import (
     REFLECTION_TOOLS,
     Effect,
@@ -320,6 +321,8 @@ class Stages:
             if not isinstance(message, str) or not message.strip():
                 return ToolOutcome.failure("message is required: what they should know, as a text")
             return ToolOutcome(notify_result(message, self._fsm.task_id), failed=False)
+        if call.name == ASK_PERMISSION.name:
+            return await ask_permission(call, self._toolbox, self._type, self._tool_context)
         tool = self._toolbox.get(call.name)
         if tool is not None and self._type.allows(call.name):
             return await self._toolbox.run(tool, call.arguments, self._tool_context(call.id, call.name))
@@ -328,7 +331,7 @@ class Stages:
             limited = " with the limits that this one has" if self._type.within is not None else ""
             why = f"it is not available to tasks of type {self._type.name}{limited}"
         window = self._deps.context_window(self._model_name)
-        names = ", ".join([*(tool.name for tool in self._offered(window)), NOTIFY.name, ASK_USER.name])
+        names = ", ".join(tool.name for tool in (*(tool.spec for tool in self._offered(window)), *OWN_TOOLS))
         return ToolOutcome.failure(f"{call.name}: {why}. There are: {names}")
 
     async def _announce(self, call: ToolCall) -> None:
@@ -474,8 +477,8 @@ def next_steps(steps: Sequence[PlanStep], effect_of: Callable[[str], Effect | No
 
 def find_effect(toolbox: ToolExecutor, name: str) -> Effect | None:
     """Return the effect of running this tool again, None if it is unknown or the order of its calls matters."""
-    if name in (NOTIFY.name, ASK_USER.name):
-        return None  # messages to the submitter keep the order of the calls
+    if name in (tool.name for tool in OWN_TOOLS):
+        return None  # messages to people keep the order of the calls
     tool = toolbox.get(name)
     return tool.effect if tool else None
 

@@ -1,8 +1,8 @@
 """The model calls of a task: thinking, one call over everything the task knows, and reflecting on a completed task.
 
 The prompt of a type is the same text in every call, so that providers can cache it; anything that changes (the index of memory, the
-results of tools) is part of the conversation. Two tools belong to every task whatever its type, `notify` and `ask_user`: they are
-messages to the submitter, not actions.
+results of tools) is part of the conversation. Three tools belong to every task whatever its type, `notify`, `ask_user` and
+`ask_permission`: they are messages to people, not actions.
 
 A thinker does not run anything and does not change the task. It returns a `Thought`; the stage makes events of it. A call that is
 cancelled or fails therefore leaves the task exactly as it was, and can simply be made again.
@@ -56,6 +56,7 @@ from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.fsm import MEMORY_INDEX
 from pegasus.tasks.core.task_events import Reasoning, ReflectionDone, json_object
 from pegasus.tasks.core.task_types import TaskType
+from pegasus.tasks.run.permission import ASK_PERMISSION
 from pegasus.tools import ToolOutcome
 
 # The descriptions are read by models; a change of their words may change the behaviour of tasks.
@@ -79,7 +80,7 @@ NOTIFY: Final = ToolSpec(
         "required": ["message"],
     },
 )
-OWN_TOOLS: Final = (NOTIFY, ASK_USER)
+OWN_TOOLS: Final = (NOTIFY, ASK_USER, ASK_PERMISSION)
 """Tools that every type of task has."""
 WITHOUT_TOOLS: Final = """\
 ## No tools

@@ -1,0 +1,240 @@
+"""Yeses of the real process: for several calls at once, for part of them, beforehand, and beyond single calls; over SIGKILL too."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+
+from pegasus.testing.provider.answers import Call
+from tests.blackbox.support import serving
+from tests.blackbox.support.files import lines
+from tests.blackbox.support.work import Effects, Office, act, answer, events, heard, shell
+
+ASK = {"policy.rules": [{"tool": "shell_exec", "decision": "ask"}], "agent.owners": ["web:*", "cli:*", "slack:ann"]}
+EVE = {"type": "slack", "channelId": "#general", "userId": "eve"}
+
+
+def office(*thoughts, **jobs):
+    """A task that makes the calls of each thought, and says what the last of them gave."""
+    book = Office({"work": [*(act(*calls) for calls in thoughts), lambda view: answer(view.last)]})
+    book.jobs |= {name: [*(act(*calls) for calls in job), lambda view: answer(view.last)] for name, job in jobs.items()}
+    return book
+
+
+def plan(*commands, why="to tidy up"):
+    calls = [{"tool": call.name, "arguments": dict(call.arguments)} for call in commands]
+    return Call("ask_permission", {"calls": calls, "why": why})
+
+
+HTTP = {"http.enabled": True, "http.port": 0}
+
+
+async def request(daemon, method, path, body=None):
+    """A request with the owner's token."""
+    headers = {"authorization": f"Bearer {daemon.token}"}
+    async with httpx.AsyncClient(base_url=daemon.at.http, headers=headers, timeout=20) as client:
+        return await client.request(method, path, json=body)
+
+
+def results(view):
+    return [result.content for turn in view.request.turns for result in getattr(turn, "results", ())]
+
+
+async def test_the_calls_of_one_answer_are_one_question_over_a_kill(tmp_path):
+    work = Effects(tmp_path)
+    async with serving(tmp_path, office([work.shell("one"), work.shell("two"), work.shell("three")]), ASK) as daemon:
+        async with daemon.client() as client:
+            await client.say("do work")
+            shown = await client.get("approval", state="open")
+            assert [call["tool"] for call in shown["calls"]] == ["shell_exec"] * 3
+            assert shown["arguments"] == shown["calls"][0]["arguments"]
+            assert {call["why"] for call in shown["calls"]} == {"rule 1 of policy.rules"}
+            daemon.kill()
+        await daemon.start()
+        async with daemon.client(lastSeq=0) as client:
+            again = await client.get("approval", state="open")
+            assert (again["id"], again["calls"]) == (shown["id"], shown["calls"])
+            done = await daemon.command("approvals", "allow", shown["id"], "--calls", "1,3")
+            assert done.code == 0, done.err
+            assert (await client.get("approval", id=shown["id"], state="allowed"))["allowed"] == [0, 2]
+            await work.happened("one")
+            await heard(client)
+        assert events(daemon.home, "work").count("TOOL_CALL_FAILED") == 1
+    assert (work.count("one"), work.count("two"), work.count("three")) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("calls", [[], [3], [-1], [True], "0", [0.0]])
+async def test_places_that_make_no_sense_leave_the_question_open(tmp_path, calls):
+    async with serving(tmp_path, office([shell("true"), shell("true #")]), ASK) as daemon, daemon.client() as client:
+        await client.say("do work")
+        shown = await client.get("approval", state="open")
+        for decision in ("allow", "deny"):
+            with pytest.raises(AssertionError, match="calls: "):
+                await client.call("approvals.answer", id=shown["id"], decision=decision, calls=calls)
+        assert [each["id"] for each in (await client.call("approvals.list"))["approvals"]] == [shown["id"]]
+        await client.call("approvals.answer", id=shown["id"], decision="deny")
+        await heard(client)
+
+
+async def test_three_doors_answer_and_the_first_counts(tmp_path):
+    work = Effects(tmp_path)
+    settings = {**ASK, **HTTP}
+    async with serving(tmp_path, office([work.shell("done")]), settings) as daemon, daemon.client() as client:
+        await client.say("do work")
+        shown = await client.get("approval", state="open")
+        path = f"/api/approvals/{shown['id']}"
+        first = await request(daemon, "POST", path, {"decision": "allow", "scope": "once"})
+        assert (first.status_code, first.json()["approval"]["state"]) == (200, "allowed")
+        late = await request(daemon, "POST", path, {"decision": "deny"})
+        assert late.status_code == 400
+        assert "The first answer counts" in late.json()["error"]["message"]
+        command = await daemon.command("approvals", "deny", shown["id"])
+        assert (command.code, "The first answer counts" in command.err) == (1, True)
+        texts = await heard(client)
+        await client.say(f"/approve {shown['id']} forever")
+        texts += await heard(client)
+        assert any("is allowed already" in text for text in texts)
+        assert (await client.call("approvals.granted"))["granted"] == []
+    assert work.count("done") == 1
+
+
+async def test_a_yes_for_good_is_listed_survives_a_kill_and_is_revoked(tmp_path):
+    work = Effects(tmp_path)
+    book = office([work.shell("one")], [work.shell("two")], other=[[work.shell("three")]])
+    async with serving(tmp_path, book, {**ASK, **HTTP}) as daemon:
+        async with daemon.client() as client:
+            await client.say("do work")
+            shown = await client.get("approval", state="open")
+            assert shown["scopes"] == ["once", "arguments", "tool", "hour", "forever"]
+            await client.call("approvals.answer", id=shown["id"], decision="allow", scope="forever")
+            await heard(client)
+            daemon.kill()
+        await daemon.start()
+        async with daemon.client(lastSeq=0) as client:
+            await heard(client)
+            await client.say("do other")
+            await heard(client)
+            [grant] = json.loads((await daemon.command("approvals", "granted", "--json")).out)["granted"]
+            assert (grant["scope"], grant["tool"], grant["server"]) == ("forever", "shell_exec", "")
+            assert grant["by"] == f"web:{client.channel['channelId']}"
+            listed = await request(daemon, "GET", "/api/approvals/granted")
+            assert listed.json()["granted"] == [grant]
+            revoked = await daemon.command("approvals", "revoke", grant["id"])
+            assert (revoked.code, "is revoked: shell_exec" in revoked.out) == (0, True)
+            gone = await request(daemon, "DELETE", f"/api/approvals/granted/{grant['id']}")
+            assert gone.status_code == 404
+            daemon.kill()
+        await daemon.start()
+        async with daemon.client(lastSeq=0) as client:
+            await client.say("do work")
+            await client.get("approval", state="open")
+            await client.say("/stop")
+    assert [work.count(name) for name in ("one", "two", "three")] == [1, 1, 1]
+
+
+async def test_a_yes_for_this_task_is_for_no_other_one(tmp_path):
+    work = Effects(tmp_path)
+    book = office([work.shell("one")], [work.shell("two")], other=[[work.shell("three")]])
+    async with serving(tmp_path, book, ASK) as daemon, daemon.client() as client:
+        await client.say("do work")
+        shown = await client.get("approval", state="open")
+        await client.say(f"/approve {shown['id']} tool")
+        assert any("in this task whenever the tool is called" in text for text in await heard(client, 2))
+        assert (work.count("one"), work.count("two")) == (1, 1)
+        assert (await client.call("approvals.granted"))["granted"] == [], "it has ended with its task"
+        await client.say("do other")
+        await client.get("approval", state="open")
+        assert work.count("three") == 0
+        await client.say("/stop")
+        await client.reply()
+
+
+async def test_work_for_a_guest_and_answers_through_a_bridge_count_once(tmp_path):
+    work = Effects(tmp_path)
+    settings = {**ASK, "policy.rules": [{"tool": "shell_exec", "decision": "ask"}]}
+    async with (
+        serving(tmp_path, office([work.shell("done")]), settings) as daemon,
+        daemon.client() as owner,
+        daemon.bridge("slack") as slack,
+    ):
+        await slack.say("do work", channel=EVE)
+        shown = await owner.get("approval", state="open")
+        assert "scopes" not in shown, "once is the least, and stands nowhere"
+        for scope in ("always", "tool", "hour", "forever"):
+            with pytest.raises(AssertionError, match="it is work for a guest"):
+                await owner.call("approvals.answer", id=shown["id"], decision="allow", scope=scope)
+            await slack.say(f"/approve {shown['id']} {scope}", channel=EVE)
+            assert (await slack.reply())["text"] == "Only my owner may decide about that."
+            await slack.say(f"/approve {shown['id']} {scope}", channel={**EVE, "userId": "ann"}, metadata={"door": ""})
+            assert "through a bridge counts once" in (await slack.reply())["text"]
+        await owner.call("approvals.answer", id=shown["id"], decision="deny")
+        await slack.reply()
+        assert not [line for line in lines(daemon.home / "data/approvals.jsonl") if "hash" in line]
+    assert work.count("done") == 0
+
+
+async def test_a_plan_is_one_question_and_each_of_its_calls_runs_once(tmp_path):
+    """Killed between the yes and the calls, and between the calls. A second call of the same is asked about."""
+    work = Effects(tmp_path)
+    one, two, three = (work.shell(name) for name in ("one", "two", "three"))
+    book = Office({"work": [act(plan(one, two, three)), act(one), act(two), act(one), lambda view: answer(view.last)]})
+    async with serving(tmp_path, book, ASK) as daemon:
+        async with daemon.client() as client:
+            await client.say("do work")
+            shown = await client.get("approval", state="open")
+            assert (shown["isPlan"], shown["words"], shown.get("scopes")) == (True, "to tidy up", None)
+            assert [call["arguments"]["command"] for call in shown["calls"]] == [
+                each.arguments["command"] for each in (one, two, three)
+            ]
+            book.hold_tasks()
+            await client.call("approvals.answer", id=shown["id"], decision="allow", calls=[0, 1])
+            await book.thought("work", 2)
+            daemon.kill()
+            book.release()
+        await daemon.start()
+        async with daemon.client(lastSeq=0) as client:
+            again = await client.get("approval", state="open")
+            assert again["arguments"] == {**dict(one.arguments)}
+            assert (work.count("one"), work.count("two"), work.count("three")) == (1, 1, 0)
+            daemon.kill()
+        await daemon.start()
+        async with daemon.client(lastSeq=0) as client:
+            again = await client.get("approval", state="open")
+            await client.call("approvals.answer", id=again["id"], decision="deny")
+            await heard(client)
+        [told] = [text for text in results(book.of("work")[-1]) if "allowed" in text][:1]
+        assert json.loads(told) == {"allowed": [1, 2], "refused": [3]}
+    assert (work.count("one"), work.count("two"), work.count("three")) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("calls", "problem"),
+    [
+        ([{"tool": "shell_exec", "arguments": {"command": "true"}}] * 10_000, "found 10,000 calls, allowed: 20"),
+        ([{"tool": "shell_*", "arguments": {"command": "*"}}], "call 1: there is no tool"),
+        ([{"tool": "shell_exec", "arguments": {}}], "command is required"),
+        ([{"tool": "shell_exec"}], "call 1: arguments is required"),
+        ([{"tool": "ask_permission", "arguments": {}}, 3, None], "call 2: there is no tool"),
+        ([{"tool": "run_python", "arguments": {"code": "1"}}], "call 1 (run_python) is not allowed here: rule 2"),
+        ([{"tool": "shell_exec", "arguments": {"command": "x" * 1_100_000}}], "found arguments of 1,100,"),
+        ([], "calls is required"),
+        ("all", "calls is required"),
+    ],
+)
+async def test_a_plan_that_cannot_be_asked_about_is_refused_without_a_question(tmp_path, calls, problem):
+    rules = [*ASK["policy.rules"], {"tool": "run_python", "decision": "deny"}]
+    book = office([Call("ask_permission", {"calls": calls, "why": "please"})])
+    async with serving(tmp_path, book, {**ASK, "policy.rules": rules}) as daemon, daemon.client() as client:
+        await client.say("do work")
+        [text] = await heard(client)
+        assert problem in text
+        assert not [frame for frame in client.seen if frame["type"] == "approval"]
+
+
+async def test_what_needs_no_yes_is_not_asked_about(tmp_path):
+    book = office([plan(Call("read_file", {"path": "a"}), Call("memory_list", {}))])
+    async with serving(tmp_path, book, ASK) as daemon, daemon.client() as client:
+        await client.say("do work")
+        assert json.loads((await heard(client))[0].removeprefix("completed: ")) == {"needNoYes": [1, 2]}
