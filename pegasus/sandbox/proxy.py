@@ -41,8 +41,9 @@ _PAUSE: Final = 0.1
 """Seconds until it is tried again to accept a connection after that has failed."""
 _USER: Final = "command"
 """Name that goes with the password. It says nothing."""
-_NOT_PASSED_ON: Final = ("proxy-authorization", "proxy-connection", "connection", "keep-alive")
-"""Headers that are about the connection to the proxy."""
+_NOT_PASSED_ON: Final = ("proxy-authorization", "proxy-connection", "connection", "keep-alive", "host")
+"""Headers that are about the connection to the proxy, and the host, which is that of the address (RFC 9112, section 3.2.2): another
+one could name a site behind the same server that was not decided about."""
 _VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 """Variables by which programs find a proxy."""
 _OWN_HOSTS: Final = "localhost,127.0.0.1,::1"
@@ -237,6 +238,8 @@ def _parse_head(head: bytes) -> tuple[str, str, dict[str, str]]:
     """
     first, *lines = head.decode("latin-1").split("\r\n")
     words = first.split(" ")
+    if any(end in line for line in (first, *lines) for end in "\r\n"):
+        raise _BadRequest("a line ends otherwise than with CR LF")  # a server might find another header in it
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
         raise _BadRequest("the first line is no request of HTTP/1.1")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -267,8 +270,5 @@ def _destination(method: str, target: str, head: bytes) -> tuple[str, int, bytes
         if line and line.partition(b":")[0].strip().lower().decode("latin-1") not in _NOT_PASSED_ON
     ]
     # One request for each connection: another one on it could be meant for another host.
-    return (
-        parts.hostname,
-        port,
-        b"\r\n".join([f"{method} {path} HTTP/1.1".encode("latin-1"), *kept, b"Connection: close", b"", b""]),
-    )
+    first = f"{method} {path} HTTP/1.1\r\nHost: {parts.netloc.rpartition('@')[2]}".encode("latin-1")
+    return parts.hostname, port, b"\r\n".join([first, *kept, b"Connection: close", b"", b""])

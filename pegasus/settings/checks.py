@@ -310,13 +310,19 @@ def _check_models(settings: Settings, report: Report) -> None:
 def _check_tools(settings: Settings, report: Report) -> None:
     """Refuse hosts that are none, and a web search without its address.
 
-    An entry of `allowed_hosts` opens a hole in a protection, so that a mistyped one must not pass as a name that never fits.
+    An entry of `allowed_hosts` opens a hole in a protection, so that a mistyped one must not pass as a name that never fits. One of
+    `hosts` would keep a program from what its owner means to open.
     """
-    lists = (("tools", settings.tools.allowed_hosts), ("sandbox", settings.sandbox.allowed_hosts))
-    for section, entry in ((section, entry) for section, entries in lists for entry in entries):
+    sandbox = settings.sandbox
+    lists = (
+        ("tools.allowed_hosts", settings.tools.allowed_hosts),
+        ("sandbox.allowed_hosts", sandbox.allowed_hosts),
+        ("sandbox.hosts", sandbox.hosts),
+    )
+    for key, entry in ((key, entry) for key, entries in lists for entry in entries):
         if not _is_host(entry):
             allowed = 'host names, "*." before one for all below it, addresses and ranges, as "10.0.0.0/8"; no ports'
-            report(f"{section}.allowed_hosts", f'"{entry}"', allowed, "")
+            report(key, f'"{entry}"', allowed, "")
     search = settings.tools.web_search
     _check_web_address("tools.web_search.base_url", search.base_url, report)
     if search.provider == "searxng" and not search.base_url:

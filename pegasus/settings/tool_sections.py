@@ -140,6 +140,9 @@ class SandboxSettings:
         "none",
         "all",
     )
+    hosts: tuple[str, ...] = texts(
+        "what is reached from within the walls: host names (*.example.org: all below it), addresses and ranges; [] = all public ones"
+    )
     allowed_hosts: tuple[str, ...] = texts(
         'network "all": host names, addresses and CIDR ranges that commands may reach though they are not public'
     )

@@ -11,6 +11,7 @@ that ends badly with such words says that there are walls, and which setting is 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -88,28 +89,23 @@ def note_of_walls(exit_code: int, output: str, sandbox: Sandbox) -> list[str]:
     """Return a note if the walls may be the reason why a command has failed, [] otherwise. output: what it has written."""
     if exit_code == 0 or sandbox.kind == "none":
         return []
-    if _REFUSED.search(output):
-        closed = (
-            [path.removeprefix(f"{sandbox.folders.workspace}/") for path in sandbox.closed] if sandbox.can_close else []
-        )
-        if closed and any(path in output or path.rpartition("/")[2] in output for path in closed):
-            names = ", ".join(closed[:_NAMED])
-            return [
-                f"the walls around commands keep what other programs run by themselves as it is ({names}), because this work is "
-                "not an owner's or has read text from outside; the file tools change it with an owner's yes"
-            ]
+    is_refused = _REFUSED.search(output) is not None
+    if is_refused or _MISSING.search(output):
+        for path in _PATH.findall(output)[-_LOOKED_AT:]:
+            if sandbox.folders.kind_of(path) in ("hide", "home"):
+                return [f"the walls around commands hide {path}: sandbox.writable or tools.allowed_paths open a folder"]
+    if is_refused and sandbox.can_close and any(os.path.basename(path) in output for path in sandbox.closed):
+        inner = f"{sandbox.folders.workspace}/"
+        names = ", ".join(path.removeprefix(inner) for path in sandbox.closed[:_NAMED])
+        return [
+            f"the walls around commands keep what other programs run by themselves as it is ({names}), because this work is "
+            "not an owner's or has read text from outside; the file tools change it with an owner's yes"
+        ]
+    if is_refused:
         return [
             "this may be the walls around commands: they write to the workspace only (sandbox.writable and tools.allowed_paths open "
             "other folders), and neither homes nor other processes are there"
         ]
-    if _MISSING.search(output):
-        hidden = [
-            path for path in _PATH.findall(output)[-_LOOKED_AT:] if sandbox.folders.kind_of(path) in ("hide", "home")
-        ]
-        if hidden:
-            return [
-                f"the walls around commands hide {hidden[0]}: sandbox.writable or tools.allowed_paths open a folder"
-            ]
     if _UNREACHABLE.search(output):
         if not sandbox.has_network:
             return [

@@ -115,6 +115,45 @@ async def test_with_a_network_a_command_reaches_what_is_allowed_and_never_the_ga
         assert result["stdout"].startswith("refused HTTP Error 403")
 
 
+async def test_the_network_of_commands_can_be_limited_to_names(tmp_path, walled):
+    """`127.0.0.1.nip.example` and the like are other names; the refusal names the setting."""
+    async with open_source() as source:
+        source.open.set()
+        for hosts, expected in (["127.0.0.1"], "here it is"), (["pypi.org", "*.github.com"], "refused HTTP Error 403"):
+            settings = {"sandbox.network": "all", "sandbox.allowed_hosts": ["127.0.0.1"], "sandbox.hosts": hosts}
+            result, _, _ = await attacked(
+                tmp_path / hosts[0],
+                walled,
+                lambda _: f"{sys.executable} fetch.py {source.url} x",
+                settings,
+                files={"fetch.py": FETCH},
+            )
+            assert result["stdout"].startswith(expected), result
+
+
+REFUSALS = {
+    "echo x > /etc/pegasus-test": ("sandbox.writable", "tools.allowed_paths"),
+    f"{sys.executable} -c 'import urllib.request as r; r.urlopen(\"http://pypi.org\")'": ('sandbox.network = "all"',),
+    "{person}/.local/bin/tool": ("hide", "/.local/bin/tool", "sandbox.writable"),
+    "exit 3": (),
+    "echo Permission denied": (),
+}
+"""Commands that walls let fail, or that fail by themselves, with words of the note in the result."""
+
+
+@pytest.mark.parametrize("command", REFUSALS)
+async def test_what_walls_refuse_names_them_and_the_setting(tmp_path, walled, command):
+    person = tmp_path / "person"
+    (person / ".local/bin").mkdir(parents=True)
+    (person / ".local/bin/tool").write_text("#!/bin/sh\necho ran\n")
+    (person / ".local/bin/tool").chmod(0o755)
+    line = command.replace("{person}", str(person))
+    result, _, _ = await attacked(tmp_path, {**walled, "HOME": str(person)}, lambda _: line)
+    note = result.get("note", "")
+    assert ("walls around commands" in note) == bool(REFUSALS[command]), result
+    assert all(word in note for word in REFUSALS[command]), result
+
+
 async def test_file_tools_do_not_open_it_either(tmp_path):
     book = Office()
     async with serving(tmp_path, book, {**WALLS, "tools.allowed_paths": ["/"]}) as daemon:

@@ -194,7 +194,8 @@ class _HostList:
 
 def with_network(sandbox: Sandbox, settings: Settings) -> Sandbox:
     """Return walls whose way to the network reaches what these settings allow."""
-    return attrs.evolve(sandbox, dial=guarded_dial(AddressGuard(settings.sandbox.allowed_hosts)))
+    wanted = settings.sandbox
+    return attrs.evolve(sandbox, dial=guarded_dial(AddressGuard(wanted.allowed_hosts, only=wanted.hosts)))
 
 
 def guarded_dial(guard: AddressGuard) -> Dial:
@@ -211,7 +212,8 @@ def guarded_dial(guard: AddressGuard) -> Dial:
         try:
             addresses = await guard.addresses(host, port)
         except ToolError as error:
-            raise DialError(str(error).replace("tools.allowed_hosts", "sandbox.allowed_hosts")) from error
+            text = str(error).replace("tools.allowed_hosts", "sandbox.allowed_hosts")
+            raise DialError(text.replace("tools.web_hosts", "sandbox.hosts")) from error
         problem = ""
         for address in addresses:
             try:

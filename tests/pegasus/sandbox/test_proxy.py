@@ -90,7 +90,19 @@ async def test_a_request_is_passed_on_without_what_is_about_the_proxy(proxy):
             % port
         )
     assert answer.endswith(b"\r\n\r\npage")
-    assert heard == [b"GET /a?b=c HTTP/1.1\r\nHost: site.example\r\nConnection: close\r\n\r\n"]
+    assert heard == [b"GET /a?b=c HTTP/1.1\r\nHost: site.example:%d\r\nConnection: close\r\n\r\n" % port]
+
+
+async def test_the_host_of_a_request_is_that_of_its_address(proxy):
+    """Another one could name a site behind the same server that was not decided about."""
+    async with web_server() as (port, heard):
+        client = await proxy(to_loopback)
+        for line in (b"Host: other.example", b"hOST : other.example", b" Host: other.example"):
+            await client(b"GET http://user:x@site.example:%d/ HTTP/1.1\r\n%s\r\n\r\n" % (port, line))
+        assert b" 400 " in await client(
+            b"GET http://site.example:%d/ HTTP/1.1\r\nX: y\nHost: other.example\r\n\r\n" % port
+        )
+    assert heard == [b"GET / HTTP/1.1\r\nHost: site.example:%d\r\nConnection: close\r\n\r\n" % port] * 3
 
 
 async def test_connect_joins_both_sides(proxy):
