@@ -40,7 +40,7 @@ class ServerPlace:
 
         place = ServerPlace(home.path / "mcp" / "time", home.workspace)
         place.cwd(settings)                 # "/home/me/.pegasus/mcp/time"
-        place.walls(settings, sandbox)      # walls in which the workspace is not there
+        place.walls(settings, sandbox, os.environ["PATH"])  # walls in which the workspace is not there
     """
 
     folder: Path
@@ -67,14 +67,25 @@ class ServerPlace:
         except OSError as error:
             raise ServerDown(f"its folder {self.folder} cannot be made: {error.strerror}") from None
 
-    def walls(self, settings: McpServerSettings, sandbox: Sandbox) -> Sandbox:
-        """Return its walls. It writes to its own folder, and to the workspace only if it works there."""
+    def walls(self, settings: McpServerSettings, sandbox: Sandbox, path: str) -> Sandbox:
+        """Return its walls. It writes to its own folder, and to the workspace only if it works there.
+
+        It reads what its program is made of, even in the person's home: a virtual environment, a package of npm. path: where programs
+        are searched.
+        """
         folders = sandbox.folders
         own = os.path.realpath(self.folder)
         others = [path for path in folders.writable if path != folders.workspace]
         if self._is_in_workspace(self.cwd(settings)):
             others.append(folders.workspace)
-        folders = attrs.evolve(folders, workspace=own, writable=(own, *others))
+        closed = [*folders.hidden, *folders.homes, os.path.realpath(self.workspace)]
+        needed = [
+            folder
+            for folder in self._installations(settings, path)
+            if not any(_is_in(other, folder) for other in closed) and not self._is_in_workspace(folder)
+        ]
+        readable = (*folders.readable, *needed)
+        folders = attrs.evolve(folders, workspace=own, writable=(own, *others), readable=readable)
         found = attrs.evolve(sandbox, folders=folders)
         workspace = os.path.realpath(self.workspace)
         if sandbox.kind != "none" and folders.kind_of(workspace) != "write":
@@ -94,23 +105,41 @@ class ServerPlace:
         }
 
     def hidden(self, settings: McpServerSettings, walls: Sandbox, path: str) -> list[str]:
-        """Return the files of its command that the walls hide from it. path: where programs are searched.
+        """Return the files of its command that the walls hide from it, and its working directory. path: as for `walls`.
 
         Such a program exists for the person, and within the walls there is "No such file", or a Python without its modules.
         """
         cwd = self.cwd(settings)
-        words = [word for word in settings.args if "/" in word]
-        found = [os.path.join(cwd, word) for word in words]
-        program = shutil.which(
-            settings.command if "/" not in settings.command else os.path.join(cwd, settings.command), path=path
-        )
-        if program is not None:
-            found = [program, os.path.realpath(program), *_interpreter_of(program, path), *found]
+        words = [os.path.join(cwd, word) for word in settings.args if "/" in word]
+        found = [cwd, *self._program_files(settings, path), *words]
         return [file for file in dict.fromkeys(found) if os.path.exists(file) and _is_hidden(file, walls)]
 
+    def _program_files(self, settings: McpServerSettings, path: str) -> list[str]:
+        """Return its program and the interpreter of that, with what these are links to; [] if there is none."""
+        command = (
+            settings.command if "/" not in settings.command else os.path.join(self.cwd(settings), settings.command)
+        )
+        program = shutil.which(command, path=path)
+        if program is None:
+            return []
+        return [file for each in (program, *_interpreter_of(program, path)) for file in (each, os.path.realpath(each))]
+
+    def _installations(self, settings: McpServerSettings, path: str) -> list[str]:
+        """Return the real folders that its program and its interpreter are installed in, as far as these hold nothing else."""
+        found: list[str] = []
+        for file in self._program_files(settings, path):
+            above = os.path.dirname(os.path.dirname(file))
+            if os.path.isfile(os.path.join(above, "pyvenv.cfg")):
+                python = os.path.realpath(os.path.join(above, "bin", "python"))
+                found += [above, os.path.dirname(os.path.dirname(python))]
+            folder, mark, rest = file.partition("/node_modules/")
+            if mark:
+                names = rest.split("/")
+                found.append(folder + mark + "/".join(names[: 2 if names[0].startswith("@") else 1]))
+        return [os.path.realpath(folder) for folder in dict.fromkeys(found)]
+
     def _is_in_workspace(self, path: str) -> bool:
-        workspace = os.path.realpath(self.workspace)
-        return os.path.commonpath([workspace, os.path.realpath(path)]) == workspace
+        return _is_in(os.path.realpath(path), os.path.realpath(self.workspace))
 
     def risk(self, settings: McpServerSettings, *, is_walled: bool) -> str:
         """Return why files of the workspace may become code of the server with all rights of the person; "" if they do not.
@@ -126,6 +155,10 @@ class ServerPlace:
             if "/" in word and os.path.isfile(path) and self._is_in_workspace(path):
                 return f"it runs {word}, a file of the workspace, without walls"
         return ""
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return os.path.commonpath([path, folder]) == folder
 
 
 def _is_hidden(file: str, walls: Sandbox) -> bool:

@@ -69,7 +69,7 @@ LONGEST_INSTRUCTIONS: Final = 2_000
 """Characters of a server's instructions."""
 _OF_WALLS: Final = re.compile(
     r"permission denied|read-only file system|not permitted|\bE(ACCES|PERM|ROFS|AI_AGAIN)\b|ENOTFOUND|network is unreachable"
-    r"|name resolution|ended .*no such file|ECONNREFUSED",
+    r"|name resolution|ended .*no such file|ECONNREFUSED|\b403 forbidden\b",
     re.IGNORECASE,
 )
 """Words in the reason of a failed start that programs within walls use for what these do not let them do."""
@@ -220,12 +220,12 @@ class McpServer:
     def _about_walls(self, reason: str) -> str:
         """Return how the walls may have to do with a failed start, and what to set; "" if nothing speaks for it. Blocks briefly."""
         env = command_environment(os.environ, self.settings.env)
-        walls = self._place.walls(self.settings, self._sandbox)
+        walls = self._place.walls(self.settings, self._sandbox, env["PATH"])
         key = f"mcp.servers.{self.name}.sandbox = false"
         if hidden := self._place.hidden(self.settings, walls, env["PATH"]):
             return (
-                f"; the walls around it hide {', '.join(hidden)}. Install it where everybody may read, as in /usr/local, "
-                f"or set {key}, with which it may do all that you can"
+                f"; the walls around it hide {', '.join(hidden)}. Put programs where everybody may read, as in /usr/local, and the "
+                f"names of folders with data into sandbox.writable; or set {key}, with which it may do all that you can"
             )
         if _OF_WALLS.search(reason):
             return f"; it runs within walls, which may be the reason: see sandbox.writable and sandbox.allowed_hosts, or set {key}"
@@ -239,11 +239,12 @@ class McpServer:
             _log.warning(
                 "an MCP server may run code that others have written", server=self.name, reason=f"{risk}; {RISK}"
             )
+        env = command_environment(os.environ, place.environment(settings) if self._is_walled else settings.env)
         return module.ServerProgram(
             (settings.command, *settings.args),
             place.cwd(settings),
-            command_environment(os.environ, place.environment(settings) if self._is_walled else settings.env),
-            place.walls(settings, self._sandbox) if settings.sandbox else NO_SANDBOX,
+            env,
+            place.walls(settings, self._sandbox, env["PATH"]) if settings.sandbox else NO_SANDBOX,
             self._log_line,
             self._grace,
         )

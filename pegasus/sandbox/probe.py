@@ -119,7 +119,8 @@ def _find_bubblewrap(sandbox: Sandbox, home: Path) -> Sandbox:
     path = shutil.which("bwrap")
     if sys.platform != "linux":
         return attrs.evolve(sandbox, problem="bubblewrap exists for Linux only")
-    if path is None:
+    # One in a relative folder of PATH is not taken: where the agent was started, such as in the workspace, others may have put it.
+    if path is None or not os.path.isabs(path):
         return attrs.evolve(sandbox, problem="bubblewrap is not installed")
     problem = ""
     for program in bubblewrap_programs(path):

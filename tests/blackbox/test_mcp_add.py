@@ -6,10 +6,12 @@ import json
 import sys
 import time
 import tomllib
+import venv
 
 import pytest
 
-from tests.blackbox.support import Book, serving
+from pegasus.testing.provider.answers import Call
+from tests.blackbox.support import Book, Thought, say, serving
 from tests.blackbox.support.daemon import has_bubblewrap
 from tests.blackbox.support.mcp_settings import SCRIPT, reached, server
 from tests.blackbox.support.terminal import ENTER, terminal
@@ -180,6 +182,35 @@ async def test_a_program_that_the_walls_hide_is_named_by_the_check_and_by_the_ag
         daemon.configure(mcp__servers__mail__sandbox=False)
         if kind != "program":
             assert (await daemon.command("mcp", "check")).code == 0
+
+
+@HAS_WALLS
+@pytest.mark.parametrize("kind", ["python", "script", "link"])
+async def test_a_program_in_a_virtual_environment_runs_within_the_walls(tmp_path, kind):
+    """And they open nothing else: neither what lies beside it nor an environment in the workspace."""
+    venv.create(tmp_path / "some where" / "venv", symlinks=True)
+    bin_folder = tmp_path / "some where" / "venv" / "bin"
+    (tmp_path / "some where" / "key").write_text("secret")
+    (bin_folder / "server.py").write_text(SCRIPT.read_text())
+    script = bin_folder / "mail-server"
+    script.write_text(f"#!/bin/sh\nexec '{bin_folder}/python' -S '{bin_folder}/server.py'\n")
+    script.chmod(0o755)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "linked-server").symlink_to(script)
+    commands = {"python": bin_folder / "python", "script": script, "link": "linked-server"}
+    env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
+    settings = {
+        "mcp.servers.mail.command": str(commands[kind]),
+        "mcp.servers.mail.args": ["-S", str(bin_folder / "server.py")] if kind == "python" else [],
+        "sandbox.writable": [],
+    }
+    book = Book()
+    async with serving(tmp_path, book, settings, env=env) as daemon, daemon.client() as client:
+        await reached(daemon, "mail")
+        assert (await daemon.command("mcp", "check")).code == 0
+        path = str(tmp_path / "some where" / "key")
+        book.pages["read"] = [Thought(calls=(Call("mail__read", {"path": path}),)), lambda view: say(view.results[0])]
+        assert "Error" in await client.ask("read")
 
 
 async def test_a_check_finds_programs_where_the_agent_does(tmp_path):

@@ -143,3 +143,15 @@ def test_the_environment_leads_to_the_folders_of_the_command(monkeypatch, tmp_pa
     }  # fmt: skip
     assert os.listdir(folder)
     assert Sandbox().walls(env, "c2").environment == env
+
+
+def test_a_bubblewrap_in_the_folder_that_the_agent_was_started_in_is_not_run(home, monkeypatch):
+    (home / "workspace" / "bin").mkdir()
+    program = home / "workspace" / "bin" / "bwrap"
+    program.write_text(f"#!/bin/sh\n/usr/bin/touch {home}/it-ran\n")
+    program.chmod(0o755)
+    monkeypatch.chdir(home / "workspace")
+    monkeypatch.setenv("PATH", "bin")
+    found = probe_sandbox(Settings(), home, home / "workspace")
+    assert not found.bubblewrap
+    assert not (home / "it-ran").exists()
