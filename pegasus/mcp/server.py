@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import partial
@@ -49,7 +48,17 @@ from pegasus.outside import Outside
 from pegasus.redaction import Redactor
 from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.settings import McpServerSettings
-from pegasus.tools import AwaitsOwner, Effect, Illustrated, Tool, ToolContext, ToolError, command_environment
+from pegasus.tools import (
+    AwaitsOwner,
+    Effect,
+    Illustrated,
+    Tool,
+    ToolContext,
+    ToolError,
+    command_environment,
+    hidden_path,
+    may_be_walls,
+)
 from pegasus.wire import decode_json, encode_json
 
 if TYPE_CHECKING:
@@ -67,13 +76,6 @@ SHORTEST_SECRET: Final = 4
 """Characters from which a value of the environment or of a header is masked in the server's words."""
 LONGEST_INSTRUCTIONS: Final = 2_000
 """Characters of a server's instructions."""
-_OF_WALLS: Final = re.compile(
-    r"permission denied|read-only file system|not permitted|\bE(ACCES|PERM|ROFS|AI_AGAIN)\b|ENOTFOUND|network is unreachable"
-    r"|name resolution|ended .*no such file|ECONNREFUSED|\b403 forbidden\b",
-    re.IGNORECASE,
-)
-"""Words in the reason of a failed start that programs within walls use for what these do not let them do."""
-
 _log = get_logger("mcp")
 
 
@@ -222,12 +224,13 @@ class McpServer:
         env = command_environment(os.environ, self.settings.env)
         walls = self._place.walls(self.settings, self._sandbox, env["PATH"])
         key = f"mcp.servers.{self.name}.sandbox = false"
-        if hidden := self._place.hidden(self.settings, walls, env["PATH"]):
+        named = hidden_path(reason, walls)
+        if hidden := self._place.hidden(self.settings, walls, env["PATH"]) or ([named] if named else []):
             return (
                 f"; the walls around it hide {', '.join(hidden)}. Put programs where everybody may read, as in /usr/local, and the "
                 f"names of folders with data into sandbox.writable; or set {key}, with which it may do all that you can"
             )
-        if _OF_WALLS.search(reason):
+        if may_be_walls(reason):
             return f"; it runs within walls, which may be the reason: see sandbox.writable and sandbox.allowed_hosts, or set {key}"
         return ""
 

@@ -55,6 +55,7 @@ from pegasus.tools.standard import (
     result_limit,
     standard_tools,
 )
+from pegasus.tools.walls import hidden_path, may_be_walls
 from pegasus.tools.web import AddressGuard, guarded_dial, with_network
 
 __all__ = [
@@ -82,8 +83,10 @@ __all__ = [
     "current_time",
     "found_json",
     "guarded_dial",
+    "hidden_path",
     "is_valid_schema",
     "lean_task_specs",
+    "may_be_walls",
     "memory_tools",
     "parameters",
     "passed_on",

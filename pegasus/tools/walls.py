@@ -38,7 +38,7 @@ _MISSING: Final = re.compile(r"no such file|not found|cannot find|can't open", r
 """Words of programs for what is not there."""
 _UNREACHABLE: Final = re.compile(
     r"could not resolve|name resolution|network is unreachable|temporary failure|getaddrinfo|\bEAI_AGAIN\b|\bENETUNREACH\b|"
-    r"failed to connect|connection refused|unable to access 'https?:",
+    r"failed to connect|connection refused|\bECONNREFUSED\b|\bENOTFOUND\b|unable to access 'https?:|\b403 forbidden\b",
     re.IGNORECASE,
 )
 """Words of programs that reach nobody."""
@@ -85,15 +85,26 @@ def note_of_changes(changed: Sequence[str]) -> list[str]:
     return [f"changed what other programs run or obey by themselves: {names}{more}; the owner is told"]
 
 
+def hidden_path(output: str, sandbox: Sandbox) -> str:
+    """Return a path that a program could not open and that the walls hide; "" if there is none. output: what it has written."""
+    if not (_REFUSED.search(output) or _MISSING.search(output)):
+        return ""
+    paths = _PATH.findall(output)[-_LOOKED_AT:]
+    return next((path for path in paths if sandbox.folders.kind_of(path) in ("hide", "home")), "")
+
+
+def may_be_walls(output: str) -> bool:
+    """Return whether a program has written words that programs use for what walls refuse."""
+    return bool(_REFUSED.search(output) or _UNREACHABLE.search(output))
+
+
 def note_of_walls(exit_code: int, output: str, sandbox: Sandbox) -> list[str]:
     """Return a note if the walls may be the reason why a command has failed, [] otherwise. output: what it has written."""
     if exit_code == 0 or sandbox.kind == "none":
         return []
     is_refused = _REFUSED.search(output) is not None
-    if is_refused or _MISSING.search(output):
-        for path in _PATH.findall(output)[-_LOOKED_AT:]:
-            if sandbox.folders.kind_of(path) in ("hide", "home"):
-                return [f"the walls around commands hide {path}: sandbox.writable or tools.allowed_paths open a folder"]
+    if path := hidden_path(output, sandbox):
+        return [f"the walls around commands hide {path}: sandbox.writable or tools.allowed_paths open a folder"]
     if is_refused and sandbox.can_close and any(os.path.basename(path) in output for path in sandbox.closed):
         inner = f"{sandbox.folders.workspace}/"
         names = ", ".join(path.removeprefix(inner) for path in sandbox.closed[:_NAMED])

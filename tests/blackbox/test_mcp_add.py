@@ -185,6 +185,26 @@ async def test_a_program_that_the_walls_hide_is_named_by_the_check_and_by_the_ag
 
 
 @HAS_WALLS
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("cp: Permission denied", "it runs within walls, which may be the reason: see sandbox.writable"),
+        ("npm error 403 403 Forbidden - GET https://x", "sandbox.allowed_hosts"),
+        ("cannot open /root/notes/a.db: No such file", "the walls around it hide /root/notes/a.db"),
+        ("no configuration", ""),
+    ],
+)
+async def test_words_of_a_program_that_the_walls_may_be_the_reason_of(tmp_path, words, said):
+    settings = {"mcp.servers.mail.command": "sh", "mcp.servers.mail.args": ["-c", f"echo '{words}' >&2; exit 3"]}
+    async with serving(tmp_path, Book(), settings, start=False) as daemon:
+        daemon.configure()
+        checked = (await daemon.command("mcp", "check")).out
+        assert f"the program ended with exit code 3; {words}" in checked
+        assert said in checked
+        assert ("walls" in checked) == bool(said)
+
+
+@HAS_WALLS
 @pytest.mark.parametrize("kind", ["python", "script", "link"])
 async def test_a_program_in_a_virtual_environment_runs_within_the_walls(tmp_path, kind):
     """And they open nothing else: neither what lies beside it nor an environment in the workspace."""
