@@ -378,6 +378,8 @@ class ApprovalNotice:
     """The task asks beforehand: the calls are made later, each of them once."""
     words: str = ""
     """Words of the agent about its plan. They are no facts, and belong below the calls."""
+    read: tuple[str, ...] = ()
+    """Kinds of sources from outside that the task has read, such as "web"."""
     allowed: tuple[int, ...] | None = None
     """Places of the calls that a yes was for, from 0; None: all."""
 

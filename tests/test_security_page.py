@@ -210,6 +210,41 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/pegasus/tools/test_gate.py::test_a_file_that_prompts_repeat_is_more_than_a_file_of_the_workspace",
     ),
     (
+        "A yes to a call is for exactly its arguments, and for a command for what is in the files that it names: a script that was "
+        "changed since is asked about again, for a yes for ever too."
+    ): (
+        "tests/pegasus/app/test_approvals.py::test_a_yes_is_no_yes_for_other_arguments_or_another_call",
+        "tests/blackbox/test_named_files.py::test_always_does_not_cover_a_script_that_was_changed",
+        "tests/blackbox/test_named_files.py::test_a_file_that_changes_while_the_owner_is_asked_is_asked_about_again",
+        "tests/pegasus/tools/test_named_files.py::test_each_word_that_leads_to_a_file_counts",
+    ),
+    (
+        "A wider yes is bound to the tools as they were, never stands above a denial, is none for a guest's work or for what cannot "
+        "be taken back, and ends with its task, its hour, or when you revoke it."
+    ): (
+        "tests/pegasus/policy/test_grants.py::test_a_scope_covers_what_it_says",
+        "tests/pegasus/policy/test_grants.py::test_a_scope_that_does_not_fit_is_refused_and_the_question_stays_open",
+        "tests/pegasus/policy/test_grants.py::test_a_grant_of_a_task_ends_with_it_and_is_not_inherited",
+        "tests/pegasus/policy/test_grants.py::test_an_hour_ends_whatever_becomes_of_the_clock",
+        "tests/pegasus/policy/test_grants.py::test_a_revoked_grant_covers_nothing_and_stays_revoked",
+        "tests/blackbox/test_grants.py::test_a_yes_for_good_stands_above_no_denial",
+        "tests/blackbox/test_grants.py::test_a_yes_for_a_server_is_for_its_tools_as_they_were",
+    ),
+    (
+        'Whoever answers through somebody\'s bridge, or with a token that has not the scope "control", says yes once only.'
+    ): (
+        "tests/blackbox/test_grants.py::test_work_for_a_guest_and_answers_through_a_bridge_count_once",
+        "tests/blackbox/test_approvals.py::test_an_owner_on_a_bridge_is_asked_there",
+    ),
+    (
+        "A plan for which a task asks beforehand allows each of its calls once, exactly as it was shown, and nothing that a rule "
+        "denies; a crash neither loses nor doubles it."
+    ): (
+        "tests/blackbox/test_grants.py::test_a_plan_is_one_question_and_each_of_its_calls_runs_once",
+        "tests/blackbox/test_grants.py::test_a_plan_that_cannot_be_asked_about_is_refused_without_a_question",
+        "tests/pegasus/policy/test_grants.py::test_each_call_of_a_plan_is_allowed_once",
+    ),
+    (
         "What changes in such a file while a command or a server of yours runs is in no prompt before an owner has accepted "
         "exactly that text."
     ): (

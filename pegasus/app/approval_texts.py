@@ -51,6 +51,7 @@ def notice_of(approval: Approval) -> ApprovalNotice:
         scopes=tuple(scope.value for scope in allowed_scopes(request)),
         is_plan=request.is_plan,
         words=request.words,
+        read=request.read,
         allowed=approval.allowed,
     )
 

@@ -251,6 +251,12 @@ class ApprovalDesk:
             return [notice_of(approval) for approval in await self.approvals.ask(ListApprovals)]
         return ()
 
+    async def count_grants(self) -> int:
+        """Return how many grants are in force; 0 if the keeper does not answer."""
+        with trio.move_on_after(ANSWER_TIMEOUT), suppress(ActorError):
+            return len(await self.approvals.ask(ListGrants))
+        return 0
+
     # ---------------------------------------------------------------- chat commands
 
     async def answer_command(self, message: InboundMessage) -> str:

@@ -128,7 +128,7 @@ def status_text(status: Answer) -> str:
 
     Rows about models appear only where there is something to show: no usage, no row.
     """
-    waiting = status.get("approvals", 0)
+    waiting, granted = status.get("approvals", 0), status.get("granted", 0)
     rows = {
         "Agent": f"{status['agent']} {status['version']}, up for {format_duration(status['uptime'])}",
         "Model": model_text(status["model"], status.get("speech") or "", status.get("window") or 0),
@@ -138,6 +138,11 @@ def status_text(status: Answer) -> str:
         **(
             {"Asked": f"{plural(waiting, 'call')} for your yes or no: {program_name()} approvals list"}
             if waiting
+            else {}
+        ),
+        **(
+            {"Granted": f"{plural(granted, 'yes', 'yeses')} for later calls: {program_name()} approvals granted"}
+            if granted
             else {}
         ),
         "Handled": plural(status["handled"], "message") + " since the start",

@@ -126,6 +126,8 @@ class ApprovalRequest:
     """The calls are a plan: they are made later, and their keys are not theirs."""
     words: str = ""
     """Words of the agent about its plan. They are no facts."""
+    read: tuple[str, ...] = ()
+    """Kinds of sources from outside that the task has read, such as "web"."""
 
     @property
     def first(self) -> AskedCall:

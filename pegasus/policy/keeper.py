@@ -310,6 +310,10 @@ class _Keeper:
         ):
             raise ApprovalError("too many calls wait for the owner's approval already")
         asked = attrs.evolve(request, calls=self._without_answered(request, call))
+        if known is not None and (changed := _changed_files(known, key, call)):
+            why = f"{call.why}; changed since you were asked: {changed}"
+            again = attrs.evolve(call, why=why)
+            asked = attrs.evolve(asked, calls=tuple(again if each is call else each for each in asked.calls))
         approval = attrs.evolve(found, id=typed_id("a-", 4, self._random, self._approvals), request=asked)
         # On disk first: an approval that people can see is one that a restart knows.
         await self._write(opening_line(approval))
@@ -475,3 +479,13 @@ class _Keeper:
     async def _write(self, *lines: bytes) -> None:
         """Append lines in one step; they are on disk when this returns. Raises StorageError, ActorError."""
         await self._journal.ask(Commit, ((FILE, b"".join(lines)),))
+
+
+def _changed_files(known: Approval, key: str, call: AskedCall) -> str:
+    """Return the names of the files for which a call does not fit its approval any more; "" if something else has changed."""
+    place = known.request.index_of(key)
+    before = known.request.calls[place] if place is not None else None
+    if before is None or (before.tool, before.arguments) != (call.tool, call.arguments):
+        return ""
+    names = sorted({*before.files, *call.files})
+    return truncate(", ".join(name for name in names if before.files.get(name) != call.files.get(name)), 200)

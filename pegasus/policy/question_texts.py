@@ -121,6 +121,7 @@ def question_text(notice: ApprovalNotice, task: str, now: int, clean: Clean = st
             *_block(shown_subject(notice, clean, SHOWN_ARGUMENTS)),
             *_warnings(notice.question),
             *(f"Look twice: {clean(note)}." for note in host_notes("\n".join(_texts(notice)))),
+            *([f"Read from outside so far: {', '.join(notice.read) or 'nothing'}."] if notice.is_plan else []),
             f"{_asked_for(notice)}Why I ask: {notice.why}.",
             *(["In the agent's own words, which are no facts:", *_block(_cut(words, SHOWN_WORDS))] if words else []),
             *_answers(notice),

@@ -31,7 +31,7 @@ from actors import ActorError, Ref
 from pegasus.formatting import truncate
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
-from pegasus.outside import Outside
+from pegasus.outside import Outside, join_outside
 from pegasus.policy import (
     MOST_CALLS,
     ApprovalError,
@@ -157,7 +157,8 @@ class PolicyGate:
             ruling = attrs.evolve(ruling, why=f"{ruling.why}. {advice}")
         try:
             calls = await self._calls_to_ask(planned, ruling) if can_wait else (await asked_call(planned, ruling.why),)
-            request = ApprovalRequest(calls, principal.role, principal.channel, context.task_id)
+            read = tuple(label.value for label in context.outside)
+            request = ApprovalRequest(calls, principal.role, principal.channel, context.task_id, read=read)
             approval = await self.approvals.ask(SeekApproval, request, context.key, can_wait)
         # It fails closed: no answer is not a yes.
         except (ApprovalError, StorageError, ActorError) as error:
@@ -199,7 +200,11 @@ class PolicyGate:
             if not asked:
                 return ToolOutcome(encode_json({"needNoYes": free}), failed=False)
             request = ApprovalRequest(tuple(asked.values()), principal.role, principal.channel, task_id, is_plan=True)
-            request = attrs.evolve(request, words=truncate(words, MOST_WORDS))
+            # Of all calls together, since tools that reach out have read descriptions of other tools as well.
+            read = join_outside(*(call.context.outside for call in planned))
+            request = attrs.evolve(
+                request, words=truncate(words, MOST_WORDS), read=tuple(label.value for label in read)
+            )
             approval = await self.approvals.ask(SeekApproval, request)
         except (ApprovalError, StorageError, ActorError) as error:
             return ToolOutcome.failure(f"the owner cannot be asked now: {error}.")

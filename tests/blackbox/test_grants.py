@@ -10,6 +10,7 @@ import pytest
 from pegasus.testing.provider.answers import Call
 from tests.blackbox.support import serving
 from tests.blackbox.support.files import lines
+from tests.blackbox.support.mcp_settings import reached, server
 from tests.blackbox.support.work import Effects, Office, act, answer, events, heard, shell
 
 ASK = {"policy.rules": [{"tool": "shell_exec", "decision": "ask"}], "agent.owners": ["web:*", "cli:*", "slack:ann"]}
@@ -238,3 +239,85 @@ async def test_what_needs_no_yes_is_not_asked_about(tmp_path):
     async with serving(tmp_path, book, ASK) as daemon, daemon.client() as client:
         await client.say("do work")
         assert json.loads((await heard(client))[0].removeprefix("completed: ")) == {"needNoYes": [1, 2]}
+
+
+async def test_a_yes_for_good_stands_above_no_denial(tmp_path):
+    work = Effects(tmp_path)
+    book = office([work.shell("one")], other=[[work.shell("two")]])
+    async with serving(tmp_path, book, ASK) as daemon, daemon.client() as client:
+        await client.say("do work")
+        shown = await client.get("approval", state="open")
+        await client.call("approvals.answer", id=shown["id"], decision="allow", scope="forever")
+        await heard(client)
+        assert "Granted" in (await daemon.command("status")).out
+        daemon.configure(policy__rules=[{"tool": "shell_exec", "decision": "deny"}])
+        await client.call("config.reload")
+        await client.say("do other")
+        assert "is not allowed here: rule 1 of policy.rules" in (await heard(client))[0]
+    assert (work.count("one"), work.count("two")) == (1, 0)
+
+
+async def test_a_yes_for_a_server_is_for_its_tools_as_they_were(tmp_path):
+    """One that was changed, one that came later, and one that destroys are asked about; the others are not, over a kill too."""
+    listed = tmp_path / "tools.json"
+    log = tmp_path / "calls"
+
+    def offer(**descriptions):
+        schema = {"type": "object", "properties": {}}
+        tools = [{"name": name, "description": text, "inputSchema": schema} for name, text in descriptions.items()]
+        listed.write_text(json.dumps(tools))
+
+    offer(same="Same.", changing="Before.", delete_it="Deletes.")
+    made = ("same", "changing", "delete_it", "changing", "came_later", "same")
+    book = office(*([Call(f"lab__{name}", {})] for name in made))
+    settings = {**ASK, **server("lab", tools=listed, log=log), "policy.rules": [{"tool": "lab__*", "decision": "ask"}]}
+    async with serving(tmp_path, book, settings) as daemon:
+        await reached(daemon, "lab")
+        async with daemon.client() as client:
+            await client.say("do work")
+            shown = await client.get("approval", state="open")
+            assert (shown["tool"], "server" in shown["scopes"], shown["server"]) == ("lab__same", True, "lab")
+            await client.call("approvals.answer", id=shown["id"], decision="allow", scope="server")
+            destroys = await client.get("approval", state="open")
+            assert (destroys["tool"], destroys["scopes"]) == ("lab__delete_it", ["once", "arguments"])
+            with pytest.raises(AssertionError, match="it cannot be taken back"):
+                await client.call("approvals.answer", id=destroys["id"], decision="allow", scope="server")
+            [grant] = (await client.call("approvals.granted"))["granted"]
+            assert (grant["scope"], grant["tool"], grant["server"]) == ("server", "", "lab")
+            assert grant["tools"].keys() == {"lab__same", "lab__changing"}
+            daemon.kill()
+        offer(same="Same.", changing="After.", delete_it="Deletes.", came_later="New.")
+        await daemon.start()
+        await reached(daemon, "lab")
+        async with daemon.client(lastSeq=0) as client:
+            asked = []
+            for _ in range(3):
+                shown = await client.get("approval", state="open")
+                asked.append(shown["tool"])
+                await client.call("approvals.answer", id=shown["id"], decision="deny")
+            await heard(client)
+            assert asked == ["lab__delete_it", "lab__changing", "lab__came_later"]
+    calls = [
+        line["params"]["name"]
+        for line in map(json.loads, log.read_text().splitlines())
+        if line.get("method") == "tools/call"
+    ]
+    assert calls == ["same", "changing", "same"]
+
+
+async def test_a_token_that_may_only_send_messages_gives_no_wider_yes(tmp_path):
+    """Its client is nobody's owner, whatever it calls itself; an owner's client with the scope "control" is one."""
+    async with serving(tmp_path, office([shell("true")]), {**ASK, **HTTP}) as daemon, daemon.client() as client:
+        await client.say("do work")
+        shown = await client.get("approval", state="open")
+        for scopes, status in (("message", 403), ("message,read", 403), ("message,control", 200)):
+            token = (
+                await daemon.command("token", "add", f"t{status}{len(scopes)}", "--type", "web", "--scope", scopes)
+            ).out.strip()
+            headers = {"authorization": f"Bearer {token}"}
+            async with httpx.AsyncClient(base_url=daemon.at.http, headers=headers, timeout=20) as http:
+                path = f"/api/approvals/{shown['id']}"
+                answer = await http.post(path, json={"decision": "allow", "scope": "forever"})
+                assert answer.status_code == status, (scopes, answer.text)
+        await heard(client)
+        assert len((await client.call("approvals.granted"))["granted"]) == 1

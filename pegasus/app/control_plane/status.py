@@ -109,6 +109,7 @@ class StatusMethods:
                 "description": self.sandbox.now.description,
             },
             "approvals": len(await self.approvals.open_notices()),
+            "granted": await self.approvals.count_grants(),
             "usage": {key: usage[key] for key in ("today", "budgets") if key in usage},
             "failingModels": [
                 {

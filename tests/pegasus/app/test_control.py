@@ -45,6 +45,10 @@ async def no_usage():
     return {}
 
 
+async def no_grants():
+    return 0
+
+
 async def no_notices():
     return ()
 
@@ -63,7 +67,7 @@ async def controlled(tasks, settle=trio.lowlevel.checkpoint):
             models=SimpleNamespace(usage_report=no_usage, breakers=dict, settle=settle),
             tasks=root.ref("tasks/agent"),
             persona=InForce(SimpleNamespace(name="Ada")),
-            approvals=SimpleNamespace(open_notices=no_notices),
+            approvals=SimpleNamespace(open_notices=no_notices, count_grants=no_grants),
         )
 
 

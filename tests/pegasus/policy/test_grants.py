@@ -300,6 +300,7 @@ async def test_a_call_with_other_files_takes_the_place_of_the_question_before(au
         after = await keeper.ask(SeekApproval, request(attrs.evolve(call, files={"a": "2"}), other))
         assert after.id != before.id
         assert [each.key for each in after.request.calls] == ["t1/c1", "t1/c2"]
+        assert after.request.first.why == "why; changed since you were asked: a"
         assert await keeper.ask(ListApprovals) == (after,)
         with pytest.raises(ApprovalError, match="withdrawn already"):
             await keeper.ask(AnswerApproval, before.id, True, "cli:main")
