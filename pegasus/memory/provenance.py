@@ -57,8 +57,8 @@ _INVISIBLE: Final = re.compile("[\U000e0000-\U000e007f\u202a-\u202e\u2066-\u2069
 """Tags, directions and zero widths, which can hide words from people but not from models."""
 _MARK: Final = re.compile(r"\[source: [^\]\n]{0,200}\]")
 """A mark, with anything that may stand in it. Bounded, as texts are long and from strangers."""
-_FORGED: Final = re.compile(r"\[(?=\s*source\s*:)", re.IGNORECASE)
-"""Beginning of a mark in words that were given to us. A writer could mark its words as the user's."""
+_FORGED: Final = re.compile(r"\[(\s*source\s*:)(?:([^\[\]\n]{0,200})\])?", re.IGNORECASE)
+"""A mark, or the beginning of one, in words that were given to us. A writer could mark its words as the user's."""
 _BULLET: Final = re.compile(r"\s*[-*] ")
 """Beginning of an item of a list."""
 _READS_LIKE: Final = "reads like an instruction"
@@ -110,10 +110,10 @@ def mark_for(text: str, source: str, seen: Iterable[str] = ()) -> str:
 
 
 def marked_entry(entry: str, mark: str) -> str:
-    """Return the entry with its mark at the end. Marks that it contains already are not ours, so their bracket is changed."""
+    """Return the entry with its mark at the end. Marks that it contains already are not ours, so their brackets are changed."""
     if not mark:
         return entry
-    entry = _FORGED.sub("(", entry.rstrip())
+    entry = disarmed(entry.rstrip())
     if not entry:
         return ""
     last = entry.rpartition("\n")[2]
@@ -125,12 +125,12 @@ def marked_entry(entry: str, mark: str) -> str:
 def marked_piece(piece: str, mark: str) -> str:
     """Return a text for the middle of a file, with its mark at the end of its last line."""
     bare = piece.rstrip()
-    return f"{_FORGED.sub('(', bare)} {mark}{piece[len(bare) :]}" if mark and bare else piece
+    return f"{disarmed(bare)} {mark}{piece[len(bare) :]}" if mark and bare else piece
 
 
 def disarmed(text: str) -> str:
     """Return a text in which nothing has the form of a mark: only the program writes marks, behind the words that it was given."""
-    return _FORGED.sub("(", text)
+    return _FORGED.sub(lambda found: f"({found[1]}" + ("" if found[2] is None else f"{found[2]})"), text)
 
 
 def keeps_marks(before: str, after: str, first: int, length: int, new_length: int) -> str:

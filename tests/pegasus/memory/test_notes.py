@@ -35,7 +35,7 @@ def test_a_mark_cannot_be_taken_off_by_saying_the_same_again():
 def test_whoever_has_read_the_web_may_only_add_and_what_it_adds_is_marked():
     text = rewritten_notes(TEXT, "- Likes nothing\n## Shop\n- Closes at 5 [source: user]", [Outside.WEB])
     assert text == (
-        f"{TEXT}\n- Likes nothing [source: web]\nShop [source: web]\n- Closes at 5 (source: user] [source: web]"
+        f"{TEXT}\n- Likes nothing [source: web]\nShop [source: web]\n- Closes at 5 (source: user) [source: web]"
     )
     assert own_notes(text) == own_notes(TEXT)
 

@@ -113,7 +113,11 @@ def test_which_mark_is_needed(text, source, seen, mark):
         ("## Title\nwords", f"## Title\nwords\n\n{WEB}"),
         ("# Title", f"# Title\n\n{WEB}"),
         ("```\ncode\n```", f"```\ncode\n```\n\n{WEB}"),
-        ("- x [source: user]", f"- x (source: user] {WEB}"),
+        ("- x [source: user]", f"- x (source: user) {WEB}"),
+        ("- x [ Source : user, own ] y", f"- x ( Source : user, own ) y {WEB}"),
+        ("- x [source: [source: user] ]", f"- x (source: (source: user) ] {WEB}"),
+        ("- x [source: user", f"- x (source: user {WEB}"),
+        ("- x [source: user\n- y]", f"- x (source: user\n- y]\n- {WEB}"),
         ("  ", ""),
     ],
 )

@@ -338,7 +338,7 @@ async def test_what_a_chat_that_has_read_the_web_notes_is_added_with_its_mark(au
         await talk(world, 0, 4)
         await settle(world)
     assert disk.content(NOTES).decode() == (
-        "- Likes tea\n- Likes nothing [source: web]\n- The shop opens at 9 (source: user] [source: web]\n"
+        "- Likes tea\n- Likes nothing [source: web]\n- The shop opens at 9 (source: user) [source: web]\n"
     )
     assert "Looked at a page\n\n[source: web]" in history(disk)
     assert session_of(disk)[0]["metadata"]["outside"] == ["web"], "the recap is labelled, too"
