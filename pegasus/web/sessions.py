@@ -186,6 +186,10 @@ class WebSessions:
             del self._codes[next(iter(self._codes))]
         return code
 
+    def is_code(self, code: str) -> bool:
+        """Return whether the code counts, which it goes on doing. Such a code has letters, digits, "-" and "_" only."""
+        return self._codes.get(hash_token(code), 0.0) > trio.current_time()
+
     def redeem(self, code: str) -> bool:
         """Return whether the code counts. It does not from now on."""
         return self._codes.pop(hash_token(code), 0.0) > trio.current_time()

@@ -50,7 +50,11 @@ async def test_open_signs_a_browser_in_once(serving_http):
     assert opened.code == 0
     async with client(serving_http) as browser:
         assert (await browser.get("/api/status")).status_code == 401
-        response = await browser.get(opened.out.strip())
+        link, _, code = opened.out.strip().partition("?code=")
+        for agent in ("Slackbot-LinkExpanding 1.0", "TelegramBot (like TwitterBot)"):  # a preview uses nothing up
+            assert (await browser.get(f"{link}?code={code}", headers={"user-agent": agent})).status_code == 200
+        assert (await browser.get("/api/status")).status_code == 401
+        response = await browser.post(link, data={"code": code})
         assert (response.status_code, response.headers["location"]) == (303, "/")
         status = (await browser.get("/api/status")).json()
         assert (status["agent"], status["model"]) == ("Pegasus", "offline/stand-in")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import trio
 from playwright.sync_api import expect
 
 PAGES = ["chat", "schedule", "tasks", "tasks/1", "approvals", "memory", "memory/~changes", "skills", "sessions"]
@@ -444,3 +446,17 @@ def test_a_message_that_is_too_large_is_not_sent(site):
         return [connection.say("m-1", "x".repeat(1_100_000), []), connection.outbox.size];
     }""")
     assert said == [False, 0]
+
+
+def test_a_link_of_the_command_line_signs_in_by_its_button(site):
+    """A form without a script: the answer to its button sets the cookie and leads to the page."""
+    with ThreadPoolExecutor(1) as thread:
+        opened = thread.submit(trio.run, site.daemon.command, "open", "--print").result()
+    page = site.open(sign_in=False)
+    page.goto(opened.out.strip())
+    page.reload()  # as a look ahead: it uses nothing up
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("heading", name="Chat").wait_for(state="attached")
+    assert page.url.startswith(f"{site.daemon.at.http}/")
+    assert "code=" not in page.url
+    assert page.problems == []

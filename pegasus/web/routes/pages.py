@@ -10,6 +10,7 @@ import gzip
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
+from urllib.parse import parse_qs
 
 import attrs
 from starlette.responses import Response
@@ -23,6 +24,8 @@ from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
 
 STATIC_FOLDER: Final = Path(__file__).parents[1] / "static"
 """Folder of the page's files, part of the package."""
+SIGN_IN: Final = "login.html"
+"""Name of the page with the button, whose `{code}` is filled in."""
 INDEX: Final = "index.html"
 """File that is sent for "/"."""
 WORTH_PACKING: Final = 512
@@ -99,6 +102,18 @@ class Pages:
         """Return a file of the page."""
         return self._file(request, request.path["path"])
 
+    async def ask_to_sign_in(self, request: ApiRequest) -> Response:
+        """Return a button for somebody who comes with a code of `pegasus open`.
+
+        The code is not used up by this: programs that look ahead at links, such as a chat's previews, ask for it, too. They press no
+        button.
+        """
+        code = request.http.query_params.get("code", "")
+        if not request.services.sessions.is_code(code):
+            return _used_link(request)
+        text = self._files[SIGN_IN].content.decode().replace("{code}", code)
+        return Response(text, headers={"cache-control": "no-store"}, media_type="text/html")
+
     def _file(self, request: ApiRequest, name: str) -> Response:
         file = self._files.get(name)
         if file is None:
@@ -167,22 +182,31 @@ async def sign_in(request: ApiRequest) -> Response:
 
 
 async def sign_in_by_link(request: ApiRequest) -> Response:
-    """Set the cookie for somebody who comes with the code of `pegasus open`, and lead to the page.
+    """Set the cookie for somebody who has come with the code of `pegasus open` and pressed the button, and lead to the page.
 
-    The code counts once, so a link in the browser's history is worth nothing. The response leads to the page
-    without the code in its address. A browser whose code does not count is led there, too: the page then says so and asks for a
-    token, or is shown if the browser is signed in already. Raises ApiError 401 for such a code from any other program.
+    The code counts once, so a link in the browser's history is worth nothing. It stands in the body of a form, and its answer leads
+    to the page without it. No Origin is looked at: a page of others does not know a code, and the form sends none.
     """
-    if not request.services.sessions.redeem(request.http.query_params.get("code", "")):
-        if "text/html" in request.http.headers.get("accept", ""):
-            return Response(status_code=303, headers={"location": "/?link=used", "cache-control": "no-store"})
-        message = "this link was used already or is older than 5 minutes; the command `open` makes another one"
-        raise ApiError(401, "unauthorized", message)
+    form = parse_qs((await request.body()).decode("latin-1"))
+    if not request.services.sessions.redeem(form.get("code", [""])[0]):
+        return _used_link(request)
     with failures_as_errors():
         session = await request.services.sessions.open(OWNER_GRANT)
     return Response(
         status_code=303, headers={"location": "/", "cache-control": "no-store", **_cookie(request, session)}
     )
+
+
+def _used_link(request: ApiRequest) -> Response:
+    """Lead a browser whose code does not count to the page.
+
+    The page then says so and asks for a token, or is shown if the browser is signed in already. Raises ApiError 401 for such a code
+    from any other program.
+    """
+    if "text/html" in request.http.headers.get("accept", ""):
+        return Response(status_code=303, headers={"location": "/?link=used", "cache-control": "no-store"})
+    message = "this link was used already or is older than 5 minutes; the command `open` makes another one"
+    raise ApiError(401, "unauthorized", message)
 
 
 async def sign_out(request: ApiRequest) -> Response:
@@ -222,8 +246,7 @@ def page_operations(files: dict[str, StaticFile]) -> tuple[Operation, ...]:
         Operation("GET", "/ws", refuse_plain_request, "WebSocket of the protocol pegasus.v1", None),
         Operation("GET", "/api/login", show_sign_in, "The command that signs a browser in", None),
         Operation("POST", "/api/login", sign_in, "Sign a browser in with a token", None, fields=("token",)),
-        Operation(
-            "GET", "/login", sign_in_by_link, "Sign a browser in with a link of `pegasus open`", None, query=("code",)
-        ),
+        Operation("GET", "/login", pages.ask_to_sign_in, "The link of `pegasus open`: a button", None, query=("code",)),
+        Operation("POST", "/login", sign_in_by_link, "Sign a browser in with that button", None, fields=("code",)),
         Operation("POST", "/api/logout", sign_out, "Sign a browser out", "", outlives_rights=True),
     )

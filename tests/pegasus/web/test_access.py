@@ -145,14 +145,29 @@ async def test_a_link_signs_in_once_and_for_five_minutes(autojump_clock):
     assert not sessions.redeem(late)
 
 
-async def test_a_link_leads_to_the_page_with_a_cookie():
+async def test_a_link_leads_to_a_button_and_the_button_to_the_page_with_a_cookie():
     async with world() as there, there.client() as client:
-        path = f"/login?code={there.sessions.make_code()}"
-        assert (await client.head(path)).status_code == 405  # a look ahead does not use the link up
-        response = await client.get(path)
+        code = there.sessions.make_code()
+        assert (await client.head(f"/login?code={code}")).status_code == 405
+        for _ in range(3):  # a look ahead does not use the link up
+            response = await client.get(f"/login?code={code}")
+            assert response.status_code == 200
+            assert "set-cookie" not in response.headers
+            assert f'name="code" value="{code}"' in response.text
+        assert (await client.get("/api/status")).status_code == 401
+        response = await client.post("/login", data={"code": code}, headers={"origin": "null"})
         assert (response.status_code, response.headers["location"]) == (303, "/")
         assert (await client.get("/api/status")).status_code == 200
-        assert (await client.get(path)).status_code == 401
+        assert (await client.get(f"/login?code={code}")).status_code == 401
+        assert (await client.post("/login", data={"code": code})).status_code == 401
+
+
+@pytest.mark.parametrize("body", [b"", b"code=", b"code=%22%3E%3Cscript%3E", b"\xff", b"code=a&code=b"])
+async def test_a_code_that_is_none_signs_nobody_in(body):
+    async with world() as there, there.client() as client:
+        there.sessions.make_code()
+        assert (await client.post("/login", content=body)).status_code == 401
+        assert (await client.get(f"/login?{body.decode('latin-1')}")).status_code == 401
 
 
 async def test_a_browser_with_a_used_link_is_led_to_the_page():
