@@ -8,8 +8,8 @@ Every answer is text for a person. A mistake in a command is an answer too: it s
 and nothing is raised. Only a StorageError gets through, when a decision could not be written; the Main Agent answers
 with its text.
 
-Anybody who may write to the agent may call a command. Those that show are for all; those that change something check
-for an owner first, by the channel and the sender of the message, never by its text.
+Anybody who may write to the agent may call a command. Those that change something, and those that show the model or what it
+costs, check for an owner first, by the channel and the sender of the message, never by its text. What else they show is for all.
 """
 
 from __future__ import annotations
@@ -88,17 +88,20 @@ class ChatCommands:
 
     async def _usage(self, message: InboundMessage) -> str:
         """Show tokens and costs. The channel is passed on since a channel may have a budget of its own."""
+        if not self._is_by_owner(message):
+            return "Only my owner sees what I have used."
         return await self.services.environment.models.usage_text(message.channel)
 
     async def _model(self, message: InboundMessage) -> str:
-        """Show the model or, for an owner, change it: that of the chat, if each has a conversation of its own."""
+        """Show the model to an owner, or change it: that of the chat, if each has a conversation of its own."""
+        if not self._is_by_owner(message):
+            return "Only my owner sees and chooses the model."
         # How the model speaks is part of the answer, since choosing another model may change it.
         used, switch = await self._model_of(message), self._switch_of(message)
         if switch is None:
             return f"I use {used.name}.\n{self._how_it_speaks(used)}"
-        argument, is_by_owner = argument_of(message), self._is_by_owner(message)
-        answer = await model_command(argument, switch, owner=is_by_owner)  # may end with a list: a blank line follows
-        return f"{answer}\n\n{self._how_it_speaks(used)}" if is_by_owner or not argument.strip() else answer
+        answer = await model_command(argument_of(message), switch)  # may end with a list: a blank line follows
+        return f"{answer}\n\n{self._how_it_speaks(used)}"
 
     async def _model_of(self, message: InboundMessage) -> LanguageModel:
         """Return the model of the conversation that a message belongs to.
@@ -121,18 +124,18 @@ class ChatCommands:
         return ChatModelSwitch(environment.switch, environment.models.chat_choices, message.channel.address)
 
     async def _speech(self, message: InboundMessage) -> str:
-        """Show how the model speaks or, for an owner, choose it.
+        """Show an owner how the model speaks, or choose it.
 
         The choice belongs to the model and not to the chat: it is about whether this model
         uses the tool `reply` reliably.
         """
+        if not self._is_by_owner(message):
+            return "Only my owner sees and changes how I speak."
         used = await self._model_of(message)
         wanted = argument_of(message).strip().lower()
         if not wanted:
             usage = f"/speech {' | '.join(SPEECHES)} changes it for this model."
             return f"{used.name}: {self._how_it_speaks(used)}\n{usage}"
-        if not self._is_by_owner(message):
-            return "Only my owner may change how I speak."
         if wanted not in SPEECHES:
             return f"/speech: found {quote(wanted, 40)}; allowed: {', '.join(SPEECHES)}."
         await self.services.environment.models.traits.choose_speech(used.name, wanted)

@@ -56,6 +56,13 @@ _HINTS: Final[Mapping[str, str]] = {
     "tools": "",
 }
 """By kind of ModelError, what the sender can do about it."""
+_GUESTS_HINTS: Final[Mapping[str, str]] = {
+    "auth": "Whoever runs me has to look at that.",
+    "request": "Sending the same again will not help.",
+    "overflow": "The conversation has become too long.",
+    "budget": "I have done as much as I may for now; please try again later.",
+}
+"""The same for a guest, who is told nothing about model, keys and costs."""
 
 
 async def apologise(item: Item, session: Session, now: int, text: str, thought: Entry | None = None) -> None:
@@ -247,8 +254,10 @@ def _last_error(entries: Sequence[Entry]) -> str:
     return ""
 
 
-def model_failure(error: ModelError) -> str:
-    """Return the text for the sender of a message that the model did not answer."""
+def model_failure(error: ModelError, *, is_owner: bool = True) -> str:
+    """Return the text for the sender of a message that the model did not answer. Which model that is, and why, is for owners."""
+    if not is_owner:
+        return f"The model did not answer. {_GUESTS_HINTS.get(error.kind, 'Please send it again in a while.')}"
     hint = _HINTS.get(error.kind, "Please send it again in a while.")
     if str(error).endswith("]"):  # its text says what to do: about a key, an unknown model, an account without credit
         hint = ""

@@ -90,7 +90,7 @@ async def gather_status(
 def seen_by(
     facts: StatusFacts, person: Principal, thinking_for: ChannelInfo | None, chat: Address | None = None
 ) -> StatusFacts:
-    """Return the facts as this person may see them: what other conversations are about is for an owner only.
+    """Return the facts as this person may see them: what other conversations are about, and the model, are for an owner only.
 
     thinking_for: conversation of the message that is thought about. chat: the chat that the agent is for, whose tasks alone are named;
     None: it is for all.
@@ -99,7 +99,8 @@ def seen_by(
         facts = attrs.evolve(facts, tasks=tuple(task for task in facts.tasks if task.channel.address == chat))
     if person.is_owner:
         return facts
-    agent, own_address = facts.agent, None if person.channel is None else person.channel.address
+    agent = attrs.evolve(facts.agent, model="", speech="", window=0)
+    own_address = None if person.channel is None else person.channel.address
     # That the agent is busy, and with how many tasks, is for everybody; with what is not.
     if agent.thinking_about and thinking_for is not None and thinking_for.address != own_address:
         agent = attrs.evolve(agent, thinking_about=_OTHERS)
@@ -159,7 +160,9 @@ def agent_status_text(facts: StatusFacts, uptime: float, warnings: Sequence[str]
     agent = facts.agent
     is_known = facts.tasks is not None
     doing = doing_text(agent.thinking_about, agent.thinking_for, facts.working, is_known=is_known)
-    lines = [f"I am {doing}.", f"Model: {model_text(agent.model, agent.speech, agent.window)}"]
+    lines = [f"I am {doing}."]
+    if agent.model:
+        lines.append(f"Model: {model_text(agent.model, agent.speech, agent.window)}")
     if not is_known:
         lines.append("Tasks: the task system does not answer at the moment")
     lines += [f"Task {task_line(task)}" for task in (facts.tasks or ())[:LISTED_TASKS]]

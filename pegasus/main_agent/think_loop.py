@@ -183,7 +183,7 @@ class ThinkLoop:
             await self._think_until_done(turn)
         except ModelError as error:
             # The newest item of the turn: a message may have joined during a thought.
-            await apologise(turn.item, session, clock(), model_failure(error))
+            await apologise(turn.item, session, clock(), model_failure(error, is_owner=turn.principal.is_owner))
         await self.send_gathered(turn.item)
 
     async def send_gathered(self, item: Item) -> None:
@@ -351,7 +351,7 @@ class ThinkLoop:
                 thought = attrs.evolve(thought, metadata={**thought.metadata, "spoken": True, **sent(files)})
         if notice := _notice_for(answer, turn):
             posts.append(reply_to_sender(item, notice, NOTICE))
-        if self._config.show_usage and self._services.usage_of is not None:
+        if self._config.show_usage and self._services.usage_of is not None and turn.principal.is_owner:
             # Each post shows what the item has used, also the notice; so it comes after all of them.
             usage: Metadata = {"usage": self._services.usage_of(item.n)}
             posts = [attrs.evolve(post, metadata={**post.metadata, **usage}) for post in posts]

@@ -127,7 +127,7 @@ class ModelSwitch(Protocol):
 
     The choice is on disk before it holds, so that an answer "Now using …" is still true after a crash.
 
-    Example: `await model_command("anthropic/claude-opus-5-5", switch, owner=True)` is "Now using …".
+    Example: `await model_command("anthropic/claude-opus-5-5", switch)` is "Now using …".
     """
 
     @property
@@ -162,14 +162,12 @@ class ModelSwitch(Protocol):
         """
 
 
-async def model_command(argument: str, switch: ModelSwitch, *, owner: bool) -> str:
-    """Return the answer to `/model argument`. owner: whether the sender may change anything. Raises StorageError."""
+async def model_command(argument: str, switch: ModelSwitch) -> str:
+    """Return the answer to the `/model argument` of an owner. Raises StorageError."""
     wanted = argument.strip()
     if not wanted:
         await switch.look_around()
         return "\n".join([f"I use {switch.current} ({switch.origin}).", *switch.rules, _list(switch.choices())])
-    if not owner:
-        return "Only my owner may change the model."
     before = switch.current
     try:
         now = await switch.choose("" if wanted.lower() == _BACK else wanted)

@@ -107,6 +107,37 @@ async def test_what_is_the_owners_to_decide_is_refused_with_a_sentence(stage, na
         assert book.asked == []
 
 
+async def test_a_guest_is_not_shown_the_model_and_what_it_costs(tmp_path):
+    async with (
+        serving(tmp_path, Book(), {"agent.show_usage": True}) as daemon,
+        daemon.client() as owner,
+        daemon.bridge("slack") as bridge,
+    ):
+        await bridge.say("hello", channel=by("eve"))
+        reply = await bridge.reply()
+        assert reply["text"] == "echo: hello"
+        assert "usage" not in reply.get("metadata", {})
+        for command in ("/status", "/usage", "/model", "/speech", "/help", "/tasks", "/skills"):
+            told = await answered(bridge, command, by("eve"))
+            assert not any(word in told for word in ("test/", "model-1", "tokens", "$", "monologue;")), told
+        await owner.say("hello")
+        assert (await owner.reply())["metadata"]["usage"]
+        assert "test/model-1" in await owner.ask("/status")
+
+
+async def test_a_guest_is_not_told_which_model_fails_and_why(tmp_path):
+    settings = {"providers.test.base_url": "http://127.0.0.1:9", "models.timeout": 1.0}
+    async with (
+        serving(tmp_path, Book(), settings) as daemon,
+        daemon.client() as owner,
+        daemon.bridge("slack") as bridge,
+    ):
+        told = await answered(bridge, "hello", by("eve"))
+        assert "did not answer" in told
+        assert not any(word in told for word in ("test/", "model-1", "127.0.0.1")), told
+        assert "test/model-1" in await owner.ask("hello")
+
+
 async def test_a_role_in_the_metadata_of_a_message_is_a_claim_and_does_not_count(tmp_path):
     async with serving(tmp_path, Book()) as daemon, daemon.client() as owner, daemon.bridge("slack") as bridge:
         await owner.ask("remember the blue door")

@@ -338,7 +338,7 @@ async def test_only_the_owner_may_change_it(autojump_clock):
     slack = FakeChannel("slack")
     async with open_world(ScriptedModel([]), channels=(slack,)) as world:
         await world.say("/speech direct", ChannelInfo("slack", "#general", "stranger"))
-        assert (await world.next_reply("slack")).text == "Only my owner may change how I speak."
+        assert (await world.next_reply("slack")).text == "Only my owner sees and changes how I speak."
 
 
 async def test_help_lists_it(autojump_clock):

@@ -33,14 +33,11 @@ async def test_each_chat_chooses_and_goes_back_without_an_effect_on_the_other():
     service = models()
     everywhere = Switch(service)
     here, there = (ChatModelSwitch(everywhere, service.chat_choices, chat) for chat in (HERE, THERE))
-    assert (await model_command("lab/b", here, owner=True)).startswith(
-        "Now using lab/b (before: lab/a). /model default"
-    )
-    assert "I use lab/b (chosen with /model for this chat)." in await model_command("", here, owner=True)
-    assert "I use lab/a (as in the settings)." in await model_command("", there, owner=True)
-    assert await model_command("lab/c", there, owner=False) == "Only my owner may change the model."
-    assert "Still using lab/b." in await model_command("nobody/x", here, owner=True)
-    assert await model_command("default", here, owner=True) == "Now using lab/a (before: lab/b)."
+    assert (await model_command("lab/b", here)).startswith("Now using lab/b (before: lab/a). /model default")
+    assert "I use lab/b (chosen with /model for this chat)." in await model_command("", here)
+    assert "I use lab/a (as in the settings)." in await model_command("", there)
+    assert "Still using lab/b." in await model_command("nobody/x", here)
+    assert await model_command("default", here) == "Now using lab/a (before: lab/b)."
     assert service.chosen == ""
 
 

@@ -133,7 +133,7 @@ class Switch:
 
 async def test_the_command_shows_the_model_and_what_can_be_chosen() -> None:
     switch = Switch(models(ModelSettings(default="lab/a", fallback=("lab/f",))))
-    text = await model_command("", switch, owner=False)
+    text = await model_command("", switch)
     assert text.splitlines()[0] == "I use lab/a (as in the settings)."
     assert text.splitlines()[-2:] == ["- lab/a", "- lab/f"]
 
@@ -149,17 +149,17 @@ async def test_rules_that_send_calls_elsewhere_are_named() -> None:
         "Rule long sends calls of role subagent for sms with an image of at least 50,000 and at most 90,000 tokens "
         "to lab/long.",
     ]
-    assert (await model_command("", switch, owner=False)).splitlines()[1:3] == rules
-    assert (await model_command("lab/b", switch, owner=True)).splitlines()[1:] == rules
+    assert (await model_command("", switch)).splitlines()[1:3] == rules
+    assert (await model_command("lab/b", switch)).splitlines()[1:] == rules
 
 
 async def test_the_owner_changes_the_model_and_goes_back() -> None:
     switch = Switch(models())
-    said = await model_command(" lab/b ", switch, owner=True)
+    said = await model_command(" lab/b ", switch)
     assert said.startswith("Now using lab/b (before: lab/a). /model default goes back")
-    assert "chosen with /model" in await model_command("", switch, owner=True)
-    assert await model_command("Default", switch, owner=True) == "Now using lab/a (before: lab/b)."
-    assert await model_command("default", switch, owner=True) == "Still using lab/a."
+    assert "chosen with /model" in await model_command("", switch)
+    assert await model_command("Default", switch) == "Now using lab/a (before: lab/b)."
+    assert await model_command("default", switch) == "Still using lab/a."
 
 
 async def test_the_command_looks_for_local_models_and_uses_one_in_place_of_the_stand_in() -> None:
@@ -167,20 +167,14 @@ async def test_the_command_looks_for_local_models_and_uses_one_in_place_of_the_s
         ollama=OllamaHost(OllamaModel("qwen3:8b"), OllamaModel("plain", 4096, ("completion",)))
     ) as server:
         switch = Switch(models(ModelSettings(), ollama=ProviderSettings(base_url=server.url)))
-        said = await model_command("", switch, owner=True)
+        said = await model_command("", switch)
         assert said.startswith("I use ollama/qwen3:8b (found on this machine).")
         assert "- ollama/plain" in said
-        assert "Now using ollama/plain" in await model_command("ollama/plain", switch, owner=True)
-
-
-async def test_nobody_else_may() -> None:
-    switch = Switch(models())
-    assert await model_command("lab/b", switch, owner=False) == "Only my owner may change the model."
-    assert switch.current == "lab/a"
+        assert "Now using ollama/plain" in await model_command("ollama/plain", switch)
 
 
 async def test_a_mistake_changes_nothing_and_names_what_is_allowed() -> None:
-    said = await model_command("nobody/x", Switch(models()), owner=True)
+    said = await model_command("nobody/x", Switch(models()))
     assert 'there is no provider "nobody"' in said
     assert "- lab/a" in said
     assert said.endswith("- lab/a\n\nStill using lab/a."), "behind a list Markdown needs an empty line"
@@ -407,4 +401,4 @@ async def test_a_key_that_a_reload_brings_counts_as_a_secret_from_then_on_and_th
 
 @pytest.mark.parametrize("spec", ["loud", "a b", "nobody/x"])
 async def test_what_was_found_stands_between_double_quotes(spec: str) -> None:
-    assert (await model_command(spec, Switch(models()), owner=True)).startswith(f'/model: found "{spec}"; ')
+    assert (await model_command(spec, Switch(models()))).startswith(f'/model: found "{spec}"; ')
