@@ -334,12 +334,8 @@ def _become_command(order: dict[str, Any], streams: list[int], guard: int) -> No
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)  # above it is refused
         resource.setrlimit(number, (value, value))
     walls = order["walls"]
-    if walls is not None and walls["namespace"]:
-        _load_mounts().close_outside(walls)
-    if walls is not None and walls["read_only"]:
-        _load_mounts().make_read_only(walls["read_only"])
-    if walls is not None and walls["closed"]:
-        _load_mounts().close_files(walls["closed"], walls["writable"])
+    if walls is not None and walls["mounts"] is not None:
+        _load_mounts().change(walls["mounts"])
     os.chdir(order["cwd"])
     if walls is not None:
         _load_landlock().restrict(walls)

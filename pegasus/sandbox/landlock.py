@@ -73,7 +73,8 @@ def restrict(walls: Mapping[str, Any]) -> None:
 
     walls: `version` of Landlock, 0 for no rules about files; `read` and `write`, paths of files and folders that may be read, and also
     written; `ports` of TCP that may be connected to, [] for no network at all; `calls`, the filter of system calls. A path that is
-    missing is skipped.
+    missing is skipped. With `read` None all may be read and connected to: the rules are about opening files to write only, beneath
+    bubblewrap's mounts, which do not keep anybody from writing to a pipe with a name.
     """
     for number in range(_LAST_CAPABILITY + 1):
         # Without privileges there is nothing to drop, and it is refused.
@@ -84,7 +85,10 @@ def restrict(walls: Mapping[str, Any]) -> None:
     # with the setuid bit gets more rights.
     require(call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     if walls["version"]:
-        _restrict_files(walls["version"], walls["read"], walls["write"], walls["ports"])
+        if walls["read"] is None:
+            _apply_rules(pack("=Q", _WRITE_FILE), (((walls["write"]), _WRITE_FILE),), ())
+        else:
+            _restrict_files(walls["version"], walls["read"], walls["write"], walls["ports"])
     if walls["calls"]:
         _filter_calls(walls["calls"])
 
@@ -100,12 +104,17 @@ def _restrict_files(version: int, read: Sequence[str], write: Sequence[str], por
     network = (_CONNECT if ports else _BIND | _CONNECT) if version >= 4 else 0
     # The structure has grown with the versions. An older kernel refuses a longer one.
     attributes = pack("=QQQ", handled, network, scoped)[: 24 if version >= 6 else 16 if version >= 4 else 8]
+    _apply_rules(attributes, ((read, _READ & handled), (write, _WRITE & handled)), ports)
+
+
+def _apply_rules(attributes: bytes, grants: Sequence[tuple[Sequence[str], int]], ports: Sequence[int]) -> None:
+    """Apply a set of rules: rights on paths, and ports that may be connected to."""
     rules = call("syscall", _CREATE_RULESET, attributes, len(attributes), 0)
     require(rules)
     try:
-        for paths, rights in ((read, _READ), (write, _WRITE)):
+        for paths, rights in grants:
             for path in paths:
-                _allow_path(rules, path, rights & handled)
+                _allow_path(rules, path, rights)
         for port in ports:
             require(call("syscall", _ADD_RULE, rules, _RULE_PORT, pack("=QQ", _CONNECT, port), 0))
         require(call("syscall", _RESTRICT_SELF, rules, 0))

@@ -45,30 +45,44 @@ _PRIVATE: Final = 1 << 18
 """Propagation by which no mount is told to other namespaces: MS_PRIVATE."""
 
 
-def close_outside(walls: Mapping[str, Any]) -> None:
+def change(plan: Mapping[str, Any]) -> None:
+    """Change the mounts of this process as its walls are planned (`Sandbox`). Raises OSError.
+
+    plan: `namespace` with what `close_outside` takes, beneath Landlock; otherwise `devices`, `sockets`, `closed` and `writable`, in
+    the namespace that bubblewrap has made.
+    """
+    if plan["namespace"]:
+        close_outside(plan)
+    else:
+        make_read_only(plan["devices"])
+        hide(plan["sockets"])
+        close_files(plan["closed"], plan["writable"])
+
+
+def close_outside(plan: Mapping[str, Any]) -> None:
     """Move this process into a mount namespace of its own, in which only these folders can be written to. Raises OSError.
 
-    walls: `namespace`, one of NAMESPACES; `mounted`, files and folders that stay writable; `shared`, folder that becomes /dev/shm.
-    What is missing, or vanishes meanwhile, is skipped. The current folder and open
-    descriptors of folders are those of before and must be opened anew.
+    plan: `namespace`, one of NAMESPACES; `mounted`, files and folders that stay writable; `shared`, folder that becomes /dev/shm.
+    What is missing, or vanishes meanwhile, is skipped. The current folder and open descriptors of folders are those of before and must
+    be opened anew.
     """
     user, group = os.geteuid(), os.getegid()
-    require(call("unshare", NAMESPACES[walls["namespace"]]))
-    if walls["namespace"] == "user":
+    require(call("unshare", NAMESPACES[plan["namespace"]]))
+    if plan["namespace"] == "user":
         # The same numbers as outside, and no others. Without groups to set, no privilege is needed for it.
         for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
             with open(f"/proc/self/{name}", "wb", buffering=0) as file:
                 file.write(text.encode())
     _set_mount(_HERE, b"/", 0, _PRIVATE)
-    copies = list(_copies(walls))
+    copies = list(_copies(plan))
     _set_mount(_HERE, b"/", _READ_ONLY, 0)
     for path, descriptor in copies:
         _move(descriptor, path)
 
 
-def _copies(walls: Mapping[str, Any]) -> Iterable[tuple[bytes, int]]:
+def _copies(plan: Mapping[str, Any]) -> Iterable[tuple[bytes, int]]:
     """Yield the places of writable mounts, upper ones first, each with a copy of what is to be there."""
-    for source, target in [*((path, path) for path in sorted(walls["mounted"])), (walls["shared"], "/dev/shm")]:  # noqa: S108
+    for source, target in [*((path, path) for path in sorted(plan["mounted"])), (plan["shared"], "/dev/shm")]:  # noqa: S108
         descriptor = call("syscall", _OPEN_TREE, _HERE, os.fsencode(source), _CLONE_TREE | _RECURSIVE)
         if descriptor >= 0:
             yield os.fsencode(target), descriptor
@@ -94,9 +108,15 @@ def close_files(closed: Iterable[str], roots: Iterable[str]) -> None:
         _cover(path, _READ_ONLY)
 
 
-def _cover(path: str, flags: int) -> None:
-    """Mount a file or folder over itself with flags."""
-    descriptor = call("syscall", _OPEN_TREE, _HERE, os.fsencode(path), _CLONE_TREE | _RECURSIVE | _NO_FOLLOW)
+def hide(paths: Iterable[str]) -> None:
+    """Put /dev/null in the place of files: of unix sockets, which a read-only mount does not keep anybody from connecting to."""
+    for path in paths:
+        _cover(path, _READ_ONLY, os.devnull)
+
+
+def _cover(path: str, flags: int, source: str = "") -> None:
+    """Mount a file or folder over itself, or another one over it, with flags."""
+    descriptor = call("syscall", _OPEN_TREE, _HERE, os.fsencode(source or path), _CLONE_TREE | _RECURSIVE | _NO_FOLLOW)
     if descriptor < 0:
         if os.path.lexists(path):
             require(descriptor)

@@ -124,7 +124,7 @@ def _find_bubblewrap(sandbox: Sandbox, home: Path) -> Sandbox:
         return attrs.evolve(sandbox, problem="bubblewrap is not installed")
     problem = ""
     for program in bubblewrap_programs(path):
-        tried = attrs.evolve(sandbox, bubblewrap=program)
+        tried = attrs.evolve(sandbox, bubblewrap=program, landlock=landlock.version())
         gaps, problem = _try_walls(tried, home)
         if not problem:
             return attrs.evolve(tried, gaps=gaps)

@@ -37,6 +37,7 @@ import attrs
 from pegasus.observe import get_logger
 from pegasus.sandbox.folders import NO_FOLDERS, Folders
 from pegasus.sandbox.proxy import Dial, ProxyOrder
+from pegasus.sandbox.sockets import foreign_sockets
 from pegasus.sandbox.system_calls import ARCHITECTURES, filter_data
 
 LEAST_LANDLOCK: Final = 6
@@ -45,6 +46,8 @@ _BOUND_DEVICES: Final = [os.path.join("/dev", name) for name in ("null", "zero",
 """Devices of which bubblewrap shows the real ones."""
 _DEVICES: Final = [*_BOUND_DEVICES, "/dev/ptmx", "/dev/shm"]  # noqa: S108
 """Devices and folders in /dev that commands may write to, where it is the real one. Not pts: the terminals of the user are there."""
+_INTERFACES: Final = ("/dev", "/proc")
+"""Folders of the kernel, which are a command's own within bubblewrap."""
 _ASIDE: Final = ".old-"
 """Behind the name of the folder for temporary files: what a killed daemon has left."""
 _TEMPORARY_NAMES: Final = ("TMPDIR", "TMP", "TEMP")
@@ -136,7 +139,7 @@ class Sandbox:
     bubblewrap: tuple[str, ...] = ()
     """The program and the options with which it works here; () if it does not."""
     landlock: int = 0
-    """Version of Landlock that is applied; 0: none is."""
+    """Version of Landlock that is applied, also beneath bubblewrap; 0: none is."""
     namespace: str = ""
     """Way to the mount namespace beneath Landlock (`mounts.NAMESPACES`); "": there is none."""
     gaps: tuple[str, ...] = ()
@@ -174,7 +177,7 @@ class Sandbox:
     def open_gaps(self) -> tuple[str, ...]:
         """Return the names of what the walls do not stop, also for what needs no trial."""
         calls = () if _machine() in ARCHITECTURES else ("calls",)
-        signals = ("signals",) if self.landlock and self.landlock < LEAST_LANDLOCK else ()
+        signals = ("signals",) if self.kind == "landlock" and self.landlock < LEAST_LANDLOCK else ()
         return tuple(dict.fromkeys((*self.gaps, *calls, *signals)))
 
     @property
@@ -252,15 +255,23 @@ class Sandbox:
     def kernel_walls(self, folder: str) -> dict[str, Any]:
         """Return the walls that the process of a command puts around itself: `Walls.kernel`. folder: that for its temporary files."""
         calls = _filter(_machine(), tcp=self.has_network, unix=bool(self.bubblewrap))
-        order: dict[str, Any] = {"version": self.landlock, "namespace": self.namespace, "calls": calls}
+        order: dict[str, Any] = {"version": self.landlock, "calls": calls, "ports": []}
+        folders = self.folders
         if self.bubblewrap:
-            # They are those of the machine, and root owns them. bubblewrap can make them read-only, but then they are no devices.
-            own = {"read_only": _BOUND_DEVICES, "closed": list(self.closed), "writable": list(self.folders.writable)}
-            return {**order, **(own if self.can_close else {"read_only": [], "closed": []}), "ports": []}
-        read, write = self.folders.granted()
+            # Devices are those of the machine, and root owns them. bubblewrap can make them read-only, but then they are no devices.
+            plan: dict[str, Any] = {
+                "devices": _BOUND_DEVICES,
+                "sockets": foreign_sockets(folders),
+                "closed": list(self.closed),
+            }
+            plan = {"namespace": "", "writable": list(folders.writable), **plan}
+            write = [*folders.writable, *folders.homes, *folders.hidden, *_INTERFACES]
+            return {**order, "read": None, "write": write, "mounts": plan if self.can_close else None}
+        read, write = folders.granted()
         mounted = [*write, folder]
-        paths = {"read": [*read, "/proc"], "write": [*mounted, *_DEVICES], "mounted": mounted}
-        return {**order, **paths, "ports": [], "read_only": [], "closed": [], "shared": os.path.join(folder, "shm")}
+        plan = {"namespace": self.namespace, "mounted": mounted, "shared": os.path.join(folder, "shm")}
+        paths = {"read": [*read, "/proc"], "write": [*mounted, *_DEVICES]}
+        return {**order, **paths, "mounts": plan if self.namespace else None}
 
     def _environment(self, env: Mapping[str, str], temporary: str, home: str) -> dict[str, str]:
         """Return the environment of a command whose folders are somewhere else than the daemon's.

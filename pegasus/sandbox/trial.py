@@ -30,10 +30,8 @@ def main() -> None:
     """Build the walls of the order on stdin, and print what they do not stop."""
     order: dict[str, Any] = marshal.loads(sys.stdin.buffer.read())  # noqa: S302  from the daemon itself
     walls = order["walls"]
-    if walls["namespace"]:
-        mounts.close_outside(walls)
-    if walls["read_only"]:
-        mounts.make_read_only(walls["read_only"])
+    if walls["mounts"] is not None:
+        mounts.change(walls["mounts"])
     os.chdir(order["workspace"])
     landlock.restrict(walls)
     attempts: dict[str, Callable[[], None]] = {

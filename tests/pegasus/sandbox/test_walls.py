@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from contextlib import ExitStack
 
 import attrs
@@ -256,6 +257,42 @@ async def test_no_socket_leads_outside(run, home):
         arguments = [str(server.getsockname()[1]), str(home / "socket"), name, str(home / "socket-packets")]
         found = await run([PYTHON, "-c", REACHES, *arguments])
     assert found.stdout.split() == ["refused"] * 6, found
+
+
+SPEAK = """
+import os, socket, sys
+def connect(): socket.socket(socket.AF_UNIX).connect(sys.argv[1] + "/socket")
+def send(): socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"x", sys.argv[1] + "/packets")
+def write(): os.write(os.open(sys.argv[1] + "/pipe", os.O_WRONLY | os.O_NONBLOCK), b"x")
+def own():
+    os.mkfifo("pipe"), os.write(os.open("pipe", os.O_RDWR), b"x")
+    open("/dev/null", "w").write("x"), open(os.environ["TMPDIR"] + "/file", "w").write("x")
+for way in (connect, send, write, own):
+    try: way(), print("reached")
+    except OSError: print("refused")
+"""
+
+
+async def test_neither_sockets_nor_pipes_in_folders_that_can_be_read_lead_outside(run):
+    """A read-only mount keeps nobody from connecting to a socket in it, nor from writing to a pipe."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, ExitStack() as stack:
+        os.chmod(folder, 0o755)
+        for name, kind in (("socket", socket.SOCK_STREAM), ("packets", socket.SOCK_DGRAM)):
+            outside = stack.enter_context(socket.socket(socket.AF_UNIX, kind))
+            outside.bind(f"{folder}/{name}")
+            if kind is socket.SOCK_STREAM:
+                outside.listen()
+        os.mkfifo(f"{folder}/pipe")
+        stack.callback(os.close, os.open(f"{folder}/pipe", os.O_RDWR))
+        found = await run([PYTHON, "-c", SPEAK, folder])
+    assert found.stdout.split() == ["refused", "refused", "refused", "reached"], found
+
+
+async def test_a_service_of_its_own_is_reached_within_bubblewrap(run, sandbox):
+    if sandbox.kind != "bubblewrap":
+        pytest.skip("within Landlock's walls there are no unix sockets")
+    talk = "import socket as s; a = s.socket(s.AF_UNIX); a.bind('own'); a.listen(); s.socket(s.AF_UNIX).connect('own'); print('up')"
+    assert (await run([PYTHON, "-c", talk])).stdout == "up\n"
 
 
 async def test_pipes_between_its_own_processes_work(run):
