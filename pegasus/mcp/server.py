@@ -30,7 +30,6 @@ from pegasus.mcp.calls import ReportProgress, ServerCalls, Work
 from pegasus.mcp.faults import ServerDown, first_fault
 from pegasus.mcp.listing import (
     GET_PROMPT,
-    LONGEST_TOOL_NAME,
     READ_RESOURCE,
     ListedTool,
     clean,
@@ -40,7 +39,7 @@ from pegasus.mcp.listing import (
 )
 from pegasus.mcp.place import RISK, ServerPlace
 from pegasus.mcp.results import ResultReader
-from pegasus.mcp.sorting import SortedTool, identity_of, is_sorted, sort_tool
+from pegasus.mcp.sorting import SortedTool, identity_of, is_sorted, shown_name, sort_tool
 from pegasus.mcp.tokens import TokenFile
 from pegasus.messages import Json, Metadata
 from pegasus.observe import get_logger
@@ -312,7 +311,7 @@ class McpServer:
         trusted = attrs.evolve(self.settings, trust="hints")
         return tuple(
             SortedTool(
-                clean(tool.own_name, LONGEST_TOOL_NAME),
+                shown_name(tool.own_name),
                 sort_tool(tool.own_name, tool.hints, self.settings),
                 sort_tool(tool.own_name, tool.hints, trusted),
                 tool.hints.text,

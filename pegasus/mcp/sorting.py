@@ -13,9 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Final
+from unicodedata import normalize
 
 import attrs
 
+from pegasus.conversation import sanitize_for_prompt
+from pegasus.formatting import cut_text
 from pegasus.messages import Metadata
 from pegasus.policy import ToolKind
 from pegasus.settings import McpServerSettings
@@ -34,6 +37,8 @@ _DESTROYS: Final = (
     "sharepublic",
 )
 """Parts of names of tools whose calls cannot be taken back, or open something to others. Only letters of a name are compared."""
+LONGEST_SHOWN_NAME: Final = 64
+"""Characters of a tool's name that people are shown."""
 KINDS: Final[Mapping[ToolKind, tuple[str, str]]] = {
     ToolKind.PRIVATE_READER: ("private reader", "private readers"),
     ToolKind.OPEN_READER: ("open reader", "open readers"),
@@ -107,9 +112,11 @@ def sort_tool(name: str, hints: ToolHints, settings: McpServerSettings) -> ToolK
     <ToolKind.ACT: 'act'>
     """
     is_trusted = settings.trust == "hints"
-    if is_named(name, settings.asks):
+    # A name with characters that nobody sees is in the lists that ask for care by what is seen, and in the others by what it is.
+    names = (name, shown_name(name))
+    if any(is_named(each, settings.asks) for each in names):
         return ToolKind.DESTRUCTIVE
-    is_act = is_named(name, settings.acts)
+    is_act = any(is_named(each, settings.acts) for each in names)
     if is_destructive_name(name) and (is_act or name not in (*settings.reads, *settings.fetches)):
         return ToolKind.DESTRUCTIVE
     if is_act:
@@ -124,6 +131,11 @@ def sort_tool(name: str, hints: ToolHints, settings: McpServerSettings) -> ToolK
     if hints.reads is not True or hints.destroys is True:
         return ToolKind.ACT if hints.destroys is False else ToolKind.DESTRUCTIVE
     return ToolKind.PRIVATE_READER if hints.is_open is False else ToolKind.OPEN_READER
+
+
+def shown_name(name: str) -> str:
+    """Return the name of a tool as people see it."""
+    return cut_text(" ".join(sanitize_for_prompt(name).split()), LONGEST_SHOWN_NAME)
 
 
 def is_sorted(settings: McpServerSettings) -> bool:
@@ -144,7 +156,7 @@ def is_destructive_name(name: str) -> bool:
     >>> is_destructive_name("SharePublicLink"), is_destructive_name("get_balance")
     (True, False)
     """
-    letters = "".join(filter(str.isalpha, name)).casefold()
+    letters = "".join(filter(str.isalpha, normalize("NFKC", name))).casefold()
     return any(word in letters for word in _DESTROYS)
 
 

@@ -97,6 +97,8 @@ def test_the_more_careful_of_two_lists_counts():
         "share_public",
         "SharePublicLink",
         "share-public",
+        "del\u200bete_file",
+        "ｄｅｌｅｔｅ",
     ],
 )
 def test_a_name_that_speaks_of_destruction_is_believed_from_everybody(name):
@@ -110,6 +112,13 @@ def test_only_the_whole_name_makes_a_reader_of_a_tool_that_seems_to_destroy():
     assert kind("get_password_age", server(reads=("get_*",))) is DESTROY
     assert kind("get_password_age", server(reads=("get_password_age",))) is READ
     assert kind("get_password_age", server(fetches=("get_password_age",))) is FETCH
+
+
+@pytest.mark.parametrize("name", ["get_mail\u200b", "\u202eget_mail", "get_mail\n", "get_\U000e0041mail"])
+def test_a_name_that_only_looks_like_another_gets_its_care_and_not_its_freedom(name):
+    assert kind(name, server(reads=("get_mail",))) is ACT
+    assert kind(name, server(asks=("get_mail",))) is DESTROY
+    assert kind(name, server(acts=("get_mail",), trust="hints"), readOnlyHint=True) is ACT
 
 
 @pytest.mark.parametrize("name", ["get_balance", "send_mail", "share", "public", "read_file", "", "💥", "\ud800"])

@@ -18,7 +18,7 @@ export function servers(app, list, opened) {
 function row(app, server, opened) {
   const body = h("div", { class: "stack" });
   const state = [h("span", { class: "state-dot" }), h("span", { class: "strong" }, ...visible(server.name)), h("span", { class: "hint" }, server.state), h("span", { class: "hint" }, T.servers.tools(server.tools)), server.reason ? h("span", { class: "problem" }, ...visible(server.reason)) : null];
-  const element = h("details", { "data-state": { up: "completed", down: "failed" }[server.state] ?? "acting", open: opened.has(server.name) }, h("summary", {}, state), body);
+  const element = h("details", { "data-state": { up: "completed", down: "failed" }[server.state] ?? "acting", open: opened.has(server.name) }, h("summary", {}, state.flatMap((part) => [part, " "])), body);
   const load = async () => {
     try {
       draw(app, body, await app.call("mcp.tools", { name: server.name }), load);
