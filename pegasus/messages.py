@@ -27,6 +27,8 @@ Metadata: TypeAlias = Mapping[str, Json]
 
 ACCOUNT: Final = "account"
 """Key of a message's metadata: the account that its guest is counted by. Stored, and removed from what a client sends."""
+RELAYED: Final = "relayed"
+"""Key of a message's metadata: True if its writer has not typed its text, but forwarded it or sent it by a program."""
 INTERNAL_ID_PREFIX: Final = "\x1f"
 """First character of the id of an item that the program itself makes. No id from outside has control characters, so nobody
 can make such an item or take its place."""

@@ -270,6 +270,13 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "The result of a task that has read text from outside makes the agent say nothing in another conversa"
         "tion, unless it is an owner's."
     ): ("tests/pegasus/main_agent/test_labels.py::test_a_reply_elsewhere_sends_data_out",),
+    (
+        "Neither does a turn that an owner has begun, once text from outside stands in its conversation, and no file goes there; the "
+        "decision is about the address that is used."
+    ): (
+        "tests/pegasus/main_agent/test_labels.py::test_a_reply_elsewhere_in_the_turn_of_a_person_is_decided_about_too",
+        "tests/blackbox/test_injection.py::test_a_reply_with_a_file_to_the_chat_of_a_guest",
+    ),
     "Work for a guest runs no commands and sends nothing, and no owner is asked about it.": (
         "tests/blackbox/test_injection.py::test_the_message_of_a_guest",
     ),
@@ -296,6 +303,41 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/pegasus/test_redaction.py::test_a_key_is_found_wherever_it_stands",
         "tests/pegasus/test_redaction.py::test_a_known_secret_is_found_in_each_form",
         "tests/blackbox/test_web.py::test_keys_in_files_pages_and_output_reach_neither_model_nor_disk",
+    ),
+    # Calls of MCP servers that need no question
+    "A tool that only reads your own data passes with any arguments, except with an address.": (
+        "tests/blackbox/test_asking_seldom.py::test_readers_and_what_the_owner_has_typed_pass",
+        "tests/pegasus/policy/test_value_rules.py::test_one_with_an_address_does_not",
+    ),
+    "One that others can watch passes with values that you have typed, each call once in a task, and twenty in all.": (
+        "tests/pegasus/policy/test_value_rules.py::test_an_open_reader_passes_once_with_owners_values",
+        "tests/pegasus/policy/test_value_rules.py::test_open_readers_pass_a_bounded_number_of_times",
+    ),
+    (
+        "One that changes something passes only if you have typed all its values in one message, and once for that message, also "
+        "over a crash and with several tasks."
+    ): (
+        "tests/blackbox/test_asking_seldom.py::test_everything_else_is_asked_about",
+        "tests/blackbox/test_asking_seldom.py::test_each_call_passes_once_also_over_a_crash",
+        "tests/blackbox/test_asking_seldom.py::test_two_tasks_of_one_message_do_not_both_act_by_it",
+        "tests/pegasus/policy/test_value_rules.py::test_an_act_is_not_put_together_of_several_messages",
+    ),
+    "What cannot be taken back is always asked about.": (
+        "tests/blackbox/test_asking_seldom.py::test_everything_else_is_asked_about",
+        "tests/pegasus/policy/test_value_rules.py::test_nothing_else_passes",
+    ),
+    (
+        "Only what an owner has typed counts: not what a model has written, what was quoted, forwarded, attached or pasted at length, "
+        "nor what a guest or a program has sent."
+    ): (
+        "tests/blackbox/test_asking_seldom.py::test_the_words_of_a_task_are_no_owners",
+        "tests/blackbox/test_asking_seldom.py::test_what_was_not_typed_by_an_owner_is_nobodys",
+        "tests/pegasus/main_agent/test_owner_words.py::test_only_what_an_owner_has_typed_is_kept_with_a_task",
+        "tests/pegasus/policy/test_owner_values.py::test_parts_that_give_no_values",
+    ),
+    "A value counts as a whole and letter by letter, and not where it may stand by chance.": (
+        "tests/pegasus/policy/test_owner_values.py::test_values_that_do_not",
+        "tests/pegasus/policy/test_owner_values.py::test_values_elsewhere_than_behind_it",
     ),
     # From commands, where there are walls
     "A command reads neither the token, nor the settings, nor the environment of the daemon.": (

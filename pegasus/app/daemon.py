@@ -275,7 +275,7 @@ def _methods(
     # Classes get addresses, which are valid before their actors run. So the table is complete before the first call.
     agent: Ref[TaskAgentMessage] = tree.root.ref(TASK_AGENT)
     journal, owners = tree.journal, environment.owners
-    tasks = TaskMethods(agent)
+    tasks = TaskMethods(agent, owners=owners)
     status = StatusMethods(
         root=tree.root,
         journal=journal,

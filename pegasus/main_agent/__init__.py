@@ -13,6 +13,7 @@ The way of a message through the files, from the queue to the reply:
     asking              calls the model, in its way of speaking (`speech`), until there is an answer to act on
     drafts              shows a reply while the model is still writing it
     tool_calls          carries out the calls of the answer
+    owner_words         what an owner has typed, for the calls that come of it
     queue_items         the item as an entry of the session
     session             the durable log, and the progress of each item; its repair; archives, and lists and history for people
     compaction          makes the session shorter when it comes near the model's window

@@ -35,7 +35,7 @@ from pegasus.main_agent.session import USE_SKILL
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import OUTSIDE, outside_metadata
-from pegasus.policy import ROLE, Role
+from pegasus.policy import ROLE, Role, owner_metadata
 from pegasus.storage import StorageError
 from pegasus.tasks import (
     DEFAULT_TASK_TYPE,
@@ -141,7 +141,8 @@ async def _resume(agent: Ref[TaskAgentMessage], arguments: Metadata, context: To
     await wait_until_running(agent)
     with as_tool_error(TaskError, ActorError, StorageError):
         await _check_resume(agent, task_id, context)
-        await agent.ask(Resume, task_id, str(arguments["input"]), context.key, context.outside)
+        text = str(arguments["input"])
+        await agent.ask(Resume, task_id, text, context.key, context.outside, context.owner_messages)
     return _resumed(task_id)
 
 
@@ -189,6 +190,8 @@ async def submit_task(
     the task may have been begun; calling again with the same key returns its id.
     """
     metadata: dict[str, Json] = {**context.principal.recorded, **outside_metadata(context.outside)}
+    metadata |= owner_metadata(context.owner_messages)
+    metadata |= owner_metadata(context.owner_messages)
     if context.origin is not None:
         metadata["channel"] = to_wire(context.origin)
     request = partial(

@@ -39,7 +39,7 @@ from pegasus.main_agent.session import USE_SKILL, Session, note_of
 from pegasus.main_agent.task_status import task_name
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall, ToolSpec
-from pegasus.policy import Principal
+from pegasus.policy import OwnerMessage, Principal
 from pegasus.skills import Skill, SkillCatalog, expand, format_help
 from pegasus.storage import Item
 from pegasus.tasks import TaskAgentMessage
@@ -194,17 +194,25 @@ class SkillInvoker:
         return SkillInvocation(skill, arguments, text, self._model_problem(skill))
 
     async def start(
-        self, invocation: SkillInvocation, item: Item, principal: Principal, session: Session, now: int
+        self,
+        invocation: SkillInvocation,
+        item: Item,
+        principal: Principal,
+        session: Session,
+        now: int,
+        owner_messages: tuple[OwnerMessage, ...] = (),
     ) -> None:
         """Begin the task of a forked skill, tell the person, and end the item, whose user entry must be there.
 
-        principal: the person that the task works for. now: wall clock, ms. A skill that has a problem ends its item with an answer
-        that names it. Called again after a crash, it makes no second task and no second answer: the task has the key of the item,
-        and answer and note are one durable step. Cancelled: the task may run already; the /stop that cancels the item also ends
-        the tasks of its chat.
+        principal: the person that the task works for. now: wall clock, ms. owner_messages: the message, if an owner has typed
+        it. A skill that has a problem ends its item with an answer that names it. Called again after a crash, it makes no
+        second task and no second answer: the task has the key of the item, and answer and note are one durable step. Cancelled:
+        the task may run already; the /stop that cancels the item also ends the tasks of its chat.
         """
         key, channel = reply_key(item.n, SKILL_NOTE), item.message.channel
-        context = ToolContext(key=key, principal=principal, origin=channel, outside=session.outside)
+        context = ToolContext(
+            key=key, principal=principal, origin=channel, outside=session.outside, owner_messages=owner_messages
+        )
         metadata: dict[str, Json] = {"type": SKILL_NOTE, "ends": True}
         name = invocation.skill.name
         try:

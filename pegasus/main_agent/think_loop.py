@@ -54,6 +54,7 @@ from pegasus.main_agent.asking import ModelAnswer, ModelAsker
 from pegasus.main_agent.compaction import memory_index_entry
 from pegasus.main_agent.drafts import DraftBoard
 from pegasus.main_agent.item_endings import MODEL_DECLINED, apologise, end_if_stuck, model_failure, repeat_replies
+from pegasus.main_agent.owner_words import typed_message
 from pegasus.main_agent.queue_items import DISCARDED, internal_entries, user_entry
 from pegasus.main_agent.replies import (
     REPLY,
@@ -167,7 +168,9 @@ class ThinkLoop:
         if progress.next is NextStep.RECORD:
             await self.record(item, turn.principal, invocation)
         if skills is not None and invocation is not None and invocation.ends_item:
-            await skills.start(invocation, item, turn.principal, session, clock())
+            typed = typed_message(message, self._config.owners)
+            owner_messages = () if typed is None else (typed,)
+            await skills.start(invocation, item, turn.principal, session, clock(), owner_messages)
             return
         if progress.next is NextStep.RECORD and invocation is None:
             if message.is_internal:

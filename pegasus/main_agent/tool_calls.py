@@ -19,6 +19,7 @@ import attrs
 from actors import Ref
 from pegasus.conversation import MOST_IN_A_ROW, Entry, find_circle, keep_media, open_calls
 from pegasus.main_agent.delegation import TaskDelegation
+from pegasus.main_agent.owner_words import OwnerWords
 from pegasus.main_agent.replies import REPLY, queued_result, reply_key, reply_to_sender
 from pegasus.main_agent.sent_files import FileSender
 from pegasus.main_agent.services import AgentServices
@@ -30,7 +31,7 @@ from pegasus.messages import Json
 from pegasus.models import ToolCall
 from pegasus.outside import fenced_metadata
 from pegasus.storage import Item, JournalMessage, Posted
-from pegasus.tools import ToolContext, ToolError, ToolOutcome
+from pegasus.tools import ToolContext, ToolError, ToolOutcome, earlier_calls
 from pegasus.wire import encode_json
 
 _REPEATED: Final = f"not carried out: the same call came {MOST_IN_A_ROW} times in a row"
@@ -136,6 +137,7 @@ class CallRunner:
         if tool is None:
             known = ", ".join((REPLY.name, *(tool.name for tool in executor.offered())))
             return ToolOutcome.failure(f"there is no tool {call.name!r} here. There are: {known}")
+        words = OwnerWords(self._session, turn, self._services.config.now.owners, executor.get)
         context = ToolContext(
             key=reply_key(turn.item.n, call.id),
             principal=turn.principal,
@@ -143,6 +145,8 @@ class CallRunner:
             origin=channel,
             max_result=self._services.result_limit(),
             outside=self._session.outside,
+            owner_messages=words.of_call(call.name),
+            earlier=partial(earlier_calls, words.entries, call.id, executor.get),
         )
         return await executor.run(tool, call.arguments, context)
 

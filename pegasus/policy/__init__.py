@@ -4,8 +4,9 @@
 rule may allow by their text. `approvals` has the calls that wait for an owner's answer, `keeper` the actor that keeps them,
 `approvals_file` their file, `forms` the forms of their questions, and `question_texts` the question as people read it, with
 `shown_text` for what must not be hidden in it. `grants` has what a yes allows beyond its calls, `grant_book` those in force, and
-`plans` the calls that were allowed beforehand. `tool_kinds` has the kinds of tools of other programs. `tokens` has the rights of
-the programs that connect. `pegasus.tools` asks before each call (`gate`).
+`plans` the calls that were allowed beforehand. `tool_kinds` has the kinds of tools of other programs, `value_rules` the calls of
+such tools that need no question, and `owner_values` the arguments that an owner has typed. `tokens` has the rights of the
+programs that connect. `pegasus.tools` asks before each call (`gate`).
 
 A tool call takes this way: `pegasus.tools` describes it as a `CallRequest`, and `Policy.decide` says allow, ask or deny. For
 "ask" the call is put to an owner as an `ApprovalRequest`; the keeper writes it down, the channels show it, and the first answer
@@ -44,6 +45,13 @@ from pegasus.policy.forms import FormError, fill_form, parse_answer
 from pegasus.policy.grant_book import ServerTools, allowed_scopes, no_server_tools
 from pegasus.policy.grants import AnswerScope, CallGrant, parse_scope
 from pegasus.policy.keeper import MOST_BYTES, MOST_CALLS, approvals_keeper
+from pegasus.policy.owner_values import (
+    MOST_MESSAGES,
+    OWNER_MESSAGES,
+    OwnerMessage,
+    owner_metadata,
+    parse_owner_messages,
+)
 from pegasus.policy.principal import (
     DOOR,
     NOBODY,
@@ -73,6 +81,7 @@ from pegasus.policy.tokens import (
     tokens_view,
 )
 from pegasus.policy.tool_kinds import ToolKind
+from pegasus.policy.value_rules import MOST_OPEN, ValueCall, passes_by_values
 
 __all__ = [
     "APPROVE",
@@ -82,8 +91,11 @@ __all__ = [
     "MESSAGE",
     "MOST_BYTES",
     "MOST_CALLS",
+    "MOST_MESSAGES",
+    "MOST_OPEN",
     "NOBODY",
     "OWNER_GRANT",
+    "OWNER_MESSAGES",
     "OWN_TYPES",
     "PROMPT_FILE",
     "READ",
@@ -106,6 +118,7 @@ __all__ = [
     "FormError",
     "ListApprovals",
     "ListGrants",
+    "OwnerMessage",
     "Policy",
     "Principal",
     "RevokeGrant",
@@ -117,6 +130,7 @@ __all__ = [
     "TokenGrant",
     "TokenRefused",
     "ToolKind",
+    "ValueCall",
     "WithdrawApprovals",
     "allowed_scopes",
     "approvals_keeper",
@@ -129,10 +143,13 @@ __all__ = [
     "is_owner",
     "make_visible",
     "no_server_tools",
+    "owner_metadata",
     "parse_answer",
+    "parse_owner_messages",
     "parse_rules",
     "parse_scope",
     "parse_tokens",
+    "passes_by_values",
     "principal_of",
     "question_text",
     "sender_of",

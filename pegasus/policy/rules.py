@@ -8,7 +8,8 @@ The order of `Policy.decide`:
 1. The first rule of `policy.rules` that fits decides.
 2. Otherwise the strictest of these that apply:
    * work for a guest runs no commands, writes nothing outside the workspace, and changes nothing on a server;
-   * a call that reaches out, by work that has read text from outside, is decided by `policy.after_untrusted`;
+   * a call that reaches out, by work that has read text from outside, is decided by `policy.after_untrusted`, unless that is "ask"
+     and its values speak for it (`value_rules`);
    * a command without walls around it is asked for; one within partial walls is, for others than owners and once the work has read
      text from outside;
    * `policy.default`, for tools that reach anything outside the agent itself.
@@ -25,7 +26,7 @@ several commands in a line, and one with other blanks or quotes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Final
@@ -100,6 +101,9 @@ class CallRequest:
     """True if it writes into the workspace only."""
     is_inner: bool = False
     """True if it reaches nothing but the agent itself, such as its memory and its tasks; `policy.default` is not about it."""
+    passes: Callable[[], bool] = lambda: False
+    """Returns whether it needs no question although the work has read text from outside (`value_rules`). Only asked where that
+    matters, since it looks at all calls before."""
     sources: tuple[str, ...] = ()
     """Kinds of outside sources that the work has read, such as ("web",)."""
 
@@ -192,7 +196,8 @@ class Policy:
             yield Ruling(Decision.ASK, "no walls stand around commands on this machine")
         if call.is_command and walls.is_partial and (call.sources or not call.principal.is_owner):
             yield Ruling(Decision.ASK, "the walls around commands are partial on this machine")
-        if reaches_out and call.sources:
+        is_spared = self._after_untrusted is Decision.ASK and call.principal.is_owner
+        if reaches_out and call.sources and not (is_spared and call.passes()):
             why = f"this work has read text from outside ({', '.join(call.sources)}), and the call reaches out"
             yield Ruling(self._after_untrusted, why)
         if not call.is_inner:

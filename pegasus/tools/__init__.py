@@ -41,7 +41,7 @@ from pegasus.tools.base import (
 from pegasus.tools.basic import current_time
 from pegasus.tools.executor import ToolExecutor, is_valid_schema, prepare_arguments, run_tool
 from pegasus.tools.files import read_content, save_file
-from pegasus.tools.gate import Gate, PolicyGate, sending
+from pegasus.tools.gate import Gate, PolicyGate, earlier_calls, sending
 from pegasus.tools.media import save_attachment_tool, speak_tool
 from pegasus.tools.memory import found_json, memory_tools
 from pegasus.tools.persona import persona_tool
@@ -81,6 +81,7 @@ __all__ = [
     "base_context",
     "command_environment",
     "current_time",
+    "earlier_calls",
     "found_json",
     "guarded_dial",
     "hidden_path",

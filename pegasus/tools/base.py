@@ -30,9 +30,11 @@ from pegasus.policy import (
     AskedCall,
     AwaitApproval,
     FindApproval,
+    OwnerMessage,
     Principal,
     SeekApproval,
     ToolKind,
+    ValueCall,
     WithdrawApprovals,
 )
 from pegasus.sandbox import BackgroundCommands
@@ -243,6 +245,10 @@ class ToolContext:
     has_seen: Callable[[str], bool] = lambda text: False
     """Return whether a text stands in the conversation, other than in what the model itself has written. An address that does
     carries nothing out when it is fetched."""
+    owner_messages: tuple[OwnerMessage, ...] = ()
+    """Messages that an owner has typed and that the call comes of."""
+    earlier: Callable[[], Sequence[ValueCall]] = tuple
+    """Returns the calls that the caller has made before this one."""
     questions: CallQuestions | None = None
     """Asks an owner while the call runs. None: nobody can be asked, since only a task can wait for the answer."""
     answer_calls: Callable[[], Sequence[PlannedCall]] = tuple
@@ -324,6 +330,10 @@ class Tool:
     def name(self) -> str:
         """The name by which the model calls it."""
         return self.spec.name
+
+    def value_call(self, arguments: Metadata) -> ValueCall:
+        """Return a call of it, as far as the values matter."""
+        return ValueCall(self.name, self.kind, arguments, self.spec.parameters)
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -30,7 +30,7 @@ import trio
 from actors import ActorError, Ref
 from pegasus.formatting import truncate
 from pegasus.messages import Json, Metadata
-from pegasus.models import ToolSpec
+from pegasus.models import ToolCall, ToolSpec
 from pegasus.outside import Outside, join_outside
 from pegasus.policy import (
     MOST_CALLS,
@@ -45,8 +45,10 @@ from pegasus.policy import (
     Ruling,
     SeekApproval,
     ToolKind,
+    ValueCall,
     is_bare_code,
     is_bare_line,
+    passes_by_values,
 )
 from pegasus.settings import InForce
 from pegasus.storage import StorageError
@@ -57,6 +59,8 @@ from pegasus.wire import encode_json
 
 _LOOKING: Final = ("GET", "HEAD", "OPTIONS")
 """Methods of HTTP that change nothing (RFC 9110, section 9.2.1)."""
+MOST_LINKS: Final = 20
+"""Different addresses of one host that are fetched in a task without a question, once it has read text from outside."""
 LEAST_PATH: Final = 6
 """Characters of a path and query that are recognised in the conversation by themselves."""
 _UNESCAPED: Final = ":/?#[]@!$&'()*+,;="
@@ -275,7 +279,8 @@ def _everything_that_counts(tool: Tool, arguments: Metadata, context: ToolContex
 
 def describe_call(tool: Tool, arguments: Metadata, context: ToolContext) -> CallRequest:
     """Return the facts about a call that the policy decides from."""
-    call = CallRequest(tool.name, context.principal, sources=context.outside)
+    passes = partial(_passes, tool, arguments, context)
+    call = CallRequest(tool.name, context.principal, sources=context.outside, passes=passes)
     match tool.category:
         case "code":
             if tool.effect is not Effect.ONCE:
@@ -292,6 +297,37 @@ def describe_call(tool: Tool, arguments: Metadata, context: ToolContext) -> Call
             return attrs.evolve(call, reaches_out=True)
     is_out = tool.reach is Reach.OUTSIDE
     return attrs.evolve(call, is_inner=tool.reach is Reach.INSIDE, reaches_out=is_out, changes_world=is_out)
+
+
+def _passes(tool: Tool, arguments: Metadata, context: ToolContext) -> bool:
+    """Return whether a call needs no question because of its kind and its values."""
+    if tool.kind is None:
+        return False
+    return passes_by_values(tool.value_call(arguments), context.owner_messages, context.earlier())
+
+
+class SaidEntry(Protocol):
+    """An entry of a conversation, as far as calls matter: `pegasus.conversation.Entry`.
+
+    Example: `earlier_calls(session.entries, "call_7", executor.get)`.
+    """
+
+    @property
+    def calls(self) -> Sequence[ToolCall]:
+        """Tool calls of the entry."""
+
+
+def earlier_calls(
+    conversation: Iterable[SaidEntry], call_id: str, find: Callable[[str], Tool | None]
+) -> Sequence[ValueCall]:
+    """Return the calls of a conversation before this one, as a restart finds them too. find: returns the tool of a name."""
+    found: list[ValueCall] = []
+    for call in (call for entry in conversation for call in entry.calls):
+        if call.id == call_id:
+            break
+        if (tool := find(call.name)) is not None:
+            found.append(tool.value_call(call.arguments))
+    return found
 
 
 def _is_bare(arguments: Metadata, context: ToolContext) -> bool:
@@ -345,8 +381,26 @@ def _network_call(call: CallRequest, arguments: Metadata, context: ToolContext) 
     method = str(arguments.get("method") or ("POST" if call.tool == "http_post" else "GET")).upper()
     changes = method not in _LOOKING
     carries = changes or bool(arguments.get("headers") or arguments.get("body")) or not _is_known(url, context.has_seen)
+    carries = carries or (bool(context.outside) and _follows_too_many(url, context.earlier()))
     forms = dict.fromkeys((url, _usual_form(url)))
     return attrs.evolve(call, targets=tuple((form,) for form in forms), reaches_out=carries, changes_world=changes)
+
+
+def _follows_too_many(url: str, earlier: Iterable[ValueCall]) -> bool:
+    """Return whether enough other addresses of this host were fetched: each choice among them tells the host something."""
+    host = _host_of(url)
+    fetched = {
+        other for call in earlier if isinstance(other := call.arguments.get("url"), str) and _host_of(other) == host
+    }
+    return url not in fetched and len(fetched) >= MOST_LINKS
+
+
+def _host_of(url: str) -> str:
+    """Return the host of an address in small letters, the address itself if it has none."""
+    try:
+        return urlsplit(url).hostname or url
+    except ValueError:
+        return url
 
 
 def _usual_form(url: str) -> str:

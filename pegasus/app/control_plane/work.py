@@ -11,6 +11,7 @@ ask it therefore wait for it. The bound of that wait is the gateway's deadline f
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from secrets import token_hex
 from typing import TypeVar, TypeVarTuple
 
 import attrs
@@ -36,7 +37,7 @@ from pegasus.gateway import (
 from pegasus.host import command_name, wall_clock
 from pegasus.main_agent import task_progress
 from pegasus.messages import ChannelInfo, Json
-from pegasus.policy import Principal, Role
+from pegasus.policy import OwnerMessage, Principal, Role
 from pegasus.schedule import (
     AddJob,
     EnableJob,
@@ -106,6 +107,8 @@ class TaskMethods:
     """The orchestrator of the task system."""
     clock: Callable[[], int] = wall_clock
     """Wall clock, ms."""
+    owners: InForce[Collection[str]] = attrs.field(factory=lambda: InForce(()))
+    """The setting `agent.owners`."""
 
     def methods(self) -> dict[str, Method]:
         """Return the methods by the names that they have on the wire."""
@@ -184,7 +187,10 @@ class TaskMethods:
         task_id, text = _task_id(params), params.get("input", "")
         if not isinstance(text, str):
             raise BadParams("input: must be a text")
-        await self._ask(Resume, task_id, text)
+        words: tuple[OwnerMessage, ...] = ()
+        if text and caller.is_owner(self.owners.now):
+            words = (OwnerMessage(f"{caller.type}:{caller.channel_id}/answer-{token_hex(8)}", text),)
+        await self._ask(Resume, task_id, text, "", (), words)
         return {"taskId": task_id, "status": "resumed"}
 
     async def _ask(self, make: Callable[[Reply[R], *Args], TaskAgentMessage], *args: *Args) -> R:

@@ -18,6 +18,7 @@ noted is a shortcut that saves reading files twice, and is lost in a restart; th
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -42,7 +43,7 @@ from pegasus.channels.slack.reading import (
 )
 from pegasus.channels.slack.socket_mode import Delivery
 from pegasus.intake import GROUP, MENTIONED, Unknown, is_attachment_label
-from pegasus.messages import ChannelInfo, InboundMessage, Json, Media
+from pegasus.messages import RELAYED, ChannelInfo, InboundMessage, Json, Media
 
 MOST_SEEN: Final = 2_000
 """Messages that are remembered as handled, so that a repeated one with a file is not read again."""
@@ -50,6 +51,8 @@ MOST_FILE_BYTES: Final = 20 * 1024 * 1024
 """Bytes of the files of one message."""
 DOWNLOAD_PAUSES: Final = (1.0, 4.0)
 """Seconds between the attempts to read a file."""
+_ADDRESS_LIKE: Final = re.compile(r"[@/:]")
+"""Characters of addresses."""
 FILE_NOTE: Final = "(attached: {name}, {mime}, {size:,} bytes; it could not be read: {reason})"
 """Line of the text in place of a file that could not be read."""
 
@@ -147,8 +150,10 @@ class SlackIncoming:
             return
         # From here on the sender may write. Names and files are asked of Slack, which takes time; the place in
         # the order is held meanwhile.
-        text = await self._read_text(message, identity)
+        text, is_typed = await self._read_text(message, identity)
         media, notes = await self._read_files(message.files)
+        if notes or not is_typed:  # they name files as whoever made those has called them
+            metadata[RELAYED] = True
         whole = InboundMessage("\n".join([text, *notes]).strip(), channel, message.id, metadata, media)
         [is_kept] = await self._adapter.accept(whole)
         # Counted only now, since a message that could not be kept comes again. Those behind it in the conversation wait for this one.
@@ -211,8 +216,11 @@ class SlackIncoming:
 
     # ---------------------------------------------------------------- text and files
 
-    async def _read_text(self, message: SlackMessage, identity: SlackIdentity) -> str:
-        """Return the text as people see it, without the agent's own mention at its beginning: a command begins the text."""
+    async def _read_text(self, message: SlackMessage, identity: SlackIdentity) -> tuple[str, bool]:
+        """Return the text as people see it, without the agent's own mention at its beginning, and whether all of it was typed.
+
+        A command begins the text.
+        """
         text = strip_mention(message.text, identity.user)
         # Only mentions without a label need to be looked up.
         users, channels = find_mentions(text)
@@ -220,8 +228,10 @@ class SlackIncoming:
         places = await self._names.of_channels(channels) if channels else {}
         if identity.name:
             names[identity.user] = identity.name
+        # Everybody chooses their own name. One that looks like an address must not count as typed by who mentions them.
+        is_typed = not any(map(_ADDRESS_LIKE.search, (*names.values(), *places.values())))
         text = read_mrkdwn(text, names, places)
-        return f"(edited) {text}" if message.edited_ts else text
+        return f"(edited) {text}" if message.edited_ts else text, is_typed
 
     async def _read_files(self, files: tuple[SlackFileInfo, ...]) -> tuple[tuple[Media, ...], list[str]]:
         """Return the files that could be read, and a line for each of the others."""

@@ -22,7 +22,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 import attrs
 
 from pegasus.formatting import truncate
-from pegasus.messages import ChannelInfo, InboundMessage, Json, Media
+from pegasus.messages import RELAYED, ChannelInfo, InboundMessage, Json, Media
 
 TYPE: Final = "sms"
 """The channel type."""
@@ -133,7 +133,8 @@ class Sms:
     def to_message(self, media: tuple[Media, ...] = (), notes: tuple[str, ...] = ()) -> InboundMessage:
         """Return the message for the agent. notes: lines about files that could not be fetched."""
         text = "\n".join(part for part in (self.text, *notes) if part)
-        return InboundMessage(text, ChannelInfo(TYPE, self.sender, self.sender), self.id, media=media)
+        metadata: dict[str, Json] = {RELAYED: True} if notes else {}  # notes name files as others have called them
+        return InboundMessage(text, ChannelInfo(TYPE, self.sender, self.sender), self.id, metadata, media)
 
     def to_json(self) -> Json:
         """Return a JSON value that `sms_of_json` reads."""

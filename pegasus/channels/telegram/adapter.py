@@ -59,7 +59,7 @@ from pegasus.channels.telegram.updates import (
     read_update,
 )
 from pegasus.formatting import truncate
-from pegasus.messages import ApprovalNotice, InboundMessage, Json, Media, OutboundMessage, ReplyDraft, Typing
+from pegasus.messages import RELAYED, ApprovalNotice, InboundMessage, Json, Media, OutboundMessage, ReplyDraft, Typing
 from pegasus.observe import get_logger
 from pegasus.settings import TelegramSettings
 from pegasus.wire import decode_object
@@ -341,7 +341,10 @@ class TelegramAdapter(ServiceAdapter):
         # Files are fetched one after the other, so those that are missing are the last ones.
         late = files[len(media) + len(notes) :]
         notes += [f"(attached: {file.name}, {file.mime}; Telegram did not deliver it in time)" for file in late]
-        return attrs.evolve(message, text="\n".join(filter(None, [message.text, *notes])), media=tuple(media))
+        if notes:  # they name files as whoever made those has called them
+            text, metadata = "\n".join(filter(None, [message.text, *notes])), {**message.metadata, RELAYED: True}
+            message = attrs.evolve(message, text=text, metadata=metadata)
+        return attrs.evolve(message, media=tuple(media))
 
     async def _fetch(self, file: FileRef, room: int) -> bytes:
         """Return the content of a file. Raises ReplyRefused if it is too large or Telegram does not have it."""

@@ -29,7 +29,7 @@ import attrs
 
 from pegasus.conversation import sanitize_name
 from pegasus.intake import GROUP, MENTIONED
-from pegasus.messages import ChannelInfo, InboundMessage, Json
+from pegasus.messages import RELAYED, ChannelInfo, InboundMessage, Json
 
 TYPE: Final = "telegram"
 """The channel type."""
@@ -184,6 +184,7 @@ def _read_message(
         metadata["name"] = writer.name
     id = f"{message_id}"
     if _is_forwarded(message):
+        metadata[RELAYED] = True
         text = f"(Forwarded)\n{text}"  # nothing that somebody else has written is a command
     elif is_edit:
         # Several edits within one second count as one: the time is in seconds.

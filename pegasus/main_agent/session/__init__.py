@@ -63,6 +63,7 @@ from pegasus.main_agent.session.pending_notes import (
 from pegasus.main_agent.session.session import (
     CUT,
     REPLY_NAME,
+    TASK_RESULT,
     UNFINISHED,
     USE_SKILL,
     ItemProgress,
@@ -86,6 +87,7 @@ __all__ = [
     "REPLY_NAME",
     "SEND_FILE",
     "SENT",
+    "TASK_RESULT",
     "UNFINISHED",
     "USE_SKILL",
     "ArchivePage",

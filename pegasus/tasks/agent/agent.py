@@ -29,6 +29,7 @@ from actors import ActorError, Inbox, Ref, Reply, open_pool
 from pegasus.events import Deliver, Emit, Event, EventType, Subscribe
 from pegasus.formatting import quote
 from pegasus.observe import get_logger
+from pegasus.policy import OWNER_MESSAGES
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import (
     Cancel,
@@ -160,8 +161,9 @@ class _Agent:
                 start(reply, partial(scheduler.cancel_all, by, channel, guests_only=guests_only))
             case Suspend(reply, task_id, reason):
                 start(reply, partial(scheduler.suspend, task_id, reason))
-            case Resume(reply, task_id, text, key, outside):
-                start(reply, partial(scheduler.resume, task_id, text, key, outside=outside))
+            case Resume(reply, task_id, text, key, outside, owner_messages):
+                resume = partial(scheduler.resume, task_id, text, key, outside=outside, owner_messages=owner_messages)
+                start(reply, resume)
 
     def _answer_with(self, reply: Reply[_T], work: Callable[[], Awaitable[_T]]) -> None:
         """Run the work of a request in a Trio task of its own, and answer with its result or its error.
@@ -362,6 +364,8 @@ class _Agent:
     def _data_of(self, event: Event, text: str) -> TaskCreated:
         """Return the data of TASK_CREATED for an event from outside. An unknown type becomes the default; overrides are dropped."""
         task_type, metadata = event.payload.get("taskType"), event.payload.get("metadata")
+        if isinstance(metadata, dict):  # no program may claim that an owner has typed something
+            metadata = {key: value for key, value in metadata.items() if key != OWNER_MESSAGES}
         return TaskCreated(
             description=str(event.payload.get("description") or ""),
             input_text=text,

@@ -19,6 +19,7 @@ from actors import Reply
 from pegasus.events import Deliver, Event
 from pegasus.messages import Metadata
 from pegasus.outside import Outside
+from pegasus.policy import OwnerMessage
 from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
 from pegasus.tasks.core.views import Notification, TaskView
@@ -83,6 +84,8 @@ class Resume:
     """Stands with the input in the task's messages, so that the caller can see later whether this resume has happened."""
     outside: tuple[Outside, ...] = ()
     """Labels of the text from outside that the caller has read."""
+    owner_messages: tuple[OwnerMessage, ...] = ()
+    """Messages of owners that this comes of."""
 
 
 @attrs.frozen(eq=False, repr=False)

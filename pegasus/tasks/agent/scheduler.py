@@ -48,6 +48,7 @@ from pegasus.events import Event
 from pegasus.formatting import describe_error, quote
 from pegasus.observe import get_logger
 from pegasus.outside import Outside
+from pegasus.policy import OwnerMessage
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import StoppedTask, TaskAgentInput
 from pegasus.tasks.agent.registry import TaskEntry
@@ -248,11 +249,18 @@ class TaskScheduler:
         await entry.ref.tell(SuspendAfterStage(reason))
 
     async def resume(
-        self, name: str, text: str, key: str = "", cause: Event | None = None, outside: tuple[Outside, ...] = ()
+        self,
+        name: str,
+        text: str,
+        key: str = "",
+        cause: Event | None = None,
+        outside: tuple[Outside, ...] = (),
+        owner_messages: tuple[OwnerMessage, ...] = (),
     ) -> None:
         """Resume a task. Returns when TASK_RESUMED is on disk, since the caller then confirms it to a person.
 
-        cause: the event from outside that asks for it, if there is one. outside: labels for the text. Raises TaskError, StorageError.
+        cause: the event from outside that asks for it, if there is one. outside: labels for the text. owner_messages:
+        that it comes of. Raises TaskError, StorageError.
         """
         entry = await self._state.find(await self._state.resolve(name))
         if entry.is_resuming:
@@ -260,34 +268,46 @@ class TaskScheduler:
         _check_resumable(entry, text)
         entry.is_resuming = True
         try:
-            if await self._resume_by_actor(entry, text, key, cause, outside):
+            if await self._resume_by_actor(entry, text, key, cause, outside, owner_messages):
                 return  # `is_resuming` ends with the actor's report, which is on its way
-            await self._resume_by_agent(entry, text, key, cause, outside)
+            await self._resume_by_agent(entry, text, key, cause, outside, owner_messages)
         except BaseException:
             entry.is_resuming = False
             raise
         entry.is_resuming = False
 
     async def _resume_by_actor(
-        self, entry: TaskEntry, text: str, key: str, cause: Event | None, outside: tuple[Outside, ...]
+        self,
+        entry: TaskEntry,
+        text: str,
+        key: str,
+        cause: Event | None,
+        outside: tuple[Outside, ...],
+        owner_messages: tuple[OwnerMessage, ...],
     ) -> bool:
         """Let the actor of a task record the resume; False if there is none, or if it ends before it answers."""
         if entry.ref is None:
             return False
         try:
-            await entry.ref.ask(ResumeTask, text, key, cause, outside)
+            await entry.ref.ask(ResumeTask, text, key, cause, outside, owner_messages)
         except ActorError:
             await entry.ended.wait()
             return False
         return True
 
     async def _resume_by_agent(
-        self, entry: TaskEntry, text: str, key: str, cause: Event | None, outside: tuple[Outside, ...]
+        self,
+        entry: TaskEntry,
+        text: str,
+        key: str,
+        cause: Event | None,
+        outside: tuple[Outside, ...],
+        owner_messages: tuple[OwnerMessage, ...],
     ) -> None:
         """Record the resume of a task without an actor, and let it wait for a slot. Raises TaskError, StorageError."""
         async with entry.lock:
             _check_resumable(entry, text)  # its actor may have crashed meanwhile
-            data = task_resumed(text, entry.view.state, self._state.deps.clock(), key, outside)
+            data = task_resumed(text, entry.view.state, self._state.deps.clock(), key, outside, owner_messages)
             event = self._state.make_event(entry, data, cause)
             await self._state.record(entry, event)
         await self.enqueue(entry, event)

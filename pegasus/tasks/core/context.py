@@ -19,6 +19,7 @@ import attrs
 from pegasus.conversation import Entry
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.outside import Outside, join_outside, outside_metadata, parse_outside
+from pegasus.policy import MOST_MESSAGES, OWNER_MESSAGES, OwnerMessage, owner_metadata, parse_owner_messages
 from pegasus.tasks.core.task_events import (
     Reasoning,
     ReflectionDone,
@@ -108,6 +109,13 @@ class TaskContext:
     def _labels_of_messages(self) -> tuple[Outside, ...]:
         return join_outside(*[parse_outside(entry.metadata) for entry in self.messages])
 
+    @property
+    def owner_messages(self) -> tuple[OwnerMessage, ...]:
+        """Messages of owners that the task comes of: those of its submitter, and those of later answers and orders."""
+        told = [entry.metadata for entry in self.messages if OWNER_MESSAGES in entry.metadata and entry.role == "user"]
+        found = [each for metadata in (self.input_metadata, *told) for each in parse_owner_messages(metadata)]
+        return tuple(found[-MOST_MESSAGES:])
+
     @cached_property
     def channel(self) -> ChannelInfo | None:
         """Channel that the task was asked for on, None if its metadata names none that can be read."""
@@ -126,10 +134,18 @@ def task_suspended(context: TaskContext, state: TaskState, reason: str) -> TaskS
 
 
 def task_resumed(
-    new_input: str, previous_state: TaskState, at: int, key: str = "", outside: Sequence[Outside] = ()
+    new_input: str,
+    previous_state: TaskState,
+    at: int,
+    key: str = "",
+    outside: Sequence[Outside] = (),
+    owner_messages: Sequence[OwnerMessage] = (),
 ) -> TaskResumed:
-    """Return the data of TASK_RESUMED. at: wall clock, ms. key, outside: stand with the input in the messages, as in `Resume`."""
-    metadata: dict[str, Json] = outside_metadata(outside)
+    """Return the data of TASK_RESUMED.
+
+    at: wall clock, ms. key, outside, owner_messages: stand with the input in the messages, as in `Resume`.
+    """
+    metadata: dict[str, Json] = {**outside_metadata(outside), **owner_metadata(owner_messages)}
     if key:
         metadata["key"] = key
     entries = (Entry(at, "user", new_input, metadata=metadata),) if new_input else ()

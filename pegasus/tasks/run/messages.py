@@ -13,6 +13,7 @@ import attrs
 from actors import Reply
 from pegasus.events import Event
 from pegasus.outside import Outside
+from pegasus.policy import OwnerMessage
 from pegasus.tasks.core.views import Notification, TaskView
 
 REFLECTING: Final = "reflecting"
@@ -74,7 +75,7 @@ class FinishStage:
 class ResumeTask:
     """Record a resume of a completed task whose reflection runs or is due, and go on. The reflection is ended.
 
-    Example: `await entry.ref.ask(ResumeTask, "And the red one?", "", None, ())`.
+    Example: `await entry.ref.ask(ResumeTask, "And the red one?", "", None, (), ())`.
     """
 
     reply: Reply[None]
@@ -87,6 +88,8 @@ class ResumeTask:
     """Event from outside that asks for this, if there is one."""
     outside: tuple[Outside, ...]
     """Labels of the text."""
+    owner_messages: tuple[OwnerMessage, ...]
+    """Messages of owners that it comes of."""
 
 
 TaskMessage: TypeAlias = CancelStage | SuspendAfterStage | FinishStage | ResumeTask

@@ -70,6 +70,7 @@ from pegasus.tools import (
     ToolContext,
     ToolExecutor,
     ToolOutcome,
+    earlier_calls,
     lean_task_specs,
     prepare_arguments,
     result_limit,
@@ -370,6 +371,8 @@ class Stages:
             max_result=limit,
             outside=self._has_read(name),
             has_seen=self._has_seen,
+            owner_messages=task.owner_messages,
+            earlier=partial(earlier_calls, task.messages, call_id, self._toolbox.get),
             answer_calls=self._answer_calls,
         )
         return attrs.evolve(context, origin=channel) if name.startswith("memory_") else context

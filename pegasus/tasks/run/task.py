@@ -320,7 +320,8 @@ class _TaskRun:
         if (resume := requests.resume) is not None:
             if self._fsm.can_transition(EventType.TASK_RESUMED):
                 self._cause = resume.cause or self._cause
-                return [task_resumed(resume.text, state, self._deps.clock(), resume.key, resume.outside)]
+                now = self._deps.clock()
+                return [task_resumed(resume.text, state, now, resume.key, resume.outside, resume.owner_messages)]
             resume.reply.fail(TaskError(f"task {self._fsm.task_id} is {state.value}"))
             requests.resume = None
         if requests.suspend_reason is not None and self._fsm.is_active:

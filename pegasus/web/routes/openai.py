@@ -33,7 +33,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from pegasus.formatting import quote
-from pegasus.messages import InboundMessage, Json, OutboundMessage, ReplyDraft
+from pegasus.messages import RELAYED, InboundMessage, Json, OutboundMessage, ReplyDraft
 from pegasus.policy import MESSAGE
 from pegasus.web.access import ApiError
 from pegasus.web.config import WebServices
@@ -376,6 +376,8 @@ class CompletionRoutes:
         channel: dict[str, Json] = {"type": API, **({"channelId": request.grant.below(user)} if user else {})}
         id = request.http.headers.get(IDEMPOTENCY)
         message = message_of(request, {"id": id, "text": text, "media": media or None, "channel": channel})
+        # Front ends put texts of files and of pages into what they send as the person's.
+        message = attrs.evolve(message, metadata={**message.metadata, RELAYED: True})
         if not id:
             message = attrs.evolve(message, id=new_message_id(message.channel.address))
         if is_streamed:

@@ -1,0 +1,165 @@
+"""Calls that need no question after text from outside was read, by the kind of their tool and by their values.
+
+* A private reader passes with any arguments: they reach nobody, and what it returns is the owner's own.
+* An open reader, and a private one with an argument that is an address, may tell others what it is asked. It passes with owner's
+  values alone, each different call once in a task, and MOST_OPEN different ones in all: the order and the repetition of calls could
+  say something, too.
+* An act passes if all its values are owner's values of one message, and there is at least one: the owner has then named what it
+  does. It passes once for each message that names it, since twice is not what was asked for. What cannot be taken back never passes.
+
+Which calls were made before is read from the conversation, so a restart knows it, and it is counted by what they say rather than by
+how it is written: arguments that are the default or empty make no other call of one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from pegasus.messages import Json, Metadata
+from pegasus.policy.owner_values import OwnerMessage, OwnerText, units_of
+from pegasus.policy.tool_kinds import ToolKind
+from pegasus.wire import encode_json
+
+MOST_OPEN: Final = 20
+"""Different calls of open readers that pass in a task."""
+_ADDRESS_FIELDS: Final = frozenset(
+    (
+        "url",
+        "urls",
+        "uri",
+        "uris",
+        "href",
+        "link",
+        "links",
+        "host",
+        "hosts",
+        "hostname",
+        "domain",
+        "ip",
+        "endpoint",
+        "webhook",
+    )
+)
+"""Words in the name of a parameter that holds an address on a network."""
+_ADDRESS_FORMATS: Final = frozenset(
+    ("uri", "uri-reference", "iri", "iri-reference", "url", "hostname", "idn-hostname", "ipv4", "ipv6")
+)
+"""Formats of JSON Schema for such a parameter."""
+_ADDRESS: Final = re.compile(
+    r"[a-z][a-z0-9+.-]*://|//|www\.|\[[0-9a-f:.]+\]|\d{1,3}(?:\.\d{1,3}){3}(?:[:/]|\Z)|[^\s/@]+\.[^\s/@.]{2,}(?::\d|/|\?)"
+    r"|(?:data|javascript|mailto|tel|file):",
+    re.IGNORECASE,
+)
+"""Beginning of a text that is an address, whatever its parameter is called."""
+_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+@attrs.frozen(eq=False, repr=False)
+class ValueCall:
+    """A call of a tool that has a kind, as far as its values matter.
+
+    Example: `ValueCall("mail__send", ToolKind.ACT, {"to": "ann@example.com"}, spec.parameters)`.
+    """
+
+    tool: str
+    """Name of the tool."""
+    kind: ToolKind | None
+    """Kind of the tool; None for one of this program."""
+    arguments: Metadata
+    """Its arguments."""
+    schema: Metadata
+    """Schema of the arguments."""
+
+    @property
+    def is_open(self) -> bool:
+        """True if it reads, and others may see what it asks for."""
+        is_reader = self.kind in (ToolKind.PRIVATE_READER, ToolKind.OPEN_READER)
+        return is_reader and (self.kind is ToolKind.OPEN_READER or has_address(self.arguments, self.schema))
+
+    @property
+    def digest(self) -> str:
+        """The call without what says nothing: nulls, defaults, empty lists and objects, the order of keys, the form of numbers."""
+        return encode_json([self.tool, _plain(self.arguments, self.schema)])
+
+
+def passes_by_values(call: ValueCall, messages: Sequence[OwnerMessage], earlier: Sequence[ValueCall]) -> bool:
+    """Return whether a call needs no question, by the rules at the top of this file.
+
+    messages: those of owners that the work comes of. earlier: calls that the work has made before, whatever became of them.
+    """
+    if call.kind is ToolKind.PRIVATE_READER and not call.is_open:
+        return True
+    if call.kind in (None, ToolKind.DESTRUCTIVE):
+        return False
+    try:
+        return (_may_read if call.is_open else _may_act)(call, messages, earlier)
+    except ValueError:  # more values than anybody has typed, or a number that JSON does not know
+        return False
+
+
+def _may_read(call: ValueCall, messages: Sequence[OwnerMessage], earlier: Sequence[ValueCall]) -> bool:
+    """Return whether an open reader passes. Raises ValueError."""
+    texts = [OwnerText(message.text) for message in messages]
+    if not all(any(text.holds(unit) for text in texts) for unit in units_of(call.arguments, call.schema)):
+        return False
+    made = {each.digest for each in earlier if each.is_open}
+    return call.digest not in made and len(made) < MOST_OPEN
+
+
+def _may_act(call: ValueCall, messages: Sequence[OwnerMessage], earlier: Sequence[ValueCall]) -> bool:
+    """Return whether an act passes. Raises ValueError."""
+    units = units_of(call.arguments, call.schema)
+    naming = sum(message.may_act and all(map(OwnerText(message.text).holds, units)) for message in messages)
+    made = sum(each.digest == call.digest for each in earlier if each.tool == call.tool)
+    return bool(units) and made < naming
+
+
+def has_address(arguments: Metadata, schema: Metadata) -> bool:
+    """Return whether an argument is an address on a network, by its form, by the schema, or by the name of its parameter."""
+    properties = schema.get("properties")
+    known = properties if isinstance(properties, Mapping) else {}
+    for name, value in arguments.items():
+        described = known.get(name)
+        format = described.get("format") if isinstance(described, Mapping) else None
+        is_named = format in _ADDRESS_FORMATS or not _ADDRESS_FIELDS.isdisjoint(map(str.lower, _WORDS.findall(name)))
+        if any((is_named and text) or _ADDRESS.match(text.strip()) for text in _texts_in(value)):
+            return True
+    return False
+
+
+def _texts_in(value: Json) -> Iterator[str]:
+    """Yield every text within a value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts_in(each)
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield name
+            yield from _texts_in(each)
+
+
+def _plain(value: Json, schema: Metadata) -> Json:
+    """Return a value without what says nothing in it."""
+    if isinstance(value, list | tuple):
+        return [_plain(each, {}) for each in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if not isinstance(value, Mapping):
+        return value
+    properties = schema.get("properties")
+    known = properties if isinstance(properties, Mapping) else {}
+    kept: dict[str, Json] = {}
+    for name in sorted(value):
+        described = known.get(name)
+        described = described if isinstance(described, Mapping) else {}
+        plain = _plain(value[name], described)
+        is_default = "default" in described and _plain(described["default"], {}) == plain
+        if plain not in (None, [], {}) and not is_default:
+            kept[name] = plain
+    return kept
