@@ -19,7 +19,8 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Iterable, Iterator
+import unicodedata
+from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from glob import iglob
 from hashlib import blake2b
@@ -30,8 +31,8 @@ from pegasus.messages import Json, Metadata
 from pegasus.tools.base import ToolContext
 from pegasus.tools.files import is_within, real_path
 
-MOST_LOOKUPS: Final = 400_000
-"""Paths that are looked at for one command, about a second."""
+MOST_LOOKUPS: Final = 200_000
+"""Words that are looked at for one command, once for each folder: about a second."""
 LARGEST: Final = 64 << 20
 """Bytes of a file that are read. A larger one counts by its size, its times and its place on the disk."""
 MOST_READ: Final = 256 << 20
@@ -42,6 +43,10 @@ _MOST_MATCHES: Final = 2000
 """Files that a pattern of the shell may stand for here."""
 _SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt", "/nix", "/proc", "/sys", "/dev", "/boot")
 """Folders of the machine, which do not count where `tools.allowed_paths` has everything."""
+_ENDINGS: Final = ("", ".py", ".js", ".mjs", ".cjs", ".ts")
+"""Endings that programs add to the name of a module."""
+_OF_FOLDERS: Final = ("__main__.py", "index.js", "package.json")
+"""Files that programs run when they are given the folder."""
 _IMPLIED: Final = {
     **dict.fromkeys(("make", "gmake"), ("GNUmakefile", "makefile", "Makefile")),
     **dict.fromkeys(("npm", "npx", "pnpm", "yarn", "bun"), ("package.json",)),
@@ -75,17 +80,21 @@ def named_files(arguments: Metadata, context: ToolContext) -> dict[str, Json]:
     found: set[str] = set()
     # Folders that are named are starting points as well, for `cd sub && sh do.sh` and `make -C sub`.
     for base in bases:
+        lookups += len(words)
+        if lookups > MOST_LOOKUPS:
+            raise TooManyNames
+        listed = _listed(base)
         for word in words:
-            lookups += 2
-            if lookups > MOST_LOOKUPS:
-                raise TooManyNames
             path = _join(base, word)
-            if path not in bases and is_within(path, str(context.workspace)) and os.path.isdir(path):
-                bases.append(path)
+            if not _may_lead_somewhere(word, path, base, listed):
+                continue
+            if os.path.isdir(path):
+                found.update(filter(os.path.isfile, (os.path.join(path, name) for name in _OF_FOLDERS)))
+                if path not in bases and is_within(path, str(context.workspace)):
+                    bases.append(path)
             found.update(filter(os.path.isfile, _candidates(base, word, path)))
         modules = (_module_paths(base, names) for text in texts for names in _MODULES.findall(text))
         found.update(path for paths in modules for path in filter(os.path.isfile, paths))
-        found.update(filter(os.path.isfile, [os.path.join(base, "__main__.py")]))
     return _hashes(sorted(path for path in found if _counts(path, context)), str(context.workspace))
 
 
@@ -119,10 +128,33 @@ def _join(base: str, word: str) -> str:
     return os.path.normpath(os.path.join(base, os.path.expanduser(word)))
 
 
+def _listed(base: str) -> frozenset[str]:
+    """Return the names in a folder as file systems compare them that know no capital letters; none for what is no folder."""
+    try:
+        return frozenset(map(_folded, os.listdir(base)))
+    except (OSError, ValueError):
+        return frozenset()
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def _may_lead_somewhere(word: str, path: str, base: str, listed: Container[str]) -> bool:
+    """Return whether anything that a word stands for may exist. Most words of a long text are told by the names in the folder.
+
+    path: the one that the word names from the folder on. listed: the names in it.
+    """
+    if any(mark in word for mark in "*?[") or os.path.basename(word) in _IMPLIED or not is_within(path, base):
+        return True
+    first, _, rest = path[len(base) :].strip(os.sep).partition(os.sep)
+    first = _folded(first)
+    return not first or first in listed or (not rest and any(first + ending in listed for ending in _ENDINGS))
+
+
 def _candidates(base: str, word: str, path: str) -> Iterator[str]:
     """Yield the paths of files that a word may stand for, from a folder on. path: the one that it names."""
-    yield path
-    yield f"{path}.py"
+    yield from (path + ending for ending in _ENDINGS)
     yield from (os.path.join(base, name) for name in _IMPLIED.get(os.path.basename(word), ()))
     if any(mark in word for mark in "*?[") and word.count("*") <= 3:
         with suppress(OSError, ValueError, re.error):

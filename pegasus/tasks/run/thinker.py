@@ -82,6 +82,8 @@ NOTIFY: Final = ToolSpec(
 )
 OWN_TOOLS: Final = (NOTIFY, ASK_USER, ASK_PERMISSION)
 """Tools that every type of task has."""
+LEAN_OWN_TOOLS: Final = (NOTIFY, ASK_USER)
+"""Those that a model with a small window is shown. It can call the others all the same."""
 WITHOUT_TOOLS: Final = """\
 ## No tools
 You have no tools here: no files, no commands, no web, no memory. Do what can be done by thinking and writing, and say honestly what
@@ -155,7 +157,9 @@ class Thinker:
         turns = _turns_of((*context.messages, *index), pictures)
         if has_tools:
             prompt = f"{prompt}\n\n{about_tools}" if about_tools else prompt
-            response = await model.generate(ModelRequest(prompt, turns, (*tools, *OWN_TOOLS), label=label))
+            response = await model.generate(
+                ModelRequest(prompt, turns, (*tools, *(LEAN_OWN_TOOLS if lean else OWN_TOOLS)), label=label)
+            )
         else:
             request = ModelRequest(f"{prompt}\n\n{WITHOUT_TOOLS}", without_calls(turns), (), label=label)
             response = attrs.evolve(await model.generate(request), calls=())

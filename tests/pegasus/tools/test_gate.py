@@ -245,6 +245,27 @@ async def test_while_nobody_can_be_asked_nothing_is_made(context, error):
     assert "who cannot be asked now" in outcome.content
 
 
+async def test_what_was_granted_may_be_made_without_a_task(context):
+    """The Main Agent waits for nobody, and an owner who has granted a tool for good is not asked."""
+    seen = []
+
+    async def grant(inbox):
+        inbox.started()
+        async for message in inbox:
+            seen.append(message.may_ask)
+            message.reply.send(Approval("", message.request, 0, 0, ApprovalState.ALLOWED))
+
+    async def run(arguments, context):
+        return "made"
+
+    async with open_supervisor([Child("keeper", grant)]) as root:
+        policy = InForce(Policy([PolicyRule("touch", Decision.ASK)]))
+        gate = PolicyGate(policy, InForce(Confinement()), root.ref("keeper"))
+        box = ToolExecutor([attrs.evolve(tool("touch", "custom"), run=run)], gate=gate)
+        outcome = await box.run(box.get("touch"), {}, attrs.evolve(context, task_id="", key=""))
+    assert (outcome.content, seen) == ('"made"', [False])
+
+
 async def test_only_a_task_waits_for_an_owner(context):
     """What was granted may be made all the same, so the keeper is asked, but for no question; it need not be there."""
 

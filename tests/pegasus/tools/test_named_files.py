@@ -21,6 +21,7 @@ def context(tmp_path):
         "my script.sh",
         "a=b.sh",
         "Makefile",
+        "app.js",
         "sub/package.json",
         "sub/__main__.py",
     ):
@@ -50,12 +51,15 @@ def context(tmp_path):
         ("sh --rcfile=do.sh", {"do.sh"}),
         ("sh a=b.sh", {"a=b.sh"}),
         ("sh `echo do.sh`", {"do.sh"}),
-        ("cd sub && sh deep.sh", {"sub/deep.sh", "sub/__main__.py"}),
+        ("cd sub && sh deep.sh", {"sub/deep.sh", "sub/__main__.py", "sub/package.json"}),
         ("sh sub/../do.sh", {"do.sh"}),
         ("sh *.sh", {"do.sh", "my script.sh", "a=b.sh", "link.sh"}),
         ("python -m tool", {"tool.py"}),
         ("python -c 'import tool'", {"tool.py"}),
-        ("python sub", {"sub/__main__.py"}),
+        ("python sub", {"sub/__main__.py", "sub/package.json"}),
+        ("node app", {"app.js"}),
+        ("node -e 'require(\"./app\")'", {"app.js"}),
+        ("PATH=sub:$PATH deep.sh", {"sub/deep.sh", "sub/__main__.py", "sub/package.json"}),
         ("make all", {"Makefile"}),
         ("npm --prefix sub test", {"sub/package.json", "sub/__main__.py"}),
         ("sh link.sh", {"link.sh"}),
@@ -72,7 +76,11 @@ def test_each_word_that_leads_to_a_file_counts(context, command, names):
 
 
 def test_folders_variables_and_code_name_files_too(context):
-    assert set(named_files({"command": "sh deep.sh", "cwd": "sub"}, context)) == {"sub/deep.sh", "sub/__main__.py"}
+    assert set(named_files({"command": "sh deep.sh", "cwd": "sub"}, context)) == {
+        "sub/deep.sh",
+        "sub/__main__.py",
+        "sub/package.json",
+    }
     assert "do.sh" in named_files({"command": "sh", "env": {"BASH_ENV": "do.sh"}}, context)
     assert "do.sh" in named_files({"code": "exec(open('do.sh').read())"}, context)
     assert "sub/deep.sh" in named_files({"code": "from pathlib import Path\nPath('sub', 'deep.sh')"}, context)
@@ -109,9 +117,12 @@ def test_a_large_file_is_not_read_and_yet_told_apart(context):
 
 def test_what_is_no_file_holds_nothing_up(context):
     os.mkfifo(context.workspace / "pipe")
-    assert named_files({"command": "sh pipe; cat < /dev/zero; ls sub"}, context).keys() == {"sub/__main__.py"}
+    assert named_files({"command": "sh pipe; cat < /dev/zero; ls sub"}, context).keys() == {
+        "sub/__main__.py",
+        "sub/package.json",
+    }
 
 
 def test_a_line_with_more_words_than_can_be_looked_at_is_refused(context):
     with pytest.raises(TooManyNames):
-        named_files({"command": " ".join(map(str, range(300_000)))}, context)
+        named_files({"command": " ".join(map(str, range(200_001)))}, context)
