@@ -113,8 +113,8 @@ async def test_a_type_shows_the_model_only_its_tools(autojump_clock):
         await desk.run(task_type="general")
         await desk.run(task_type="explore")
         general, explore = ({tool.name for tool in request.tools} for request in model.requests)
-        assert general == {"echo", "slow", "look", "broken", "notify", "ask_user"}
-        assert explore == {"notify", "ask_user"}
+        assert general == {"echo", "slow", "look", "broken", "notify", "ask_user", "ask_permission"}
+        assert explore == {"notify", "ask_user", "ask_permission"}
 
 
 async def test_each_type_has_its_own_prompt(autojump_clock):

@@ -24,7 +24,7 @@ async def test_only_the_tools_it_was_given_are_shown(autojump_clock):
     model = ScriptedModel(["done"])
     async with open_desk(model) as desk:
         await desk.run(tools=("echo",))
-    assert names(model.requests[0]) == {"echo", "notify", "ask_user"}
+    assert names(model.requests[0]) == {"echo", "notify", "ask_user", "ask_permission"}
 
 
 async def test_another_tool_is_refused_when_it_is_called_all_the_same(autojump_clock):
@@ -34,14 +34,14 @@ async def test_another_tool_is_refused_when_it_is_called_all_the_same(autojump_c
         assert [made[2] for made in desk.calls] == [2]
     refused, done = model.requests[1].turns[-1].results
     assert (refused.is_error, done.is_error) == (True, False)
-    assert "with the limits that this one has. There are: echo, notify, ask_user" in refused.content
+    assert "with the limits that this one has. There are: echo, notify, ask_user, ask_permission" in refused.content
 
 
 async def test_no_tools_leaves_words_to_its_submitter_alone(autojump_clock):
     model = ScriptedModel(["done"])
     async with open_desk(model) as desk:
         await desk.run(tools=())
-    assert names(model.requests[0]) == {"notify", "ask_user"}
+    assert names(model.requests[0]) == {"notify", "ask_user", "ask_permission"}
 
 
 def test_tools_can_only_become_fewer():
@@ -95,7 +95,7 @@ async def test_they_stand_in_the_log_and_are_kept_over_a_restart(autojump_clock)
     model = ScriptedModel(["done"])
     async with open_desk(model, shelf=shelf, limits=TaskLimits(recovery="resume")) as desk:
         await desk.outcome(task_id)
-    assert names(model.requests[0]) == {"echo", "notify", "ask_user"}
+    assert names(model.requests[0]) == {"echo", "notify", "ask_user", "ask_permission"}
 
 
 async def test_a_finished_task_that_is_resumed_still_has_them(autojump_clock):
@@ -106,7 +106,7 @@ async def test_a_finished_task_that_is_resumed_still_has_them(autojump_clock):
     async with open_desk(model, shelf=shelf) as desk:
         await desk.agent.ask(Resume, task_id, "once more")
         await desk.outcome(task_id)
-    assert [names(request) for request in model.requests] == [{"echo", "notify", "ask_user"}] * 2
+    assert [names(request) for request in model.requests] == [{"echo", "notify", "ask_user", "ask_permission"}] * 2
 
 
 async def test_an_event_from_outside_cannot_choose_them(autojump_clock):
