@@ -15,6 +15,7 @@ from tests.blackbox.support import Book, Thought, say, serving
 from tests.blackbox.support.daemon import has_bubblewrap
 from tests.blackbox.support.mcp_settings import SCRIPT, reached, server
 from tests.blackbox.support.terminal import ENTER, terminal
+from tests.blackbox.support.walls import WALLS
 
 HAS_WALLS = pytest.mark.skipif(not has_bubblewrap(), reason="bubblewrap does not work here")
 
@@ -155,9 +156,8 @@ async def test_a_server_with_ten_thousand_tools_is_shown_in_a_screenful(tmp_path
 # ------------------------------------------------------------------ a check does what the real thing does
 
 
-@HAS_WALLS
 @pytest.mark.parametrize("kind", ["program", "script", "argument"])
-async def test_a_program_that_the_walls_hide_is_named_by_the_check_and_by_the_agent(tmp_path, kind):
+async def test_a_program_that_the_walls_hide_is_named_by_the_check_and_by_the_agent(tmp_path, kind, walled):
     """It exists for the person, and within the walls it does not."""
     folder = tmp_path / "somewhere"
     folder.mkdir()
@@ -172,7 +172,7 @@ async def test_a_program_that_the_walls_hide_is_named_by_the_check_and_by_the_ag
         "mcp.servers.mail.args": ["-S", str(script)] if kind == "argument" else [],
         "sandbox.writable": [],
     }
-    async with serving(tmp_path, Book(), settings) as daemon:
+    async with serving(tmp_path, Book(), WALLS | settings, env=walled) as daemon:
         state = await reached(daemon, "mail", "down")
         checked = await daemon.command("mcp", "check")
         assert checked.code == 1
@@ -204,9 +204,8 @@ async def test_words_of_a_program_that_the_walls_may_be_the_reason_of(tmp_path, 
         assert ("walls" in checked) == bool(said)
 
 
-@HAS_WALLS
 @pytest.mark.parametrize("kind", ["python", "script", "link"])
-async def test_a_program_in_a_virtual_environment_runs_within_the_walls(tmp_path, kind):
+async def test_a_program_in_a_virtual_environment_runs_within_the_walls(tmp_path, kind, walled):
     """And they open nothing else: neither what lies beside it nor an environment in the workspace."""
     venv.create(tmp_path / "some where" / "venv", symlinks=True)
     bin_folder = tmp_path / "some where" / "venv" / "bin"
@@ -218,8 +217,8 @@ async def test_a_program_in_a_virtual_environment_runs_within_the_walls(tmp_path
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "linked-server").symlink_to(script)
     commands = {"python": bin_folder / "python", "script": script, "link": "linked-server"}
-    env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
-    settings = {
+    env = {"PATH": f"{tmp_path}/bin:{walled.get('PATH', '/usr/bin:/bin')}"}
+    settings = WALLS | {
         "mcp.servers.mail.command": str(commands[kind]),
         "mcp.servers.mail.args": ["-S", str(bin_folder / "server.py")] if kind == "python" else [],
         "sandbox.writable": [],

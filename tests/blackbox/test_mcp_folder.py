@@ -14,10 +14,7 @@ from pegasus.testing.provider.answers import Call
 from tests.blackbox.support import Book, Thought, say, serving
 from tests.blackbox.support.daemon import has_bubblewrap
 from tests.blackbox.support.mcp_settings import SCRIPT, reached, server
-
-WALLS = [True, False]
-"""Values of `sandbox`."""
-HAS_WALLS = pytest.mark.skipif(not has_bubblewrap(), reason="bubblewrap does not work here")
+from tests.blackbox.support.walls import WALLS
 
 
 def plant(workspace: Path) -> Path:
@@ -36,7 +33,7 @@ def command(is_walled: bool, program: str, *args: str, **keys: object) -> dict[s
     return {f"mcp.servers.mail.{key}": value for key, value in settings.items()}
 
 
-@pytest.mark.parametrize("is_walled", WALLS)
+@pytest.mark.parametrize("is_walled", [True, False])
 @pytest.mark.parametrize("args", [("-m", "mail_server"), ("-c", "import json"), ("-c", "import mail_server")])
 async def test_a_module_in_the_workspace_is_not_that_of_a_server(tmp_path, is_walled, args):
     trace = plant(tmp_path / "home" / "workspace")
@@ -48,7 +45,7 @@ async def test_a_module_in_the_workspace_is_not_that_of_a_server(tmp_path, is_wa
 
 
 @pytest.mark.skipif(shutil.which("npx") is None, reason="there is no npx")
-@pytest.mark.parametrize("is_walled", WALLS)
+@pytest.mark.parametrize("is_walled", [True, False])
 async def test_settings_of_npm_in_the_workspace_do_not_count_for_a_server(tmp_path, is_walled):
     trace = plant(tmp_path / "home" / "workspace")
     npx = command(is_walled, "npx", "--offline", "-c", f"node -e 0 && exec {sys.executable} -S {SCRIPT}")
@@ -66,10 +63,9 @@ def read(path: str | Path) -> Thought:
     return Thought(calls=(Call("lab__read", {"path": str(path)}),))
 
 
-@HAS_WALLS
-async def test_a_server_within_walls_sees_its_own_folder_and_no_other_one(tmp_path):
+async def test_a_server_within_walls_sees_its_own_folder_and_no_other_one(tmp_path, walled):
     book = Book()
-    async with serving(tmp_path, book, server("lab")) as daemon, daemon.client() as client:
+    async with serving(tmp_path, book, server("lab") | WALLS, env=walled) as daemon, daemon.client() as client:
         await reached(daemon, "lab")
         folder = daemon.home / "mcp" / "lab"
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -93,7 +89,7 @@ async def test_a_server_within_walls_sees_its_own_folder_and_no_other_one(tmp_pa
         assert "Error" in said[name], said
 
 
-@pytest.mark.parametrize("is_walled", WALLS)
+@pytest.mark.parametrize("is_walled", [True, False])
 async def test_a_server_runs_in_the_workspace_if_the_owner_says_so(tmp_path, is_walled):
     book = Book({"read": [read("note"), lambda view: say(view.results[0])]})
     settings = server("lab") | {"mcp.servers.lab.cwd": "workspace", "mcp.servers.lab.sandbox": is_walled}
