@@ -12,6 +12,7 @@ The package is imported by the command that starts the daemon, by `pegasus.embed
 
 Read the files in this order; each uses only those before it:
 
+    owner_notes          messages to owners about files that commands have changed
     environment          everything that comes from outside
     shared_services      what the Main Agent and the task system are both built from; the gate before each call of a tool
     task_services        services of the task system

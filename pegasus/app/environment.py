@@ -20,6 +20,7 @@ import attrs
 import trio
 
 from actors import Inbox, Ref
+from pegasus.app.owner_notes import OwnerNotes
 from pegasus.conversation import new_fence
 from pegasus.events import RecentEvents
 from pegasus.identity import Persona, WorkspaceFiles
@@ -151,6 +152,8 @@ class Environment:
     """Files and folders that tools never touch, whatever the settings allow: Pegasus's own home."""
     sandbox: InForce[Sandbox] = attrs.field(factory=lambda: InForce(NO_SANDBOX))
     """The walls around commands."""
+    owner_notes: OwnerNotes = attrs.field(factory=OwnerNotes)
+    """Notes to owners about files that commands have changed."""
     make_tools: Callable[[Memory], Sequence[Tool]]
     """Makes the tools of tasks, without those about tasks themselves. Called once."""
     archives: Callable[[SessionFiles], SessionArchives]

@@ -22,6 +22,7 @@ import attrs
 import trio
 
 from pegasus.app.environment import Environment
+from pegasus.app.owner_notes import OwnerNotes
 from pegasus.app.reload import Reloader
 from pegasus.events import RecentEvents
 from pegasus.host import Home, ensure_token, own_home, wall_clock
@@ -70,6 +71,8 @@ class RealWorld:
     """The walls around commands."""
     files: WorkspaceFiles
     """The owner's files that are part of the prompt."""
+    notes: OwnerNotes
+    """Notes to owners about files that commands have changed."""
 
 
 def look_at_world(home: Home, settings: Settings, token: str, probe: SandboxProbe | None = None) -> RealWorld:
@@ -79,7 +82,7 @@ def look_at_world(home: Home, settings: Settings, token: str, probe: SandboxProb
     """
     names = (*OWNER_FILES, NOTES_FILE) if settings.agent.scope == "chat" else OWNER_FILES
     files = WorkspaceFiles(home.workspace, home.owner_texts, names=names)
-    in_force = SettingsInForce(settings)
+    in_force, notes = SettingsInForce(settings), OwnerNotes()
 
     def base_persona(settings: Settings) -> Persona:
         """Return the persona that these settings name."""
@@ -93,7 +96,7 @@ def look_at_world(home: Home, settings: Settings, token: str, probe: SandboxProb
         """Return the walls for these settings. Builds some, to see whether they stand."""
         begun = probe if new is settings else None  # a reload brings other settings
         found = begun.result() if begun else probe_sandbox(new, home.path, home.workspace)
-        return attrs.evolve(with_network(found, new), witness=files)
+        return attrs.evolve(with_network(found, new), witness=files, tell_owner=notes.tell)
 
     world = RealWorld(
         home,
@@ -103,6 +106,7 @@ def look_at_world(home: Home, settings: Settings, token: str, probe: SandboxProb
         in_force.follow(persona, "agent.persona", in_thread=True),
         in_force.follow(sandbox, *SANDBOX_KEYS, in_thread=True),
         files,
+        notes,
     )
     world.sandbox.now.set_leftovers_aside()  # the home is locked, so that no command runs
     return world
@@ -151,6 +155,7 @@ def _make_environment(world: RealWorld, models: ModelService, reloader: Reloader
         # The home has the token and the keys. The settings file may lie elsewhere, and may have keys in it, too.
         closed_paths=tuple(filter(None, [home.path, home.token, settings.source.file])),
         sandbox=world.sandbox,
+        owner_notes=world.notes,
         make_tools=make_tools,
         archives=partial(_archives_in, home),
         mcp=McpServers(

@@ -62,6 +62,7 @@ from pegasus.app.environment import (
     TASK_LISTENER,
     Environment,
 )
+from pegasus.app.owner_notes import write_owner_notes
 from pegasus.app.services import Services, build_services
 from pegasus.channels import AdapterMessage, run_switchboard
 from pegasus.events import BusMessage, event_bus, keep_events
@@ -186,7 +187,18 @@ def _approvals_child(root: Supervisor, services: Services) -> Child[Any]:
     if environment.files is not None:
         approvals: Ref[Any] = root.ref(APPROVALS)
         children.append(Child("files", ask_about_files, environment.files, approvals, backoff=CHILD_BACKOFF))
+    notes = environment.owner_notes
+    place = environment.in_force.follow(_owner_channel, "policy.owner_channel")
+    children.append(
+        Child("notes", write_owner_notes, notes, services.journal, environment.owners, place, backoff=CHILD_BACKOFF)
+    )
     return Child("approvals", supervisor(children, intensity=CHILD_INTENSITY))
+
+
+def _owner_channel(settings: Settings) -> ChannelInfo:
+    """Return the channel where an owner is written to; the terminal's if the settings name none."""
+    owner = Address.parse(settings.policy.owner_channel) or Address("cli", "main")
+    return ChannelInfo(owner.type, owner.channel_id)
 
 
 def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:
@@ -224,11 +236,6 @@ def _schedule_child(root: Supervisor, services: Services) -> Child[Any]:
         """Return how often the heartbeat runs and when, by these settings."""
         return Heartbeat(settings.schedule.heartbeat, settings.schedule.active_hours, read_heartbeat)
 
-    def owner_channel(settings: Settings) -> ChannelInfo:
-        """Return the channel that the heartbeat speaks on; the terminal's if the settings name none."""
-        owner = Address.parse(settings.policy.owner_channel) or Address("cli", "main")
-        return ChannelInfo(owner.type, owner.channel_id)
-
     schedule = ScheduleServices(
         services.journal,
         root.ref(TASK_AGENT),
@@ -236,7 +243,7 @@ def _schedule_child(root: Supervisor, services: Services) -> Child[Any]:
         environment.clock,
         environment.random,
         in_force.follow(heartbeat, "schedule."),
-        in_force.follow(owner_channel, "policy.owner_channel"),
+        in_force.follow(_owner_channel, "policy.owner_channel"),
         in_force.wait_replaced,
     )
     keeper = Child("keeper", environment.keep_schedule, schedule, backoff=CHILD_BACKOFF)

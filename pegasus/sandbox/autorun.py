@@ -11,7 +11,7 @@ the bounds are neither closed nor named.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from stat import S_ISDIR
@@ -50,7 +50,7 @@ class AutorunSnapshot:
 
         before = AutorunSnapshot.take(["/home/me/.pegasus/workspace"])
         before.closed     # (".../project/.git/config", ".../project/.git/hooks")
-        before.changes()  # (["project/.git/hooks/pre-commit"], AutorunSnapshot(…)) after a command has written it
+        before.changes().former  # ("project/.git/hooks/pre-commit",) after a command has written it
     """
 
     roots: tuple[str, ...]
@@ -70,17 +70,31 @@ class AutorunSnapshot:
         found = tuple(path for root in roots for path in _search(root, len(roots)))
         return cls(roots, found, dict(_stamps(found)) if is_compared else {})
 
-    def changes(self) -> tuple[list[str], AutorunSnapshot]:
-        """Return the files that are new, different or gone, and how all are now. Blocks as `take` does.
-
-        Those of the first folder stand first, relative to it.
-        """
+    def changes(self) -> AutorunChanges:
+        """Return the files that are new, different or gone since. Blocks as `take` does."""
         now = AutorunSnapshot.take(self.roots)
-        changed = [path for path, stamp in now.stamps.items() if self.stamps.get(path) != stamp]
+        new = [path for path in now.stamps if path not in self.stamps]
+        different = [path for path, stamp in now.stamps.items() if self.stamps.get(path, stamp) != stamp]
         gone = [path for path in self.stamps if path not in now.stamps and not os.path.lexists(path)]
+        return AutorunChanges(self._named([*different, *gone]), self._named(new), now)
+
+    def _named(self, paths: Sequence[str]) -> tuple[str, ...]:
+        """Return paths as people are told them: those of the first folder first, relative to it."""
         inner = f"{self.roots[0]}/"
-        ordered = sorted([*changed, *gone], key=lambda path: (not path.startswith(inner), path))
-        return [path.removeprefix(inner) for path in ordered], now
+        ordered = sorted(paths, key=lambda path: (not path.startswith(inner), path))
+        return tuple(path.removeprefix(inner) for path in ordered)
+
+
+@attrs.frozen(eq=False, repr=False)
+class AutorunChanges:
+    """Changes since a snapshot. Example: `AutorunChanges((".npmrc",), ("new/.git/config",), now)`."""
+
+    former: tuple[str, ...]
+    """Files that were there and are different or gone."""
+    made: tuple[str, ...]
+    """Files that were not there."""
+    now: AutorunSnapshot
+    """All of them as they are now."""
 
 
 def _search(root: str, share: int) -> Iterator[str]:

@@ -34,7 +34,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from pegasus.observe import get_logger
+from pegasus.messages import ChannelInfo
 from pegasus.sandbox.folders import NO_FOLDERS, Folders
 from pegasus.sandbox.proxy import Dial, ProxyOrder
 from pegasus.sandbox.sockets import foreign_sockets
@@ -64,7 +64,6 @@ _CAN_MOUNT: Final = ("--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP")
 """Options by which the guard may change mounts in its namespace. The command loses both capabilities (`landlock.restrict`)."""
 PRIVATE: Final = ("tmp", "home", "shm")
 """Folders of one command: for temporary files, in place of homes, and for shared memory."""
-_log = get_logger("sandbox")
 
 
 GAPS: Final = {
@@ -95,11 +94,6 @@ class Witness(Protocol):
     def running_program(self) -> AbstractAsyncContextManager[None]:
         """Return a block in which a program runs. Entering raises OSError if none may; leaving comes when all of it has ended."""
         ...
-
-
-def _log_changes(task_id: str, files: Sequence[str]) -> None:
-    """Tell an owner who reads the log."""
-    _log.warning("a command changed files that programs run by themselves", task=task_id, files=", ".join(files))
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -160,8 +154,11 @@ class Sandbox:
     """Files and folders in writable folders that a command sees read-only, if its walls can do that (`can_close`)."""
     witness: Witness | None = attrs.field(default=None, eq=False)
     """Observer of each command; None: there is none."""
-    tell_owner: Callable[[str, Sequence[str]], None] = attrs.field(default=_log_changes, eq=False)
-    """Called with a task and the files that programs run by themselves and that its commands have changed; must not wait."""
+    tell_owner: Callable[[str, ChannelInfo | None, Sequence[str]], None] = attrs.field(
+        default=lambda *_: None, eq=False
+    )
+    """Called with a task, the channel of its work and files that programs run by themselves and that a command has changed; must not
+    wait."""
 
     @property
     def kind(self) -> str:

@@ -3,7 +3,8 @@
 Files that programs run by themselves (`pegasus.autorun_files`) and that were there at the first command of a task are read-only for
 its commands. They are not while the work is an owner's and has read nothing from outside: then nobody else can have asked for the
 change. A command in the background goes on when that is over, and takes input, so they are always read-only for it. Walls that cannot
-close files (Landlock) let the command change them, and each changed file is named in the result and told to the owner.
+close files (Landlock) let the command change them, and each changed file is named in the result and in the log; an owner gets a
+message about those that were there before.
 
 A program that walls refuse something says "Permission denied" and the like, which sounds like a mistake of the program. So a result
 that ends badly with such words says that there are walls, and which setting is about them. It is a guess from the words, and says so.
@@ -21,9 +22,11 @@ import attrs
 import trio
 
 from pegasus.formatting import cut_text, plural
+from pegasus.observe import get_logger
 from pegasus.sandbox import AutorunSnapshot, Sandbox
 from pegasus.tools.base import ToolContext
 
+_log = get_logger("sandbox")
 _NAMED: Final = 5
 """Files that a note names; of the others it gives the number."""
 _LOOKED_AT: Final = 20
@@ -58,22 +61,33 @@ async def enclose(sandbox: Sandbox, context: ToolContext, *, lasts: bool = False
         found = await trio.to_thread.run_sync(look)
         if commands is not None:
             commands.autorun = found
-    is_free = context.principal.is_owner and not context.outside and not lasts
-    return attrs.evolve(sandbox, closed=() if is_free else found.closed)
+    return attrs.evolve(sandbox, closed=() if _is_free(context) and not lasts else found.closed)
 
 
 async def changed_files(sandbox: Sandbox, context: ToolContext) -> list[str]:
     """Return the files that programs run by themselves and that have changed since the last look, for walls that cannot close them.
 
-    The owner is told. Looking is done in a thread.
+    An owner is told of those that were there before, unless the work is an owner's and has read nothing from outside. Looking is done
+    in a thread.
     """
     commands = context.commands
     if commands is None or commands.autorun is None or sandbox.kind == "none" or sandbox.can_close:
         return []
-    changed, commands.autorun = await trio.to_thread.run_sync(commands.autorun.changes)
-    if changed:
-        sandbox.tell_owner(context.task_id, changed)
-    return changed
+    changes = await trio.to_thread.run_sync(commands.autorun.changes)
+    commands.autorun = changes.now
+    if changes.former or changes.made:
+        files = ", ".join([*changes.former, *changes.made])
+        _log.warning(
+            "a command changed files that programs run by themselves", task=context.task_id, files=cut_text(files, 1000)
+        )
+    if changes.former and not _is_free(context):
+        sandbox.tell_owner(context.task_id, context.principal.channel, changes.former)
+    return [*changes.former, *changes.made]
+
+
+def _is_free(context: ToolContext) -> bool:
+    """Return whether nobody but an owner can have asked for what the work does."""
+    return context.principal.is_owner and not context.outside
 
 
 def note_of_changes(changed: Sequence[str]) -> list[str]:
@@ -82,7 +96,7 @@ def note_of_changes(changed: Sequence[str]) -> list[str]:
         return []
     more = f" and {plural(len(changed) - _NAMED, 'other file')}" if len(changed) > _NAMED else ""
     names = ", ".join(cut_text(name, 200) for name in changed[:_NAMED])
-    return [f"changed what other programs run or obey by themselves: {names}{more}; the owner is told"]
+    return [f"changed what other programs run or obey by themselves: {names}{more}"]
 
 
 def hidden_path(output: str, sandbox: Sandbox) -> str:

@@ -24,7 +24,7 @@ SPOIL = "for f in " + " ".join(FILES) + "; do echo evil >> $f; done 2>/dev/null;
 MAKE = "mkdir -p new/.git/hooks && echo mine > new/.git/hooks/pre-push && echo made"
 
 
-async def spoiled(tmp_path, env, *, after_reading, background=False):
+async def spoiled(tmp_path, env, *, after_reading, background=False, tells_owner=False):
     """What became of the files after a command of a task, its result, and the log; `after_reading` a file, which others may have
     written."""
     results = []
@@ -43,7 +43,9 @@ async def spoiled(tmp_path, env, *, after_reading, background=False):
             (workspace / name).write_text("as it was")
         async with daemon.client() as client:
             await client.say("do work")
-            assert await heard(client) == ["completed: done"]
+            notes = [text for text in await heard(client, 2 if tells_owner else 1) if text != "completed: done"]
+            assert len(notes) == tells_owner
+            assert all(name in "".join(notes) for name in FILES if tells_owner)
         assert (workspace / "new/.git/hooks/pre-push").read_text() == "mine\n"
         kept = [name for name in FILES if (workspace / name).exists() and (workspace / name).read_text() == "as it was"]
         return kept, results[0], daemon.stderr
@@ -72,7 +74,8 @@ async def test_a_command_in_the_background_changes_none_since_it_takes_input_lat
 
 @pytest.mark.parametrize("after_reading", [False, True])
 async def test_walls_that_cannot_close_them_name_each_that_a_command_changed(tmp_path, no_bubblewrap, after_reading):
-    kept, result, log = await spoiled(tmp_path, no_bubblewrap, after_reading=after_reading)
+    """An owner is told of those that were there before, unless nobody else can have asked for it."""
+    kept, result, log = await spoiled(tmp_path, no_bubblewrap, after_reading=after_reading, tells_owner=after_reading)
     assert kept == []
     assert "changed what other programs run or obey by themselves: " in result["note"]
     assert ".git/config" in result["note"]

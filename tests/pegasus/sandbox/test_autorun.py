@@ -75,14 +75,15 @@ def test_a_huge_tree_costs_no_more_than_its_bounds(tmp_path, monkeypatch):
 def test_changes_are_what_is_new_different_or_gone(tmp_path):
     make(tmp_path, ".npmrc", ".envrc", ".vscode/tasks.json", ".bashrc")
     before = AutorunSnapshot.take([str(tmp_path)])
-    assert before.changes()[0] == []
+    assert not before.changes().former + before.changes().made
     (tmp_path / ".npmrc").write_text("changed")
     (tmp_path / ".envrc").unlink()
     (tmp_path / ".vscode/tasks.json").chmod(0o755)
     make(tmp_path, "a/.git/hooks/pre-push", "a/other")
-    changed, now = before.changes()
-    assert changed == [".envrc", ".npmrc", ".vscode/tasks.json", "a/.git/hooks/pre-push"]
-    assert now.changes()[0] == []
+    changes = before.changes()
+    assert changes.former == (".envrc", ".npmrc", ".vscode/tasks.json")
+    assert changes.made == ("a/.git/hooks/pre-push",)
+    assert not changes.now.changes().former + changes.now.changes().made
 
 
 # ------------------------------------------------------------------ commands
@@ -122,7 +123,7 @@ async def test_files_that_were_there_are_read_only_and_what_is_made_anew_is_the_
     before = AutorunSnapshot.take([str(folder)])
     found = await run(ATTACK, sandbox=attrs.evolve(sandbox, closed=before.closed))
     assert found.exit_code == 0, found.stderr
-    assert before.changes()[0] == ["fresh/.vscode/tasks.json"]
+    assert (before.changes().former, before.changes().made) == ((), ("fresh/.vscode/tasks.json",))
     assert (folder / "shared-hooks/post-merge").read_text() == "as it was"
     assert (folder / "a/file").read_text() == (folder / ".git/HEAD").read_text() == "kept\n"
 
