@@ -62,7 +62,8 @@ def at_work(*what):
 def opened(touch, *what, **more):
     more.setdefault("settings", settings())
     more.setdefault("channels", (FakeChannel("cli"), FakeChannel("slack")))
-    return open_world(ScriptedModel(lambda request: say()), task_model=at_work(*what), tools=(touch.tool,), **more)
+    more.setdefault("task_model", at_work(*what))
+    return open_world(ScriptedModel(lambda request: say()), tools=(touch.tool,), **more)
 
 
 async def submit(world, channel=CLI, role="owner"):
@@ -287,6 +288,54 @@ async def test_a_crash_at_any_moment_of_an_answer_runs_the_call_once_at_most(aut
             assert task.state is TaskState.COMPLETED, moment
         assert touch.touched in (["x"], []), moment
         assert touch.touched or "may or may not" in task.result, moment
+
+
+def planning(*what):
+    """The model of a task: it asks beforehand for what it touches, then touches it call by call, and the first once more."""
+
+    def think(request):
+        done = sum(len(turn.results) for turn in request.turns if hasattr(turn, "results"))
+        if done == 0:
+            calls = [{"tool": "touch", "arguments": {"what": name}} for name in what]
+            return say("", call("ask_permission", "p", calls=calls, why="to touch them"))
+        order = (*what, what[0])
+        return say("", call("touch", f"c{done}", what=order[done - 1])) if done <= len(order) else "done"
+
+    return ScriptedModel(think)
+
+
+async def test_a_crash_at_any_moment_neither_loses_nor_doubles_a_planned_call(autojump_clock):
+    """The yes is for x and y, each once. Whatever the moment, x runs once at most without a further yes, and y as well."""
+    for moment in range(0, 60, 3):
+        touch, disk = Touch(Effect.IDEMPOTENT), MemoryDisk()
+        async with opened(touch, disk=disk, task_model=planning("x", "y")) as world:
+            task_id = await submit(world)
+            plan = await until_waiting(world, task_id)
+            assert [call.arguments["what"] for call in plan.request.calls] == ["x", "y"]
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(say_to, world, f"/approve {plan.id}")
+                    for _ in range(10 * moment):
+                        await trio.lowlevel.checkpoint()
+                    await kill(world)
+                    scope.cancel()
+        async with opened(touch, disk=disk, task_model=planning("x", "y")) as world:
+            assert await wait_until_running(world.root.ref("tasks/agent"))
+            asked = []
+            while not (task := await look(world, task_id)).is_over:
+                if task.waits_for and (open_ones := await waiting(world)):
+                    [approval] = open_ones
+                    if approval.request.is_plan:
+                        await say_to(world, f"/approve {approval.id}")
+                    else:
+                        asked.append(approval.request.first.arguments["what"])
+                        await say_to(world, f"/deny {approval.id}")
+                await trio.sleep(0.1)
+            assert asked in (["x"], []), moment  # [] if it was asked and its task suspended before the crash
+            results = await results_of(world, task_id)
+        assert results[1:3] == ['"touched"', '"touched"'], moment
+        assert "said no" in results[3], moment
+        assert set(touch.touched) == {"x", "y"}, moment
 
 
 async def test_a_resume_by_a_person_is_no_way_around(autojump_clock):
