@@ -8,9 +8,11 @@ import tomllib
 import httpx
 import pytest
 
+from pegasus.testing.provider.answers import Call
 from tests.blackbox.support import Book, serving
 from tests.blackbox.support.mcp_settings import got, reached, server
 from tests.blackbox.support.waiting import until_async
+from tests.blackbox.support.work import Office, act, answer, heard
 from tests.blackbox.test_mcp_add import TOOLS, tool
 
 READ, FETCH, ACT, DESTROY = "private_reader", "open_reader", "act", "destructive"
@@ -136,3 +138,25 @@ async def test_ten_thousand_tools_are_told_in_one_bounded_answer(tmp_path):
         await reached(daemon, "lab")
         answer = await client.call("mcp.tools", name="lab")
         assert (answer["total"], answer["counts"][ACT], len(answer["tools"])) == (10_000, 10_000, 500)
+
+
+async def test_what_the_owner_says_counts_from_the_next_call_of_a_task_on(tmp_path):
+    """The first question says how; trust is given while it waits, and no reader is asked about any more."""
+    calls = [Call("mail__get_mail", {}), Call("mail__get_mail", {"n": 1}), Call("mail__get_mail", {"n": 2})]
+    pages = [*(act(call) for call in calls), act(Call("mail__delete_all", {})), lambda view: answer("done")]
+    settings = mail(tmp_path, [{**each, "inputSchema": {"type": "object"}} for each in TOOLS])
+    async with serving(tmp_path, Office({"tidy": pages}), {**settings, "policy.rules": []}) as daemon:
+        await reached(daemon, "mail")
+        async with daemon.client("cli", "main") as client:
+            await client.say("do tidy")
+            first = await client.get("approval", state="open")
+            assert (first["tool"], first["arguments"]) == ("mail__get_mail", {"n": 1})
+            assert "`pegasus mcp add mail`" in first["why"]
+            await client.call("mcp.trust", name="mail", trust="hints")
+            await client.call("approvals.answer", id=first["id"], decision="allow")
+            while (asked := await client.get("approval", state="open"))["id"] == first["id"]:
+                pass
+            assert asked["tool"] == "mail__delete_all", "and no question about the third reading"
+            assert "Nobody has said" not in asked["why"]
+            await client.call("approvals.answer", id=asked["id"], decision="deny")
+            assert await heard(client) == ["completed: done"]
