@@ -384,6 +384,8 @@ class ApprovalNotice:
     """Kinds of sources from outside that the task has read, such as "web"."""
     allowed: tuple[int, ...] | None = None
     """Places of the calls that a yes was for, from 0; None: all."""
+    notes: tuple[str, ...] = ()
+    """Addresses in the calls whose host is not the one that a reader takes it for, each as a sentence without its full stop."""
 
     @property
     def all_calls(self) -> tuple[NoticeCall, ...]:

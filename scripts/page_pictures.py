@@ -114,7 +114,7 @@ def take_all(browser: Any, address: str, token: str) -> None:
     for name in ("light", "dark"):
         save(browser, windows[name], f"page-chat-{name}")
     save(browser, windows["phone"], "page-phone")
-    windows["light"].get_by_role("button", name="Allow once").click()
+    windows["light"].get_by_role("button", name="Allow", exact=True).click()
     for name in ("light", "dark"):
         page = windows[name]
         page.goto(f"{address}/#/tasks/1")

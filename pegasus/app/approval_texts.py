@@ -17,8 +17,10 @@ from pegasus.policy import (
     Approval,
     ApprovalState,
     allowed_scopes,
+    host_notes,
     parse_scope,
     shown_arguments,
+    texts_of,
 )
 
 
@@ -53,6 +55,7 @@ def notice_of(approval: Approval) -> ApprovalNotice:
         words=request.words,
         read=request.read,
         allowed=approval.allowed,
+        notes=tuple(host_notes("\n".join(texts_of([call.arguments for call in request.calls])))),
     )
 
 

@@ -66,7 +66,7 @@ from pegasus.policy.principal import (
 )
 from pegasus.policy.question_texts import APPROVE, DENY, end_text, question_text, shown_arguments, shown_subject
 from pegasus.policy.rules import CallRequest, Confinement, Decision, Policy, Ruling, parse_rules
-from pegasus.policy.shown_text import host_notes, make_visible
+from pegasus.policy.shown_text import host_notes, make_visible, texts_of
 from pegasus.policy.tokens import (
     CONTROL,
     MESSAGE,
@@ -155,6 +155,7 @@ __all__ = [
     "sender_of",
     "shown_arguments",
     "shown_subject",
+    "texts_of",
     "tokens_view",
     "with_role",
 ]

@@ -15,7 +15,7 @@ since half of a secret would not be recognised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -25,7 +25,7 @@ from pegasus.messages import ApprovalNotice, Json, NoticeCall, OwnerQuestion
 from pegasus.policy.approvals import PROMPT_FILE
 from pegasus.policy.forms import describe_form
 from pegasus.policy.grants import AnswerScope
-from pegasus.policy.shown_text import host_notes, make_visible
+from pegasus.policy.shown_text import make_visible
 from pegasus.wire import encode_json
 
 APPROVE: Final = "/approve"
@@ -120,7 +120,7 @@ def question_text(notice: ApprovalNotice, task: str, now: int, clean: Clean = st
             _headline(notice, f"task {task}" if task else "a task"),
             *_block(shown_subject(notice, clean, SHOWN_ARGUMENTS)),
             *_warnings(notice.question),
-            *(f"Look twice: {clean(note)}." for note in host_notes("\n".join(_texts(notice)))),
+            *(f"Look twice: {clean(note)}." for note in notice.notes),
             *([f"Read from outside so far: {', '.join(notice.read) or 'nothing'}."] if notice.is_plan else []),
             f"{_asked_for(notice)}Why I ask: {notice.why}.",
             *(["In the agent's own words, which are no facts:", *_block(_cut(words, SHOWN_WORDS))] if words else []),
@@ -168,19 +168,6 @@ def _warnings(question: OwnerQuestion | None) -> list[str]:
         host = urlsplit(question.url).hostname
         return [f"This opens {host}. Go there only if you trust that place, and say yes when you are done there."]
     return ["Your answer goes to that server. Never give it passwords or keys."]
-
-
-def _texts(notice: ApprovalNotice) -> Iterator[str]:
-    """Yield all texts in the arguments of the calls, keys too."""
-    waiting: list[Json] = [call.arguments for call in reversed(notice.all_calls)]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, dict):
-            waiting += [*reversed(value.values()), *reversed(value)]
-        elif isinstance(value, list | tuple):
-            waiting += reversed(value)
 
 
 def _answers(notice: ApprovalNotice) -> list[str]:

@@ -16,6 +16,8 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Final
 
+from pegasus.messages import Json
+
 MOST_NOTES: Final = 10
 """Notes about hosts beside one question. More would hide the question itself."""
 LONGEST_SEARCHED: Final = 100_000
@@ -52,6 +54,19 @@ def _visible(character: str) -> str:
         return character
     is_unseen = unicodedata.category(character) in _UNSEEN or character in _BLANK_LETTERS
     return f"⟨U+{ord(character):04X}⟩" if is_unseen else character
+
+
+def texts_of(value: Json) -> Iterator[str]:
+    """Yield all texts in the arguments of a call in their order, keys too."""
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, str):
+            yield found
+        elif isinstance(found, dict):
+            waiting += [each for pair in reversed(found.items()) for each in reversed(pair)]
+        elif isinstance(found, list | tuple):
+            waiting += reversed(found)
 
 
 def host_notes(text: str) -> list[str]:

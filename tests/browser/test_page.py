@@ -54,7 +54,7 @@ def test_a_first_hour(site):
     card = page.get_by_role("region", name="Pegasus asks to run shell_exec")
     expect(card.locator("pre.call")).to_have_text("echo some-output")
     expect(page.get_by_role("link", name=re.compile("run: echo some-output"))).to_be_visible()
-    card.get_by_role("button", name="Allow once").click()
+    card.get_by_role("button", name="Allow", exact=True).click()
     expect(card).to_have_count(0)
     expect(answers(page).last).to_contain_text("some-output")
 
@@ -71,7 +71,7 @@ def test_a_first_hour(site):
     go(page, "chat")
     say(page, "run sleep 60")
     go(page, "approvals")
-    page.get_by_role("button", name="Allow once").click()
+    page.get_by_role("button", name="Allow", exact=True).click()
     expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
     go(page, "chat")
     expect(page.get_by_role("button", name="Stop")).to_be_hidden()  # no answer is being made
@@ -431,10 +431,75 @@ def test_a_question_of_a_server_is_a_form(site):
     assert answer == {
         "early": True,
         "refused": True,
-        "given": [["a-1", "allow", "once", values]],
+        "given": [["a-1", "allow", "once", values, None]],
         "links": 0,
         "always": False,
     }
+
+
+def test_a_yes_may_be_for_some_of_several_calls(site):
+    page = site.open()
+    answer = page.evaluate("""async () => {
+        const { approvalCard } = await import("/static/js/pages/approval_card.js");
+        const files = { "do.sh": "5f1d2c8a9b7e6d5c" };
+        const calls = ["mail__send", "mail__delete"].map((tool) => ({ tool, arguments: { id: 7 }, why: "w", files }));
+        const scopes = ["once", "arguments", "tool"];
+        const facts = { words: "It is <b>fine</b>", notes: ["a\u202eb leads to c"], isPlan: true, scopes };
+        const notice = { id: "a-1", ...calls[0], calls, who: "owner", expires: Date.now() + 60000, ...facts };
+        const given = [];
+        const state = { answerApproval: async (...all) => given.push(all) };
+        const card = approvalCard({ connection: { agent: "Pegasus" }, state, notify() {} }, notice);
+        document.querySelector("main").prepend(card);
+        await new Promise((resolve) => setTimeout(resolve, 800));
+        const [first, second] = card.querySelectorAll("input[type=checkbox]");
+        first.click();
+        second.click();
+        const none = card.querySelector(".primary").disabled;
+        second.click();
+        const select = card.querySelector("select");
+        const quiet = card.querySelector("[role=status]").hidden;
+        select.value = "tool";
+        select.dispatchEvent(new Event("change"));
+        const warned = !card.querySelector("[role=status]").hidden;
+        card.querySelector(".primary").click();
+        await Promise.resolve();
+        return { given, none, quiet, warned, text: card.textContent, bold: card.querySelectorAll("b").length };
+    }""")
+    text = answer.pop("text")
+    assert answer == {
+        "given": [["a-1", "allow", "tool", None, [1]]],
+        "none": True,
+        "quiet": True,
+        "warned": True,
+        "bold": 0,
+    }
+    for part in (
+        "asks beforehand for 2 calls",
+        "do.sh (5f1d2c8a9b7e)",
+        "Look twice: aU+202Eb leads to c",
+        "It is <b>fine</b>",
+    ):
+        assert part in text
+
+
+def test_what_was_allowed_for_later_is_listed_and_can_be_revoked(site):
+    page = site.open()
+    say(page, "run echo one")
+    go(page, "approvals")
+    page.get_by_label("How far the yes reaches").select_option("hour")
+    page.get_by_role("button", name="Allow", exact=True).click()
+    expect(page.get_by_text("Allowed for later calls")).to_be_visible()
+    expect(page.get_by_text("the tool, for an hour")).to_be_visible()
+    go(page, "chat")
+    say(page, "run echo two")
+    expect(answers(page).last).to_contain_text("two")  # without a question
+    go(page, "approvals")
+    page.get_by_role("button", name="Revoke shell_exec").click()
+    expect(page.get_by_text("Allowed for later calls")).to_be_hidden()
+    go(page, "chat")
+    say(page, "run echo three")
+    go(page, "approvals")
+    expect(page.get_by_role("button", name="Allow", exact=True)).to_be_visible()
 
 
 def test_a_message_that_is_too_large_is_not_sent(site):

@@ -3,7 +3,7 @@
 import pytest
 
 from pegasus.messages import ApprovalNotice, NoticeCall
-from pegasus.policy import host_notes, make_visible, question_text, shown_arguments, shown_subject
+from pegasus.policy import host_notes, make_visible, question_text, shown_arguments, shown_subject, texts_of
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,8 @@ def test_each_argument_has_its_name_and_no_value_looks_like_one():
 
 def test_a_question_shows_what_is_hidden_and_warns_of_a_host():
     call = {"to": "x@p\u0430ypal.com", "text": "\u202eabc"}
-    notice = ApprovalNotice("a-1", "mail__send", call, "why", "owner", 60_000, "open", task_id="t1")
+    notes = tuple(host_notes("\n".join(texts_of(call))))
+    notice = ApprovalNotice("a-1", "mail__send", call, "why", "owner", 60_000, "open", task_id="t1", notes=notes)
     text = question_text(notice, "1", 0)
     assert "text: ⟨U+202E⟩abc" in text
     assert "Look twice: p\u0430ypal.com is written xn--pypal-4ve.com" in text
@@ -112,3 +113,8 @@ def test_a_secret_is_masked_before_a_long_argument_is_cut():
     call = NoticeCall("a", {"text": "x" * 2_990 + "sk-secret"}, "w")
     text = question_text(several(call), "1", 0, clean=lambda text: text.replace("sk-secret", "***"))
     assert "sk-" not in text
+
+
+def test_all_texts_of_a_call_are_looked_at_in_their_order():
+    call = {"a": "1", "b": [{"c": "2"}, "3", 4, None], "d": {"e": {"f": "5"}}}
+    assert list(texts_of(call)) == ["a", "1", "b", "c", "2", "3", "d", "e", "f", "5"]

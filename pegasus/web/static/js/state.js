@@ -77,8 +77,9 @@ export class State {
     this.emit("tasks", task);
   }
 
-  async answerApproval(id, decision, scope, values = {}) {
-    const { approval } = await this.connection.call("approvals.answer", { id, decision, scope, values });
+  /** Say yes or no. `calls`: places of the calls that a yes is for, of several; undefined: all. */
+  async answerApproval(id, decision, scope, values = {}, calls = undefined) {
+    const { approval } = await this.connection.call("approvals.answer", { id, decision, scope, values, calls });
     this.takeApproval(approval);
   }
 }

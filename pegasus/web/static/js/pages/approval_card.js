@@ -8,33 +8,74 @@ import { T } from "../texts.js";
 const ARMED_AFTER = 700; // ms: a click that was meant for something else must not answer
 
 export function approvalCard(app, notice) {
-  const [before, tool] = notice.question ? T.approvals.question(notice.question.source, notice.tool) : T.approvals.title(app.connection.agent, notice.tool);
+  const calls = notice.calls?.length ? notice.calls : [notice];
+  const isOne = !notice.calls?.length;
   const form = notice.question ? questionForm(notice) : null;
-  const answer = async (decision, scope) => {
+  const [before, tool] = form ? T.approvals.question(notice.question.source, notice.tool) : isOne ? T.approvals.title(app.connection.agent, notice.tool) : [T.approvals.several(app.connection.agent, calls.length, notice.isPlan), ""];
+  const boxes = calls.map((call, place) => h("input", { type: "checkbox", checked: true, id: `${notice.id}-${place}`, onchange: () => (buttons[0].disabled = !boxes.some((box) => box.checked)) }));
+  const scope = reach(notice);
+  const answer = async (decision) => {
     if (decision === "allow" && form && !form.element.reportValidity()) return;
     buttons.forEach((button) => (button.disabled = true));
+    const chosen = boxes.flatMap((box, place) => (box.checked ? [place] : []));
+    const only = decision === "allow" && chosen.length < calls.length ? chosen : undefined;
     try {
-      await app.state.answerApproval(notice.id, decision, scope, decision === "allow" ? form?.values() : undefined);
+      await app.state.answerApproval(notice.id, decision, decision === "allow" ? scope.value() : "once", decision === "allow" ? form?.values() : undefined, only);
     } catch (error) {
       app.notify(T.failed(error.message), true);
       buttons.forEach((button) => (button.disabled = false));
     }
   };
   const buttons = [
-    h("button", { class: "primary", type: "button", disabled: true, onclick: () => answer("allow", "once") }, icon("check"), form ? T.approvals.send : T.approvals.allow),
-    form ? null : h("button", { class: "secondary", type: "button", disabled: true, title: T.approvals.alwaysHint, onclick: () => answer("allow", "always") }, T.approvals.always),
-    h("button", { class: "secondary danger", type: "button", disabled: true, onclick: () => answer("deny", "once") }, icon("cross"), T.approvals.deny),
-  ].filter(Boolean);
+    h("button", { class: "primary", type: "button", disabled: true, onclick: () => answer("allow") }, icon("check"), form ? T.approvals.send : T.approvals.allow),
+    h("button", { class: "secondary danger", type: "button", disabled: true, onclick: () => answer("deny") }, icon("cross"), T.approvals.deny),
+  ];
   setTimeout(() => buttons.forEach((button) => (button.disabled = false)), ARMED_AFTER);
-  const heading = h("h2", { id: `approval-${notice.id}` }, before, h("code", {}, ...visible(tool)));
+  const heading = h("h2", { id: `approval-${notice.id}` }, before, tool ? h("code", {}, ...visible(tool)) : null);
   return h(
     "section",
     { class: "approval", "aria-labelledby": heading.id },
     h("header", {}, icon("approvals"), heading, h("span", { class: "id mono" }, notice.id)),
     form?.element,
-    callDetails(notice.tool, notice.arguments),
+    isOne ? [callDetails(notice.tool, notice.arguments), filesOf(notice)] : h("ol", { class: "calls" }, calls.map((call, place) => h("li", {}, h("label", { for: boxes[place].id }, boxes[place], h("code", {}, ...visible(call.tool)), h("span", { class: "hint" }, ...visible(call.why))), callDetails(call.tool, call.arguments), filesOf(call)))),
+    (notice.notes ?? []).map((note) => h("p", { class: "warning" }, T.approvals.lookTwice, ...visible(note))),
+    notice.isPlan ? h("p", { class: "hint" }, T.approvals.read(notice.read ?? [])) : null,
     h("p", { class: "hint" }, ...visible(notice.why), " · ", T.approvals.until(fromNow(notice.expires)), notice.channel ? [" · ", name(`${notice.channel.type}:${notice.channel.userId ?? notice.channel.channelId}`), ` (${notice.who})`] : null),
-    h("div", { class: "buttons" }, buttons, notice.taskId ? h("a", { class: "link", href: `#/tasks/${encodeURIComponent(notice.taskId)}` }, T.approvals.task) : null),
+    notice.words ? h("figure", { class: "words" }, h("figcaption", { class: "hint" }, T.approvals.words), h("blockquote", {}, ...visible(notice.words))) : null,
+    h("div", { class: "buttons" }, buttons[0], scope.element, buttons[1], notice.taskId ? h("a", { class: "link", href: `#/tasks/${encodeURIComponent(notice.taskId)}` }, T.approvals.task) : null),
+    scope.warning,
+  );
+}
+
+/** The choice of how far a yes reaches, which warns where it is for any arguments. */
+function reach(notice) {
+  const scopes = notice.question ? ["once"] : notice.scopes ?? ["once"];
+  if (scopes.length < 2) return { element: null, warning: null, value: () => "once" };
+  const warning = h("p", { class: "warning", hidden: true, role: "status" }, T.approvals.anyArguments);
+  const element = h(
+    "select",
+    { "aria-label": T.approvals.reach, onchange: () => (warning.hidden = ["once", "arguments"].includes(element.value)) },
+    scopes.map((scope) => h("option", { value: scope }, T.approvals.scopes[scope] ?? scope)),
+  );
+  return { element, warning, value: () => element.value };
+}
+
+/** The files that a command names, with the beginning of the hash of what is in them: the answer is bound to it. */
+function filesOf(call) {
+  const files = Object.entries(call.files ?? {});
+  return files.length ? h("p", { class: "hint" }, T.approvals.files, files.map(([path, hash], n) => [n ? ", " : "", h("code", {}, ...visible(path)), ` (${String(hash).slice(0, 12)})`])) : null;
+}
+
+/** A row of what was allowed for later calls. `revoke` is called with its id. */
+export function grantRow(grant, revoke) {
+  const what = grant.tool || T.approvals.allOf(grant.server);
+  return h(
+    "li",
+    { class: "row" },
+    h("code", {}, ...visible(what)),
+    h("span", { class: "hint" }, T.approvals.scopes[grant.scope] ?? grant.scope, grant.shown ? [": ", ...visible(grant.shown)] : null, grant.until ? ` · ${T.approvals.ends(fromNow(grant.until))}` : ""),
+    h("span", { class: "hint" }, T.approvals.by(grant.by)),
+    h("button", { class: "secondary", type: "button", onclick: () => revoke(grant.id), "aria-label": `${T.approvals.revoke} ${what}` }, T.approvals.revoke),
   );
 }
 

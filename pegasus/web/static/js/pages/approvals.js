@@ -3,7 +3,7 @@
 import { h, keepList } from "../dom.js";
 import { icon } from "../icons.js";
 import { T } from "../texts.js";
-import { answeredRow, approvalCard } from "./approval_card.js";
+import { answeredRow, approvalCard, grantRow } from "./approval_card.js";
 
 export function open(app) {
   const list = h("div", { class: "stack" });
@@ -17,7 +17,30 @@ export function open(app) {
     lately.hidden = !app.state.answered.length;
     keepList(rows, app.state.answered, (notice) => notice.id, answeredRow);
   };
-  const off = app.state.on("approvals", show);
+  const grants = h("ul", { class: "rows" });
+  const granted = h("section", { class: "card", hidden: true }, h("h2", {}, T.approvals.granted), grants);
+  const revoke = async (id) => {
+    try {
+      await app.connection.call("approvals.revoke", { id });
+    } catch (error) {
+      app.notify(T.failed(error.message), true);
+    }
+    await lookAtGrants();
+  };
+  const lookAtGrants = async () => {
+    try {
+      const found = (await app.connection.call("approvals.granted")).granted;
+      granted.hidden = !found.length;
+      keepList(grants, found, (grant) => grant.id, (grant) => grantRow(grant, revoke));
+    } catch {
+      // asked again with the next change
+    }
+  };
+  const off = app.state.on("approvals", () => {
+    show();
+    lookAtGrants();
+  });
   show();
-  return { element: h("div", { class: "page" }, h("h1", {}, T.pages.approvals), list, none, lately), close: off };
+  lookAtGrants();
+  return { element: h("div", { class: "page" }, h("h1", {}, T.pages.approvals), list, none, granted, lately), close: off };
 }
