@@ -421,4 +421,6 @@ class TaskProgress:
     commands: tuple[str, ...] = ()
     """Background commands that it runs, such as "c1 npm run dev"."""
     waits_for: str = ""
-    """"approval" for a suspended task that waits for an owner's yes or no."""
+    """"approval" for a suspended task that waits for an owner's yes or no, "person" for one that a person has paused."""
+    reason: str = ""
+    """"stopped" for a task in state FAILED that a person has ended: people are shown that, and no failure."""

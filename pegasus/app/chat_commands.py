@@ -25,8 +25,11 @@ from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import quote, truncate
 from pegasus.intake import PairingRefused, access_text, access_view
 from pegasus.main_agent import (
+    CONTINUE,
+    PAUSE,
     SKILLS,
     TASKS,
+    PauseCommands,
     TaskCommand,
     describe_speech,
     persona_answer,
@@ -68,7 +71,7 @@ class ChatCommands:
     def answers(self) -> Mapping[str, CommandAnswer]:
         """Return the function that answers each command, by the name of the command.
 
-        Called by the tree for the Main Agent and by the daemon for menus. `/tasks` is left out where there is no task system.
+        Called by the tree for the Main Agent, and by the daemon for menus. Those about tasks are left out without a task system.
         """
         main_agent, approvals = self.services.main_agent, self.services.approvals
         answers: dict[str, CommandAnswer] = {
@@ -84,6 +87,8 @@ class ChatCommands:
         if main_agent.work is not None:
             environment = self.services.environment
             answers[TASKS] = TaskCommand(main_agent.work.agent, environment.clock, environment.owners).answer
+            pausing = PauseCommands(main_agent.work.agent, environment.owners)
+            answers |= {PAUSE: pausing.pause, CONTINUE: pausing.continue_}
         return answers
 
     async def _usage(self, message: InboundMessage) -> str:

@@ -36,6 +36,7 @@ from pegasus.cli.control import (
 from pegasus.client import ClientError, Endpoint, EventFrame, NotConnected
 from pegasus.formatting import GOES_ON, format_duration, format_time, truncate
 from pegasus.host import print_error
+from pegasus.tasks import FOR_PERSON, fail_reason
 from pegasus.wire import encode_json
 
 SHORT: Final = 160
@@ -176,6 +177,8 @@ def event_lines(event: Mapping[str, Any]) -> list[str]:
             return [f"says: {_short(data.get('message'))}"]
         case "NEED_MORE_INFO":
             return [f"asks: {_short(data.get('question'))}"]
+        case "TASK_SUSPENDED" if data.get("suspendReason") == FOR_PERSON:
+            return ["paused"]
         case "TASK_SUSPENDED":
             return [f"suspended: {_short(data.get('suspendReason'))}"]
         case "TASK_RESUMED":
@@ -184,7 +187,8 @@ def event_lines(event: Mapping[str, Any]) -> list[str]:
             result = str((data.get("finalResult") or {}).get("response") or "")
             return ["completed:", *result.splitlines()]
         case "TASK_FAILED":
-            return [f"failed: {data.get('error')}"]
+            error = str(data.get("error"))
+            return [error if fail_reason(error, str(data.get("reason"))) else f"failed: {error}"]
         case "gap":
             return ["(some events were missed)"]
     return []

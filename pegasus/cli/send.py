@@ -109,7 +109,10 @@ def _exit_code(sending: _Sending, wait: float) -> int:
         if not sending.is_over:
             tasks = "".join(f"\n  task {task_line(task)}" for task in sending.tasks)
             return report_failure(f"not done within {format_duration(wait)}; the work goes on{tasks}")
-        problems = [f"task {task.number} failed; {program_name()} tasks show {task.number}" for task in sending.failed]
+        problems = [
+            f"task {task.number} {'was stopped' if task.reason else 'failed'}; {program_name()} tasks show {task.number}"
+            for task in sending.failed
+        ]
         problems += [f"waiting for an answer: task {task_line(task)}" for task in sending.tasks]
         if problems:
             return report_failure("; ".join(problems))

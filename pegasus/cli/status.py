@@ -220,11 +220,11 @@ def _tasks_text(tasks: Answer | None, running: Sequence[Answer]) -> str:
     if tasks is None:
         return "not started yet"
     # States that no task is in are left out.
-    counts = ", ".join(f"{tasks[key]} {word}" for key, word in _TASK_WORDS.items() if tasks[key]) or "none"
+    counts = ", ".join(f"{tasks[key]} {word}" for key, word in _TASK_WORDS.items() if tasks.get(key)) or "none"
     return "\n         ".join([counts, *(task_line(from_wire(task, TaskProgress)) for task in running)])
 
 
-_TASK_WORDS = {"working": "at work", "waiting": "waiting", "suspended": "waiting for an answer"}
+_TASK_WORDS = {"working": "at work", "waiting": "waiting", "suspended": "waiting for an answer", "paused": "paused"}
 """Words for the states of tasks, in the order in which they are shown."""
 
 

@@ -1,6 +1,6 @@
 """Background work: `pegasus tasks …` and `cron …`, from the running daemon or, while none runs, from the files.
 
-Of `tasks`, `list`, `show` and `replay` only read, so that they work without a daemon. `cancel` and `resume` need one, because only the
+Of `tasks`, `list`, `show` and `replay` only read, so that they work without a daemon. The others need one, because only the
 daemon may change a task: its log has one writer. `follow` shows the log of a task as it grows (`follow`).
 
 A task is named by its number or its id.
@@ -31,7 +31,9 @@ from pegasus.messages import Json
 from pegasus.schedule import JOBS_FILE, Job, decode_jobs, jobs_view, schedule_text
 from pegasus.settings import Settings
 from pegasus.tasks import (
+    FOR_PERSON,
     LATELY,
+    STOPPED,
     ReplayedTask,
     TaskError,
     is_date,
@@ -90,7 +92,8 @@ def show_text(task: Answer) -> str:
         "Rounds": str(task.get("iteration", 0)),
     }
     lines = [f"{name:<13}{value}" for name, value in rows.items()]
-    for key, title in (("inputText", "Input"), ("question", "Question"), ("result", "Result"), ("error", "Error")):
+    end = "Ended" if task.get("reason") == STOPPED else "Error"
+    for key, title in (("inputText", "Input"), ("question", "Question"), ("result", "Result"), ("error", end)):
         if task.get(key):
             lines += ["", f"{title}:", str(task[key])]
     return "\n".join(lines)
@@ -139,7 +142,9 @@ def _state(task: Answer) -> str:
 
     A state of a newer version of the daemon is shown under its own name.
     """
-    return _STATES.get(task["state"], str(task["state"]))
+    if task.get("waitsFor") == FOR_PERSON:
+        return "paused"
+    return str(task.get("reason") or _STATES.get(task["state"], task["state"]))
 
 
 def _about(task: Answer) -> str:
@@ -206,6 +211,16 @@ def run_replay(home: Home, settings: Settings, *, task_id: str) -> Answer:
 @answering_command(TASKS, "cancel", _TASK_ID, method="tasks.cancel", text=cancelled_text)
 def run_cancel(home: Home, settings: Settings, *, task_id: str) -> None:
     """End a task and every process it has started."""
+
+
+@answering_command(TASKS, "suspend", _TASK_ID, method="tasks.suspend", text=lambda answer: str(answer["text"]))
+def run_suspend(home: Home, settings: Settings, *, task_id: str) -> None:
+    """Let a task rest before its next step, until it is continued."""
+
+
+@answering_command(TASKS, "continue", _TASK_ID, method="tasks.continue", text=lambda answer: str(answer["text"]))
+def run_continue(home: Home, settings: Settings, *, task_id: str) -> None:
+    """Let a suspended task go on where it was."""
 
 
 _TEXT = click.Argument(["input"], default="", metavar="[TEXT]")

@@ -71,6 +71,8 @@ CONTROL_COMMANDS: Final = frozenset(
         "/help",
         "/status",
         "/tasks",
+        "/pause",
+        "/continue",
         "/usage",
         "/model",
         "/speech",

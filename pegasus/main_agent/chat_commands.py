@@ -39,7 +39,7 @@ from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, TaskPro
 from pegasus.policy import Principal, sender_of
 from pegasus.skills import NotAcceptable, Skill, SkillCatalog, format_accepted, format_help, format_proposed
 from pegasus.storage import StorageError
-from pegasus.tasks import FOR_APPROVAL
+from pegasus.tasks import FOR_APPROVAL, FOR_PERSON
 
 PERSONA: Final = "/persona"
 """Command that shows the persona and decides about proposals to change it."""
@@ -51,6 +51,8 @@ _HELP: Final = {
     "/new": "put this conversation aside (it is archived) and begin a fresh one",
     "/status": "what I am doing, and with which model",
     "/tasks": "my background tasks; /tasks show N tells more about one, /tasks cancel N ends it",
+    "/pause": "let my background tasks here rest, /pause N one of them; /continue lets them go on",
+    "/continue": "let paused tasks here go on, /continue N one of them",
     "/usage": "what my model calls have used, and what is left of the budgets",
     "/model": "which model thinks; my owner can choose another: /model provider/name, /model default",
     "/speech": "how the model speaks; my owner can choose: /speech auto, monologue or direct",
@@ -318,7 +320,8 @@ def _rest_of(task: TaskProgress) -> str:
     """Return why a task does not work at the moment, "" if it does."""
     if task.state != "SUSPENDED":
         return ""
-    return "; waits for your yes" if task.waits_for == FOR_APPROVAL else "; waits for an answer"
+    waits = {FOR_APPROVAL: "; waits for your yes", FOR_PERSON: "; paused"}
+    return waits.get(task.waits_for, "; waits for an answer")
 
 
 def ended_json(work: EndedWork) -> Json:

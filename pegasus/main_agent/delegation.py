@@ -39,6 +39,7 @@ from pegasus.policy import ROLE, Role, owner_metadata
 from pegasus.storage import StorageError
 from pegasus.tasks import (
     DEFAULT_TASK_TYPE,
+    FOR_PERSON,
     REFLECTING,
     CancelAll,
     GetContext,
@@ -155,6 +156,9 @@ async def _check_resume(agent: Ref[TaskAgentMessage], task_id: str, context: Too
     task = await agent.ask(GetTask, task_id)
     if task is None:
         return
+    if task.waits_for == FOR_PERSON:
+        name = task.number or task_id
+        raise ToolError(f"task {name} was paused by a person, who alone lets it go on: /continue {name}")
     principal = context.principal
     is_guests = task.metadata.get(ROLE) == Role.GUEST
     if not principal.is_owner and (not is_guests or not is_visible(task.channel, principal)):

@@ -48,7 +48,12 @@ DISCARDED: Final = "discarded"
 DISCARD_REPORT: Final = "They waited when /stop all came. Nobody has read them, and they get no answer."
 """Text of that report, for the model."""
 
-_HEADINGS: Final = {"completed": "completed", "failed": "failed", "needs_info": "needs information"}
+_HEADINGS: Final = {
+    "completed": "completed",
+    "failed": "failed",
+    "stopped": "stopped",
+    "needs_info": "needs information",
+}
 """By kind of notification, the word in its heading. `compaction.transcript` reads these words."""
 
 

@@ -21,6 +21,7 @@ from pegasus.main_agent.speech import manner_of
 from pegasus.main_agent.task_status import task_line, task_progress
 from pegasus.messages import Address, ChannelInfo, Json, TaskProgress
 from pegasus.policy import Principal
+from pegasus.tasks import FOR_PERSON
 from pegasus.wire import to_wire
 
 LISTED_TASKS: Final = 10
@@ -55,15 +56,17 @@ class StatusFacts:
         return sum(task.state != "SUSPENDED" for task in self.tasks or ())
 
     def counts(self) -> Mapping[str, Json] | None:
-        """Return how many tasks are at work, waiting for their turn, and waiting for an answer; None as in `tasks`."""
+        """Return how many tasks are at work, waiting for their turn, waiting for an answer, and paused if any; None as in `tasks`."""
         if self.tasks is None:
             return None
         # "IDLE" is a task that waits for its turn; what has ended is not among the tasks.
         states = [task.state for task in self.tasks]
+        paused = sum(task.waits_for == FOR_PERSON for task in self.tasks)
         return {
             "working": states.count("REASONING") + states.count("ACTING"),
             "waiting": states.count("IDLE"),
-            "suspended": states.count("SUSPENDED"),
+            "suspended": states.count("SUSPENDED") - paused,
+            **({"paused": paused} if paused else {}),
         }
 
 

@@ -31,6 +31,7 @@ from pegasus.policy import ROLE, Principal, Role, sender_of
 from pegasus.settings import InForce
 from pegasus.tasks import (
     FOR_APPROVAL,
+    FOR_PERSON,
     LATELY,
     Cancel,
     GetTask,
@@ -62,9 +63,11 @@ _WORDS: Final = {
     "FAILED": "failed",
 }
 """By state of a task, the words for people."""
+_WAITS: Final = {FOR_APPROVAL: "waiting for your yes or no", FOR_PERSON: "paused"}
+"""By reason for which a suspended task waits, the words that take the place of those."""
 _USAGE: Final = f"Write {TASKS}, {TASKS} show N, or {TASKS} cancel N, where N is the number of a task."
 """Answer to a /tasks that says something else, or names no task."""
-_NO_ANSWER: Final = "The task system does not answer at the moment. Send it again in a few seconds."
+NO_ANSWER: Final = "The task system does not answer at the moment. Send it again in a few seconds."
 """Answer while the task system does not run, or takes longer than PATIENCE."""
 
 
@@ -87,7 +90,8 @@ def task_progress(task: TaskView, now: int) -> TaskProgress:
         step=task.iteration + (task.state is TaskState.REASONING),
         elapsed_ms=0 if task.state is TaskState.IDLE else max(0, until - task.created_at),
         commands=task.commands,
-        waits_for=task.waits_for if task.waits_for == FOR_APPROVAL else "",
+        waits_for=task.waits_for if task.waits_for in (FOR_APPROVAL, FOR_PERSON) else "",
+        reason=task.reason,
     )
 
 
@@ -134,9 +138,14 @@ def task_name(number: int, task_id: str) -> str:
     return str(number) if number else task_id
 
 
+def state_word(task: TaskProgress) -> str:
+    """Return the state of a task in words."""
+    return task.reason or _WAITS.get(task.waits_for) or _WORDS.get(task.state, task.state.lower())
+
+
 def task_line(task: TaskProgress) -> str:
     """Return a task in one line: `3  shell_exec, step 2, 12 s: find papers`."""
-    doing = "waiting for your yes or no" if task.waits_for else task.tool or _WORDS.get(task.state, task.state.lower())
+    doing = task.tool or state_word(task)
     if task.state in ("REASONING", "ACTING"):
         doing += f", step {task.step}" if task.step else ""
         doing += f", {format_duration(task.elapsed_ms / 1000)}" if task.elapsed_ms else ""
@@ -160,11 +169,17 @@ def tasks_text(tasks: Sequence[TaskView], now: int) -> str:
 
 
 def _ended_line(task: TaskView, now: int) -> str:
-    """Return a task that has ended: `2  completed 3.0 min ago: find papers`."""
+    """Return a task that has ended: `2  completed 3.0 min ago: find papers`, `3  stopped by the user (cli) 1.0 s ago: dig`."""
     progress = task_progress(task, now)
     ago = format_duration(max(0, now - task.updated_at) / 1000)
     why = f" ({truncate(task.error, DESCRIPTION_LENGTH)})" if task.error else ""
-    return f"{task_name(task.number, task.task_id)}  {_WORDS[progress.state]}{why} {ago} ago: {progress.description}"
+    state = truncate(task.error, DESCRIPTION_LENGTH) if task.reason and task.error else f"{state_word(progress)}{why}"
+    return f"{task_name(task.number, task.task_id)}  {state} {ago} ago: {progress.description}"
+
+
+def ended_word(task: TaskView) -> str:
+    """Return how a task has ended, as the rest of a sentence: "has completed"."""
+    return "was stopped" if task.reason else f"has {task.state.value}"
 
 
 def task_text(task: TaskView, now: int) -> str:
@@ -174,18 +189,41 @@ def task_text(task: TaskView, now: int) -> str:
     lines = [f"Task {task_line(progress)}", f"Id: {task.task_id}, begun {format_time(task.created_at, local=True)}"]
     if task.is_over:
         took = f" after {format_duration(progress.elapsed_ms / 1000)}" if progress.elapsed_ms else ""
-        lines = [f"Task {name}  {_WORDS[progress.state]}{took}: {progress.description}", *lines[1:]]
+        lines = [f"Task {name}  {state_word(progress)}{took}: {progress.description}", *lines[1:]]
     for title, text in (
         ("Work", task.input_text),
         ("Question", task.question),
         ("Result", task.result),
-        ("Error", task.error),
+        ("Ended" if task.reason else "Error", task.error),
     ):
         if text:
             lines.append(f"{title}: {cut_text(text, EXCERPT)}")
     if not task.is_over:
-        lines.append(f"/tasks cancel {name} ends it.")
+        pauses = f"/continue {name} lets it go on" if task.waits_for == FOR_PERSON else f"/pause {name} pauses it"
+        can_pause = task.state is not TaskState.SUSPENDED or task.waits_for == FOR_PERSON
+        lines.append(f"{pauses}, /tasks cancel {name} ends it." if can_pause else f"/tasks cancel {name} ends it.")
     return "\n".join(lines)
+
+
+async def find_task(agent: Ref[TaskAgentMessage], name: str, person: Principal) -> TaskView:
+    """Return the task of this number or id. Raises TaskError if there is none, or if it is none of this person's."""
+    task = await agent.ask(GetTask, name)
+    if task is None:
+        raise TaskError(f"there is no task {quote(name, 40)}; {TASKS} lists them")
+    if not is_visible(task.channel, person):
+        raise TaskError(f"task {truncate(name, 40)} belongs to another conversation")
+    return task
+
+
+async def find_own_task(agent: Ref[TaskAgentMessage], name: str, person: Principal, verb: str) -> TaskView:
+    """Return a task that this person may end, pause and continue. Raises TaskError, which names the verb.
+
+    A guest may see a task in the shared conversation that an owner has asked for there.
+    """
+    task = await find_task(agent, name, person)
+    if not person.is_owner and task.metadata.get(ROLE) != Role.GUEST:
+        raise TaskError(f"task {truncate(name, 40)} works for my owner, who alone can {verb} it")
+    return task
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -212,15 +250,15 @@ class TaskCommand:
                         return tasks_text(await self._list(person), self.clock())
                     # "/tasks 3" is short for "/tasks show 3".
                     case ["show", name] | [name] if name not in ("show", "cancel", "stop"):
-                        return task_text(await self._find(name, person), self.clock())
+                        return task_text(await find_task(self.agent, name, person), self.clock())
                     case ["cancel" | "stop", name]:
                         return await self._cancel(name, person, message.channel)
                 return _USAGE
         except TaskError as error:
-            return _sentence(error)
+            return sentence(error)
         except ActorError:
             pass
-        return _NO_ANSWER
+        return NO_ANSWER
 
     async def _list(self, person: Principal) -> Sequence[TaskView]:
         """Return the unfinished tasks that this person may see, and those that ended lately, oldest first."""
@@ -230,24 +268,12 @@ class TaskCommand:
         found = {task.task_id: task for task in (*ended, *unfinished) if is_visible(task.channel, person)}
         return sorted(found.values(), key=lambda task: (task.created_at, task.number))
 
-    async def _find(self, name: str, person: Principal) -> TaskView:
-        """Return the task of this number or id. Raises TaskError if there is none, or if it is none of this person's."""
-        task = await self.agent.ask(GetTask, name)
-        if task is None:
-            raise TaskError(f"there is no task {quote(name, 40)}; {TASKS} lists them")
-        if not is_visible(task.channel, person):
-            raise TaskError(f"task {truncate(name, 40)} belongs to another conversation")
-        return task
-
     async def _cancel(self, name: str, person: Principal, channel: ChannelInfo) -> str:
         """End a task, and say what was ended when nothing of it runs any more, or that it is still ending."""
-        task = await self._find(name, person)
-        # A guest may see a task in the shared conversation that an owner has asked for there.
-        if not person.is_owner and task.metadata.get(ROLE) != Role.GUEST:
-            raise TaskError(f"task {truncate(name, 40)} works for my owner, who alone can end it")
+        task = await find_own_task(self.agent, name, person, "end")
         title = f"task {task_name(task.number, task.task_id)} ({truncate(task.description or task.input_text, 60)})"
         if task.is_over:
-            return f"{title[0].upper()}{title[1:]} has {task.state.value} already."
+            return f"{title[0].upper()}{title[1:]} {ended_word(task)} already."
         # The task system goes on with a cancel that nobody waits for any more.
         with trio.move_on_after(PATIENCE - 1):  # the rest is for the answer
             try:
@@ -261,7 +287,7 @@ class TaskCommand:
         return f"Still ending: {title}, at {task.doing or 'its last step'}. {TASKS} tells when it has ended."
 
 
-def _sentence(error: TaskError) -> str:
+def sentence(error: TaskError) -> str:
     """Return an error as a sentence."""
     text = str(error)
     return f"{text[:1].upper()}{text[1:]}."

@@ -241,7 +241,7 @@ def _answer(text: str, tools: set[str], calls: list[ToolCall]) -> Decision:
     work for a task; small talk comes last, because its words also stand in wishes ("what time …").
     """
     # Notifications and jobs come first, since their text may match any of the other rules.
-    if notification := re.match(r"(?s)\[Task \S+ (completed|failed|update|needs information)\]\n?(.*)", text):
+    if notification := re.match(r"(?s)\[Task \S+ (completed|failed|stopped|update|needs information)\]\n?(.*)", text):
         return _pass_on(notification[1], notification[2].strip())
     if due := re.match(r"(?s)\[Scheduled job \S+ is due\]\n?(.*)", text):
         text = due[1].strip()
@@ -314,7 +314,7 @@ def _reply(text: str) -> PlannedCall:
 
 def _pass_on(kind: str, text: str) -> Decision:
     """Pass a task's notification on. Whoever stopped a task knows it and gets no reply."""
-    if kind == "failed" and text.startswith("stopped by "):
+    if kind == "stopped":
         return "The person who stopped that task knows it.", []
     if kind == "completed":
         # The result of a task is JSON, of which people see the text.

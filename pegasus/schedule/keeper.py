@@ -394,7 +394,8 @@ class _JobKeeper:
             return _Outcome.ENDED
         if not task.is_over:
             return _Outcome.WORKING
-        return _Outcome.FAILED if task.state is TaskState.FAILED else _Outcome.ENDED
+        # One that a person has stopped says nothing about the job.
+        return _Outcome.FAILED if task.state is TaskState.FAILED and not task.reason else _Outcome.ENDED
 
     async def _make_run(self, job: Job, due: int) -> str:
         """Make a run, and return "" when it is on disk, or why it never will be.

@@ -33,6 +33,7 @@ from pegasus.tasks.agent.messages import (
     LATELY,
     Cancel,
     CancelAll,
+    Continue,
     GetContext,
     GetEvents,
     GetTask,
@@ -50,8 +51,8 @@ from pegasus.tasks.agent.messages import (
 )
 from pegasus.tasks.agent.registry import HOOK
 from pegasus.tasks.agent.tools import is_visible, task_tools, wait_until_running
-from pegasus.tasks.core.fsm import FOR_APPROVAL
-from pegasus.tasks.core.task_events import TaskState
+from pegasus.tasks.core.fsm import FOR_APPROVAL, FOR_PERSON, fail_reason
+from pegasus.tasks.core.task_events import STOPPED, TaskState
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, DEFAULT_TASK_TYPE, TaskTypes, load_task_types
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, task_json, task_view
 from pegasus.tasks.log.format import is_date
@@ -66,11 +67,14 @@ __all__ = [
     "BUILT_IN_TYPES",
     "DEFAULT_TASK_TYPE",
     "FOR_APPROVAL",
+    "FOR_PERSON",
     "HOOK",
     "LATELY",
     "REFLECTING",
+    "STOPPED",
     "Cancel",
     "CancelAll",
+    "Continue",
     "GetContext",
     "GetEvents",
     "GetTask",
@@ -95,6 +99,7 @@ __all__ = [
     "TaskView",
     "Thinker",
     "Wait",
+    "fail_reason",
     "is_date",
     "is_visible",
     "load_task_types",

@@ -161,6 +161,8 @@ def choices(before: str, after: str, known: Suggestions, folder: Path | None = N
         return _matching(word, [*((model, "") for model in known.models), ("default", "the model of the settings")])
     if command == "/tasks" and len(words) == 2 and words[0] in ("show", "cancel"):
         return _matching(word, known.tasks, by_meaning=True)
+    if command in ("/pause", "/continue") and len(words) == 1:
+        return _matching(word, known.tasks, by_meaning=True)
     if command in (APPROVE, DENY) and len(words) == 1:
         return _matching(word, known.questions, by_meaning=True)
     if len(words) == 1:

@@ -38,7 +38,7 @@ async def test_stop_ends_the_commands_of_a_task_that_thinks(workplace, name, tmp
         assert work.processes() == [], "the answer says that they have ended"
         assert "serve" in stopped["text"]
         book.release()
-        assert (await client.reply())["text"].startswith("failed: stopped by")
+        assert (await client.reply())["text"].startswith("stopped: stopped by")
 
 
 async def test_a_killed_daemon_leaves_no_command_and_the_task_is_told(tmp_path):

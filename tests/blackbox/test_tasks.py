@@ -254,7 +254,7 @@ async def test_stop_ends_the_thought_and_the_tasks_of_this_channel(workplace, na
         assert "other" not in stopped["text"]
         book.release()
         told = await client.reply()
-        assert told["text"] == "failed: stopped by the user (web)"
+        assert told["text"] == "stopped: stopped by the user (web)"
         assert await heard(bo) == ["completed: fine"]
         assert events(daemon.home, "dig") == ["TASK_CREATED", "REASON_DONE", "TASK_FAILED"]
 
@@ -283,7 +283,7 @@ async def test_a_cancelled_task_ends_with_all_it_has_started(workplace, name, tm
         assert result.code == 0, result.err
         assert "at shell_exec" in result.out
         (told,) = await heard(client)
-        assert told.startswith("failed: stopped by")
+        assert told.startswith("stopped: stopped by")
         again = await daemon.command("tasks", "cancel", task_id(daemon.home, "dig"))
         assert again.code == 1
         assert "not running" in again.err

@@ -349,7 +349,7 @@ async def test_while_stop_ends_a_task(recovering, name, tmp_path):
         await rest(daemon)
         async with daemon.client(lastSeq=0) as client:
             texts = [frame["text"] for frame in await client.replies(client.welcome["seq"])]
-        assert RESTARTED in texts or any(text.startswith("failed: stopped by the user") for text in texts), texts
+        assert RESTARTED in texts or any(text.startswith("stopped: stopped by the user") for text in texts), texts
         assert "completed: dug it all" not in texts
 
 

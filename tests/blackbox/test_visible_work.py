@@ -144,10 +144,10 @@ async def _cancelled_by_its_number(daemon, client, work):
     assert work.processes() == [], "the answer says that they have ended"
     assert stopped.startswith("Stopped task 2 (dig) (ran ")
     assert (await client.get("task", state="FAILED"))["number"] == 2
-    assert (await heard(client))[0].startswith("failed: stopped by the user")
+    assert (await heard(client))[0].startswith("stopped: stopped by the user")
     failed = await daemon.command("tasks", "follow", "2")
     assert failed.code == 1
-    assert "failed: stopped by the user (web)" in failed.out
+    assert "stopped by the user (web)" in failed.out
 
 
 async def _sent_until_done(daemon):
@@ -160,7 +160,7 @@ async def _sent_until_done(daemon):
 
 async def _numbers_outlive_the_process(daemon):
     listed = (await daemon.command("tasks", "list", "--date", _day(daemon))).out.splitlines()
-    assert [line.split()[:2] for line in listed] == [["1", "completed"], ["2", "failed"], ["3", "completed"]]
+    assert [line.split()[:2] for line in listed] == [["1", "completed"], ["2", "stopped"], ["3", "completed"]]
     shown = json.loads((await daemon.command("tasks", "show", "3", "--json")).out)
     assert (shown["number"], shown["description"]) == (3, "quick")
     async with daemon.client("web", "someone") as client:

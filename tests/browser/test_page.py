@@ -524,3 +524,29 @@ def test_a_link_of_the_command_line_signs_in_by_its_button(site):
     assert page.url.startswith(f"{site.daemon.at.http}/")
     assert "code=" not in page.url
     assert page.problems == []
+
+
+def test_a_task_is_paused_and_goes_on_and_one_that_is_ended_is_stopped(site):
+    page = site.open()
+    say(page, "run sleep 2")
+    page.get_by_role("button", name="Allow once").click()
+    go(page, "tasks")
+    page.get_by_role("link", name=re.compile("run: sleep 2")).first.click()
+    page.get_by_role("button", name="Pause").click()
+    state = page.locator(".detail .state")
+    expect(state).to_have_text("Paused")
+    expect(page.locator(".toast")).to_be_visible()
+    page.get_by_role("button", name="Continue", exact=True).click()
+    expect(state).to_have_text("Done")
+
+    go(page, "chat")
+    say(page, "run sleep 61")
+    page.get_by_role("button", name="Allow once").click()
+    expect(page.get_by_role("button", name="Allow once")).to_have_count(0)
+    go(page, "tasks")
+    page.get_by_role("link", name=re.compile("run: sleep 61")).first.click()
+    page.get_by_role("button", name="Cancel task").click()
+    page.get_by_role("button", name="Really cancel?").click()
+    expect(state).to_have_text("Stopped")
+    expect(page.locator(".steps")).not_to_contain_text("Failed")
+    assert page.problems == []

@@ -35,7 +35,7 @@ from pegasus.gateway import (
     require_text,
 )
 from pegasus.host import command_name, wall_clock
-from pegasus.main_agent import task_progress
+from pegasus.main_agent import continue_task, pause_task, task_progress
 from pegasus.messages import ChannelInfo, Json
 from pegasus.policy import OwnerMessage, Principal, Role
 from pegasus.schedule import (
@@ -89,7 +89,7 @@ MAX_EVENTS = 1000
 
 @attrs.frozen(eq=False, repr=False)
 class TaskMethods:
-    """Tasks: `tasks.list`, `tasks.show`, `tasks.replay`, `tasks.log`, `tasks.cancel`, `tasks.resume`.
+    """Tasks: `tasks.list`, `.show`, `.replay`, `.log`, and what changes one: `tasks.cancel`, `.resume`, `.suspend`, `.continue`.
 
     `taskId` is the id of a task or its number, as a text or a whole number.
 
@@ -119,6 +119,8 @@ class TaskMethods:
             "tasks.log": self.log,
             "tasks.cancel": self.cancel,
             "tasks.resume": self.resume,
+            "tasks.suspend": self.suspend,
+            "tasks.continue": self.continue_,
         }
 
     async def list(self, caller: Caller, params: Params) -> Json:
@@ -192,6 +194,23 @@ class TaskMethods:
             words = (OwnerMessage(f"{caller.type}:{caller.channel_id}/answer-{token_hex(8)}", text),)
         await self._ask(Resume, task_id, text, "", (), words)
         return {"taskId": task_id, "status": "resumed"}
+
+    async def suspend(self, caller: Caller, params: Params) -> Json:
+        """Pause the task `taskId` before its next step. `status` is "suspended", or "suspending" while the step takes longer.
+
+        Cancelling the call does not take it back; `tasks.continue` does.
+        """
+        task = await self.find(params)
+        with bad_params_for(TaskError):
+            is_paused, text = await pause_task(self.agent, task)
+        return {"taskId": task.task_id, "status": "suspended" if is_paused else "suspending", "text": text}
+
+    async def continue_(self, caller: Caller, params: Params) -> Json:
+        """Let the task `taskId` go on that was paused. It returns when that is on disk; the task may still wait for its turn."""
+        task = await self.find(params)
+        with bad_params_for(TaskError):
+            text = await continue_task(self.agent, task)
+        return {"taskId": task.task_id, "status": "continued", "text": text}
 
     async def _ask(self, make: Callable[[Reply[R], *Args], TaskAgentMessage], *args: *Args) -> R:
         """Return the answer of the task system, once it runs. Raises BadParams for what it refuses."""

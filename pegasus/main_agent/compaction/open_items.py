@@ -182,7 +182,7 @@ def find_open_items(entries: Iterable[Entry], kept: Collection[Entry] = ()) -> O
                 kept_since = entry.ts
         elif event.kind == "task start":
             tasks[event.task_id] = OpenTask(event.task_id, event.text, event.address)
-        elif event.kind == "task report" and event.label in ("completed", "failed"):
+        elif event.kind == "task report" and event.label in ("completed", "failed", "stopped"):
             tasks.pop(event.task_id, None)
         elif event.kind == "task report" and event.label == "needs information" and event.task_id in tasks:
             tasks[event.task_id] = attrs.evolve(tasks[event.task_id], question=event.text)

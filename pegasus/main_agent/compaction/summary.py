@@ -199,7 +199,7 @@ def _summary_of_excerpts(entries: Sequence[Entry], length: int) -> str:
             writer = "I replied" if event.kind == "reply" else f"{event.label or 'they'} wrote"
             quotes.append(f"  - [{format_minute(event.ts)}] {writer}: {_excerpt(event.text, length)}")
             conversations[event.address] = quotes[-2 * QUOTES :]
-        elif event.kind == "task report" and event.label in ("completed", "failed"):
+        elif event.kind == "task report" and event.label in ("completed", "failed", "stopped"):
             excerpt = _excerpt(event.text, length)
             results.append(f"- [{format_minute(event.ts)}] task {event.task_id} {event.label}: {excerpt}")
     quoted = [f"- {address}\n" + "\n".join(quotes) for address, quotes in conversations.items()]

@@ -45,7 +45,7 @@ NOWHERE: Final = Address("", "")
 """Address of an event whose conversation is not known."""
 
 # The headings that `queue_items` writes. Their form must stay readable here, because session files hold them.
-_TASK_HEADING: Final = re.compile(r"\[Task \S+ (completed|failed|needs information|update)\]")
+_TASK_HEADING: Final = re.compile(r"\[Task \S+ (completed|failed|stopped|needs information|update)\]")
 
 
 # ------------------------------------------------------------------ events
@@ -68,8 +68,8 @@ class TranscriptEvent:
     address: Address = NOWHERE
     """Conversation that it was written in, posted to, or that the work was asked for in; NOWHERE if unknown."""
     label: str = ""
-    """message: id of the writer, "" where the channel does not say it. task report: "completed", "failed", "needs information" or
-    "update". other: "note", the name of the tool, or that name with " failed"."""
+    """message: id of the writer, "" where the channel does not say it. task report: "completed", "failed", "stopped",
+    "needs information" or "update". other: "note", the name of the tool, or that name with " failed"."""
     task_id: str = ""
     """Id of the task, "" if the entry does not name it."""
     outside: tuple[Outside, ...] = ()

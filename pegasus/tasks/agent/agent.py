@@ -34,6 +34,7 @@ from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import (
     Cancel,
     CancelAll,
+    Continue,
     GetContext,
     GetEvents,
     GetTask,
@@ -55,7 +56,7 @@ from pegasus.tasks.agent.registry import WAITING_OF_HOOK, TaskEntry, TaskRegistr
 from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import TaskAgentState
 from pegasus.tasks.core.context import TaskContext
-from pegasus.tasks.core.fsm import TaskFSM
+from pegasus.tasks.core.fsm import FOR_PERSON, TaskFSM
 from pegasus.tasks.core.task_events import TaskCreated, json_object
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, with_overrides, without_overrides
 from pegasus.tasks.core.views import TaskError, TaskView, task_view
@@ -159,8 +160,10 @@ class _Agent:
                 start(reply, partial(scheduler.cancel, task_id, by))
             case CancelAll(reply, by, channel, guests_only):
                 start(reply, partial(scheduler.cancel_all, by, channel, guests_only=guests_only))
-            case Suspend(reply, task_id, reason):
-                start(reply, partial(scheduler.suspend, task_id, reason))
+            case Suspend(reply, task_id):
+                start(reply, partial(scheduler.suspend, task_id))
+            case Continue(reply, task_id):
+                start(reply, partial(scheduler.continue_paused, task_id))
             case Resume(reply, task_id, text, key, outside, owner_messages):
                 resume = partial(scheduler.resume, task_id, text, key, outside=outside, owner_messages=owner_messages)
                 start(reply, resume)
@@ -350,6 +353,7 @@ class _Agent:
         text = event.payload.get("text")
         try:
             if event.task_id is not None:
+                await self._check_not_paused(event.task_id)
                 await self._scheduler.resume(event.task_id, text if isinstance(text, str) else "", cause=event)
             elif isinstance(text, str) and text.strip():
                 data = self._data_of(event, text)
@@ -360,6 +364,12 @@ class _Agent:
             _log.warning(
                 "dropped an event", type=event.type.name, task=event.task_id, source=event.source, problem=str(error)
             )
+
+    async def _check_not_paused(self, task_id: str) -> None:
+        """Raise TaskError for a task that a person has paused: no event lets it go on."""
+        view = await self._view(task_id)
+        if view is not None and view.waits_for == FOR_PERSON:
+            raise TaskError(f"task {view.number or task_id} is paused")
 
     def _data_of(self, event: Event, text: str) -> TaskCreated:
         """Return the data of TASK_CREATED for an event from outside. An unknown type becomes the default; overrides are dropped."""

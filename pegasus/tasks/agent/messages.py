@@ -90,17 +90,35 @@ class Resume:
 
 @attrs.frozen(eq=False, repr=False)
 class Suspend:
-    """Suspend a task at work, after the stage that is running. The results of the stage are kept.
+    """Pause a task for a person, before its next step: a call that runs is not cut, and its result is kept.
 
-    Fails with TaskError if the task holds no slot. Example: `await agent.ask(Suspend, task_id, "until tomorrow")`.
+    A task that waits for a slot pauses at once. One whose step ends in a question, or in a call that waits for an owner, pauses when
+    that is answered. It waits without a limit of time, over restarts, and goes on by `Continue`, or by a `Resume` with new input.
+
+    Fails with TaskError, whose text is for people, if the task has ended, is paused already, or waits for somebody anyway.
+
+    Example: `view = await agent.ask(Suspend, task_id, timeout=4)`, then `view.waits_for == FOR_PERSON`.
     """
 
-    reply: Reply[None]
-    """Answered when the request was given to the task, not when the task is suspended."""
+    reply: Reply[TaskView]
+    """Receives the task when it is paused, and that is on disk; or when it rests for another reason, is over, or is to go on."""
     task_id: str
     """Id of the task."""
-    reason: str
-    """Reason that its view and its log show."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class Continue:
+    """Let a task go on that a person has paused, or takes a pause back that has not begun.
+
+    Fails with TaskError, whose text is for people, if the task is not paused.
+
+    Example: `await agent.ask(Continue, "3")`.
+    """
+
+    reply: Reply[TaskView]
+    """Receives the task when TASK_RESUMED is on disk; it may still have to wait for a slot."""
+    task_id: str
+    """Id of the task."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -286,6 +304,7 @@ TaskAgentMessage: TypeAlias = (
     Submit
     | Resume
     | Suspend
+    | Continue
     | Cancel
     | CancelAll
     | Wait

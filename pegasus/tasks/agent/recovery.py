@@ -35,7 +35,7 @@ from pegasus.tasks.agent.registry import TaskEntry
 from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import TaskAgentState, TaskChange
 from pegasus.tasks.core.context import last_response, task_completed
-from pegasus.tasks.core.fsm import FOR_APPROVAL, RESTARTED, TaskFSM
+from pegasus.tasks.core.fsm import FOR_APPROVAL, FOR_PERSON, RESTARTED, TaskFSM
 from pegasus.tasks.core.task_events import TaskEventData, TaskFailed, TaskState, ToolCallDone, ToolCallFailed
 from pegasus.tasks.core.views import Notification, task_view
 from pegasus.tasks.log.replay import ReplayedTask
@@ -77,7 +77,7 @@ def plan_recovery(
 ) -> RecoveryPlan:
     """Return the plan for a pending task.
 
-    A task that is suspended because an owner is asked about a call waits on in both modes.
+    A task that is suspended because an owner is asked about a call, or because a person has paused it, waits on in both modes.
 
     mode: `tasks.recovery`. "fail": an unfinished task is failed, once, and its submitter notified. "resume": it goes on. Finished
     calls are never run again; of those that may have been running, pure and idempotent ones are, and for others the
@@ -94,7 +94,7 @@ def plan_recovery(
     context = task.context
     if task.state is TaskState.COMPLETED:  # the answer was given, only the line that says so is missing
         return RecoveryPlan((task_completed(context, last_response(context), context.iteration),))
-    if task.state is TaskState.SUSPENDED and context.suspend_reason == FOR_APPROVAL:
+    if task.state is TaskState.SUSPENDED and context.suspend_reason in (FOR_APPROVAL, FOR_PERSON):
         return RecoveryPlan()
     if mode != "resume":
         return RecoveryPlan((TaskFailed(RESTARTED),))

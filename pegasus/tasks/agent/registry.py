@@ -55,6 +55,8 @@ class TaskEntry:
     """Trio time."""
     is_ending: bool = False
     """True if it is being cancelled: it starts nothing any more."""
+    pausing: trio.Event | None = None
+    """Not None while a person wants it to pause and it has not. Set when it has, or rests for another reason, or is over."""
     is_resuming: bool = False
     """True if TASK_RESUMED is on its way to the disk."""
     start: Event | None = None

@@ -51,13 +51,14 @@ from pegasus.outside import Outside
 from pegasus.policy import OwnerMessage
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import StoppedTask, TaskAgentInput
+from pegasus.tasks.agent.pausing import activity_of, check_pausable
 from pegasus.tasks.agent.registry import TaskEntry
 from pegasus.tasks.agent.state import TaskAgentState
-from pegasus.tasks.core.context import task_resumed
-from pegasus.tasks.core.fsm import TaskFSM, is_interrupted
-from pegasus.tasks.core.task_events import TaskFailed, TaskState
+from pegasus.tasks.core.context import task_resumed, task_suspended
+from pegasus.tasks.core.fsm import FOR_PERSON, TaskFSM, is_interrupted
+from pegasus.tasks.core.task_events import STOPPED, TaskFailed, TaskState
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, TaskType, apply_overrides
-from pegasus.tasks.core.views import TaskError, task_view
+from pegasus.tasks.core.views import TaskError, TaskView, task_view
 from pegasus.tasks.run.messages import (
     CancelStage,
     EndedStage,
@@ -108,6 +109,8 @@ class TaskScheduler:
     async def enqueue(self, entry: TaskEntry, start: Event) -> None:
         """Let a task wait for a slot. start: the event that starts it, which is on disk."""
         self._state.registry.enqueue(entry, start)
+        if entry.pausing is not None:  # it was to pause, and had to wait for an answer first
+            await self._suspend_waiting(entry)
         await self.fill()
 
     async def adjust(self) -> None:
@@ -123,7 +126,11 @@ class TaskScheduler:
             has_room = registry.count_guests_at_work() < limits.guest_active
             if (entry := registry.dequeue(guests=has_room)) is None:
                 break
-            if entry.start is not None and entry.fsm is not None and not entry.is_ending:
+            if entry.start is None or entry.fsm is None or entry.is_ending:
+                continue
+            if entry.pausing is not None:
+                await self._suspend_waiting(entry)
+            else:
                 await self._start(entry, entry.fsm, entry.start)
 
     async def _start(self, entry: TaskEntry, fsm: TaskFSM, start: Event) -> None:
@@ -213,15 +220,15 @@ class TaskScheduler:
                 entry, task_view(found.task, number=entry.view.number), found.notifications[entry.notified :]
             )
 
-    async def _fail(self, entry: TaskEntry, error: str) -> None:
+    async def _fail(self, entry: TaskEntry, error: str, reason: str = "") -> None:
         """Record TASK_FAILED. A log that cannot be read now is left to the next start. The caller holds the lock of the entry."""
         try:
-            await self._state.record(entry, self._state.make_event(entry, TaskFailed(error)))
+            await self._state.record(entry, self._state.make_event(entry, TaskFailed(error, reason)))
         except (TaskError, StorageError, ActorError) as problem:
             _log.error("the failure of a task was not recorded", task=entry.task_id, error=str(problem))
 
-    async def fail(self, entry: TaskEntry, error: str) -> None:
-        """Fail a task that has no actor, or whose actor is ending; unless it is over by then.
+    async def stop(self, entry: TaskEntry, error: str) -> None:
+        """Fail a task that a person has ended, and that has no actor, or whose actor is ending; unless it is over by then.
 
         error: reason for people. Returns when the failure is on disk and the slot is free. Raises nothing: a log that cannot be
         read is reported in the log of the daemon.
@@ -230,7 +237,7 @@ class TaskScheduler:
             await entry.ended.wait()
         async with entry.lock:
             if not entry.view.is_over:
-                await self._fail(entry, error)
+                await self._fail(entry, error, STOPPED)
         await self._free(entry)
 
     async def _free(self, entry: TaskEntry) -> None:
@@ -241,12 +248,53 @@ class TaskScheduler:
 
     # ------------------------------------------------------------------ suspend, resume
 
-    async def suspend(self, name: str, reason: str) -> None:
-        """Suspend a task at work after its stage. Returns when its actor has the request. Raises TaskError, ActorError."""
-        entry = self._state.registry.tasks.get(await self._state.resolve(name))
-        if entry is None or entry.ref is None or not entry.holds_slot:
-            raise TaskError(f"task {quote(name)} is not at work")
-        await entry.ref.tell(SuspendAfterStage(reason))
+    async def suspend(self, name: str) -> TaskView:
+        """Pause a task before its next step, for a person. Returns it when it is paused, or as `Suspend` says. Raises TaskError."""
+        entry = await self._state.find(await self._state.resolve(name))
+        check_pausable(entry)
+        pausing = entry.pausing = trio.Event()
+        if entry.starting is not None:
+            await entry.starting.wait()
+        if entry.ref is not None:
+            with suppress(ActorError):  # it has crashed, and the task fails
+                await entry.ref.tell(SuspendAfterStage(FOR_PERSON))
+        elif entry.start is not None:
+            await self._suspend_waiting(entry)
+        await pausing.wait()
+        return entry.view
+
+    async def _suspend_waiting(self, entry: TaskEntry) -> None:
+        """Record that a task which waits for a slot is paused. Raises StorageError, ActorError; then it waits as before."""
+        self._state.registry.withdraw(entry)
+        start, entry.start = entry.start, None
+        try:
+            async with entry.lock:
+                fsm = entry.fsm
+                if entry.is_ending or fsm is None:
+                    return
+                if fsm.state is TaskState.IDLE and start is not None:
+                    fsm.transition(start)  # its TASK_CREATED, which a replay applies, too
+                data = task_suspended(fsm.context, fsm.state, FOR_PERSON)
+                await self._state.record(entry, self._state.make_event(entry, data))
+        except BaseException:
+            if start is not None and not entry.is_ending:
+                self._state.registry.enqueue(entry, start)
+            raise
+
+    async def continue_paused(self, name: str) -> TaskView:
+        """Let a task go on that a person has paused. Raises TaskError, StorageError."""
+        entry = await self._state.find(await self._state.resolve(name))
+        if entry.pausing is not None:
+            entry.pausing.set()
+            entry.pausing = None
+            if entry.ref is not None:
+                with suppress(ActorError):
+                    await entry.ref.tell(SuspendAfterStage(""))
+        elif entry.view.waits_for == FOR_PERSON:
+            await self.resume(entry.task_id, "")
+        else:
+            raise TaskError(f"task {entry.view.number or entry.task_id} is not paused: it {activity_of(entry.view)}")
+        return entry.view
 
     async def resume(
         self,
@@ -360,7 +408,7 @@ class TaskScheduler:
             if by_actor:
                 await entry.ended.wait()
             else:
-                await self.fail(entry, error)
+                await self.stop(entry, error)
             recorded.set()
 
         self._nursery.start_soon(record)

@@ -14,8 +14,8 @@ from pegasus.events import Emit, Event
 from pegasus.formatting import quote
 from pegasus.tasks.agent.notifier import TaskNotifier
 from pegasus.tasks.agent.registry import TaskEntry, TaskRegistry
-from pegasus.tasks.core.fsm import TaskFSM
-from pegasus.tasks.core.task_events import TaskEventData
+from pegasus.tasks.core.fsm import FOR_PERSON, TaskFSM
+from pegasus.tasks.core.task_events import TaskEventData, TaskState
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, no_such_number, parse_number, task_view
 from pegasus.tasks.log.format import create_event
 from pegasus.tasks.log.task_logs import TaskLogs
@@ -142,6 +142,10 @@ class TaskAgentState:
         The approvals of one that ends are left to the caller, who may withdraw those of several tasks together.
         """
         was_over, entry.view = entry.view.is_over, view
+        if entry.pausing is not None and (view.is_over or view.state is TaskState.SUSPENDED):
+            entry.pausing.set()
+            # One that waits for an answer goes on after it, and pauses then.
+            entry.pausing = None if view.is_over or view.waits_for == FOR_PERSON else entry.pausing
         for notification in notifications:
             self.notifier.add(notification, is_last=view.is_over and notification is notifications[-1])
             entry.notified = notification.n

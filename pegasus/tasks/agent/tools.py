@@ -29,7 +29,7 @@ RUNNING_WITHIN: Final = 10.0
 """Seconds that the task system may take to start before a call for it fails."""
 
 _STATUS = {TaskState.COMPLETED: "completed", TaskState.FAILED: "failed"}
-"""Status for the model of tasks that are over; all other states are "in_progress"."""
+"""Status for the model of tasks that are over; all other states are "in_progress", and one that a person has ended is "stopped"."""
 
 
 async def wait_until_running(agent: Ref[TaskAgentMessage]) -> bool:
@@ -93,7 +93,7 @@ def _summary(task: TaskView) -> dict[str, Json]:
         "number": task.number,
         "description": task.description,
         "inputText": task.input_text,
-        "status": _STATUS.get(task.state, "in_progress"),
+        "status": task.reason or _STATUS.get(task.state, "in_progress"),
         "state": task.state.value,
         "createdAt": task.created_at,
     }

@@ -89,6 +89,8 @@ class TaskContext:
     """{taskId, input, response, iterations} once TASK_COMPLETED is recorded."""
     error: str | None = None
     """Reason of a failure."""
+    fail_reason: str = ""
+    """STOPPED for a failed task that a person has ended, else ""."""
     suspended_state: TaskState | None = None
     """State in which a suspended task goes on."""
     suspend_reason: str | None = None

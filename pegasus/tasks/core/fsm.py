@@ -38,6 +38,7 @@ from pegasus.messages import Metadata
 from pegasus.outside import OUTSIDE, join_outside, outside_metadata, parse_outside
 from pegasus.tasks.core.context import ActionResult, TaskContext
 from pegasus.tasks.core.task_events import (
+    STOPPED,
     NeedMoreInfo,
     PayloadError,
     PlanStep,
@@ -68,6 +69,10 @@ RESTARTED: Final = "process restarted, task cancelled"
 """Error of a task that a restart interrupted; see `is_interrupted`. It stands in logs, so it must not change between versions."""
 FOR_APPROVAL: Final = "approval"
 """Reason of the suspension of a task that waits for an owner's approval of a call. Stored, so it must not change."""
+FOR_PERSON: Final = "person"
+"""Reason of the suspension of a task that a person has paused, and alone lets go on. Stored, so it must not change."""
+_STOPPED_BEFORE: Final = "stopped by "
+"""Beginning of the error of a task that a person has ended, in logs of versions that did not write the reason."""
 NOT_FINISHED: Final = '{"cancelled":true,"reason":"the task was ended before this call was finished"}'
 """Result of a call that a failed task left open: a provider refuses a conversation with a call that has no result."""
 
@@ -78,6 +83,11 @@ def is_interrupted(state: TaskState, error: str | None) -> bool:
     The error is the one trace of this in the log of a task.
     """
     return state is FAILED and error == RESTARTED
+
+
+def fail_reason(error: str, reason: str = "") -> str:
+    """Return STOPPED for the error of a task that a person has ended, else "". reason: of the log; earlier versions had none."""
+    return STOPPED if reason == STOPPED or error.startswith(_STOPPED_BEFORE) else ""
 
 
 class InvalidTransition(Exception):
@@ -202,7 +212,7 @@ def apply_event(context: TaskContext, event: Event, state: TaskState) -> None:
             context.notified += 1
         case TaskFailed():
             context.suspended_state = context.suspend_reason = context.question = None
-            context.error = data.error
+            context.error, context.fail_reason = data.error, fail_reason(data.error, data.reason)
             context.notified += 1
         case _:
             raise PayloadError(f"the data of {event.type.name} is missing")
@@ -302,12 +312,14 @@ def _resumed(context: TaskContext, event: Event, data: TaskResumed, state: TaskS
     """Let a task go on: a suspended one with its plan, a finished one from the beginning with all it knows.
 
     The next state is not decided here but in `_after_resume`, which needs `suspended_state` as it was before this change.
-    The count of model calls starts again at 0: the limit on them is for one piece of work, and a resume is a new one.
+    The count of model calls starts again at 0: the limit on them is for one piece of work, and a resume is a new one. Only after a
+    pause it goes on as it was.
     """
+    was_paused = context.suspend_reason == FOR_PERSON and not data.new_messages
     if state is not SUSPENDED:
         _restart(context, event, data.new_input)
     context.suspended_state = context.suspend_reason = context.question = None
-    context.iteration = 0
+    context.iteration = context.iteration if was_paused else 0
     context.messages += data.new_messages
 
 
@@ -323,6 +335,7 @@ def _restart(context: TaskContext, event: Event, new_input: str) -> None:
     ]
     context.input_text = new_input
     context.reasoning = context.plan = context.post_reflection = context.final_result = context.error = None
+    context.fail_reason = ""
 
 
 # ------------------------------------------------------------------ the task

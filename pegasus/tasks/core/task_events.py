@@ -125,6 +125,10 @@ class PayloadError(ValueError):
     """
 
 
+STOPPED: Final = "stopped"
+"""Reason of the end of a task that a person has ended. Its state is FAILED; people read "stopped". Stored: it must not change."""
+
+
 @attrs.frozen
 class TaskEventData:
     """Data of an event that changes a task; each type of event has a class of its own below.
@@ -292,11 +296,13 @@ class TaskCompleted(TaskEventData):
 class TaskFailed(TaskEventData):
     """TASK_FAILED: the task ended without an answer. The error of a task that a restart interrupted is `fsm.RESTARTED`.
 
-    Example: `TaskFailed("stopped by the owner")`.
+    Example: `TaskFailed("stopped by the owner", STOPPED)`.
     """
 
     error: str = ""
     """Reason, for people."""
+    reason: str = ""
+    """STOPPED if a person has ended it, "" for any other end."""
 
 
 EVENT_DATA: Final[Mapping[EventType, type[TaskEventData]]] = MappingProxyType(

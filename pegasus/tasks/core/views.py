@@ -79,11 +79,13 @@ class TaskView:
     result: str | None = None
     """The answer of a completed task."""
     error: str | None = None
-    """The reason of a failure."""
+    """The reason of a failure, for people."""
+    reason: str = ""
+    """STOPPED for a failed task that a person has ended: it is shown as stopped."""
     question: str | None = None
     """The question that a suspended task waits for."""
     waits_for: str = ""
-    """Reason of the suspension of a suspended task; FOR_APPROVAL if an owner is asked about a call."""
+    """Reason of the suspension of a suspended task; FOR_APPROVAL if an owner is asked about a call, FOR_PERSON if it is paused."""
     metadata: Metadata = attrs.field(factory=dict)
     """Metadata of its Submit."""
     number: int = 0
@@ -112,7 +114,7 @@ class Notification:
     n: int
     """Number of the notification: 1, 2, 3 … per task, in the order of the log. (task_id, n) identifies it across crashes."""
     type: str
-    """"completed", "failed", "notify" or "needs_info"."""
+    """"completed", "failed", "stopped" (a person has ended it), "notify" or "needs_info"."""
     text: str
     """The response, the error, the message or the question."""
     metadata: Metadata = attrs.field(factory=dict)
@@ -143,6 +145,7 @@ def task_view(fsm: TaskFSM, doing: str = "", number: int = 0, commands: tuple[st
         commands=commands,
         result=response if isinstance(response, str) else None,
         error=context.error,
+        reason=context.fail_reason,
         question=context.question,
         waits_for=context.suspend_reason or "" if fsm.state is TaskState.SUSPENDED else "",
         metadata=context.input_metadata,
@@ -173,7 +176,7 @@ def notification_of(task: TaskFSM, event: Event) -> Notification:
         case NeedMoreInfo(question=question):
             type, text = "needs_info", question
         case TaskFailed(error):
-            type, text = "failed", error
+            type, text = context.fail_reason or "failed", error
         case TaskCompleted(final_result):
             response = final_result.get("response")
             type, text, result = "completed", "" if response is None else str(response), dict(final_result)

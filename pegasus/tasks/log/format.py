@@ -105,10 +105,14 @@ _DEFAULTS: Final[Mapping[type[TaskEventData], Payload]] = {
     data: {
         camel(field.name): field.default.factory() if hasattr(field.default, "factory") else field.default
         for field in attrs.fields(data)
+        if field.name != "reason"
     }
     for data in EVENT_DATA.values()
 }
-"""Every key of a payload with its default, in the order in which they are written. A key without a default is always replaced."""
+"""Every key of a payload with its default, in the order in which they are written. A key without a default is always replaced.
+
+Only the reason of a failure is left out where there is none.
+"""
 
 
 def create_events(

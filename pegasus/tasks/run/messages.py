@@ -57,7 +57,7 @@ class SuspendAfterStage:
     """
 
     reason: str
-    """Reason for the log and the view of the task."""
+    """Reason for the log and the view of the task; "" takes a request back that was not carried out yet."""
 
 
 @attrs.frozen(eq=False, repr=False)

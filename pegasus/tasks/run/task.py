@@ -45,6 +45,7 @@ from pegasus.sandbox import BackgroundCommands
 from pegasus.tasks.core.context import TaskContext, task_resumed, task_suspended
 from pegasus.tasks.core.fsm import InvalidTransition, TaskFSM, open_steps
 from pegasus.tasks.core.task_events import (
+    STOPPED,
     NeedMoreInfo,
     ReasonDone,
     TaskCompleted,
@@ -249,7 +250,7 @@ class _TaskRun:
                 else:  # answered when the stage has ended
                     self._scope.cancel()
             case SuspendAfterStage(reason):
-                self._requests.suspend_reason = reason
+                self._requests.suspend_reason = reason or None
             case ResumeTask():
                 self._requests.resume = message
                 if self._scope is not None:
@@ -316,7 +317,7 @@ class _TaskRun:
         if requests.cancel_error is not None:
             self._reflect_at = math.inf  # a reflection that was cancelled does not start again
             if not self._fsm.is_over:
-                return [TaskFailed(requests.cancel_error)]
+                return [TaskFailed(requests.cancel_error, STOPPED)]
         if (resume := requests.resume) is not None:
             if self._fsm.can_transition(EventType.TASK_RESUMED):
                 self._cause = resume.cause or self._cause

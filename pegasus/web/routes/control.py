@@ -65,7 +65,7 @@ def method_handler(
 
 
 def change_task(method: str) -> Handler:
-    """Return a handler that cancels or resumes a task: 409 for one whose state does not allow it.
+    """Return a handler that changes a task: 409 for one whose state does not allow it.
 
     It is no `method_handler`, since there a refusal of params is 400. Here the params are checked first, so that what the method
     refuses is the state of the task. The body may be empty; its `input` is the answer that a task waits for.
@@ -211,6 +211,10 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
         _calls("GET", "/api/tasks/{id}", "tasks.show", "A task", READ, path=TASK),
         _calls("GET", "/api/tasks/{id}/log", "tasks.log", "The events of a task", READ, path=TASK),
         Operation("POST", "/api/tasks/{id}/cancel", cancel, "Cancel a task", CONTROL),
+        Operation("POST", "/api/tasks/{id}/suspend", change_task("tasks.suspend"), "Pause a task", CONTROL),
+        Operation(
+            "POST", "/api/tasks/{id}/continue", change_task("tasks.continue"), "Let a paused task go on", CONTROL
+        ),
         Operation("POST", "/api/tasks/{id}/resume", resume, "Resume a task", CONTROL, fields=("input",)),
         _calls("GET", "/api/memory", "memory.list", "The files of memory", READ),
         _calls(

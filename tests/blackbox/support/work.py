@@ -30,7 +30,7 @@ from tests.blackbox.support.waiting import POLL, until
 
 FOUND_NOTHING = ProviderAnswer("Nothing to keep.")
 NOTICE = re.compile(
-    r"\[Task (?P<id>\S+) (?P<what>completed|failed|update|needs information)\]\n(?P<text>.*)", re.DOTALL
+    r"\[Task (?P<id>\S+) (?P<what>completed|failed|stopped|update|needs information)\]\n(?P<text>.*)", re.DOTALL
 )
 
 

@@ -54,7 +54,7 @@ FOUND = made(
     newMessages=[{"role": "tool", "content": "three\nhits " + "x" * 500, "ts": BEGAN, "toolCallId": "c1"}],
 )
 DONE = made(EventType.TASK_COMPLETED, finalResult={"response": "Three\npapers."}, iterations=2)
-FAILED = made(EventType.TASK_FAILED, error="stopped by the user (cli)")
+FAILED = made(EventType.TASK_FAILED, error="broken")
 
 
 @asynccontextmanager
@@ -102,7 +102,15 @@ async def test_a_task_that_has_ended_is_shown_at_once(home, capsys, end, code): 
     async with daemon(home, [CREATED, end]):
         assert await run(run_follow, home, task_id=ID, as_json=False) == code
     out = capsys.readouterr().out
-    assert ("failed: stopped by the user (cli)" in out) is bool(code)
+    assert ("failed: broken" in out) is bool(code)
+
+
+@pytest.mark.parametrize("reason", [{"reason": "stopped"}, {}], ids=["now", "before"])
+async def test_a_task_that_a_person_has_ended_has_not_failed(home, capsys, reason):  # noqa: F811
+    end = made(EventType.TASK_FAILED, error="stopped by the user (cli)", **reason)
+    async with daemon(home, [CREATED, end]):
+        assert await run(run_follow, home, task_id=ID, as_json=False) == 1
+    assert texts(capsys.readouterr().out)[-1] == "stopped by the user (cli)"
 
 
 async def test_a_task_that_was_resumed_has_not_ended(home, capsys):  # noqa: F811

@@ -59,8 +59,8 @@ async def test_a_running_task_is_listed_shown_and_cancelled_by_its_number(autoju
         assert stopped.startswith("Stopped task 1 (count the stars) (ran ")
         assert stopped.endswith("; it was at slow.")
         await trio.sleep(1)
-        assert "1  failed (stopped by the user (cli)) 1.0 s ago: count the stars" in (await ask(world, "/tasks"))
-        assert await ask(world, "/tasks cancel 1") == "Task 1 (count the stars) has failed already."
+        assert "1  stopped by the user (cli) 1.0 s ago: count the stars" in (await ask(world, "/tasks"))
+        assert await ask(world, "/tasks cancel 1") == "Task 1 (count the stars) was stopped already."
         assert await ask(world, "/tasks cancel 9") == "There is no task 9; the newest is 1."
 
 
@@ -127,7 +127,7 @@ async def test_a_task_that_does_not_end_holds_up_nobody(autojump_clock):
         assert (await ask(world, "/tasks cancel 1")).startswith("Still ending: task 1 (dig), at stubborn.")
         assert trio.current_time() - before < 6
         await trio.sleep(60)
-        assert "1  failed" in await ask(world, "/tasks")
+        assert "1  stopped by" in await ask(world, "/tasks")
 
 
 async def test_stop_names_the_number_of_the_task_that_it_ended(autojump_clock):

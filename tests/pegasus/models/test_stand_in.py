@@ -335,4 +335,4 @@ async def test_what_a_task_says_is_passed_on_where_it_was_asked_for(notification
 
 
 async def test_that_a_task_was_stopped_is_no_news_to_who_stopped_it():
-    assert (await main_agent("[Task ab failed]\nstopped by the user (cli)")).calls == ()
+    assert (await main_agent("[Task ab stopped]\nstopped by the user (cli)")).calls == ()

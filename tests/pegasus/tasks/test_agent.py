@@ -11,8 +11,10 @@ from actors import ActorError, AskTimeout
 from pegasus.events import Emit, Event, EventType
 from pegasus.models.base import ModelError
 from pegasus.tasks import (
+    FOR_PERSON,
     Cancel,
     CancelAll,
+    Continue,
     GetContext,
     GetTask,
     ListTasks,
@@ -455,11 +457,12 @@ async def test_a_task_that_is_suspended_while_its_answer_is_written_is_completed
         task_id = await desk.submit()
         shelf.refusing = refused = trio.Event()
         await trio.sleep(6)  # the thought is over, and its answer waits for the disk
-        await desk.agent.ask(Suspend, task_id, "wait")
+        paused = await desk.agent.request(Suspend, task_id)
         await trio.sleep(1)
         shelf.refusing = None
         refused.set()
         assert (await desk.outcome(task_id)).result == "done"
+        assert (await paused.get()).is_over
         await trio.sleep(1)
         assert [told.type for told in desk.listener.heard] == ["completed"]
         assert replay(shelf.logs[task_id], task_id).task.state is TaskState.COMPLETED
@@ -470,13 +473,58 @@ async def test_a_task_that_is_suspended_while_it_thinks_of_its_answer_gives_it_w
     async with open_desk(model) as desk:
         task_id = await desk.submit()
         await trio.sleep(2)
-        await desk.agent.ask(Suspend, task_id, "wait")
+        assert (await desk.agent.ask(Suspend, task_id)).state is TaskState.SUSPENDED
         await trio.sleep(10)
-        assert (await desk.agent.ask(GetTask, task_id)).state is TaskState.SUSPENDED
         assert desk.listener.heard == []
         await desk.agent.ask(Resume, task_id, "")
         assert (await desk.outcome(task_id)).result == "done"
     assert len(model.requests) == 1
+
+
+async def test_a_pause_costs_no_time_and_no_model_calls_of_the_task(autojump_clock):
+    """Its deadline stands still, and the number of its model calls goes on counting."""
+    model = ScriptedModel([say("", call("slow", "a", x=10)), say("", call("slow", "b", x=10)), "ok"])
+    limits = TaskLimits(timeout=30, max_iterations=3)
+    async with open_desk(model, limits=limits) as desk:
+        task_id = await desk.submit()
+        await trio.sleep(2)
+        view = await desk.agent.ask(Suspend, task_id)
+        assert (view.waits_for, view.iteration) == (FOR_PERSON, 1)
+        await trio.sleep(50_000)
+        assert (await desk.agent.ask(Continue, task_id)).state is not TaskState.SUSPENDED
+        task = await desk.outcome(task_id)
+        assert (task.result, task.iteration) == ("ok", 3)
+
+
+async def test_a_pause_that_has_not_begun_is_taken_back(autojump_clock):
+    model = ScriptedModel([say("", call("slow", "a", x=10)), "ok"])
+    async with open_desk(model) as desk:
+        task_id = await desk.submit()
+        await trio.sleep(2)
+        pausing = await desk.agent.request(Suspend, task_id)
+        await trio.sleep(1)
+        await desk.agent.ask(Continue, task_id)
+        assert (await pausing.get()).state is TaskState.ACTING
+        assert (await desk.outcome(task_id)).result == "ok"
+        assert "TASK_SUSPENDED" not in desk.shelf.events(task_id)
+
+
+async def test_a_task_that_asks_in_its_last_step_pauses_when_it_is_answered(autojump_clock):
+    model = ScriptedModel([After(5, say("", call("ask_user", "q", question="Which one?"))), "ok"])
+    async with open_desk(model) as desk:
+        task_id = await desk.submit()
+        await trio.sleep(2)
+        asked = await desk.agent.ask(Suspend, task_id)
+        assert (asked.state, asked.question) == (TaskState.SUSPENDED, "Which one?")
+        await desk.agent.ask(Resume, task_id, "that one")
+        await trio.sleep(10)
+        assert (await desk.agent.ask(GetTask, task_id)).waits_for == FOR_PERSON
+        with pytest.raises(TaskError, match="is paused already"):
+            await desk.agent.ask(Suspend, task_id)
+        await desk.agent.ask(Continue, task_id)
+        assert (await desk.outcome(task_id)).result == "ok"
+        context = await desk.agent.ask(GetContext, task_id)
+        assert replay(desk.shelf.logs[task_id], task_id).task.context == context
 
 
 async def test_a_resume_is_answered_when_it_is_on_disk(autojump_clock):
@@ -520,10 +568,8 @@ async def test_a_task_suspended_while_a_tool_runs_keeps_its_result_and_never_run
     async with open_desk(model) as desk:
         task_id = await desk.submit()
         await trio.sleep(2)
-        await desk.agent.ask(Suspend, task_id, "wait")
+        assert (await desk.agent.ask(Suspend, task_id)).state is TaskState.SUSPENDED
         await trio.sleep(100)
-        task = await desk.agent.ask(GetTask, task_id)
-        assert task.state is TaskState.SUSPENDED
         await desk.agent.ask(Resume, task_id, "")
         assert (await desk.outcome(task_id)).result == "ok"
         assert [what for _, _, what, _ in desk.calls] == ["begin", "end"]
@@ -586,7 +632,7 @@ async def test_cancel_ends_the_model_call_and_says_what_it_ended(autojump_clock)
         task = await desk.outcome(task_id)
         assert (task.state, task.error) == (TaskState.FAILED, "stopped by the owner")
         await desk.listener.next(1)
-        assert [told.type for told in desk.listener.heard] == ["failed"]
+        assert [told.type for told in desk.listener.heard] == ["stopped"]
 
 
 async def test_a_word_that_is_not_taken_holds_up_none_of_another_task(autojump_clock):

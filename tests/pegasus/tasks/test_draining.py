@@ -137,12 +137,12 @@ async def test_a_task_suspended_while_it_thinks_keeps_the_thought(autojump_clock
     async with open_desk(model) as desk:
         task_id = await desk.submit("the job")
         await trio.sleep(2)
-        await desk.agent.ask(Suspend, task_id, "later")
+        await desk.agent.ask(Suspend, task_id)
         await trio.sleep(20)
         assert (await desk.agent.ask(GetTask, task_id)).state is TaskState.SUSPENDED
         assert desk.calls == []
         context = await desk.agent.ask(GetContext, task_id)
-        assert (context.suspend_reason, context.suspended_state) == ("later", TaskState.ACTING)  # the thought is in
+        assert (context.suspend_reason, context.suspended_state) == ("person", TaskState.ACTING)  # the thought is in
         await desk.agent.ask(Resume, task_id, "")
         assert (await desk.outcome(task_id)).result == "done"
         assert len(desk.calls) == 1

@@ -7,8 +7,10 @@ import trio
 
 from pegasus.events import EventType
 from pegasus.tasks import (
+    FOR_PERSON,
     Cancel,
     CancelAll,
+    Continue,
     GetContext,
     GetTask,
     Resume,
@@ -184,10 +186,11 @@ async def test_a_task_for_which_there_is_no_slot_waits(autojump_clock):
         assert (await desk.outcome(second)).result == "second"
 
 
-async def test_a_task_cannot_be_suspended_before_it_is_written(autojump_clock):
+async def test_a_task_is_paused_when_it_is_written(autojump_clock):
     async with open_desk(ScriptedModel(["done"]), shelf=slow_beginnings()) as desk, trio.open_nursery() as nursery:
         nursery.start_soon(partial(desk.submit, key="k"))
         await trio.sleep(20)
-        with pytest.raises(TaskError, match="not at work"):
-            await desk.agent.ask(Suspend, task_id_of("k"), "wait")
+        view = await desk.agent.ask(Suspend, task_id_of("k"))
+        assert (view.state, view.waits_for) == (TaskState.SUSPENDED, FOR_PERSON)
+        await desk.agent.ask(Continue, task_id_of("k"))
         assert (await desk.outcome(task_id_of("k"))).result == "done"

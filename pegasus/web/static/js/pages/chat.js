@@ -459,7 +459,7 @@ function workChip(task) {
 }
 
 function updateChip(chip, task) {
-  const kind = task.waitsFor === "approval" ? "approval" : task.state.toLowerCase();
+  const kind = { approval: "approval", person: "paused" }[task.waitsFor] ?? task.state.toLowerCase();
   chip.dataset.state = kind;
   const elapsed = task.elapsedMs + (kind === "reasoning" || kind === "acting" ? Date.now() - task.at : 0);
   const facts = [task.tool || T.tasks.states[kind], task.step ? T.tasks.step(task.step) : "", elapsed ? duration(Math.floor(elapsed / 1000) * 1000) : ""];

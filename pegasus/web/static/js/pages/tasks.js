@@ -127,12 +127,28 @@ class Tasks {
     const kind = kindOf(task);
     const total = (LIVE.has(task.state) ? Date.now() : task.updatedAt) - task.createdAt;
     const facts = [`${T.tasks.number(task.number)}`, task.taskType, fullTime(task.createdAt), duration(total)];
-    fill(this.head, h("div", {}, h("h2", {}, ...visible(task.description)), h("p", { class: "hint mono" }, facts.join(" · "))), h("span", { class: "state", "data-state": kind }, T.tasks.states[kind]), this.cancelButton());
+    fill(this.head, h("div", {}, h("h2", {}, ...visible(task.description)), h("p", { class: "hint mono" }, facts.join(" · "))), h("span", { class: "state", "data-state": kind }, T.tasks.states[kind]), this.pauseButton(kind), this.cancelButton());
     this.drawAsking();
     this.drawAnswering(kind);
     this.drawPicture();
     this.drawOutcome();
     keepList(this.steps, stepsOf(this.events), (step) => step.key, (step) => stepItem(step, task.createdAt), (element, step) => step.update?.(element));
+  }
+
+  /** A button that lets the task rest, or go on; none for one that waits for somebody anyway. */
+  pauseButton(kind) {
+    if (!["idle", "reasoning", "acting", "paused"].includes(kind)) return null;
+    const { taskId } = this.task;
+    const isPaused = kind === "paused";
+    const act = async () => {
+      try {
+        this.app.notify((await this.app.call(isPaused ? "tasks.continue" : "tasks.suspend", { taskId })).text);
+      } catch (error) {
+        this.app.notify(T.failed(error.message), true);
+      }
+      this.loadDetail();
+    };
+    return h("button", { class: "secondary", type: "button", onclick: act }, isPaused ? T.tasks.continue : T.tasks.pause);
   }
 
   cancelButton() {
@@ -156,7 +172,7 @@ class Tasks {
 
   /** A field for what the task waits for, or for more work after its end. */
   drawAnswering(kind) {
-    const wanted = kind === "approval" || kind === "reasoning" || kind === "acting" || kind === "idle" ? "" : `${this.task.taskId}:${kind}`;
+    const wanted = kind === "approval" || kind === "paused" || kind === "reasoning" || kind === "acting" || kind === "idle" || kind === "stopped" ? "" : `${this.task.taskId}:${kind}`;
     if (this.answering.dataset.for === wanted) return;
     this.answering.dataset.for = wanted;
     if (!wanted) {
@@ -206,9 +222,10 @@ class Tasks {
       this.outcome.replaceChildren();
       return;
     }
-    const isFailed = this.task.state === "failed";
+    const kind = kindOf(this.task);
+    const title = { failed: T.tasks.error, stopped: T.tasks.ended }[kind] ?? T.tasks.result;
     const body = h("div", { dir: "auto" });
-    fill(this.outcome, h("section", { class: isFailed ? "result failed" : "result" }, h("h2", {}, isFailed ? T.tasks.error : T.tasks.result), body));
+    fill(this.outcome, h("section", { class: kind === "failed" ? "result failed" : "result" }, h("h2", {}, title), body));
     this.app.markdown.show(body, key);
   }
 
@@ -228,8 +245,9 @@ function backLink() {
 }
 
 function kindOf(task) {
+  if (task.state === "failed" && task.reason) return "stopped";
   if (task.state !== "suspended") return task.state;
-  return task.waitsFor === "approval" ? "approval" : task.waitsFor ? "answer" : "suspended";
+  return { approval: "approval", person: "paused" }[task.waitsFor] ?? (task.waitsFor ? "answer" : "suspended");
 }
 
 function taskRow(task) {
@@ -309,7 +327,9 @@ function stepsOf(events) {
         add("done", "check", T.tasks.states.completed);
         break;
       case "TASK_FAILED":
-        add("failed", "cross", T.tasks.states.failed, h("p", { dir: "auto" }, ...visible(String(data.error ?? ""))));
+        // Logs of earlier versions have no reason.
+        if (data.reason || String(data.error).startsWith("stopped by ")) add("start", "stop", T.tasks.states.stopped, h("p", { dir: "auto" }, ...visible(String(data.error ?? ""))));
+        else add("failed", "cross", T.tasks.states.failed, h("p", { dir: "auto" }, ...visible(String(data.error ?? ""))));
         break;
     }
   });
