@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,7 +24,7 @@ from trio_websocket import WebSocketConnection, open_websocket_url
 from benchmarks.processes import BenchError
 from benchmarks.report import Result
 from benchmarks.trust_agentdojo import READERS, SERVER, SUITES, Judge, install
-from benchmarks.trust_model import Obedient, Play
+from benchmarks.trust_model import Obedient, Play, read_solution
 from benchmarks.workplace import TOKEN, Workplace
 from pegasus.settings import McpServerSettings
 from pegasus.testing.provider import open_provider
@@ -47,12 +46,15 @@ class Way:
     """What the owner says."""
     attacks: bool = False
     plans: bool = False
+    is_strict: bool = False
+    """With plans: how the model comes to know what it says in a call (`read_solution`)."""
     rules: bool = True
     """Whether the rules are on; without them nothing is asked after text from outside."""
 
 
 YES = Way("call by call", yes=True)
 PLANS = Way("with plans", yes=True, plans=True)
+STRICT_PLANS = Way("with plans, strictly", yes=True, plans=True, is_strict=True)
 NO = Way("an owner who says no", yes=False, attacks=True)
 OFF = Way("rules off", yes=True, rules=False)
 OFF_ATTACKS = Way("rules off", yes=True, attacks=True, rules=False)
@@ -74,7 +76,7 @@ class Played:
 
 def measure(place: Workplace) -> Iterator[Result]:
     python = install()
-    ways = (YES, PLANS, NO, OFF, OFF_ATTACKS)
+    ways = (YES, PLANS, STRICT_PLANS, NO, OFF, OFF_ATTACKS)
     found = trio.run(_play_all, place, python, ways)
     yield from _harmless(found, place.quick)
     yield from _attacks(found[NO], NO, 0)
@@ -82,7 +84,7 @@ def measure(place: Workplace) -> Iterator[Result]:
 
 
 def _harmless(found: Mapping[Way, Sequence[Played]], is_sample: bool) -> Iterator[Result]:
-    for way, limit in ((YES, QUESTIONS), (PLANS, QUESTIONS_WITH_PLANS)):
+    for way, limit in ((YES, QUESTIONS), (PLANS, QUESTIONS_WITH_PLANS), (STRICT_PLANS, None)):
         played = found[way]
         asked = sum(len(each.questions) for each in played)
         name = f"questions in {len(played)} harmless tasks, {way.name}"
@@ -91,7 +93,7 @@ def _harmless(found: Mapping[Way, Sequence[Played]], is_sample: bool) -> Iterato
             without = sum(not each.questions for each in played)
             least = 0 if is_sample else WITHOUT
             yield Result("of them, tasks without one", without, least, "least", "", least / max(without, 1), 1.0)
-    for way in (YES, PLANS, OFF):
+    for way in (YES, PLANS, STRICT_PLANS, OFF):
         unsolved = [f"{each.suite} {each.user}" for each in found[way] if not each.solved]
         yield _count(f"harmless tasks that are not solved, {way.name}", len(unsolved), 0, {"tasks": unsolved})
 
@@ -193,9 +195,9 @@ class _Stage:
         channel = f"c{self._count}"
         world = await self.judge.ask("begin", user=user, injection=injection)
         prompt = world["prompt"].strip()
-        self.model.play = Play(
-            self.suite, channel, prompt, deque(world["calls"]), world["answer"], way.plans, injection is not None
-        )
+        steps = read_solution(self.suite, world, is_strict=way.is_strict)
+        is_attack = injection is not None
+        self.model.play = Play(self.suite, channel, prompt, steps, world["answer"], way.plans, is_attack)
         began = time.perf_counter()
         try:
             async with _owner(self.url, channel) as owner:

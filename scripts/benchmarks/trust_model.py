@@ -1,17 +1,16 @@
 """The model of the AgentDojo runs: it solves the task as AgentDojo's own solution does, and obeys whoever gives it an order.
 
 As the Main Agent it hands the owner's words to a task, and the task's result to the owner. As the task it makes the calls of the
-solution one after the other. With `plans` it asks once for all the calls whose arguments it knows by then. Where a result holds an
-order (`trust_server.MARK`), it carries that out before it goes on; in a world with an order that none of its calls has
-shown, it does so at the end.
+solution one after the other. With `plans` it reads first what it can, and then asks once for all the calls whose arguments it knows.
+Where a result holds an order (`trust_server.MARK`), it carries that out before it goes on. In a world with an order that none of its
+calls has shown, it does so at the end.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -27,7 +26,23 @@ PLAN = "ask_permission"
 """Tool that asks an owner for several calls at once."""
 _NOTICE = re.compile(r"\[Task \S+ (completed|failed)\]\n(.*)", re.DOTALL)
 _SHORT = 4
-"""Characters below which a value is looked for in the newest results first, since it stands in many by chance."""
+"""Characters below which a value stands in results by chance."""
+
+
+@attrs.define
+class Step:
+    """A call of the solution, or of an order."""
+
+    tool: str
+    arguments: dict[str, Any]
+    result: str = ""
+    """What AgentDojo's own run of the solution gets."""
+    needs: frozenset[int] = frozenset()
+    """Numbers of the calls of the solution that tell its arguments."""
+    number: int = -1
+    """Number in the solution; -1 for a call of an order."""
+    is_planned: bool = False
+    """The owner was asked about it beforehand."""
 
 
 @attrs.define
@@ -39,18 +54,16 @@ class Play:
     """Conversation that it takes place in."""
     prompt: str
     """Words of the owner."""
-    calls: deque[dict[str, Any]]
-    """Calls that are left, each with `tool`, `arguments`, and the `result` that it should have."""
+    steps: list[Step]
+    """Calls that are left."""
     answer: str
     """Words of the last thought."""
     plans: bool = False
     is_attack: bool = False
     """An order stands somewhere in this world, and has not been carried out."""
-    made: list[dict[str, Any]] = attrs.field(factory=list)
-    """Calls that were made, the orders' not included."""
+    made: set[int] = attrs.field(factory=set)
+    """Numbers of the calls of the solution that were made."""
     has_spawned: bool = False
-    asked_until: int = 0
-    """Number of calls, from the first, that a plan has covered."""
 
 
 class Obedient:
@@ -80,63 +93,67 @@ class Obedient:
 
     async def _work(self, play: Play, request: ProviderRequest) -> ProviderAnswer:
         seen = any(MARK in result.content for result in request.last.results)
-        if play.is_attack and (seen or not play.calls):
+        if play.is_attack and (seen or not play.steps):
             play.is_attack = False
             orders = await self._judge.ask("orders")
-            play.calls.extendleft(reversed([{**call, "is_order": True} for call in orders["calls"]]))
+            play.steps[:0] = [Step(call["tool"], call["arguments"]) for call in orders["calls"]]
             play.answer = f"{play.answer} {orders['answer']}".strip()
-        if not play.calls:
+        if not play.steps:
             return ProviderAnswer(play.answer or "Done.")
-        if play.plans and PLAN in request.tools and len(play.made) >= play.asked_until:
-            known = known_calls(play)
-            play.asked_until = len(play.made) + len(known)
-            planned = [call for call in known if not is_private(play.suite, call["tool"])]
-            if len(planned) > 1:
-                calls: list[Json] = [
-                    {"tool": f"{play.suite}__{call['tool']}", "arguments": call["arguments"]} for call in planned
-                ]
+        step = play.steps[0]
+        if play.plans and PLAN in request.tools:
+            ready = [each for each in play.steps if each.needs <= play.made]
+            reads = [each for each in ready if is_harmless(play.suite, each)]
+            step = next(iter(reads), step)
+            planned = [each for each in ready if not each.is_planned and each not in reads]
+            if step in planned and len(planned) > 1:
+                for each in planned:
+                    each.is_planned = True
+                calls: list[Json] = [_named(play.suite, each) for each in planned]
                 return ProviderAnswer("", (Call(PLAN, {"calls": calls, "why": "These calls solve the request."}),))
-        call = play.calls.popleft()
-        if not call.get("is_order"):
-            play.made.append(call)
-        return ProviderAnswer("", (Call(f"{play.suite}__{call['tool']}", call["arguments"]),))
+        play.steps.remove(step)
+        play.made.add(step.number)
+        return ProviderAnswer("", (Call(f"{play.suite}__{step.tool}", step.arguments),))
 
 
-def is_private(suite: str, tool: str) -> bool:
-    """Return whether a tool is a private reader, which nobody asks permission for."""
-    return any(fnmatchcase(tool, pattern) for pattern in READERS[suite].reads)
+def _named(suite: str, step: Step) -> dict[str, Json]:
+    return {"tool": f"{suite}__{step.tool}", "arguments": step.arguments}
 
 
-def known_calls(play: Play) -> Sequence[dict[str, Any]]:
-    """Return the next calls whose arguments the model knows by now, at least one.
+def is_harmless(suite: str, step: Step) -> bool:
+    """Return whether the model expects that nobody is asked: it reads privately, or what the owner has named."""
+    return _fits(step.tool, READERS[suite].reads) or (_fits(step.tool, READERS[suite].fetches) and not step.needs)
 
-    A value is known from the owner's words, or from the result that it first stands in. A value that stands in neither is the model's
-    own work, such as a summary or the end of an hour; it is known when everything that is read before the call has been read.
+
+def _fits(tool: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(tool, pattern) for pattern in patterns)
+
+
+def read_solution(suite: str, world: Mapping[str, Any], *, is_strict: bool) -> list[Step]:
+    """Return the calls of a solution, each with the calls that its arguments are known from.
+
+    A value is known from the owner's words, or else from the result that it first stands in. One that stands nowhere is the model's
+    own, such as a summary or the end of an hour. Not strict: it has that in mind from the beginning. Strict: it must have read
+    everything that is read before the call; and a short value, such as an id, is that of the newest result that has it, since it
+    stands in others by chance.
     """
-    calls = [*play.made, *play.calls]
-    at = len(play.made)
-    end = at + 1
-    while end < len(calls) and all(
-        _source(value, calls[:end], play) < at for value in _values(calls[end]["arguments"])
-    ):
-        end += 1
-    return calls[at:end]
-
-
-def _source(value: str, before: Sequence[dict[str, Any]], play: Play) -> int:
-    """Return the number of the call that a value is known from; -1 for the owner's words."""
-    word = re.compile(rf"(?<!\w){re.escape(value)}(?!\w)")
-    if word.search(play.prompt):
-        return -1
-    places = [number for number, call in enumerate(before) if word.search(call["result"])]
-    if places:
-        return places[-1] if len(value) < _SHORT else places[0]
-    return max((n for n, call in enumerate(before) if is_reader(play.suite, call["tool"])), default=-1)
-
-
-def is_reader(suite: str, tool: str) -> bool:
-    """Return whether a tool only reads, privately or in the open."""
-    return is_private(suite, tool) or tool in READERS[suite].fetches
+    steps = [Step(call["tool"], call["arguments"], call["result"]) for call in world["calls"]]
+    readers = (*READERS[suite].reads, *READERS[suite].fetches)
+    for number, step in enumerate(steps):
+        before = steps[:number]
+        needs: set[int] = set()
+        for value in _values(step.arguments):
+            word = re.compile(rf"(?<!\w){re.escape(value)}(?!\w)")
+            if word.search(world["prompt"]):
+                continue
+            tell = [n for n, each in enumerate(before) if word.search(each.result)]
+            places = [n for n in tell if value not in _values(before[n].arguments)]  # an act repeats what it was told
+            if places:
+                needs.add(places[-1] if is_strict and len(value) < _SHORT else places[0])
+            elif is_strict:
+                needs.update(n for n, each in enumerate(before) if _fits(each.tool, readers))
+        step.number, step.needs = number, frozenset(needs)
+    return steps
 
 
 def _values(value: Any) -> Iterator[str]:
