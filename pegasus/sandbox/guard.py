@@ -91,7 +91,7 @@ class Guard:
     For example:
 
         guard = Guard(report)
-        guard.start(order, streams)
+        guard.start(order, streams, -1)
         guard.watch(memory=1 << 31, processes=256)
         guard.end(grace=1.0)   # returns when nothing of the command is left
     """
@@ -125,8 +125,8 @@ class Guard:
         except OSError:
             return
 
-    def start(self, order: dict[str, Any], streams: list[int]) -> None:
-        """Start the command in a session of its own. streams: its stdin, stdout and stderr.
+    def start(self, order: dict[str, Any], streams: list[int], conduit: int) -> None:
+        """Start the command in a session of its own. streams: its stdin, stdout and stderr. conduit: for a proxy that it opens itself.
 
         A command that cannot be started is reported with its errno, from the child, which then ends with 127.
         The guard goes on as if a command had ended. The start is reported when the program runs: the pipe to the child is closed
@@ -136,7 +136,7 @@ class Guard:
         self.command = os.fork()
         if self.command == 0:
             try:
-                _become_command(order, streams, self.pid)
+                _become_command(order, streams, self.pid, conduit)
             except OSError as error:
                 self.report(f"refused {error.errno} {os.fsdecode(error.filename or 'the limits')}")
             except BaseException as error:
@@ -307,7 +307,7 @@ def _group_lives(group: int) -> bool:
     return True
 
 
-def _become_command(order: dict[str, Any], streams: list[int], guard: int) -> None:
+def _become_command(order: dict[str, Any], streams: list[int], guard: int, conduit: int) -> None:
     """Turn this process, a fork of the guard, into the command. Raises OSError if that is not possible.
 
     PDEATHSIG ends the command if the guard dies between the fork and the exec.
@@ -336,6 +336,8 @@ def _become_command(order: dict[str, Any], streams: list[int], guard: int) -> No
     walls = order["walls"]
     if walls is not None and walls["mounts"] is not None:
         _load_mounts().change(walls["mounts"])
+    if order["proxy"] is not None and _has_own_network(walls):
+        _add_proxy(order, conduit)
     os.chdir(order["cwd"])
     if walls is not None:
         _load_landlock().restrict(walls)
@@ -408,13 +410,18 @@ def open_proxy(conduit: int) -> int:
     return port
 
 
+def _has_own_network(walls: dict[str, Any] | None) -> bool:
+    """Return whether the process that becomes the command makes a network, in which it has to open the proxy itself."""
+    return walls is not None and walls["mounts"] is not None and walls["mounts"].get("network", False)
+
+
 def _add_proxy(order: dict[str, Any], conduit: int) -> None:
     """Open a proxy, tell the command where it is, and let it connect there. Variables that the task has set stay."""
     port = open_proxy(conduit)
     for name, value in order["proxy"].items():
         order["env"].setdefault(name, value.replace("{port}", str(port)))
     if order["walls"] is not None:
-        order["walls"]["ports"] = [port]
+        order["walls"]["ports"] = None if _has_own_network(order["walls"]) else [port]
 
 
 def read_order() -> dict[str, Any] | None:
@@ -441,7 +448,7 @@ def main() -> bool:
     order = read_order()
     if order is None:
         return True
-    if order["proxy"] is not None:
+    if order["proxy"] is not None and not _has_own_network(order["walls"]):
         try:
             _add_proxy(order, conduit)
         except OSError as error:
@@ -451,8 +458,11 @@ def main() -> bool:
         guard.first_signals.insert(
             0, signal.SIGHUP
         )  # interactive shells ignore SIGTERM and end when their terminal hangs up
-    guard.start(order, streams)
-    for descriptor in set(streams):
+    guard.start(order, streams, conduit)
+    for descriptor in {
+        *streams,
+        *([conduit] if order["proxy"] is not None and _has_own_network(order["walls"]) else []),
+    }:
         os.close(descriptor)
     exceeded = guard.watch(order["memory"], order["processes"])
     guard.end(0.0 if exceeded else order["grace"])

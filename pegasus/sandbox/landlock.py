@@ -72,9 +72,9 @@ def restrict(walls: Mapping[str, Any]) -> None:
     """Put the walls around this process. Raises OSError if one of them does not stand.
 
     walls: `version` of Landlock, 0 for no rules about files; `read` and `write`, paths of files and folders that may be read, and also
-    written; `ports` of TCP that may be connected to, [] for no network at all; `calls`, the filter of system calls. A path that is
-    missing is skipped. With `read` None all may be read and connected to: the rules are about opening files to write only, beneath
-    bubblewrap's mounts, which do not keep anybody from writing to a pipe with a name.
+    written; `ports` of TCP that may be connected to, [] for no network at all, None for one of its own; `calls`, the filter of system
+    calls. A path that is missing is skipped. With `read` None all may be read and connected to: the rules are about opening files to
+    write only, beneath bubblewrap's mounts, which do not keep anybody from writing to a pipe with a name.
     """
     for number in range(_LAST_CAPABILITY + 1):
         # Without privileges there is nothing to drop, and it is refused.
@@ -93,7 +93,7 @@ def restrict(walls: Mapping[str, Any]) -> None:
         _filter_calls(walls["calls"])
 
 
-def _restrict_files(version: int, read: Sequence[str], write: Sequence[str], ports: Sequence[int]) -> None:
+def _restrict_files(version: int, read: Sequence[str], write: Sequence[str], ports: Sequence[int] | None) -> None:
     """Apply Landlock, as far as this version of it goes."""
     # A right that the version does not know is an error for the kernel, so only known ones are handled.
     handled = 0
@@ -101,10 +101,10 @@ def _restrict_files(version: int, read: Sequence[str], write: Sequence[str], por
         handled |= rights if version >= since else 0
     # Version 6 keeps signals and abstract sockets within the walls.
     scoped = _ABSTRACT_SOCKETS | _SIGNALS if version >= 6 else 0
-    network = (_CONNECT if ports else _BIND | _CONNECT) if version >= 4 else 0
+    network = 0 if ports is None or version < 4 else _CONNECT if ports else _BIND | _CONNECT
     # The structure has grown with the versions. An older kernel refuses a longer one.
     attributes = pack("=QQQ", handled, network, scoped)[: 24 if version >= 6 else 16 if version >= 4 else 8]
-    _apply_rules(attributes, ((read, _READ & handled), (write, _WRITE & handled)), ports)
+    _apply_rules(attributes, ((read, _READ & handled), (write, _WRITE & handled)), ports or ())
 
 
 def _apply_rules(attributes: bytes, grants: Sequence[tuple[Sequence[str], int]], ports: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""A mount namespace beneath Landlock's walls, in which all that a command may not write to is mounted read-only.
+"""Mounts of a command's own, which the process that becomes it makes; beneath Landlock's walls also a network of its own.
 
 Landlock decides what may be opened. It has no say about what changes a file without opening it for writing: chmod, chown, times and
 attributes, by name or by a descriptor that was opened for reading. A read-only mount refuses all of these, so each of the folders that
@@ -25,7 +25,20 @@ else:
 
 _NEW_MOUNTS: Final = 0x00020000
 _NEW_USER: Final = 0x10000000
+_NEW_NETWORK: Final = 0x40000000
 """Flags of unshare(2)."""
+_SET_FLAGS: Final = 0x8914
+_UP: Final = 0x41
+"""Request of ioctl that sets the flags of a network interface, and those of one that is up and running."""
+_TELLING: Final = (
+    "/proc/keys",
+    "/proc/key-users",
+    "/proc/kcore",
+    "/proc/timer_list",
+    "/proc/sched_debug",
+    "/proc/latency_stats",
+)
+"""Files that tell of the keys and programs of others, and of the kernel."""
 NAMESPACES: Final = {"user": _NEW_USER | _NEW_MOUNTS, "root": _NEW_MOUNTS}
 """The ways to get a mount namespace: within a user namespace, which may be refused, or plainly, which only root may do."""
 _OPEN_TREE: Final = 428
@@ -55,29 +68,42 @@ def change(plan: Mapping[str, Any]) -> None:
         close_outside(plan)
     else:
         make_read_only(plan["devices"])
-        hide(plan["sockets"])
+        hide((*plan["sockets"], *_TELLING))
         close_files(plan["closed"], plan["writable"])
 
 
 def close_outside(plan: Mapping[str, Any]) -> None:
     """Move this process into a mount namespace of its own, in which only these folders can be written to. Raises OSError.
 
-    plan: `namespace`, one of NAMESPACES; `mounted`, files and folders that stay writable; `shared`, folder that becomes /dev/shm.
-    What is missing, or vanishes meanwhile, is skipped. The current folder and open descriptors of folders are those of before and must
-    be opened anew.
+    plan: `namespace`, one of NAMESPACES; `network`, whether it gets one of its own, with nothing but loopback; `mounted`, files and
+    folders that stay writable; `shared`, folder that becomes /dev/shm. What is missing, or vanishes meanwhile, is skipped. The current
+    folder and open descriptors of folders are those of before and must be opened anew.
     """
     user, group = os.geteuid(), os.getegid()
-    require(call("unshare", NAMESPACES[plan["namespace"]]))
+    require(call("unshare", NAMESPACES[plan["namespace"]] | (_NEW_NETWORK if plan["network"] else 0)))
     if plan["namespace"] == "user":
         # The same numbers as outside, and no others. Without groups to set, no privilege is needed for it.
         for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
             with open(f"/proc/self/{name}", "wb", buffering=0) as file:
                 file.write(text.encode())
+    if plan["network"]:
+        _start_loopback()
     _set_mount(_HERE, b"/", 0, _PRIVATE)
     copies = list(_copies(plan))
     _set_mount(_HERE, b"/", _READ_ONLY, 0)
     for path, descriptor in copies:
         _move(descriptor, path)
+    hide(_TELLING)
+
+
+def _start_loopback() -> None:
+    """Start the loopback interface of a new network namespace."""
+    import _socket  # a third of the time that `socket` takes
+    import fcntl
+
+    interfaces = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
+    fcntl.ioctl(interfaces.fileno(), _SET_FLAGS, pack("16sh14x", b"lo", _UP))
+    interfaces.close()
 
 
 def _copies(plan: Mapping[str, Any]) -> Iterable[tuple[bytes, int]]:

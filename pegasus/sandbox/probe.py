@@ -25,8 +25,10 @@ from pegasus.sandbox.folders import plan_folders
 from pegasus.sandbox.sandbox import PRIVATE, Sandbox, bubblewrap_arguments, bubblewrap_programs
 from pegasus.settings import Settings
 
-PROBE_SECONDS: Final = 1.0
-"""Seconds that each kind of walls has to run a trivial program. It usually takes a few hundredths of that."""
+PROBE_SECONDS: Final = 3.0
+"""Seconds that each kind of walls has to run a trivial program. It usually takes a hundredth of that."""
+_TOO_SLOW: Final = f"it did not run a program within {PROBE_SECONDS:g} s"
+"""Problem of walls that hang."""
 NAMESPACES: Final = ("user", "root")
 """Ways to mounts of its own for Landlock (`mounts.NAMESPACES`), the better one first."""
 _MEGABYTE: Final = 1 << 20
@@ -49,7 +51,7 @@ def probe_sandbox(settings: Settings, home: Path, workspace: Path) -> Sandbox:
     """Find out which walls work here, by running a trivial program within them; return the sandbox for the whole run.
 
     home: Pegasus's own, which must exist, as must the workspace. Blocks for some hundredths of a second, for `PROBE_SECONDS` at most
-    for each way to build walls. Changes nothing.
+    for each kind of walls. Changes nothing.
 
     Raises SandboxError if the settings require walls and none are `full`.
     """
@@ -128,6 +130,8 @@ def _find_bubblewrap(sandbox: Sandbox, home: Path) -> Sandbox:
         gaps, problem = _try_walls(tried, home)
         if not problem:
             return attrs.evolve(tried, gaps=gaps)
+        if problem == _TOO_SLOW:  # the next way would take as long
+            break
     return attrs.evolve(sandbox, problem=f"bubblewrap does not work: {problem}")
 
 
@@ -156,8 +160,11 @@ def _try_walls(sandbox: Sandbox, home: Path) -> tuple[tuple[str, ...], str]:
                 os.mkdir(os.path.join(temporary, name))
             folders = sandbox.folders
             prefix = bubblewrap_arguments(sandbox.bubblewrap, folders, temporary) if sandbox.bubblewrap else []
+            walls = sandbox.kernel_walls(temporary)
+            if sandbox.namespace:
+                walls["mounts"]["network"] = True  # some commands will have one
             order = {
-                "walls": sandbox.kernel_walls(temporary),
+                "walls": walls,
                 "workspace": folders.workspace,
                 "outside": ""
                 if sandbox.bubblewrap
@@ -166,7 +173,7 @@ def _try_walls(sandbox: Sandbox, home: Path) -> tuple[tuple[str, ...], str]:
             }
             return _run_trial(prefix, order)
     except subprocess.TimeoutExpired:
-        return (), f"it did not run a program within {PROBE_SECONDS:g} s"
+        return (), _TOO_SLOW
     except OSError as error:
         return (), error.strerror or str(error)
 

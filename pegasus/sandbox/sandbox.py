@@ -266,7 +266,12 @@ class Sandbox:
             return {**order, "read": None, "write": write, "mounts": plan if self.can_close else None}
         read, write = folders.granted()
         mounted = [*write, folder]
-        plan = {"namespace": self.namespace, "mounted": mounted, "shared": os.path.join(folder, "shm")}
+        plan = {
+            "namespace": self.namespace,
+            "mounted": mounted,
+            "shared": os.path.join(folder, "shm"),
+            "network": self.has_network,
+        }
         paths = {"read": [*read, "/proc"], "write": [*mounted, *_DEVICES]}
         return {**order, **paths, "mounts": plan if self.namespace else None}
 

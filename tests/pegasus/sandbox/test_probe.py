@@ -55,7 +55,7 @@ def test_a_bubblewrap_that_hangs_is_not_waited_for(probe, monkeypatch):
     monkeypatch.setattr(module, "PROBE_SECONDS", 0.2)
     found = probe("exec sleep 10", 0)
     assert found.kind == "none"
-    assert "it did not run a program within 0.2 s" in found.description
+    assert "it did not run a program within" in found.description
 
 
 def test_an_old_kernel_without_anything(probe):

@@ -12,7 +12,7 @@ import trio
 from pegasus.sandbox import DialError, ProcessError, TerminalSize, open_process, run_process
 from pegasus.sandbox.proxy import MAX_CONNECTIONS, MAX_HEAD, ProxyOrder, serve_proxy
 from pegasus.tools.web.addresses import AddressGuard, guarded_dial
-from tests.pegasus.sandbox.processes import PYTHON, QUICK, guards
+from tests.pegasus.sandbox.processes import PYTHON, QUICK, Bell, guards
 from tests.pegasus.sandbox.walls import KINDS, make_sandbox
 
 
@@ -210,9 +210,35 @@ async def test_a_program_that_does_not_use_it_has_none(run):
     assert heard == []
 
 
-async def test_an_own_server_is_reached_without_it(run, sandbox):
-    if sandbox.kind == "landlock":
-        pytest.skip("Landlock lets a command connect to the proxy only")
+SAME_PORT = """
+import os, socket, time
+port = int(os.environ["HTTP_PROXY"].rpartition(":")[2])
+open("port", "w").write(str(port))
+while not os.path.exists("up"): time.sleep(0.01)
+for address in ("127.0.0.1", "127.0.0.2"):
+    try: print("reached", socket.create_connection((address, port), 2) and address)
+    except OSError: print("refused", address)
+"""
+
+
+async def test_nothing_else_is_reached_at_the_port_of_the_proxy(run, home):
+    """Landlock's rules are about ports and not about addresses; a server anywhere may listen at the same one."""
+    workspace = home / "workspace"
+    port = Bell(workspace / "port")
+
+    async def serve():
+        with socket.create_server(("127.0.0.2", int(await port.wait()))):
+            (workspace / "up").touch()
+            await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        found = await run([PYTHON, "-c", SAME_PORT])
+        nursery.cancel_scope.cancel()
+    assert found.stdout.splitlines() == ["reached 127.0.0.1", "refused 127.0.0.2"], found
+
+
+async def test_an_own_server_is_reached_without_it(run):
     server = f"import http.server, threading, urllib.request as r, sys\n{SERVER}"
     assert (await run([PYTHON, "-c", server])).stdout == "200\n"
 

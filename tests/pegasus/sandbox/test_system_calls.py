@@ -82,6 +82,7 @@ def test_files_processes_and_threads_are_no_matter_of_the_filter(make, machine):
     usual = {"x86_64": (0, 1, 9, 59, 61, 62, 90, 92, 132, 202, 268, 280), "aarch64": (52, 54, 63, 98, 129, 221, 260)}
     assert {outcome(number) for number in usual[machine]} == {ALLOWED}
     assert outcome(452) == ALLOWED, "fchmodat2: mounts and folders decide about it"
+    assert outcome(470) == outcome(1000) == errno.ENOSYS, "calls that nobody knows yet"
 
 
 def test_a_process_may_limit_and_schedule_itself_and_nobody_else(by_name):
