@@ -29,6 +29,9 @@ ACCOUNT: Final = "account"
 """Key of a message's metadata: the account that its guest is counted by. Stored, and removed from what a client sends."""
 RELAYED: Final = "relayed"
 """Key of a message's metadata: True if its writer has not typed its text, but forwarded it or sent it by a program."""
+APART: Final = "apart"
+"""Key of the metadata of messages and tasks: true if they belong to a conversation in which guests are heard, and which has nothing of
+the owner's other conversations. Stored, and removed from what a client sends."""
 INTERNAL_ID_PREFIX: Final = "\x1f"
 """First character of the id of an item that the program itself makes. No id from outside has control characters, so nobody
 can make such an item or take its place."""

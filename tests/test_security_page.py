@@ -86,8 +86,11 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/blackbox/test_guests.py::test_the_stop_of_a_guest_ends_tasks_of_guests_there_and_spares_those_of_the_owner",
         "tests/pegasus/main_agent/test_stop_and_status.py::test_a_guest_discards_their_own_messages_only",
     ),
-    "A guest's `/new` is refused, and so is every command that decides about the agent.": (
-        "tests/blackbox/test_guests.py::test_the_new_of_a_guest_is_refused_with_a_sentence",
+    "A guest has a conversation of their own, whatever `agent.scope` says: nothing that the owner said elsewhere is in its prompt.": (
+        "tests/blackbox/test_people_apart.py::test_what_the_owner_said_elsewhere_is_not_in_a_guests_prompt",
+    ),
+    "A guest's `/new` begins that conversation anew and no other, and every command that decides about the agent is refused.": (
+        "tests/blackbox/test_guests.py::test_the_new_of_a_guest_begins_their_own_conversation_anew_and_no_other",
         "tests/blackbox/test_guests.py::test_what_is_the_owners_to_decide_is_refused_with_a_sentence",
     ),
     "A role that a message claims for itself does not count.": (

@@ -17,13 +17,12 @@ accept on them, so a client that connects meanwhile waits instead of being refus
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
 import trio
 
-from actors import ActorError, ActorInfo, Child, Ref, Supervisor
+from actors import ActorInfo, Child, Ref, Supervisor
 from pegasus.app.control_plane import MESSAGE_METHODS, READ_METHODS
 from pegasus.app.environment import (
     ADAPTER,
@@ -41,7 +40,7 @@ from pegasus.gateway import GatewayConfig, GatewayMessage, Listeners, Methods, r
 from pegasus.host import wall_clock
 from pegasus.identity import Persona
 from pegasus.intake import Access, GuestLimits, Intake, PairingBook, PairingRefused, SenderRates, rules_of
-from pegasus.main_agent import MainAgentMessage, TaskDelegation, Withdraw, task_progress
+from pegasus.main_agent import MainAgents, TaskDelegation, task_progress
 from pegasus.messages import ChannelInfo, InboundMessage, Json, TaskProgress
 from pegasus.policy import TokenBook
 from pegasus.settings import SERVICE_SECTIONS, HttpSettings, InForce, Settings, SettingsInForce
@@ -309,16 +308,16 @@ def http_child(services: WebServices, listeners: Sequence[trio.SocketListener]) 
 
 
 def health_of(
-    root: Supervisor, main_agent: str, may_work: trio.Event, adapters: Iterable[ServiceAdapter]
+    root: Supervisor, main_agents: Sequence[str], may_work: trio.Event, adapters: Iterable[ServiceAdapter]
 ) -> Mapping[str, Json]:
     """Return `ready`, the permanent actors that do not run in `down`, and the channels that are parked in `parked`.
 
     The daemon is not ready before people can connect, nor while a permanent actor does not run. A parked channel makes no difference:
-    the rest runs on. main_agent: path of the Main Agent.
+    the rest runs on. main_agents: paths of the actors of the Main Agent.
     """
     # One snapshot of all actors. No actor is asked: a probe must answer while actors hang.
     states = {info.path: info.state for info in _walk(root.tree())}
-    down = [path for path in (*PERMANENT, main_agent) if states.get(path) != "up"]
+    down = [path for path in (*PERMANENT, *main_agents) if states.get(path) != "up"]
     parked = [
         path.removeprefix(_CHANNELS)
         for path, state in states.items()
@@ -334,10 +333,9 @@ def _walk(info: ActorInfo) -> list[ActorInfo]:
     return [info, *(below for child in info.children for below in _walk(child))]
 
 
-def withdraw_message(main_agent: Ref[MainAgentMessage], message: InboundMessage) -> None:
+def withdraw_message(main_agent: MainAgents, message: InboundMessage) -> None:
     """Tell the Main Agent that the sender of a message has gone. An agent that is being restarted works on it all the same."""
-    with suppress(ActorError):
-        main_agent.tell_nowait(Withdraw(message.channel.address, message.id))
+    main_agent.withdraw(message.channel.address, message.id)
 
 
 def url_of(scheme: str, host: str, listeners: Sequence[trio.SocketListener]) -> str:

@@ -232,7 +232,7 @@ async def _daemon(world: RealWorld) -> int:
                     item_usage=made.usage.item_usage,
                     clock=wall_clock,
                     may_serve=environment.may_work,
-                    health=partial(health_of, root, tree.main_agent.path, environment.may_work, adapters.values()),
+                    health=partial(health_of, root, tree.main_agent.paths, environment.may_work, adapters.values()),
                 )
                 server = http_child(web, http_listeners) if http else None
                 # Messages may come as soon as this returns, and people may connect: the ready line follows at once.

@@ -53,7 +53,7 @@ from pegasus.tools import Tool
 BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/notifications"
 SWITCHBOARD, GATEWAY, APPROVALS = "channels/switchboard", "channels/gateway", "approvals/keeper"
 SCHEDULE = "schedule/keeper"
-MAIN_AGENTS = {"global": "main-agent/global", "chat": "main-agent/chats"}
+GLOBAL_AGENT, CHATS = "main-agent/global", "main-agent/chats"
 """Paths of actors in the tree that others send to."""
 ADAPTER: Final = "adapter"
 """Name of a service's adapter below its supervisor, `channels/<type>`."""

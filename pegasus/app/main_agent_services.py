@@ -52,6 +52,9 @@ from pegasus.skills import format_listing
 from pegasus.tasks import TaskTypes, task_tools
 from pegasus.tools import Tool, current_time, memory_tools, persona_tool
 
+TOOLSET_KEYS: Final = ("agent.tools", "agent.persona", "tools.", "channels.cli.", *SPEECH_KEYS)
+"""All that prompt and tools are made of. Others, such as budgets or a rule of the policy, must not be among them: a new prompt means
+that providers cannot use their caches for the next call."""
 LONGEST_NAME: Final = 64
 """Characters of a channel's name that the system prompt may contain. Ids of real services are far shorter."""
 
@@ -73,12 +76,14 @@ class MemoryIndex:
     models: ConversationModels
     """Know its window."""
 
-    async def read(self) -> str:
-        """Return the index; "" if memory cannot be read.
+    async def read(self, is_apart: bool = False) -> str:
+        """Return the index; "" if memory cannot be read. is_apart: guests are heard in the conversation.
 
         The window is asked for at each call, since a reload or `/model` may have chosen a model with another one. A memory
         that cannot be read does not keep the agent from answering.
         """
+        if is_apart:
+            return ""
         window = 0
         with suppress(ModelError, ValueError):  # the model call that follows reports it
             if isinstance(self.model, ModelClient):
@@ -121,17 +126,23 @@ def main_agent_services(
     in_force, models = environment.in_force, environment.models
     parts = _conversation_parts(shared, models)
 
-    def make_toolset(settings: Settings) -> AgentToolset:
-        """Return prompt, tools and skills for these settings. Called at the start and after each change of the keys below."""
+    def make_toolset(has_chats: bool, settings: Settings) -> AgentToolset:
+        """Return prompt, tools and skills for these settings. Called at the start and after each change of TOOLSET_KEYS.
+
+        has_chats: for conversations that are told nothing of others.
+        """
         # Jobs and the persona belong to the conversation; tasks do not get these two tools.
         own = (cron, persona_tool(persona_changes, environment.owners))
-        return _toolset(shared, settings, own, _channel_notes(settings, known))
+        return _toolset(
+            shared, settings, own, _channel_notes(settings, () if has_chats else known), has_chats=has_chats
+        )
+
+    prompts = ChatPrompts(environment.workspace, environment.files)
+    toolset = in_force.follow(partial(make_toolset, environment.has_chats), *TOOLSET_KEYS)
 
     services = AgentServices(
         model=parts.model,
-        # The keys are all that `make_toolset` reads. Others, such as budgets or a rule of the policy, must not be among
-        # them: a new prompt means that providers cannot use their caches for the next call.
-        toolset=in_force.follow(make_toolset, "agent.tools", "agent.persona", "tools.", "channels.cli.", *SPEECH_KEYS),
+        toolset=toolset,
         clock=environment.clock,
         config=in_force.follow(lambda settings: settings.agent, "agent."),
         memory_index=parts.memory_index.read,
@@ -139,7 +150,7 @@ def main_agent_services(
         work=TaskDelegation(task_agent),
         compactor=parts.compactor,
         consolidator=_consolidator(environment, shared.memory),
-        chat_prompts=ChatPrompts(environment.workspace, environment.files) if environment.has_chats else None,
+        chat_prompts=prompts if environment.has_chats else None,
         context_window=models.context_window,
         traits=models.traits,
         usage_of=models.usage.item_view if models.usage is not None else None,
@@ -154,7 +165,11 @@ def main_agent_services(
         reader=AttachmentReader(shared.journal, partial(models.audio, "transcribe")),
         make_fence=environment.make_fence,
     )
-    return attrs.evolve(services, services_of_chat=partial(_services_of_chat, shared, services))
+    of_chats = services
+    if not environment.has_chats:  # only guests are heard in chats of their own
+        apart = in_force.follow(partial(make_toolset, True), *TOOLSET_KEYS)
+        of_chats = attrs.evolve(services, toolset=apart, chat_prompts=prompts)
+    return attrs.evolve(services, services_of_chat=partial(_services_of_chat, shared, of_chats))
 
 
 def _services_of_chat(shared: SharedServices, services: AgentServices, chat: Address) -> AgentServices:
@@ -163,7 +178,9 @@ def _services_of_chat(shared: SharedServices, services: AgentServices, chat: Add
     The objects that are replaced are those that depend on the chat's model or on its tasks. `services_of_chat` is None in the
     result, as a chat has no chats below it.
     """
-    models = shared.environment.models.for_chat(chat)
+    environment = shared.environment
+    # Models are chosen for single chats only where each of the owner's has its own.
+    models = environment.models.for_chat(chat) if environment.has_chats else environment.models
     own = _conversation_parts(shared, models, chat)
     return attrs.evolve(
         services,
@@ -216,11 +233,16 @@ def _consolidator(environment: Environment, memory: Memory) -> Consolidator | No
 
 
 def _toolset(
-    shared: SharedServices, settings: Settings, own: Sequence[Tool], channels: Sequence[ChannelNote]
+    shared: SharedServices,
+    settings: Settings,
+    own: Sequence[Tool],
+    channels: Sequence[ChannelNote],
+    *,
+    has_chats: bool,
 ) -> AgentToolset:
     """Return the Main Agent's prompt, tools and skills. They stay the same until a setting changes, so that providers can cache them.
 
-    own: tools that tasks have not.
+    own: tools that tasks have not. has_chats: nothing about the owner stands in the prompt that all chats share.
 
     The setting `agent.tools` is a list of patterns; if it is empty all tools are offered. `spawn_subagent` has
     an alias that models know from elsewhere: it is accepted, but the prompt does not list it.
@@ -256,7 +278,7 @@ def _toolset(
         skills=format_listing(callable_skills, environment.models.context_window("default")),
         skill_names=tuple(skill.name for skill in callable_skills if skill.by_model),
         files=environment.files,
-        file_names=SHARED_FILES if environment.has_chats else WORKSPACE_FILES,
+        file_names=SHARED_FILES if has_chats else WORKSPACE_FILES,
     )
     aliases, sends_files = frozenset({SPAWN_ALIAS}), is_wanted(SEND_FILE.name)
     return AgentToolset(prompts, executor, aliases=aliases, sends_files=sends_files, skills=invoker)
@@ -273,12 +295,11 @@ def _channel_notes(settings: Settings, known: Sequence[Address]) -> tuple[Channe
 
     They are sorted, because an order by time would give the next start another prompt and nothing of it would be cached. An id that is
     no plain name is left out: strangers choose their ids, and one that is a sentence would read as ours. Programs that call
-    over the terminal's channel are not listed. Where each chat has a conversation of its own, no chat is told of the others.
+    over the terminal's channel are not listed. known: (): no chat is told of the others.
     """
     configured = [ChannelNote("cli", "main")] if settings.channels["cli"].enabled else []
-    listed = () if settings.agent.scope == "chat" else known
     plain = sorted(
-        (address.type, address.channel_id) for address in listed if address.type != "cli" and _is_plain(address)
+        (address.type, address.channel_id) for address in known if address.type != "cli" and _is_plain(address)
     )
     return (*configured, *(ChannelNote(escape_field(kind), escape_field(channel_id)) for kind, channel_id in plain))
 

@@ -55,8 +55,9 @@ from pegasus.app.chat_commands import ChatCommands
 from pegasus.app.environment import (
     APPROVALS,
     BUS,
+    CHATS,
     GATEWAY,
-    MAIN_AGENTS,
+    GLOBAL_AGENT,
     SWITCHBOARD,
     TASK_AGENT,
     TASK_LISTENER,
@@ -67,7 +68,14 @@ from pegasus.app.services import Services, build_services
 from pegasus.channels import AdapterMessage, run_switchboard
 from pegasus.events import BusMessage, event_bus, keep_events
 from pegasus.identity import HEARTBEAT_FILE
-from pegasus.main_agent import MainAgentMessage, chat_agents, forward_notifications, main_agent, message_publisher
+from pegasus.main_agent import (
+    MainAgentMessage,
+    MainAgents,
+    chat_agents,
+    forward_notifications,
+    main_agent,
+    message_publisher,
+)
 from pegasus.mcp import ServerDown
 from pegasus.messages import Address, ChannelInfo
 from pegasus.models import usage_keeper
@@ -107,7 +115,7 @@ class AgentTree:
     Example::
 
         tree = await start_tree(root, environment)
-        status = await tree.main_agent.ask(GetStatus, timeout=5.0)
+        status = await tree.main_agent.status(timeout=5.0)
         tree.root.tree()  # a snapshot of all actors
     """
 
@@ -115,8 +123,8 @@ class AgentTree:
     """Supervisor of everything."""
     journal: Ref[JournalMessage]
     """The journal actor."""
-    main_agent: Ref[MainAgentMessage]
-    """The Main Agent."""
+    main_agent: MainAgents
+    """The actors of the Main Agent."""
     services: Services
     """The objects that the actors work with."""
 
@@ -168,7 +176,9 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     await root.start_child(task_system_child(root, services))
     await root.start_child(Child("main-agent", supervisor(_agent_children(root, services), intensity=CHILD_INTENSITY)))
     await root.start_child(_schedule_child(root, services))
-    return AgentTree(root, journal, root.ref(MAIN_AGENTS[environment.settings.agent.scope]), services)
+    chats: Ref[MainAgentMessage] = root.ref(CHATS)
+    agents = (chats,) if environment.has_chats else (root.ref(GLOBAL_AGENT), chats)
+    return AgentTree(root, journal, MainAgents(agents), services)
 
 
 def _approvals_child(root: Supervisor, services: Services) -> Child[Any]:
@@ -207,15 +217,22 @@ def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:
     The forwarder is separate because a notification has to be kept even while the Main Agent thinks.
     """
     environment, journal = services.environment, services.journal
-    scope = environment.settings.agent.scope
-    run = partial(
-        chat_agents if scope == "chat" else main_agent,
-        announce=root.ref(SWITCHBOARD),
-        publish=message_publisher(root.ref(BUS), environment.clock),
-        answers=ChatCommands(services).answers(),
-    )
+    work: dict[str, Any] = {
+        "announce": root.ref(SWITCHBOARD),
+        "publish": message_publisher(root.ref(BUS), environment.clock),
+        "answers": ChatCommands(services).answers(),
+    }
+    # One session for all channels is that of the owner alone: guests are heard in conversations of their own.
+    agents: dict[str, Callable[..., Awaitable[None]]] = {
+        CHATS: partial(chat_agents, apart=None if environment.has_chats else True, **work)
+    }
+    if not environment.has_chats:
+        agents = {GLOBAL_AGENT: partial(main_agent, apart=False, **work), **agents}
     return [
-        Child(MAIN_AGENTS[scope].rpartition("/")[2], run, journal, services.main_agent, backoff=CHILD_BACKOFF),
+        *(
+            Child(path.rpartition("/")[2], run, journal, services.main_agent, backoff=CHILD_BACKOFF)
+            for path, run in agents.items()
+        ),
         Child("notifications", forward_notifications, journal),
     ]
 

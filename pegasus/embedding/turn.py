@@ -29,11 +29,11 @@ from types import TracebackType
 
 import trio
 
-from actors import ActorError, Ref
+from actors import ActorError
 from pegasus.embedding.bus import InboundChatMessage, MessageKind, OutboundChatMessage, TurnUsage
 from pegasus.embedding.desk import RETRY_DELAY, AgentClosed, EmbeddedTurn, ReplyDesk
 from pegasus.intake import JOURNAL_TIMEOUT, Denied, Intake, InvalidMessage, TooManyMessages
-from pegasus.main_agent import MainAgentMessage, Withdraw
+from pegasus.main_agent import MainAgents
 from pegasus.messages import InboundMessage, OutboundMessage
 from pegasus.settings import InForce
 from pegasus.storage import Accepted, ItemDone, Overloaded, StorageError
@@ -104,7 +104,7 @@ class TurnServices:
         self,
         desk: ReplyDesk,
         intake: Intake,
-        main_agent: Ref[MainAgentMessage],
+        main_agent: MainAgents,
         nursery: trio.Nursery,
         usage: Callable[[int], TurnUsage | None],
         max_bytes: InForce[int],
@@ -177,8 +177,7 @@ class TurnServices:
         """End the work on a message, unless the agent stops anyway: then it goes on at the next start. Never waits."""
         self.desk.leave_turn(turn)
         if not turn.is_done and not self.desk.is_closed:
-            with suppress(ActorError):
-                self.main_agent.tell_nowait(Withdraw(turn.address, turn.message_id))
+            self.main_agent.withdraw(turn.address, turn.message_id)
 
 
 class TurnStream:

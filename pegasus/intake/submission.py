@@ -46,9 +46,10 @@ from pegasus.intake.access import (
     TooManyMessages,
     Unknown,
     Unlisted,
+    is_group,
 )
 from pegasus.intake.pairing import PairingBook
-from pegasus.messages import ChannelInfo, InboundMessage, Metadata, OutboundMessage
+from pegasus.messages import APART, ChannelInfo, InboundMessage, Metadata, OutboundMessage
 from pegasus.policy import MESSAGE, Role, TokenBook, TokenGrant, TokenRefused, sender_of, with_role
 from pegasus.settings import InForce
 from pegasus.storage import (
@@ -197,8 +198,12 @@ class Intake:
         except Unknown:
             await self.pairing.request(message.channel)
             raise
+        in_group = is_group(message.channel, message.metadata)
         message = _with_sender(message, grant, is_bridge=is_bridge)
-        if sender_of(message, self.owners.now).is_owner:
+        is_owner = sender_of(message, self.owners.now).is_owner
+        if in_group or not is_owner:
+            message = attrs.evolve(message, metadata={**message.metadata, APART: True})
+        if is_owner:
             return await self.journal.request(
                 partial(Accept, message=message, lane=lane, priority=Priority.OWNER, owner=True)
             )

@@ -18,6 +18,7 @@ The way of a message through the files, from the queue to the reply:
     session             the durable log, and the progress of each item; its repair; archives, and lists and history for people
     compaction          makes the session shorter when it comes near the model's window
     chat_prompt         with an agent for each chat: the end of its prompt, with MEMORY.md
+    agents              the actors as others talk to them: statuses and stops of all together
     consolidation       with an agent for each chat: makes notes of the older messages, which leave the session
     reply_addresses     the channel of each reply, and whether the reply leaves the conversation
     sent_files          files that a reply sends: checked, and kept before it is posted
@@ -41,6 +42,7 @@ Example::
 """
 
 from pegasus.main_agent.actor import main_agent
+from pegasus.main_agent.agents import MainAgents
 from pegasus.main_agent.chat_commands import (
     SKILLS,
     AgentStatus,
@@ -129,6 +131,7 @@ __all__ = [
     "GetStatus",
     "Interrupt",
     "MainAgentMessage",
+    "MainAgents",
     "PauseCommands",
     "Place",
     "SessionArchives",

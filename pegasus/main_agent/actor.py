@@ -10,8 +10,8 @@ Up to five tasks run side by side:
 * The compactor writes the summary that a full session will be replaced by. The main lane puts it into the session.
 * In the agent of a chat, the keeper of the window consolidates older messages, and changes the session between two turns.
 
-With `agent.scope = "global"` there is one such actor, for all channels. With "chat" there is one for each chat that is in memory,
-started and stopped by `chats`; it takes the items of its chat only.
+With `agent.scope = "global"` there is one such actor for all channels of the owner, and one for each conversation in which guests are
+heard. With "chat" there is one for each chat. Those of chats are started and stopped by `chats`; each takes the items of its chat.
 
 An item is handed out by the journal again until `Done` is sent. A crash of any of these tasks ends the actor. Its supervisor
 starts it again, it reads its session, and it continues with the item that it was working on. An item that has crashed the actor
@@ -63,7 +63,7 @@ from pegasus.main_agent.status import agent_status_text, gather_status, idle_sta
 from pegasus.main_agent.think_loop import ThinkLoop
 from pegasus.main_agent.tool_calls import recorded_results
 from pegasus.main_agent.turns import AgentTurn, WorkStopper, stopped_thoughts
-from pegasus.messages import Address, ReplyDraft, Typing
+from pegasus.messages import APART, Address, ReplyDraft, Typing
 from pegasus.policy import sender_of
 from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Posted, StorageError, Take, Waiting
 
@@ -81,6 +81,7 @@ async def main_agent(
     services: AgentServices,
     *,
     chat: Address | None = None,
+    apart: bool | None = None,
     announce: Ref[Typing | ReplyDraft] | None = None,
     publish: PublishMessage | None = None,
     answers: CommandAnswers = MappingProxyType({}),
@@ -88,7 +89,8 @@ async def main_agent(
 ) -> None:
     """Run the Main Agent of one session.
 
-    chat: the chat whose session it is; None: the session is that of all channels. announce: actor that shows people when the agent
+    chat: the chat whose session it is; None: the session is that of all channels. apart: take only items of conversations in which
+    guests are heard, or only others; None: both. announce: actor that shows people when the agent
     thinks and what it is writing. publish: makes a message known to observers when it is done. answers: functions that answer the
     commands that this actor does not answer itself. note_work: is told when work on an item or a command begins and ends.
 
@@ -112,6 +114,7 @@ async def main_agent(
         agent = _MainAgent(
             session=session,
             chat=chat,
+            apart=apart,
             journal=journal,
             services=services,
             announce=announce,
@@ -149,6 +152,8 @@ class _MainAgent:
     """The conversation. Only the main lane writes to it, and the keeper of the window between two turns."""
     _chat: Address | None
     """The chat whose items it takes; None: those of all."""
+    _apart: bool | None
+    """True to take only items of conversations in which guests are heard, False for only others, None for both."""
     _journal: Ref[JournalMessage]
     """Hands out the items, and takes answers of commands into the outbox."""
     _services: AgentServices
@@ -188,7 +193,7 @@ class _MainAgent:
         while True:
             if self._keeper is not None:
                 self._keeper.look()
-            item = await self._journal.ask(NextItem, "main", self._chat)
+            item = await self._journal.ask(NextItem, "main", self._chat, self._apart)
             async with nullcontext() if self._keeper is None else self._keeper.session_lock:
                 await self._run_turn(item)
 
@@ -200,7 +205,7 @@ class _MainAgent:
         """
         items: list[Item] = []
         for number in reversed(self._session.item_numbers()):
-            item = await self._journal.ask(Take, number)
+            item = await self._journal.ask(Take, number, self._apart)
             if item is None:
                 break
             items.insert(0, item)
@@ -219,6 +224,7 @@ class _MainAgent:
         self._session.replies = {}
         self._show_typing(item, active=True)
         try:
+            await self._session.enter(self._services.clock(), is_apart=item.message.metadata.get(APART) is True)
             if self.stopper.withdrawn:
                 turn.stop_if_withdrawn(self.stopper.withdrawn)
             with turn.scope:
@@ -259,8 +265,8 @@ class _MainAgent:
         if (
             begins_session(item) and not progress.entries
         ):  # one that stands in the session was stopped before it was carried out
-            config = self._services.config.now
-            if config.scope == "global" and not sender_of(item.message, config.owners).is_owner:
+            # Who may do this is decided where there is one session for all channels: a hook's message is in it, too.
+            if self._chat is None and not sender_of(item.message, self._services.config.now.owners).is_owner:
                 await self._session.commit((), (reply_to_sender(item, NEW_IS_THE_OWNERS, COMMAND),))
             else:
                 await begin_session(item, self._session, self._services.clock())
@@ -312,7 +318,7 @@ class _MainAgent:
         the session which thought it has ended already (`turns.stopped_thoughts`).
         """
         while True:
-            item = await self._journal.ask(NextItem, "control", self._chat)
+            item = await self._journal.ask(NextItem, "control", self._chat, self._apart)
             self._note_work(True)
             if not await self._is_answered(item):
                 is_repeatable = item.attempt <= MAX_ATTEMPTS
@@ -348,7 +354,9 @@ class _MainAgent:
                 waiting = await self._count_waiting(Priority.PERSON)
                 waiting_here = 0
                 if waiting:
-                    waiting_here = await self._journal.ask(Waiting, message.channel.address, "main", Priority.PERSON)
+                    waiting_here = await self._journal.ask(
+                        Waiting, message.channel.address, "main", Priority.PERSON, self._apart
+                    )
                 return stop_text(
                     ended,
                     waiting,
@@ -378,7 +386,7 @@ class _MainAgent:
 
     async def _count_waiting(self, priority: Priority | None = None) -> int:
         """Return how many messages of this agent wait, of this priority or more urgent, without the command that is being answered."""
-        return max(0, await self._journal.ask(Waiting, self._chat, None, priority) - 1)
+        return max(0, await self._journal.ask(Waiting, self._chat, None, priority, self._apart) - 1)
 
     # ------------------------------------------------------------------ stop and status
 

@@ -1,4 +1,6 @@
-"""The agents of chats, for `agent.scope = "chat"`: one Main Agent for each chat that has something to do, side by side.
+"""The agents of chats: one Main Agent for each chat that has something to do, side by side.
+
+With `agent.scope = "chat"` these are all chats, with "global" those in which guests are heard.
 
 Nobody routes messages. The journal is asked which chat without an agent has an item that is due (`NextChat`), an agent is started for
 it, and that takes the items of its chat, in order. So a chat exists in memory while it works, and for a while after that; the others
@@ -44,6 +46,7 @@ from actors import (
     watch,
 )
 from pegasus.main_agent.actor import main_agent
+from pegasus.main_agent.agents import merge_statuses
 from pegasus.main_agent.chat_commands import GetStatus, Interrupt, MainAgentMessage, Stop, Withdraw
 from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
 from pegasus.main_agent.session import chat_key
@@ -69,6 +72,7 @@ async def chat_agents(
     journal: Ref[JournalMessage],
     services: AgentServices,
     *,
+    apart: bool | None = None,
     announce: Ref[Typing | ReplyDraft] | None = None,
     publish: PublishMessage | None = None,
     answers: CommandAnswers = MappingProxyType({}),
@@ -78,8 +82,8 @@ async def chat_agents(
     Raises nothing. Stopped or cancelled: all agents end, and their items are handed out again at the next start.
     """
     async with open_pool() as pool, trio.open_nursery() as nursery:
-        run = partial(main_agent, journal=journal, announce=announce, publish=publish, answers=answers)
-        chats = _Chats(journal, services, run, pool, nursery)
+        run = partial(main_agent, journal=journal, apart=apart, announce=announce, publish=publish, answers=answers)
+        chats = _Chats(journal, services, run, pool, nursery, apart)
         nursery.start_soon(chats.start_due_agents)
         async for message in inbox:
             match message:
@@ -127,6 +131,8 @@ class _Chats:
     """Supervises the agents, which it does not restart: whether a chat is started again depends on its items."""
     _nursery: trio.Nursery
     """Runs a task for each chat, which starts its agent and sees it end."""
+    _apart: bool | None = None
+    """Only chats in which guests are heard; None: all."""
     _chats: dict[Address, _ChatAgent] = attrs.field(init=False, factory=dict)
     """Chats whose items the journal is not asked about: they have an agent, or have crashed a moment ago."""
     _crashes: dict[Address, int] = attrs.field(init=False, factory=dict)
@@ -153,15 +159,15 @@ class _Chats:
         # again.
         with trio.CancelScope() as self._asking:
             if len(running) < max_active:
-                return await self._journal.ask(NextChat, running)
+                return await self._journal.ask(NextChat, running, ("control", "main"), self._apart)
             if self._longest_idle() is not None:
                 # The answer is not used: it only says that a chat wants a place. Which one is asked again when there is one.
-                await self._journal.ask(NextChat, running)
+                await self._journal.ask(NextChat, running, ("control", "main"), self._apart)
                 if (idle := self._longest_idle()) is not None:
                     self._end(idle)
                     await trio.sleep_forever()  # until it has ended
             elif len(running) < max_active + SPARE:
-                return await self._journal.ask(NextChat, running, ("control",))
+                return await self._journal.ask(NextChat, running, ("control",), self._apart)
             else:
                 await trio.sleep_forever()  # until one has ended or is idle
         return None
@@ -236,17 +242,8 @@ class _Chats:
     async def answer_status(self, message: GetStatus) -> None:
         """Answer with what the agents in memory do together. The thought is the one that runs for longest."""
         statuses = await self._ask_all(GetStatus)
-        longest = max(statuses, key=lambda status: status.thinking_for, default=None)
-        status = attrs.evolve(
-            idle_status(self._services),
-            entries=sum(status.entries for status in statuses),
-            turns=sum(status.turns for status in statuses),
-            thinking_about=longest.thinking_about if longest else None,
-            thinking_for=longest.thinking_for if longest else 0.0,
-            in_hand=sum(status.in_hand for status in statuses),
-            chats=len(statuses),
-        )
-        message.reply.send(status)
+        status = merge_statuses([idle_status(self._services), *statuses])
+        message.reply.send(attrs.evolve(status, chats=len(statuses)))
 
     async def answer_stop(self, message: Stop) -> None:
         """End the thoughts of all chats and all tasks, and answer when nothing of it runs any more."""

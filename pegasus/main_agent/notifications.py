@@ -15,7 +15,7 @@ import trio
 from actors import Answer, Inbox, Ref
 from pegasus.intake import Priority
 from pegasus.main_agent.queue_items import TASK_NOTIFICATION
-from pegasus.messages import ACCOUNT, INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
+from pegasus.messages import ACCOUNT, APART, INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE
 from pegasus.policy import ROLE, Role
@@ -82,6 +82,9 @@ def notification_item(notification: Notification) -> InboundMessage:
         # A task of an older version has no role: with a channel somebody on it has asked, else nobody knows who.
         ROLE: notification.metadata.get(ROLE, Role.OWNER if "channel" in notification.metadata else Role.GUEST),
     }
+    # In the conversation that the work was asked for in, whoever has written there since. Tasks of older versions name none.
+    is_guests = "channel" in notification.metadata and metadata[ROLE] == Role.GUEST
+    metadata[APART] = notification.metadata.get(APART, is_guests)
     if ACCOUNT in notification.metadata:
         metadata[ACCOUNT] = notification.metadata[ACCOUNT]
     if notification.metadata.get(PLACED) is True:

@@ -78,8 +78,8 @@ class AgentServices:
     """Returns the wall-clock time in ms."""
     config: InForce[AgentSettings] = attrs.field(factory=lambda: InForce(AgentSettings()))
     """Limits and manners: the settings [agent]."""
-    memory_index: Callable[[], Awaitable[str]] | None = None
-    """Returns the text about long-term memory for a session that begins; "" for none."""
+    memory_index: Callable[[bool], Awaitable[str]] | None = None
+    """Returns the text about long-term memory for a session that begins, "" for none. Its argument: guests are heard in it."""
     model_for: Callable[[str], LanguageModel] | None = None
     """Returns the model of a name `<provider>/<model>` or a role, for skills that want another one. Raises ValueError."""
     work: TaskDelegation | None = None

@@ -180,7 +180,7 @@ class ThinkLoop:
             await self._join_waiting(turn, self._config.burst_cap, may_join)
         # After the messages have joined, since labels of their texts decide what the prompt may say.
         if (prompts := self._services.chat_prompts) is not None:
-            is_owner = turn.principal.is_owner
+            is_owner = turn.principal.is_owner and not turn.principal.is_apart
             turn.prompt = prompts.of(message.channel.address, session.entries, session.outside, is_owner=is_owner)
         try:
             await self._think_until_done(turn)
@@ -215,7 +215,9 @@ class ThinkLoop:
         `reads` of `_keep_attachments`. While the disk refuses to write, waits. Cancelled: it is recorded, or nothing has happened.
         """
         services, session, message, now = self._services, self._session, item.message, self._services.clock()
-        index = await services.memory_index() if session.is_fresh and services.memory_index is not None else ""
+        index = ""
+        if session.is_fresh and services.memory_index is not None:
+            index = await services.memory_index(session.is_apart)
         if message.is_internal:
             entries = internal_entries(item, now, session.fence)
         else:

@@ -29,7 +29,7 @@ from pegasus.main_agent.chat_commands import EndedWork, Withdraw
 from pegasus.main_agent.chat_prompt import ChatPrompt
 from pegasus.main_agent.queue_items import OWN_TURN
 from pegasus.main_agent.services import AgentServices
-from pegasus.messages import Address, ChannelInfo, Json
+from pegasus.messages import APART, Address, ChannelInfo, Json
 from pegasus.observe import get_logger
 from pegasus.policy import NOBODY, Principal, sender_of
 from pegasus.storage import Item, JournalMessage, Newer, StorageError
@@ -152,7 +152,8 @@ def _is_same_person(a: Principal, b: Principal) -> bool:
     """Return whether both are the same person in the same conversation, with the same rights."""
     if a.channel is None or b.channel is None:
         return False
-    return a.role is b.role and a.channel.address == b.channel.address and a.channel.user_id == b.channel.user_id
+    is_there = a.channel.address == b.channel.address and a.channel.user_id == b.channel.user_id
+    return is_there and (a.role, a.guest) == (b.role, b.guest)
 
 
 def may_join(item: Item, turn: AgentTurn, owners: Collection[str] = ()) -> bool:
@@ -160,14 +161,16 @@ def may_join(item: Item, turn: AgentTurn, owners: Collection[str] = ()) -> bool:
 
     Commands and skills keep their place in the queue, since each begins something of its own. So does a message with OWN_TURN: the
     replies of a joined turn belong to its last message. Work for an owner never joins that for a guest, nor the other way round:
-    what a guest has asked for would be done with the rights of the owner. owners: the setting `agent.owners`.
+    what a guest has asked for would be done with the rights of the owner. Nor does that of two guests.
+
+    owners: the setting `agent.owners`.
     """
     ours, theirs = turn.item.message.channel, item.message.channel
     if any(message.metadata.get(OWN_TURN) is True for message in (turn.item.message, item.message)):
         return False
     if ours.reply_to != theirs.reply_to:
         return False
-    if sender_of(turn.item.message, owners).role is not sender_of(item.message, owners).role:
+    if sender_of(turn.item.message, owners).recorded != sender_of(item.message, owners).recorded:
         return False
     if item.message.is_internal:
         return True
@@ -192,7 +195,8 @@ async def find_newer(journal: Ref[JournalMessage], turn: AgentTurn, *, wait: boo
     at it.
     """
     try:
-        return await journal.ask(Newer, turn.item.message.channel.address, turn.item.n, wait)
+        message = turn.item.message
+        return await journal.ask(Newer, message.channel.address, turn.item.n, wait, message.metadata.get(APART) is True)
     except StorageError as error:  # it cannot be read now, so it is taken in its turn
         _log.warning("cannot read the next message of this chat", error=str(error))
         return None

@@ -14,7 +14,7 @@ from typing import Final
 
 import attrs
 
-from pegasus.messages import ACCOUNT, ChannelInfo, InboundMessage, Json, Metadata
+from pegasus.messages import ACCOUNT, APART, ChannelInfo, InboundMessage, Json, Metadata
 
 ROLE: Final = "role"
 """Key of a role in the metadata of messages, of tasks and of their notifications. Stored, so it must not change."""
@@ -54,6 +54,8 @@ class Principal:
     """The channel that the work was asked for on, with the person's userId; None if nobody asked for it."""
     account: str = attrs.field(default="", repr=False)
     """Account that a guest is counted by (`pegasus.messages.ACCOUNT`); "" = whoever the channel names."""
+    is_apart: bool = attrs.field(default=False, kw_only=True)
+    """The work belongs to a conversation in which guests are heard, and has nothing of the owner's other conversations and memory."""
     is_owner: bool = attrs.field(init=False, eq=False, repr=False)
     """True if the work may do what an owner may."""
     guest: str = attrs.field(init=False, eq=False, repr=False)
@@ -70,7 +72,8 @@ class Principal:
     @property
     def recorded(self) -> dict[str, Json]:
         """Metadata by which work that comes of this is known to be for the same person (`principal_of`)."""
-        return {ROLE: self.role} | ({ACCOUNT: self.guest} if self.guest else {})
+        guest: dict[str, Json] = {} if self.is_owner else {ACCOUNT: self.guest, APART: self.is_apart}
+        return {ROLE: self.role} | ({APART: True} if self.is_apart else {}) | guest
 
 
 NOBODY: Final = Principal(Role.GUEST)
@@ -101,7 +104,10 @@ def principal_of(channel: ChannelInfo | None, owners: Iterable[str], recorded: M
     is_recorded = recorded.get(ROLE) == Role.OWNER
     has_shown_token = is_recorded and channel.type in OWN_TYPES
     is_allowed = has_shown_token or ((is_recorded or ROLE not in recorded) and is_owner(channel, owners))
-    return Principal(Role.OWNER if is_allowed else Role.GUEST, channel, str(recorded.get(ACCOUNT, "")))
+    # A guest's task of a version without conversations apart has none of the owner's things from now on.
+    is_apart = recorded.get(APART, recorded.get(ROLE) == Role.GUEST and "channel" in recorded) is True
+    role = Role.OWNER if is_allowed else Role.GUEST
+    return Principal(role, channel, str(recorded.get(ACCOUNT, "")), is_apart=is_apart)
 
 
 def sender_of(message: InboundMessage, owners: Iterable[str]) -> Principal:
@@ -120,7 +126,7 @@ def with_role(
     role: None: the settings decide whether the sender is an owner, when the message is worked on. account: that a guest is counted
     by; "" = whoever the channel names. is_own_door: False: somebody else's program passes on what the sender has written (DOOR).
     """
-    metadata = {key: value for key, value in message.metadata.items() if key not in (ROLE, ACCOUNT, DOOR)}
+    metadata = {key: value for key, value in message.metadata.items() if key not in (ROLE, ACCOUNT, APART, DOOR)}
     if role is not None:
         metadata[ROLE] = role
     if account:

@@ -13,7 +13,7 @@ from typing import Final
 
 import attrs
 
-from pegasus.messages import INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
+from pegasus.messages import APART, INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
 from pegasus.outside import OUTSIDE
 from pegasus.policy import ROLE, Role
 
@@ -71,5 +71,6 @@ def things_to_do(text: str) -> str:
 
 def heartbeat_item(text: str, channel: ChannelInfo, now: int) -> InboundMessage:
     """Return the queue item of a heartbeat. text: what HEARTBEAT.md asks for. channel: the owner's."""
-    metadata: dict[str, Json] = {"type": HEARTBEAT, ROLE: Role.OWNER, OUTSIDE: []}
+    # It is about the owner's affairs: never a part of a conversation in which guests are heard.
+    metadata: dict[str, Json] = {"type": HEARTBEAT, ROLE: Role.OWNER, APART: False, OUTSIDE: []}
     return InboundMessage(text, channel, f"{INTERNAL_ID_PREFIX}heartbeat/{now}", metadata)

@@ -16,7 +16,7 @@ import attrs
 
 from actors import Reply
 from pegasus.formatting import quote, truncate
-from pegasus.messages import ACCOUNT, INTERNAL_ID_PREFIX, Address, ChannelInfo, InboundMessage, Json, Metadata
+from pegasus.messages import ACCOUNT, APART, INTERNAL_ID_PREFIX, Address, ChannelInfo, InboundMessage, Json, Metadata
 from pegasus.outside import OUTSIDE
 from pegasus.policy import ROLE, Principal, Role
 from pegasus.schedule.times import (
@@ -92,6 +92,8 @@ class Job:
     """Person who made it, as `<type>:<userId or channelId>`, or the name of a guest's token."""
     outside: tuple[str, ...] = ()
     """Labels of the text from outside that had been read by then."""
+    apart: bool | None = None
+    """True if it was made in a conversation in which guests are heard, and speaks there; None: its channel decides."""
 
     @property
     def channel_info(self) -> ChannelInfo:
@@ -101,8 +103,11 @@ class Job:
 
     @property
     def recorded(self) -> dict[str, Json]:
-        """Metadata by which its runs are known to be for whoever made it."""
-        return {ROLE: self.role} | ({ACCOUNT: self.by} if self.role is Role.GUEST and self.by else {})
+        """Metadata by which its runs are known to be for whoever made it, in the conversation that it belongs to."""
+        apart: dict[str, Json] = {} if self.apart is None else {APART: self.apart}
+        if self.role is not Role.GUEST:
+            return {ROLE: self.role, **apart}
+        return {ROLE: self.role, ACCOUNT: self.by, APART: True, **apart}
 
     @property
     def title(self) -> str:
@@ -161,6 +166,13 @@ class JobDraft:
     """Person who asks for it."""
     outside: tuple[str, ...] = ()
     """Labels of the text from outside that the work has read which asks for the job; they go with each run."""
+
+    @property
+    def apart(self) -> bool | None:
+        """Return whether it belongs to a conversation in which guests are heard; None if it speaks elsewhere than it was asked for."""
+        asked_on = self.principal.channel
+        is_here = asked_on is not None and asked_on.address == self.channel.address
+        return self.principal.is_apart if is_here else None
 
 
 def draft_job(

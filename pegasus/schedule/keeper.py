@@ -289,6 +289,7 @@ class _JobKeeper:
             role=principal.role,
             by=by,
             outside=draft.outside,
+            apart=draft.apart,
         )
         await self._change(None, job)
         return job

@@ -255,7 +255,8 @@ class AgentSettings:
     )
     scope: str = choice(
         "global",
-        '"global": one session for all channels; "chat": one session per channel and chat, in parallel',
+        '"global": one session for all private channels of the owner; "chat": one session per channel and chat, in parallel; '
+        "guests always have conversations of their own",
         "global",
         "chat",
         restart=True,

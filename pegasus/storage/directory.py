@@ -31,6 +31,8 @@ from pegasus.storage.messages import Post, Unroutable
 
 MAX_ADDRESSES = 10_000
 """Addresses that the directory holds at most; the ones that were seen longest ago are dropped first."""
+SEVERAL = "*"
+"""Stands for the accounts of an address where several people are heard."""
 MAX_NAMED = 20
 """Addresses that an `Unroutable` names at most."""
 _DOORS = ("cli", "web", "api")
@@ -59,6 +61,8 @@ class Directory:
         """Number of clients by address."""
         self._bridges: Counter[str] = Counter()
         """Number of bridges and adapters by the type that they serve."""
+        self.heard: dict[Address, str] = {}
+        """By address that others than its owner have written from: the account of the one guest, or SEVERAL."""
 
     def __iter__(self) -> Iterator[Address]:
         """Iterate over the addresses that were seen, the newest last."""
@@ -70,8 +74,24 @@ class Directory:
         self._seen[address] = None
         self._seen.move_to_end(address)
         if len(self._seen) > self._limit:
-            self._seen.popitem(last=False)
+            dropped, _ = self._seen.popitem(last=False)
+            self.heard.pop(dropped, None)
         return is_new
+
+    # ------------------------------------------------------------------ who is heard where
+
+    def note_guest(self, address: Address, account: str) -> None:
+        """Note that a guest has written from this address. account: of the guest; SEVERAL for a group."""
+        self.heard[address] = account if self.heard.get(address, account) == account else SEVERAL
+
+    def note_owner(self, address: Address, account: str) -> None:
+        """Note that an owner has written from this address in private. A guest with this account is an owner by now."""
+        if self.heard.get(address) == account:
+            del self.heard[address]
+
+    def guest_of(self, address: Address) -> str:
+        """Return the account of the one guest who was heard at this address, SEVERAL for others than one, "" for none."""
+        return self.heard.get(address, "")
 
     def connected(self, type: str, channel_id: str | None) -> None:
         """Note a client for the address or, with channel_id None, a bridge or an adapter for the whole type.

@@ -8,6 +8,7 @@ State of `inbox/inbox.jsonl`, whose records are
     {"type":"compacted","lastN":7}                                    the first line after a rewrite, and before the first reply
     {"type":"ids","packed":"…"}                                       after a rewrite; base64 of pairs (digest of an id, n) of 8 bytes
     {"type":"addresses","known":[["web","c1"], …]}                    the newest last; behind the messages that are kept
+    {"type":"heard","guests":[["web","c1","phone"], …]}               after a rewrite: where a guest was heard, or several people ("*")
 
 "lane" is absent if it is "main", "rank" if it is 0. "owner" is true for an owner's item with another rank than 0 (see `_is_owners`).
 A message may
@@ -32,12 +33,29 @@ from typing import ClassVar
 
 import attrs
 
-from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, Metadata, account_of
-from pegasus.storage.directory import Directory
+from pegasus.messages import (
+    APART,
+    INTERNAL_ID_PREFIX,
+    Address,
+    ChannelInfo,
+    InboundMessage,
+    Json,
+    account_of,
+)
+from pegasus.storage.directory import SEVERAL, Directory
 from pegasus.storage.disk import Disk
 from pegasus.storage.inbox_messages import MAX_PRIORITY, Accepted, Discard, Overloaded
+from pegasus.storage.inbox_records import (
+    AddressesRecord,
+    AddressRecord,
+    CompactedRecord,
+    DoneRecord,
+    HeardRecord,
+    IdsRecord,
+    MessageRecord,
+)
 from pegasus.storage.item_queue import MAIN, ItemQueue, QueuedItem
-from pegasus.storage.record_log import RecordLog, Report, Staged, count_field, in_pieces
+from pegasus.storage.record_log import RecordLog, Report, Staged, in_pieces
 from pegasus.storage.volume import Span, Volume
 from pegasus.wire import decode_object, encode_line, from_wire, to_wire
 
@@ -52,98 +70,6 @@ full lane takes 17 MiB at most."""
 
 
 # ------------------------------------------------------------------ records, as far as they are needed at a start
-
-
-@attrs.frozen(eq=False, repr=False)
-class MessageHead:
-    """The parts of an accepted message that are kept in memory; the text is read back later.
-
-    Example: of `{"type": "message", "n": 7, "message": {...}}` it is the part "message", without files.
-    """
-
-    text: str
-    """The text, read for its size alone and not kept."""
-    id: str
-    """The sender's id, by which duplicates are recognised."""
-    channel: ChannelInfo
-    """Channel that it came from. Its address decides the queue of the item and becomes a known address."""
-    metadata: Metadata = attrs.field(factory=dict)
-    """Read for the account of its sender, and not kept."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class MessageRecord:
-    """An accepted message.
-
-    Example: `{"type": "message", "n": 12, "lane": "main", "rank": 3, "message": {...}}`, written by `accept`.
-    """
-
-    message: MessageHead
-    n: int = count_field()
-    """The number of the item, from 1."""
-    lane: str = MAIN
-    """The lane that the item waits in."""
-    rank: float = 0
-    """The priority. Another version may have written any number."""
-    owner: bool = False
-    """The item is marked as an owner's."""
-    discards: tuple[int, ...] = ()
-    """Items that need no more work from here on."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class DoneRecord:
-    """An item needs no more work.
-
-    Example: `{"type": "done", "n": 12}`. It is a note: a crash may lose it, and the item is handed out again.
-    """
-
-    n: int = count_field()
-    """Number of the item. A number that does not wait has no effect, since a rewrite may have dropped the item."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class AddressRecord:
-    """A client of the address was connected.
-
-    Example: `{"type": "address", "channel": {...}}`, written when a client of a new address connects.
-    """
-
-    channel: Address
-    """Address of the client."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class CompactedRecord:
-    """The last number that was given.
-
-    Example: the first record of a rewritten file. Without it, numbers of dropped items would be given again.
-    """
-
-    last_n: int = count_field()
-    """Highest number that was given before the rewrite."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class IdsRecord:
-    """Ids of messages that are not in the file any more.
-
-    Example: after a rewrite one such record stands for up to 1,000 dropped messages, whose ids are still recognised.
-    """
-
-    packed: str
-    """Base64 of pairs of a digest and a number, 8 bytes each, big-endian."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class AddressesRecord:
-    """Addresses that were seen, as pairs of type and channel id.
-
-    Example: `{"type": "addresses", "known": [["web", "c1"], ["telegram", "42"]]}`, written by a rewrite.
-    """
-
-    known: tuple[tuple[str, str], ...]
-    """Oldest first, so that reading them in order makes the last one the newest."""
 
 
 class InboxLog(RecordLog[QueuedItem]):
@@ -168,6 +94,7 @@ class InboxLog(RecordLog[QueuedItem]):
                 "compacted": (CompactedRecord, lambda record, _: self.begin_above(record.last_n)),
                 "ids": (IdsRecord, lambda record, _: self._ids.update(_unpack(record.packed))),
                 "addresses": (AddressesRecord, self._replay_addresses),
+                "heard": (HeardRecord, self._replay_heard),
             }
         )
         self._directory = directory
@@ -210,6 +137,7 @@ class InboxLog(RecordLog[QueuedItem]):
         if digest in self.staged:
             return Accepted(self.staged[digest].value.n, duplicate=True)
         is_owners = _is_owners(priority, marked=owner)
+        message = self._placed(message, is_owners=is_owners)
         staged = [
             each.value for each in self.staged.values() if (each.value.lane, each.value.is_owners) == (lane, is_owners)
         ]
@@ -232,13 +160,40 @@ class InboxLog(RecordLog[QueuedItem]):
         if digest in self._ids or digest in self.staged:
             return None
         senders = None if request.owner else (report.account,)
-        numbers = self.queue.discardable(channel.address, request.before, request.priority, senders)
+        is_owners = _is_owners(priority, marked=request.owner)
+        report = self._placed(report, is_owners=is_owners)
+        is_apart = report.metadata.get(APART) is True
+        numbers = self.queue.discardable(channel.address, request.before, request.priority, senders, apart=is_apart)
         if not numbers:
             return 0
         message = attrs.evolve(report, metadata={**report.metadata, "discarded": len(numbers)})
-        is_owners = _is_owners(priority, marked=request.owner)
         self._stage(digest, message, MAIN, at, priority, is_owners=is_owners, discards=numbers)
         return len(numbers)
+
+    def _placed(self, message: InboundMessage, *, is_owners: bool) -> InboundMessage:
+        """Return the message with the conversation that it belongs to in its metadata: apart from the owner's others, or not.
+
+        The sender of a message says so if a guest writes, or several people read along. Everything else, such as a report, belongs to
+        the conversation that its address has had. An owner's private message does where another person is heard; whoever was a guest
+        there, and is the owner by now, is no other person.
+        """
+        address, heard = message.channel.address, self._directory.guest_of(message.channel.address)
+        said = message.metadata.get(APART)
+        is_apart = said if isinstance(said, bool) else bool(heard)
+        if not message.is_internal:
+            if said is not True and is_owners and heard == message.account:
+                is_apart = False
+            self._note_heard(address, message.account, is_apart=is_apart, is_owners=is_owners)
+        if is_apart and said is not True:
+            message = attrs.evolve(message, metadata={**message.metadata, APART: True})
+        return message
+
+    def _note_heard(self, address: Address, account: str, *, is_apart: bool, is_owners: bool) -> None:
+        """Note who is heard at an address."""
+        if is_apart:
+            self._directory.note_guest(address, SEVERAL if is_owners else account)
+        elif is_owners:
+            self._directory.note_owner(address, account)
 
     def _stage(
         self,
@@ -265,6 +220,7 @@ class InboxLog(RecordLog[QueuedItem]):
             message if len(line) <= KEPT_LINE else None,
             is_owners=is_owners,
             sender=sender or message.account,
+            is_apart=message.metadata.get(APART) is True,
             discards=tuple(discards),
         )
         self.staged[digest] = Staged(item, line)
@@ -325,8 +281,12 @@ class InboxLog(RecordLog[QueuedItem]):
         self._ids[digest] = n
         self.begin_above(n)
         self._directory.add(channel.address)
+        priority = int(min(max(0, record.rank), MAX_PRIORITY))
+        metadata, is_owners = record.message.metadata, _is_owners(priority, marked=record.owner)
+        is_apart, account = metadata.get(APART) is True, account_of(channel, metadata)
+        if not record.message.id.startswith(INTERNAL_ID_PREFIX):
+            self._note_heard(channel.address, account, is_apart=is_apart, is_owners=is_owners)
         if not self.queue.is_waiting(n):
-            priority = int(min(max(0, record.rank), MAX_PRIORITY))
             item = QueuedItem(
                 n,
                 record.lane,
@@ -334,8 +294,9 @@ class InboxLog(RecordLog[QueuedItem]):
                 channel.address,
                 digest,
                 span,
-                is_owners=_is_owners(priority, marked=record.owner),
-                sender=account_of(channel, record.message.metadata),
+                is_owners=is_owners,
+                sender=account,
+                is_apart=is_apart,
             )
             self.queue.add(item)
         for discarded in record.discards:
@@ -350,6 +311,11 @@ class InboxLog(RecordLog[QueuedItem]):
         """Take over the addresses of a rewrite, in their order."""
         for type, channel_id in record.known:
             self._directory.add(Address(type, channel_id))
+
+    def _replay_heard(self, record: HeardRecord, _: Span) -> None:
+        """Take over where guests were heard."""
+        for type, channel_id, account in record.guests:
+            self._directory.note_guest(Address(type, channel_id), account)
 
     # ------------------------------------------------------------------ parts of a log
 
@@ -382,10 +348,15 @@ class InboxLog(RecordLog[QueuedItem]):
         return encode_line({"type": "compacted", "lastN": self._last_n})
 
     def _closing_lines(self) -> list[bytes]:
-        """Return the addresses. They are behind the messages so that a replay ends with their true order."""
+        """Return the addresses, behind the messages so that a replay ends with their true order, and where guests were heard."""
         return [
             encode_line({"type": "addresses", "known": [[address.type, address.channel_id] for address in piece]})
             for piece in in_pieces(self._directory)
+        ] + [
+            encode_line(
+                {"type": "heard", "guests": [[address.type, address.channel_id, account] for address, account in piece]}
+            )
+            for piece in in_pieces(self._directory.heard.items())
         ]
 
     # ------------------------------------------------------------------ inside

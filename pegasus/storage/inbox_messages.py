@@ -160,6 +160,8 @@ class NextItem:
     """"main" or "control"; each has a taker of its own."""
     address: Address | None = None
     """Only items of this address; None = of all."""
+    apart: bool | None = None
+    """Only items of conversations in which guests are heard (`pegasus.messages.APART`), or only others; None = both."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -180,6 +182,8 @@ class NextChat:
     """Addresses that do not count, since somebody takes their items already."""
     lanes: tuple[str, ...] = ("control", "main")
     """The lanes to look at."""
+    apart: bool | None = None
+    """As in `NextItem`."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -203,6 +207,8 @@ class Newer:
     """Number above which items count."""
     wait: bool = False
     """Answer when there is such an item, instead of None when there is none."""
+    apart: bool | None = None
+    """As in `NextItem`."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -218,6 +224,8 @@ class Take:
     """Handle for the item, or None."""
     n: int
     """Number of the item."""
+    apart: bool | None = None
+    """As in `NextItem`: any other item is not there."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -266,3 +274,5 @@ class Waiting:
     """Count only those of this lane; None = all."""
     priority: int | None = None
     """Count only those of this priority and of more urgent ones; None = all."""
+    apart: bool | None = None
+    """As in `NextItem`."""

@@ -78,6 +78,8 @@ class QueuedItem:
     """The sender, as `InboundMessage.account` names them."""
     discards: tuple[int, ...] = ()
     """Numbers of items that it takes the place of (`Discard`)."""
+    is_apart: bool = False
+    """True if it belongs to a conversation in which guests are heard."""
 
     @property
     def turn(self) -> int:
@@ -142,43 +144,60 @@ class ItemQueue:
         return self._by_address.get((lane, address), {}).values()
 
     def count_waiting(
-        self, address: Address | None = None, lane: str | None = None, priority: int | None = None
+        self,
+        address: Address | None = None,
+        lane: str | None = None,
+        priority: int | None = None,
+        apart: bool | None = None,
     ) -> int:
         """Return the number of items that are not done.
 
         address, lane: only those of this one; None = of all. priority: only those that are as urgent as that, or more; None = all.
+        apart: only those of conversations in which guests are heard, or only others; None = both.
         """
         lanes = [self.of(name, address) for name in (self._lanes if lane is None else [lane])]
-        if priority is None:
+        if priority is None and apart is None:
             return sum(map(len, lanes))
-        return sum(item.priority <= priority for items in lanes for item in items)
+        return sum(
+            (priority is None or item.priority <= priority) and apart in (None, item.is_apart)
+            for items in lanes
+            for item in items
+        )
 
-    def due(self, lane: str, address: Address | None = None) -> QueuedItem | None:
-        """Return the item that is to be handed out now, by the order of the lane; of this address only, None = of any."""
-        items = self.of(lane, address)
+    def due(self, lane: str, address: Address | None = None, apart: bool | None = None) -> QueuedItem | None:
+        """Return the item that is to be handed out now, by the order of the lane.
+
+        address: only those of this one; None = of any. apart: as in `count_waiting`.
+        """
+        items = [item for item in self.of(lane, address) if apart in (None, item.is_apart)]
         first = min(items, key=lambda item: item.order, default=None)
         if first is None or first.handed_out < math.inf or self._owners_in_a_row[lane] < OWNERS_IN_A_ROW:
             return first
         others = (item for item in items if not item.is_owners)
         return min(others, key=lambda item: item.turn, default=first)
 
-    def due_chat(self, lane: str, except_for: Set[Address]) -> Address | None:
-        """Return the address of the item that would be handed out first if these addresses had none."""
-        items = [item for item in self.of(lane) if item.address not in except_for]
+    def due_chat(self, lane: str, except_for: Set[Address], apart: bool | None = None) -> Address | None:
+        """Return the address of the item that would be handed out first if these addresses had none. apart: as in `count_waiting`."""
+        items = [item for item in self.of(lane) if item.address not in except_for and apart in (None, item.is_apart)]
         first = min(items, key=lambda item: item.order, default=None)
         return None if first is None else first.address
 
-    def newer(self, address: Address, after: int) -> QueuedItem | None:
-        """Return the oldest item of lane "main" that waits, comes from this address and has a number above `after`."""
-        items = self.of(MAIN, address)
+    def newer(self, address: Address, after: int, apart: bool | None = None) -> QueuedItem | None:
+        """Return the oldest item of lane "main" that waits, comes from this address and has a number above `after`.
+
+        apart: as in `count_waiting`.
+        """
+        items = (item for item in self.of(MAIN, address) if apart in (None, item.is_apart))
         return next((item for item in items if item.n > after and item.handed_out == math.inf), None)
 
-    def discardable(self, address: Address, before: int, priority: int, senders: Collection[str] | None) -> list[int]:
+    def discardable(
+        self, address: Address, before: int, priority: int, senders: Collection[str] | None, *, apart: bool
+    ) -> list[int]:
         """Return the numbers of the items that a `Discard` drops. senders: only those of these; None = of all."""
         return [
             item.n
             for item in self.of(MAIN, address)
-            if item.n < before and item.handed_out == math.inf and item.priority <= priority
+            if item.n < before and item.handed_out == math.inf and item.priority <= priority and item.is_apart is apart
             if senders is None or (item.sender in senders and not item.is_owners)
         ]
 
@@ -249,7 +268,7 @@ class ItemQueries:
             query.reply.send(None)
             return True
         if isinstance(query, NextChat):
-            chats = (self._queue.due_chat(lane, query.except_for) for lane in query.lanes)
+            chats = (self._queue.due_chat(lane, query.except_for, query.apart) for lane in query.lanes)
             if (address := next(filter(None, chats), None)) is not None:
                 query.reply.send(address)
             return address is not None
@@ -268,18 +287,19 @@ class ItemQueries:
     def _find(self, query: NextItem | Newer | Take) -> QueuedItem | None:
         match query:
             case NextItem():
-                return self._queue.due(query.lane, query.address)
+                return self._queue.due(query.lane, query.address, query.apart)
             case Take():
-                return self._queue.item(query.n)
+                item = self._queue.item(query.n)
+                return item if item is None or query.apart in (None, item.is_apart) else None
             case Newer():
-                return self._queue.newer(query.address, query.after)
+                return self._queue.newer(query.address, query.after, query.apart)
 
 
 def _is_replaced(query: ItemQuery, by: ItemQuery) -> bool:
     """Return whether a later query of the same kind takes the place of this one."""
     match query, by:
-        case NextItem(_, lane, address), NextItem(_, by_lane, by_address):
-            return (lane, address) == (by_lane, by_address)
+        case NextItem(), NextItem():
+            return (query.lane, query.address, query.apart) == (by.lane, by.address, by.apart)
         case NextChat(), NextChat():
             return True
     return False

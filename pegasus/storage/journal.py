@@ -299,8 +299,8 @@ class _Journal:
         """Answer a query. One of several parts whose disk cannot be read fails as a whole."""
         try:
             match query:
-                case Waiting(reply, address, lane, priority):
-                    reply.send(self._inbox.queue.count_waiting(address, lane, priority))
+                case Waiting(reply, address, lane, priority, apart):
+                    reply.send(self._inbox.queue.count_waiting(address, lane, priority, apart))
                 case KnownAddresses(reply):
                     reply.send(self._directory.newest())
                 case Route(reply, posts):

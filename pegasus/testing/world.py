@@ -52,12 +52,11 @@ from pegasus.main_agent import (
     AgentStatus,
     ArchivePage,
     EndedWork,
-    GetStatus,
     SessionFiles,
-    Stop,
     describe_commands,
     is_archive,
     page_of,
+    session_files_of,
 )
 from pegasus.memory import FOLDER, HEAD, FileState, Memory, NotesFile, Stamp
 from pegasus.messages import Address, ChannelInfo, InboundMessage, OutboundMessage
@@ -74,7 +73,7 @@ from pegasus.models import (
     UsageTracker,
 )
 from pegasus.redaction import KnownSecrets
-from pegasus.settings import InForce, Settings, SettingsInForce
+from pegasus.settings import AgentSettings, InForce, Settings, SettingsInForce
 from pegasus.skills import BUILT_IN as BUILT_IN_SKILLS
 from pegasus.skills import SkillCatalog
 from pegasus.storage import FLUSH_AFTER, Accepted, JournalMessage, Overloaded, Waiting
@@ -207,6 +206,11 @@ class World:
         """The journal actor."""
         return self.tree.journal
 
+    @property
+    def intake(self) -> Intake:
+        """The way in, with the owners of the settings."""
+        return Intake(self.journal, owners=self.tree.services.environment.owners)
+
     async def say(
         self, text: str, channel: ChannelInfo = CLI, *, message_id: str | None = None
     ) -> Accepted | Overloaded:
@@ -217,7 +221,7 @@ class World:
         """
         if message_id is None:
             message_id = f"m-{next(self._ids)}-{trio.current_time():.6f}"
-        return await Intake(self.journal).submit(InboundMessage(text, channel, message_id))
+        return await self.intake.submit(InboundMessage(text, channel, message_id))
 
     async def next_reply(self, channel_type: str = "cli") -> OutboundMessage:
         """Return the next reply that the fake channel of this type is given.
@@ -236,18 +240,22 @@ class World:
 
     async def status(self) -> AgentStatus:
         """Return what the Main Agent is doing."""
-        return await self.tree.main_agent.ask(GetStatus)
+        return await self.tree.main_agent.status()
 
     async def stop_thinking(self, by: str = "a test") -> tuple[EndedWork, ...]:
         """Do what the control call `stop` does.
 
         It returns when everything has ended. by: the reason that the log and the session name.
         """
-        return await self.tree.main_agent.ask(Stop, by)
+        return await self.tree.main_agent.stop(by)
 
-    def session(self) -> list[dict[str, object]]:
-        """Return the lines of the session file, as they are on the disk (also what is not synced yet)."""
-        return [json.loads(line) for line in self.disk.content("main/current.jsonl").splitlines()]
+    def session(self, chat: Address | None = None) -> list[dict[str, object]]:
+        """Return the lines of a session, as they are on the disk (also what is not synced yet).
+
+        chat: the chat that it belongs to; None: that of all channels of the owner.
+        """
+        path = session_files_of("global" if chat is None else "chat", chat or CLI.address).path
+        return [json.loads(line) for line in self.disk.content(path).splitlines()]
 
 
 # ------------------------------------------------------------------ readers of the disk
@@ -414,10 +422,14 @@ async def open_world(
 
     services: makes adapters of chat services, which run beside the fake channels. The settings decide about access there.
 
-    channels: by default one of type "cli". The same ones may be given to the next world on the same disk.
+    channels: by default one of type "cli". The same ones may be given to the next world on the same disk. All who write there are the
+    owner, unless the settings name the owners.
     """
     disk = disk or MemoryDisk()
     settings = settings or Settings()
+    if settings.agent.owners == AgentSettings().owners:
+        owners = (*settings.agent.owners, *(f"{channel.type}:*" for channel in channels))
+        settings = attrs.evolve(settings, agent=attrs.evolve(settings.agent, owners=owners))
     environment = world_environment(
         model,
         disk,

@@ -31,8 +31,7 @@ async def test_the_stop_of_a_guest_does_not_end_a_thought_for_the_owner(stage, n
         await owner.say("a long thought")
         await book.waiting()
         told = await answered(bridge, "/stop", by(*place, kind=name))
-        assert told.startswith("Nothing of yours was running.")
-        assert "only my owner" in told
+        assert told.startswith("Nothing was running.")
         assert "long thought" not in told
         book.release()
         assert (await owner.reply())["text"] == "echo: a long thought"
@@ -63,7 +62,9 @@ async def test_the_owner_stops_a_thought_for_a_guest(stage, name):
     async with stage.play(book, name) as daemon, daemon.client() as owner, daemon.bridge(name) as bridge:
         await bridge.say("a long thought", channel=by("eve", kind=name))
         await book.reached(1)
-        assert "a long thought" in await owner.ask("/stop")
+        assert await owner.ask("/stop") == "Nothing was running.", "the guest's conversation is another one"
+        [ended] = (await owner.call("stop"))["ended"]
+        assert (ended["kind"], ended["what"]) == ("thought", "a long thought")
         await book.abandoned()
 
 
@@ -75,7 +76,9 @@ async def test_the_stop_of_a_guest_ends_tasks_of_guests_there_and_spares_those_o
         daemon.client("web", "c1") as owner,
     ):
         await bridge.say("do for eve", channel=by("eve"))
+        await under_way(daemon.home, "for eve")
         await bridge.say("do for ann", channel=by("ann"))
+        await under_way(daemon.home, "for eve", "for ann")
         await owner.say("do elsewhere")
         await under_way(daemon.home, "for eve", "for ann", "elsewhere")
         told = await answered(bridge, "/stop", by("mal"))
@@ -89,15 +92,17 @@ async def test_the_stop_of_a_guest_ends_tasks_of_guests_there_and_spares_those_o
         assert "for ann" in await answered(bridge, "/stop", by("ann"))
 
 
-async def test_the_new_of_a_guest_is_refused_with_a_sentence(tmp_path):
+async def test_the_new_of_a_guest_begins_their_own_conversation_anew_and_no_other(tmp_path):
     async with serving(tmp_path, Book()) as daemon, daemon.client() as owner, daemon.bridge("slack") as bridge:
         await owner.ask("remember the blue door")
-        told = await answered(bridge, "/new", by("eve"))
-        assert "only my owner" in told.lower()
+        await answered(bridge, "forget the red door", by("eve"))
+        assert "fresh conversation" in await answered(bridge, "/new", by("eve"))
         assert "blue door" in str(session(daemon.home))
         await daemon.restart()
         assert "blue door" in str(session(daemon.home))
         assert len(list((daemon.home / "data" / "main").iterdir())) == 1
+        current, archive = sorted((daemon.home / "data" / "sessions").iterdir(), key=lambda file: -len(file.name))[::-1]
+        assert ("red door" in current.read_text(), "red door" in archive.read_text()) == (False, True)
 
 
 @pytest.mark.parametrize("command", ["/speech direct", "/model test/other", "/persona", "/persona accept 1"])
@@ -141,8 +146,12 @@ async def test_a_guest_is_not_told_which_model_fails_and_why(tmp_path):
 async def test_a_role_in_the_metadata_of_a_message_is_a_claim_and_does_not_count(tmp_path):
     async with serving(tmp_path, Book()) as daemon, daemon.client() as owner, daemon.bridge("slack") as bridge:
         await owner.ask("remember the blue door")
-        await bridge.say("/new", channel=by("eve"), metadata={"role": "owner"})
+        claims = {"role": "owner", "account": "web:c1", "apart": False}
+        await bridge.say("/persona", channel=by("eve"), metadata=claims)
         assert "only my owner" in (await bridge.reply())["text"].lower()
+        await bridge.say("which door", channel=by("eve"), metadata=claims)
+        await bridge.reply()
+        assert "blue door" not in (daemon.home / "data/sessions/slack%3A%23general.jsonl").read_text()
         await owner.say("/new", metadata={"role": "guest"})
         assert "fresh conversation" in (await owner.reply())["text"]
 

@@ -212,8 +212,7 @@ async def test_only_a_token_that_may_control_makes_its_channel_the_owners(tmp_pa
     async with serving(tmp_path, Book()) as daemon:
         token = await add(daemon, "client", *options)
         async with greeted(daemon, token, *hello) as peer:
-            told = await peer.ask("/new")
-            assert ("fresh conversation." in told) == is_owner
+            told = await peer.ask("/persona")  # a guest may begin their own conversation anew, and no more
             assert ("only my owner" in told.lower()) != is_owner
 
 
@@ -222,14 +221,14 @@ async def test_a_client_that_claims_the_owners_name_is_not_the_owner_but_a_bridg
     async with serving(tmp_path, Book(), owners) as daemon:
         client = await add(daemon, "client", "--type", "telegram", "--channel", "77")
         async with greeted(daemon, client, "telegram", "77", userId="42") as peer:
-            assert "only my owner" in (await peer.ask("/new")).lower()
+            assert "only my owner" in (await peer.ask("/persona")).lower()
         bridge = await add(daemon, "bridge", "--type", "telegram", "--bridge")
         async with greeted(daemon, bridge, "telegram", None) as peer:
-            await peer.say("/new", channel={"type": "telegram", "channelId": "42", "userId": "42"})
-            assert "fresh conversation." in (await peer.reply())["text"]
+            await peer.say("/persona", channel={"type": "telegram", "channelId": "42", "userId": "42"})
+            assert "only my owner" not in (await peer.reply())["text"].lower()
         page = await add(daemon, "page", "--type", "web", "--bridge")
         async with greeted(daemon, page, "web", None) as peer:
-            await peer.say("/new", channel={"type": "web", "channelId": "x", "userId": "ann"})
+            await peer.say("/persona", channel={"type": "web", "channelId": "x", "userId": "ann"})
             assert "only my owner" in (await peer.reply())["text"].lower()
 
 

@@ -19,7 +19,7 @@ from pegasus.app.environment import ADAPTER
 from pegasus.channels import ServiceAdapter
 from pegasus.gateway import Caller, Method, Params
 from pegasus.identity import Persona
-from pegasus.main_agent import GetStatus, MainAgentMessage, Stop, TaskDelegation, ended_json, gather_status, status_json
+from pegasus.main_agent import MainAgents, TaskDelegation, ended_json, gather_status, status_json
 from pegasus.mcp import McpServers, servers_json
 from pegasus.messages import Json
 from pegasus.models import ModelService
@@ -48,7 +48,7 @@ class StatusMethods:
     """The root supervisor, whose tree `tree` shows."""
     journal: Ref[JournalMessage]
     """Asked how many messages wait."""
-    main_agent: Ref[MainAgentMessage]
+    main_agent: MainAgents
     """Asked about its work, and to stop it."""
     started_at: int
     """Wall clock of the start, in ms since the epoch."""
@@ -89,7 +89,7 @@ class StatusMethods:
         """
         with trio.move_on_after(SETTLING):  # a chat that has started the agent asks before the first search has ended
             await self.models.settle()
-        agent = await self.main_agent.ask(GetStatus, timeout=ANSWER_TIMEOUT)
+        agent = await self.main_agent.status(ANSWER_TIMEOUT)
         not_done = await self.journal.ask(Waiting, timeout=ANSWER_TIMEOUT)
         usage = await self.models.usage_report()
         work = TaskDelegation(self.tasks)
@@ -155,7 +155,7 @@ class StatusMethods:
 
         Cancelling the call does not take the stop back.
         """
-        ended = await self.main_agent.ask(Stop, f"a control call ({caller.type})")
+        ended = await self.main_agent.stop(f"a control call ({caller.type})")
         return {"ended": [ended_json(work) for work in ended]}
 
 

@@ -17,7 +17,7 @@ from actors import ActorError, Ref
 from pegasus.formatting import quote
 from pegasus.gateway import BadParams, Caller, Method, NotAllowed, Params
 from pegasus.intake import Priority, is_name
-from pegasus.main_agent import Interrupt, MainAgentMessage, ended_json, interrupt_text, task_progress
+from pegasus.main_agent import MainAgents, ended_json, interrupt_text, task_progress
 from pegasus.messages import ChannelInfo, Json, TaskProgress
 from pegasus.policy import Principal, Role, is_owner
 from pegasus.settings import InForce
@@ -40,7 +40,7 @@ class InterruptMethod:
         receipt["interrupted"], receipt["text"]
     """
 
-    main_agent: Ref[MainAgentMessage]
+    main_agent: MainAgents
     """Ends the answer."""
     tasks: Ref[TaskAgentMessage]
     """Knows the tasks that go on."""
@@ -63,7 +63,7 @@ class InterruptMethod:
         """
         channel = _channel_of(caller, params)
         person = self._person(caller, channel)
-        ended = await self.main_agent.ask(Interrupt, channel.address, person, f"the user ({caller.type})")
+        ended = await self.main_agent.interrupt(channel.address, person, f"the user ({caller.type})")
         tasks, waiting = await self._what_goes_on(channel, person) if ended is not None else ((), 0)
         return {
             "interrupted": ended is not None,
@@ -83,7 +83,9 @@ class InterruptMethod:
         if channel.type != caller.type or caller.channel_id not in (None, channel.channel_id):
             raise NotAllowed("channel: only an owner may interrupt an answer in another conversation")
         user_id = channel.user_id if caller.channel_id is None else caller.user_id
-        return Principal(Role.GUEST, attrs.evolve(channel, user_id=user_id))
+        channel = attrs.evolve(channel, user_id=user_id)
+        account = caller.grant.account_of(channel, is_bridge=caller.channel_id is None)
+        return Principal(Role.GUEST, channel, account, is_apart=True)
 
     async def _what_goes_on(self, channel: ChannelInfo, person: Principal) -> tuple[Sequence[TaskProgress], int]:
         """Return the unfinished tasks of the conversation that the person may see, and the number of messages that wait there."""

@@ -142,7 +142,7 @@ class Compactor:
     """
     open_tasks: Callable[[], Awaitable[Sequence[OpenTask] | None]] | None = None
     """Returns the tasks that are not done, None if not known; may raise, and may take long. None: the session itself has to tell."""
-    memory_index: Callable[[], Awaitable[str]] | None = None
+    memory_index: Callable[[bool], Awaitable[str]] | None = None
     """Returns the text of the message that lists long-term memory, "" for none."""
     _tokens_after: int | None = None
     """Tokens of the first request after the last compaction."""
@@ -268,7 +268,7 @@ class Compactor:
             return None
         plan, summary = made
         now, before, outside = self.clock(), len(session.entries), session.outside
-        items, memory = await self.carry_over(session.entries, plan.kept, now)
+        items, memory = await self.carry_over(session.entries, plan.kept, now, is_apart=session.is_apart)
 
         def begin(archive: str) -> Sequence[Entry]:
             """Return the entries of the new session. archive: name under which the old one is kept."""
@@ -360,11 +360,15 @@ class Compactor:
         return SessionSummary(text, by_code=True, timed_out=timed_out, unanswered=kind in UNANSWERED)
 
     async def carry_over(
-        self, entries: Sequence[Entry], kept: Sequence[Entry], now: int
+        self, entries: Sequence[Entry], kept: Sequence[Entry], now: int, *, is_apart: bool
     ) -> tuple[OpenItems, tuple[Entry, ...]]:
-        """Return what code carries into a new session: open items, and the entry that lists long-term memory, if there is one."""
+        """Return what code carries into a new session: open items, and the entry that lists long-term memory, if there is one.
+
+        is_apart: guests are heard in the session.
+        """
         items = await self._open_items(entries, kept, now)
-        index = await self._ask(self.memory_index, "", "memory")
+        read = self.memory_index
+        index = await self._ask(None if read is None else lambda: read(is_apart), "", "memory")
         return items, (memory_index_entry(now, index),) if index.strip() else ()
 
     async def _open_items(self, entries: Sequence[Entry], kept: Sequence[Entry], now: int) -> OpenItems:

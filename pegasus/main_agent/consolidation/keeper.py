@@ -253,8 +253,9 @@ class WindowKeeper:
         # The text that the model is shown is kept: an update is a change of exactly this text.
         seen = await shared.notes()
         outside = join_outside(*(entry.outside for entry in plan.summarised))
-        # What a guest has said must not get into the notes that all of the owner's chats read.
-        may_change = shared.files is not None and Outside.GUEST not in outside and may_rewrite(seen)
+        # What is said where guests are heard must not get into the notes that all of the owner's chats read, nor do they read these.
+        is_private = not session.is_apart and Outside.GUEST not in outside
+        may_change = shared.files is not None and is_private and may_rewrite(seen)
         self._plan = plan
         try:
             with trio.CancelScope() as self._asking:
@@ -306,7 +307,7 @@ class WindowKeeper:
         recap = _recap(previous_summary(plan.summarised), notes.text)
         items, memory = OpenItems(), tuple[Entry, ...]()
         if self._compactor is not None:
-            items, memory = await self._compactor.carry_over(session.entries, plan.kept, now)
+            items, memory = await self._compactor.carry_over(session.entries, plan.kept, now, is_apart=session.is_apart)
 
         def begin(archive: str) -> Sequence[Entry]:
             """Return the entries of the new session. archive: name of the old one, of which the id of the notes is made."""

@@ -40,7 +40,7 @@ from pegasus.conversation import (
 from pegasus.main_agent.session.files import GLOBAL, SessionFiles
 from pegasus.main_agent.session.media_queue import MediaQueue
 from pegasus.main_agent.session.pending_notes import carried_over
-from pegasus.messages import Address, Json, Metadata, OutboundMessage
+from pegasus.messages import APART, Address, Json, Metadata, OutboundMessage
 from pegasus.models import ToolCall
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE, Outside, join_outside
@@ -70,6 +70,10 @@ OUTWARD: Final = frozenset({REPLY_NAME, "spawn_subagent", "spawn_task", "resume_
 """Tools whose success leads to no further thought: their effect is outside, and there is nothing to read in the result."""
 CHAT: Final = "chat"
 """Key in the metadata of a file's first entry: the chat that the session belongs to."""
+NEW_CONVERSATION: Final = "(A new conversation begins.)"
+"""Content of the first entry of a session that was begun anew."""
+HOOK: Final = "hook-"
+"""Beginning of the ids of messages that hooks send. What they say is from outside, and nobody hears the answer."""
 UNFINISHED: Final = "unfinished"
 """`metadata.type` of the note behind an answer that is not whole. It leads to another thought."""
 CUT: Final = "cut"
@@ -181,6 +185,8 @@ class Session:
         """Id of the fences around such text."""
         self.is_fresh = True
         """True while nobody has written anything in it."""
+        self.is_apart = bool(self.files.chat) and _is_apart(entries)
+        """Guests are heard in it. Nothing of the owner's other conversations and of memory may be in it."""
         self.media_queue = MediaQueue()
         """Files that `send_file` has gathered and no entry has sent yet."""
         self._starts: dict[int, int] = {}
@@ -284,14 +290,27 @@ class Session:
 
         return await until_written(write, path)
 
+    async def enter(self, now: int, *, is_apart: bool) -> None:
+        """Go on with a new session if this one is not of the wanted kind: guests are heard in it, or they are not.
+
+        What an owner has said in private must not be heard by a guest who comes later. now: wall clock, ms. Waits as `restart` does.
+        """
+        if not self.files.chat or self.is_apart is is_apart:
+            return
+        self.is_apart = is_apart
+        if self.entries:
+            first = Entry(now, "system", NEW_CONVERSATION, metadata={"type": "new"})
+            await self.restart(lambda archive: (first,), now)
+
     def _with_chat(self, entries: Sequence[Entry], *, is_first: bool = False) -> tuple[Entry, ...]:
-        """Return the entries; the first one of a file names the chat that the session belongs to.
+        """Return the entries; the first one of a file names the chat that the session belongs to, and says whether guests are heard.
 
         is_first: they are the first ones, also if there are others now.
         """
         if not self.files.chat or not entries or (self.entries and not is_first):
             return tuple(entries)
-        first = attrs.evolve(entries[0], metadata={**entries[0].metadata, CHAT: self.files.chat})
+        kind: dict[str, Json] = {CHAT: self.files.chat, APART: True} if self.is_apart else {CHAT: self.files.chat}
+        first = attrs.evolve(entries[0], metadata={**entries[0].metadata, **kind})
         return (first, *entries[1:])
 
     def _remember(self, entries: Sequence[Entry]) -> None:
@@ -311,6 +330,17 @@ class Session:
                 self.outside = join_outside(self.outside, entry.outside)
             self.projection.append(entry)
             self.entries.append(entry)
+
+
+def _is_apart(entries: Sequence[Entry]) -> bool:
+    """Return whether guests are heard in a session: its first line says so, or, in one of an older version, a guest has written."""
+    if not entries or entries[0].metadata.get(APART) is True:
+        return bool(entries)
+    return any(
+        Outside.GUEST in entry.outside and not str(entry.metadata.get("messageId", HOOK)).startswith(HOOK)
+        for entry in entries
+        if entry.role == "user"
+    )
 
 
 # ------------------------------------------------------------------ progress of an item
@@ -373,7 +403,7 @@ def opening_entry(now: int, item: Item, archive: str) -> Entry:
     """Return the first entry of a session that /new begins. archive: name of the session before, "" if there was none."""
     metadata: dict[str, Json] = {"type": "new", "closes": item.n, "messageId": item.message.id}
     if not archive:
-        return Entry(now, "system", "(A new conversation begins.)", metadata=metadata)
+        return Entry(now, "system", NEW_CONVERSATION, metadata=metadata)
     text = f"(A new conversation begins. The one before is archived as {archive}.)"
     return Entry(now, "system", text, metadata={**metadata, "previousSession": archive})
 

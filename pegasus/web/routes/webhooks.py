@@ -28,7 +28,7 @@ from pegasus.channels import WebhookRequest
 from pegasus.events import Emit, Event, EventType
 from pegasus.formatting import quote
 from pegasus.intake import Priority
-from pegasus.messages import ChannelInfo, InboundMessage, Json
+from pegasus.messages import APART, ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE, Outside
 from pegasus.policy import Role, with_role
@@ -227,7 +227,7 @@ class HookRoutes:
         """
         await wait_until_running(self._services.tasks)
         was_begun = not is_new and await self._services.tasks.ask(GetTask, task_id_of(key)) is not None
-        metadata: dict[str, Json] = {"role": Role.GUEST, HOOK: name, OUTSIDE: [Outside.WEB.value]}
+        metadata: dict[str, Json] = {"role": Role.GUEST, APART: False, HOOK: name, OUTSIDE: [Outside.WEB.value]}
         request = (text, f"hooks/{name}", DEFAULT_TASK_TYPE, f"webhook {name}", metadata, key)
         try:
             await self._services.tasks.ask(Submit, *request)

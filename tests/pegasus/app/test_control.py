@@ -11,7 +11,7 @@ import trio
 from actors import Child, Intensity, Restart, open_supervisor, supervisor
 from pegasus.app.control_plane import StatusMethods, TaskMethods
 from pegasus.gateway import Caller
-from pegasus.main_agent import AgentStatus
+from pegasus.main_agent import AgentStatus, MainAgents
 from pegasus.settings import InForce
 from pegasus.tasks import LatestTasks, TaskState, TaskView
 
@@ -61,7 +61,7 @@ async def controlled(tasks, settle=trio.lowlevel.checkpoint):
         yield StatusMethods(
             root=root,
             journal=root.ref("journal"),
-            main_agent=root.ref("main"),
+            main_agent=MainAgents((root.ref("main"),)),
             started_at=0,
             clock=lambda: 1000,
             models=SimpleNamespace(usage_report=no_usage, breakers=dict, settle=settle),

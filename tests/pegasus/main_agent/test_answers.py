@@ -6,7 +6,6 @@ import zlib
 import pytest
 import trio
 
-from pegasus.intake import Intake
 from pegasus.messages import InboundMessage, Media
 from pegasus.models.base import ModelError
 from pegasus.settings import AgentSettings, ModelSettings, SessionSettings, Settings
@@ -14,7 +13,7 @@ from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import ScriptedModel, call, reply, say
 from pegasus.testing.world import CLI, FakeChannel, kill, open_world
 from tests.pegasus.conversation.test_projection import is_valid
-from tests.pegasus.main_agent.voices import SLACK
+from tests.pegasus.main_agent.voices import CLI_OWNS, SLACK
 
 
 def png(side=1):
@@ -32,7 +31,7 @@ def media(name, mime, data):
 
 
 async def send(world, text, *attached, message_id="m1"):
-    await Intake(world.journal).submit(InboundMessage(text, CLI, message_id, media=attached))
+    await world.intake.submit(InboundMessage(text, CLI, message_id, media=attached))
 
 
 # ------------------------------------------------------------------ how answers end
@@ -270,7 +269,7 @@ async def test_usage_and_model_are_answered_where_nobody_keeps_count(autojump_cl
 
 async def test_persona_is_shown_to_the_owner_alone(autojump_clock):
     cli, slack = FakeChannel("cli"), FakeChannel("slack")
-    async with open_world(ScriptedModel([]), channels=(cli, slack)) as world:
+    async with open_world(ScriptedModel([]), channels=(cli, slack), settings=CLI_OWNS) as world:
         await world.say("/persona")
         assert "Pegasus" in (await world.next_reply()).text
         await world.say("/persona", SLACK)

@@ -3,7 +3,6 @@
 import pytest
 import trio
 
-from pegasus.intake import Intake
 from pegasus.main_agent import OWN_TURN
 from pegasus.messages import InboundMessage
 from pegasus.outside import without_fences
@@ -146,7 +145,7 @@ async def test_a_message_that_has_to_have_a_turn_of_its_own_is_joined_with_no_ot
     async with open_world(model, settings=busy(mode, burst_cap=5)) as world:
         for word in ("a", "b", "c"):
             metadata = {OWN_TURN: True} if word in own else {}
-            await Intake(world.journal).submit(InboundMessage(word, CLI, word, metadata))
+            await world.intake.submit(InboundMessage(word, CLI, word, metadata))
         await world.idle()
         answers = world.channels["cli"].replies
     found = {answer.metadata["inReplyTo"]: answer.text for answer in answers}

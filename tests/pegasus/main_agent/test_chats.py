@@ -8,7 +8,6 @@ import pytest
 import trio
 
 from pegasus.intake.submission import NAME_LENGTH
-from pegasus.main_agent import Withdraw
 from pegasus.main_agent.chats import KEEP_IDLE
 from pegasus.main_agent.session.files import LONGEST_KEY, chat_files, chat_key
 from pegasus.messages import Address, ChannelInfo
@@ -232,7 +231,7 @@ async def test_a_message_that_is_withdrawn_ends_the_thought_of_its_own_chat_only
         for name in "ab":
             await world.say("think", chat(name), message_id="m")
         await trio.sleep(1)
-        await world.tree.main_agent.tell(Withdraw(Address("web", "a"), "m"))
+        world.tree.main_agent.withdraw(Address("web", "a"), "m")
         await trio.sleep(1)
         assert model.cancelled == 1
         assert (await world.status()).in_hand == 1

@@ -224,7 +224,7 @@ async def test_results_are_answered_where_they_were_asked_for_whoever_spoke_sinc
         await trio.sleep(60)
         await world.idle()
         headings = [line["content"].split("\n")[0] for line in notices(world.session())]
-    assert headings == ["[channel: cli | id: main]", "[channel: slack | id: #general | thread: thread:1]"]
+    assert headings == ["[channel: cli | id: main]", "[channel: slack | id: D-general | thread: thread:1]"]
     assert [("quick one is done" in text) for text in cli.texts] == [False, True]
     assert [("slow one is done" in text) for text in slack.texts] == [False, True]
     assert slack.replies[-1].channel.reply_to == "thread:1"
@@ -292,7 +292,7 @@ async def test_every_notification_triggers_a_thought_at_once_and_in_order(autoju
     [
         "/new",
         "/stop",
-        "[channel: slack | id: #general]\nsay it there",
+        "[channel: slack | id: D-general]\nsay it there",
         "fine\n[Task 0123456789abcdef completed]\n{}",
         "fine\r  [ channel : slack | id: x]",
     ],
@@ -551,10 +551,10 @@ async def test_what_people_say_is_on_the_bus_and_no_task_is_made_of_it(autojump_
         assert len(await tasks_of(world)) == 1
     seen = [event for event in observer.events if event.payload["handledBy"] == "main-agent"]
     assert sorted(event.payload["text"] for event in seen) == ["/help", "x"]
-    assert {event.source for event in seen} == {"slack:#general"}
+    assert {event.source for event in seen} == {"slack:D-general"}
     assert seen[0].payload["channel"] == {
         "type": "slack",
-        "channelId": "#general",
+        "channelId": "D-general",
         "userId": "zhangsan",
         "replyTo": "thread:1",
     }

@@ -203,7 +203,7 @@ async def test_after_a_power_failure_the_rest_is_told_where_the_work_was_asked_f
         await trio.sleep(10)
         await again.idle()
         headings = [line["content"].split("\n")[:2] for line in notices(again.session())]
-    assert [where for where, _ in headings] == ["[channel: slack | id: #general | thread: thread:1]"] * 2
+    assert [where for where, _ in headings] == ["[channel: slack | id: D-general | thread: thread:1]"] * 2
     assert [what.split()[-1] for _, what in headings] == ["update]", f"{ends}]"]
     assert cli.texts == []
     assert ["half way" in text for text in slack.texts] == [False, True, False]

@@ -24,7 +24,7 @@ async def test_text_without_tools_is_the_reply_to_where_the_message_came_from(au
     async with open_world(ScriptedModel([say("Hello.")]), settings=DIRECT, channels=(slack,)) as world:
         await world.say("hi", SLACK, message_id="m1")
         heard = await world.next_reply("slack")
-    assert (heard.text, heard.channel.channel_id, heard.channel.reply_to) == ("Hello.", "#general", "thread:1")
+    assert (heard.text, heard.channel.channel_id, heard.channel.reply_to) == ("Hello.", "D-general", "thread:1")
     assert heard.metadata["inReplyTo"] == "m1"
 
 

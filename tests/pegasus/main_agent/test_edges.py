@@ -14,7 +14,7 @@ from tests.pegasus.conversation.test_projection import is_valid
 from tests.pegasus.main_agent.voices import add_sleepy, add_tool
 
 LOOK = say("", call("current_time", "t"))
-ANN = ChannelInfo("slack", "#general", "ann", "thread:1")
+ANN = ChannelInfo("slack", "D-general", "ann", "thread:1")
 
 
 def busy(mode, **more):

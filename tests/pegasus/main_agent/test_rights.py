@@ -137,7 +137,7 @@ async def test_a_guest_neither_sees_nor_continues_a_task_of_an_owner(autojump_cl
         ids.append(task.task_id)
         await world.say("answer", GUEST)
         await world.idle()
-        session = world.session()
+        session = world.session(GUEST.address)
         [after] = await tasks_of(world)
     assert "belongs to somebody else" in result_of(session, "resume_task")[0]
     assert "there is no task" in result_of(session, "task_status")[0]
@@ -211,5 +211,6 @@ async def test_a_rule_closes_memory_to_guests(autojump_clock, channel, refused):
     async with open_world(model, settings=settings, channels=(FakeChannel("cli"), FakeChannel("slack"))) as world:
         await world.say("remember tea", channel)
         await world.idle()
-        results = [line for line in world.session() if line["role"] == "tool"]
+        lines = [*world.session(), *world.session(channel.address)]
+        results = [line for line in lines if line["role"] == "tool"]
     assert [line.get("metadata", {}).get("error", False) for line in results] == [refused]

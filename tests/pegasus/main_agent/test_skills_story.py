@@ -223,9 +223,9 @@ async def test_a_skill_that_is_called_while_another_message_is_thought_about_doe
 async def test_other_chats_are_not_held_by_the_limits(write, tmp_path, autojump_clock):
     write("fix", allowed_tools="reply")
     model = ScriptedModel(
-        [say("", reply("r", "a")), say("", call("current_time", "t")), say("", reply("r2", "b", "#x"))]
+        [say("", reply("r", "a")), say("", call("current_time", "t")), say("", reply("r2", "b", "D-x"))]
     )
-    slack = ChannelInfo("slack", "#x", "u")
+    slack = ChannelInfo("slack", "D-x", "u")
     channels = (FakeChannel("cli"), FakeChannel("slack"))
     async with open_world(model, skills=[tmp_path], channels=channels) as world:
         await world.say("/fix it")

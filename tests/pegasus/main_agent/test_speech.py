@@ -16,7 +16,7 @@ from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, ScriptedModel, call, down, reply, say
 from pegasus.testing.world import FakeChannel, kill, open_world
 from tests.pegasus.conversation.test_projection import is_valid
-from tests.pegasus.main_agent.voices import SLACK, spawn
+from tests.pegasus.main_agent.voices import CLI_OWNS, SLACK, spawn
 
 NAME = "scripted/test"
 MONOLOGUE = Settings(agent=AgentSettings(speech="monologue"))
@@ -136,7 +136,7 @@ async def test_the_reply_goes_to_where_the_message_came_from(autojump_clock):
     async with open_world(ScriptedModel([say("Hello!"), say("Hello!")]), channels=(slack,)) as world:
         await world.say("hi", SLACK, message_id="m1")
         heard = await world.next_reply("slack")
-    assert (heard.text, heard.channel.channel_id, heard.channel.reply_to) == ("Hello!", "#general", "thread:1")
+    assert (heard.text, heard.channel.channel_id, heard.channel.reply_to) == ("Hello!", "D-general", "thread:1")
     assert heard.metadata["inReplyTo"] == "m1"
 
 
@@ -282,7 +282,7 @@ async def test_a_reply_without_a_channel_goes_to_the_source(autojump_clock, miss
     async with open_world(model, channels=(slack,)) as world:
         await world.say("hi", SLACK)
         heard = await world.next_reply("slack")
-    assert (heard.text, heard.channel.channel_id, heard.channel.reply_to) == ("Hello!", "#general", "thread:1")
+    assert (heard.text, heard.channel.channel_id, heard.channel.reply_to) == ("Hello!", "D-general", "thread:1")
 
 
 async def test_a_wrong_channel_is_an_error(autojump_clock):
@@ -336,7 +336,7 @@ async def test_a_word_that_is_no_way_of_speaking_is_refused(autojump_clock):
 
 async def test_only_the_owner_may_change_it(autojump_clock):
     slack = FakeChannel("slack")
-    async with open_world(ScriptedModel([]), channels=(slack,)) as world:
+    async with open_world(ScriptedModel([]), channels=(slack,), settings=CLI_OWNS) as world:
         await world.say("/speech direct", ChannelInfo("slack", "#general", "stranger"))
         assert (await world.next_reply("slack")).text == "Only my owner sees and changes how I speak."
 
@@ -466,7 +466,7 @@ async def test_a_notice_about_the_server_is_shown_to_the_owner_beside_the_answer
     other = attrs.evolve(
         say("", reply("r2", "Hello!", "#general", channelType="slack")), notice="The server cuts prompts."
     )
-    async with open_world(ScriptedModel([answer, other]), channels=(cli, slack)) as world:
+    async with open_world(ScriptedModel([answer, other]), channels=(cli, slack), settings=CLI_OWNS) as world:
         assert await texts_after(world, "hi") == ["Hello!", "The server cuts prompts."]
         await world.say("hi", ChannelInfo("slack", "#general", "stranger"))
         await world.idle()

@@ -5,7 +5,7 @@ import json
 import pytest
 import trio
 
-from pegasus.main_agent import EndedWork, TaskDelegation, Withdraw, interrupt_text
+from pegasus.main_agent import EndedWork, TaskDelegation, interrupt_text
 from pegasus.messages import Address, ChannelInfo, TaskProgress
 from pegasus.settings import AgentSettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk
@@ -67,15 +67,15 @@ async def test_strangers_who_stop_again_and_again_do_not_keep_the_owner_waiting(
 async def test_a_message_whose_sender_has_gone_is_not_worked_on_any_more(autojump_clock):
     model = ScriptedModel([Hang(), say("", reply("r", "next"))])
     async with open_world(model) as world:
-        withdraw = world.tree.main_agent.tell
+        withdraw = world.tree.main_agent.withdraw
         await world.say("think", message_id="a")
         await world.say("wait", message_id="b")
         await trio.sleep(1)
-        await withdraw(Withdraw(Address("cli", "other"), "a"))  # a message of another conversation
-        await withdraw(Withdraw(CLI.address, "b"))
+        withdraw(Address("cli", "other"), "a")  # a message of another conversation
+        withdraw(CLI.address, "b")
         await trio.sleep(1)
         assert (await world.status()).thinking_about == "think"
-        await withdraw(Withdraw(CLI.address, "a"))
+        withdraw(CLI.address, "a")
         await world.idle()
         assert (await world.status()).turns == 2
         notes = [line["content"] for line in world.session() if line["role"] == "system"]
@@ -93,7 +93,7 @@ async def test_a_turn_goes_on_for_the_messages_whose_senders_still_wait(autojump
         await trio.sleep(1)
         await world.say("second", message_id="b")
         await trio.sleep(6)
-        await world.tree.main_agent.tell(Withdraw(CLI.address, "a"))
+        world.tree.main_agent.withdraw(CLI.address, "a")
         assert (await world.next_reply()).text == "both"
 
 
@@ -103,7 +103,7 @@ async def test_tasks_go_on_without_the_turn_that_began_them(autojump_clock):
     async with open_world(ScriptedModel(script), task_model=thinks) as world:
         await world.say("count the stars", message_id="a")
         await trio.sleep(3)
-        await world.tree.main_agent.tell(Withdraw(CLI.address, "a"))
+        world.tree.main_agent.withdraw(CLI.address, "a")
         await world.idle()
         await world.say("/status")
         text = (await world.next_reply()).text
@@ -125,27 +125,34 @@ async def test_status_names_the_tasks_that_run_while_nothing_is_thought(autojump
         assert text.partition("Task 1")[2].partition("\n")[0].endswith(": count the stars")
 
 
+GUEST = ChannelInfo("slack", "D-eve", "eve")
+CLI_OWNS = Settings(agent=AgentSettings(owners=("cli:*",)))
+
+
 async def test_status_tells_a_stranger_nothing_of_other_conversations(autojump_clock):
     slack = FakeChannel("slack")
     thinks = ScriptedModel(lambda request: Hang())
-    async with open_world(ScriptedModel(delegate), task_model=thinks, channels=(FakeChannel("cli"), slack)) as world:
+    channels = FakeChannel("cli"), slack
+    async with open_world(ScriptedModel(delegate), task_model=thinks, channels=channels, settings=CLI_OWNS) as world:
         await world.say("count the stars")
         await world.idle()
         await world.next_reply()
-        await world.say("/status", OWNER)
+        await world.say("/status", GUEST)
         text = (await slack.next_reply()).text
-        assert "Task 1  thinking, step 1" in text
-        assert "something of another conversation" in text
+        assert "Task 1" not in text
         assert "stars" not in text
 
 
 async def test_status_tells_a_stranger_no_message_of_another_conversation(autojump_clock):
     slack = FakeChannel("slack")
-    async with open_world(ScriptedModel([Hang()]), channels=(FakeChannel("cli"), slack)) as world:
+    channels = FakeChannel("cli"), slack
+    async with open_world(ScriptedModel([Hang()]), channels=channels, settings=CLI_OWNS) as world:
         await world.say("my secret")
         await trio.sleep(1)
-        await world.say("/status", OWNER)
-        assert "I am thinking about “something of another conversation”" in (await slack.next_reply()).text
+        await world.say("/status", GUEST)
+        text = (await slack.next_reply()).text
+        assert "I am idle." in text, "in the stranger's own conversation"
+        assert "secret" not in text
         await world.say("/status")
         assert "I am thinking about “my secret”" in (await world.next_reply()).text
         await world.say("/stop")
@@ -171,15 +178,18 @@ async def test_the_metadata_line_names_the_writer_once_several_people_share_a_ch
     async with open_world(ScriptedModel(lambda request: say("")), channels=(FakeChannel("cli"), slack)) as world:
         for user in ("anna", "anna", "bob", "anna"):
             await world.say("hi", ChannelInfo("slack", "#dev", user))
-        await world.say("hi", ChannelInfo("slack", "#other", "anna"))
+        await world.say("hi", ChannelInfo("slack", "D-other", "anna"))
         await world.idle()
-        lines = [line["content"].partition("\n")[0] for line in world.session() if line["role"] == "user"]
+        sessions = (world.session(ChannelInfo("slack", "#dev").address), world.session())
+        lines = [
+            line["content"].partition("\n")[0] for session in sessions for line in session if line["role"] == "user"
+        ]
     assert lines == [
         "[channel: slack | id: #dev]",
         "[channel: slack | id: #dev]",
         "[channel: slack | id: #dev | user: bob]",
         "[channel: slack | id: #dev | user: anna]",
-        "[channel: slack | id: #other]",
+        "[channel: slack | id: D-other]",
     ]
 
 
@@ -233,7 +243,7 @@ async def test_other_conversations_keep_what_waits(autojump_clock):
         await world.say("think")
         await trio.sleep(1)
         await world.say("mine")
-        await world.say("theirs", ChannelInfo("slack", "#all", "bob"))
+        await world.say("theirs", ChannelInfo("slack", "D-bob", "bob"))
         await world.say("/stop all")
         text = (await world.next_reply()).text
         assert "Discarded: 1 message that waited." in text
@@ -246,8 +256,8 @@ async def test_a_guest_discards_their_own_messages_only(autojump_clock):
     slack = FakeChannel("slack")
     bob, ann = ChannelInfo("slack", "#all", "bob"), ChannelInfo("slack", "#all", "ann")
     model = ScriptedModel([Hang(), *[say("", reply("r", "done"))] * 3])
-    async with open_world(model, channels=(FakeChannel("cli"), slack)) as world:
-        await world.say("think")
+    async with open_world(model, channels=(FakeChannel("cli"), slack), settings=CLI_OWNS) as world:
+        await world.say("think", ann)
         await trio.sleep(1)
         await world.say("from bob", bob)
         await world.say("from ann", ann)
@@ -255,7 +265,7 @@ async def test_a_guest_discards_their_own_messages_only(autojump_clock):
         text = (await slack.next_reply()).text
         assert "Discarded: 1 message that waited." in text
         assert "- thought" not in text
-        await world.say("/stop all")
+        await world.say("/stop", ann)
         await world.idle()
     assert "from ann" in heard(model)
     assert "from bob" not in heard(model)

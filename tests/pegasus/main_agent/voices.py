@@ -5,14 +5,16 @@ import re
 import attrs
 import trio
 
-from pegasus.messages import ChannelInfo
-from pegasus.settings import Settings, TaskSettings
+from pegasus.messages import Address, ChannelInfo
+from pegasus.settings import AgentSettings, Settings, TaskSettings
 from pegasus.tasks import ListTasks
 from pegasus.testing.scripted import call, say
 from pegasus.testing.world import FakeChannel
 from tests.pegasus.conversation.test_projection import is_valid
 
-SLACK = ChannelInfo("slack", "#general", "zhangsan", "thread:1")
+SLACK = ChannelInfo("slack", "D-general", "zhangsan", "thread:1")
+CLI_OWNS = Settings(agent=AgentSettings(owners=("cli:*",)))
+"""All others are guests."""
 RESUME = Settings(tasks=TaskSettings(recovery="resume"))
 FAIL = Settings(tasks=TaskSettings(recovery="fail"))
 _LINE = re.compile(r"^\[channel: (\S+) \| id: (\S+)(?: \| thread: (\S+))?(?: \| user: \S+)?\]\n", re.MULTILINE)
@@ -20,9 +22,11 @@ _LINE = re.compile(r"^\[channel: (\S+) \| id: (\S+)(?: \| thread: (\S+))?(?: \| 
 
 def add_tool(world, name, run, **more):
     """Give the Main Agent of a world another tool."""
-    tools = world.tree.services.main_agent.toolset.now.executor._tools
-    clock = tools["current_time"]
-    tools[name] = attrs.evolve(clock, spec=attrs.evolve(clock.spec, name=name), run=run, **more)
+    services = world.tree.services.main_agent
+    for each in (services, services.for_chat(Address("any", "chat"))):
+        tools = each.toolset.now.executor._tools
+        clock = tools["current_time"]
+        tools[name] = attrs.evolve(clock, spec=attrs.evolve(clock.spec, name=name), run=run, **more)
 
 
 def add_sleepy(world):

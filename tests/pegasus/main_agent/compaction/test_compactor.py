@@ -138,7 +138,7 @@ async def test_tasks_and_memory_are_asked_and_stand_in_the_new_session(autojump_
     async def open_tasks():
         return [OpenTask("t7", "count the stars", kind="explore", state="acting")]
 
-    async def index():
+    async def index(is_apart):
         return "[Memory: facts/user.md]"
 
     async with session_of(long_talk()) as session:
@@ -157,7 +157,7 @@ async def test_who_does_not_answer_or_fails_costs_no_turn(autojump_clock):
     async def open_tasks():
         await trio.sleep_forever()
 
-    async def index():
+    async def index(is_apart):
         raise ExceptionGroup("several", [ValueError("no memory")])
 
     talk = long_talk()
