@@ -114,8 +114,10 @@ def _may_act(call: ValueCall, messages: Sequence[OwnerMessage], earlier: Sequenc
     """Return whether an act passes. Raises ValueError."""
     units = units_of(call.arguments, call.schema)
     naming = sum(message.may_act and all(map(OwnerText(message.text).holds, units)) for message in messages)
-    made = sum(each.digest == call.digest for each in earlier if each.tool == call.tool)
-    return bool(units) and made < naming
+    if not units or not naming:  # most calls: what was made before need not be looked at
+        return False
+    digest = call.digest
+    return sum(each.tool == call.tool and each.digest == digest for each in earlier) < naming
 
 
 def has_address(arguments: Metadata, schema: Metadata) -> bool:

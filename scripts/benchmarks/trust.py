@@ -21,6 +21,7 @@ import attrs
 import trio
 from trio_websocket import WebSocketConnection, open_websocket_url
 
+from benchmarks import trust_decision
 from benchmarks.processes import BenchError
 from benchmarks.report import Result
 from benchmarks.trust_agentdojo import READERS, SERVER, SUITES, Judge, install
@@ -75,6 +76,7 @@ class Played:
 
 
 def measure(place: Workplace) -> Iterator[Result]:
+    yield from trust_decision.measure(place)
     python = install()
     ways = (YES, PLANS, STRICT_PLANS, NO, OFF, OFF_ATTACKS)
     found = trio.run(_play_all, place, python, ways)

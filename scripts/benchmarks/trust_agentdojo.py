@@ -86,7 +86,7 @@ class Judge:
         return answer
 
     async def _connect(self) -> trio.SocketStream:
-        with trio.move_on_after(30):
+        with trio.move_on_after(120):
             while True:
                 try:
                     return await trio.open_unix_socket(self._path)

@@ -21,7 +21,7 @@ from tests.blackbox.support.obedient import order, orders_in
 from tests.blackbox.support.work import Office, act, answer, spawn
 
 SERVER = Path(__file__).parent / "support" / "mcp_mailbox.py"
-PATIENCE = 30.0
+PATIENCE = 60.0
 READ = ("read_mail", {})
 PAGE = ("open_page", {"url": "https://rooms.example/plan.html"})
 BOOK = ("book", {"room": "B-12", "day": "2026-12-01"})
