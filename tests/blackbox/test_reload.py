@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import httpx
 import trio
@@ -268,7 +269,10 @@ async def test_walls_logs_and_the_time_of_a_stop_follow_a_reload(tmp_path):
 
 
 async def test_walls_that_are_required_and_not_there_change_nothing(tmp_path):
-    env = {"PATH": "/nonexistent"}
+    program = tmp_path / "bwrap"  # as on a machine where something gets through: the trial of the walls says so
+    program.write_text("#!/bin/sh\necho limits\n")
+    program.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     async with serving(tmp_path, Book(), {"sandbox.mode": "off"}, env=env) as daemon, daemon.client() as client:
         daemon.configure(sandbox__mode="require", agent__max_replies=3)
         await client.send({"type": "call", "id": "r", "method": "config.reload", "params": {}})
