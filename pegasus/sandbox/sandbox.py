@@ -46,8 +46,6 @@ _BOUND_DEVICES: Final = [os.path.join("/dev", name) for name in ("null", "zero",
 """Devices of which bubblewrap shows the real ones."""
 _DEVICES: Final = [*_BOUND_DEVICES, "/dev/ptmx", "/dev/shm"]  # noqa: S108
 """Devices and folders in /dev that commands may write to, where it is the real one. Not pts: the terminals of the user are there."""
-_INTERFACES: Final = ("/dev", "/proc")
-"""Folders of the kernel, which are a command's own within bubblewrap."""
 _ASIDE: Final = ".old-"
 """Behind the name of the folder for temporary files: what a killed daemon has left."""
 _TEMPORARY_NAMES: Final = ("TMPDIR", "TMP", "TEMP")
@@ -262,7 +260,7 @@ class Sandbox:
                 "closed": list(self.closed),
             }
             plan = {"namespace": "", "writable": list(folders.writable), **plan}
-            write = [*folders.writable, *folders.homes, *folders.hidden, *_INTERFACES]
+            write = [*folders.writable, *folders.homes, *folders.hidden, "/dev"]
             return {**order, "read": None, "write": write, "mounts": plan if self.can_close else None}
         read, write = folders.granted()
         mounted = [*write, folder]
