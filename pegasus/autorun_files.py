@@ -138,6 +138,16 @@ _ALL: Final = _compile(AUTORUN_PATTERNS)
 _WHOLE: Final = _compile(pattern for pattern in AUTORUN_PATTERNS if pattern.endswith("/**"))
 
 
+_LAST: Final = [pattern.removesuffix("/**").rpartition("/")[2].lower() for pattern in AUTORUN_PATTERNS]
+_NAMES: Final = frozenset(name for name in _LAST if "*" not in name)
+_FORMS: Final = _compile(sorted({name for name in _LAST if "*" in name}))
+
+
+def may_be_autorun(name: str) -> bool:
+    """Return whether a file or folder of this name, without a path, could be one. Cheap, for whoever looks at thousands of names."""
+    return name.lower() in _NAMES or _FORMS.search(name) is not None
+
+
 def is_autorun_file(path: str) -> bool:
     """Return whether programs run or obey the file at this path by themselves.
 

@@ -19,7 +19,7 @@ from typing import Final
 
 import attrs
 
-from pegasus.autorun_files import is_autorun_file, is_autorun_folder
+from pegasus.autorun_files import is_autorun_file, is_autorun_folder, may_be_autorun
 from pegasus.sandbox.folders import is_within
 
 MOST_FOLDERS: Final = 2_000
@@ -114,9 +114,8 @@ def _search(root: str, share: int) -> Iterator[str]:
                     return
                 if is_repository and entry.name not in _OBEYED:
                     continue
-                name = entry.path[len(root) + 1 :]
                 is_folder = entry.is_dir(follow_symlinks=False)
-                if is_autorun_folder(name) if is_folder else is_autorun_file(name):
+                if may_be_autorun(entry.name) and _is_autorun(entry.path[len(root) + 1 :], is_folder):
                     found += 1
                     yield entry.path
                     if entry.is_symlink() and _is_below(real := os.path.realpath(entry.path), root):
@@ -125,6 +124,11 @@ def _search(root: str, share: int) -> Iterator[str]:
                     waiting.insert(number + 1, entry.path)  # before the other folders, however many there are
                 elif is_folder and entry.name not in left_out:
                     waiting.append(entry.path)
+
+
+def _is_autorun(path: str, is_folder: bool) -> bool:
+    """Return whether programs run or obey a file, or all of a folder, by themselves."""
+    return is_autorun_folder(path) if is_folder else is_autorun_file(path)
 
 
 def _is_below(path: str, root: str) -> bool:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.blackbox.support import Call, serving
 from tests.blackbox.support import outside as attack
-from tests.blackbox.support import serving
 from tests.blackbox.support.walls import WALLS, attacked, can_make_mounts
-from tests.blackbox.support.work import Office
+from tests.blackbox.support.work import Office, act, answer, heard, shell
 
 ATTACK = Path(attack.__file__).read_text()
 
@@ -74,8 +74,17 @@ async def test_partial_walls_ask_after_text_from_outside_and_the_state_is_shown(
     program.write_text('#!/bin/sh\ncase "$*" in *trial*) echo limits;; *) exec /usr/bin/bwrap "$@";; esac\n')
     program.chmod(0o755)
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    async with serving(tmp_path, Office(), WALLS, env=env) as daemon:
+    look, read = act(shell("echo seen")), act(Call("read_file", {"path": "readme"}))
+    book = Office({"plain": [look, answer("done")], "reading": [read, look, answer("done")]})
+    async with serving(tmp_path, book, {**WALLS, "policy.rules": []}, env=env) as daemon:
+        (daemon.home / "workspace/readme").write_text("anything")
         async with daemon.client() as client:
+            await client.say("do plain")
+            assert await heard(client) == ["completed: done"]
+            await client.say("do reading")
+            asked = await client.get("approval", state="open")
+            assert (asked["tool"], asked["arguments"]) == ("shell_exec", {"command": "echo seen"})
+            assert "partial" in asked["why"]
             status = (await client.call("status"))["sandbox"]
             assert (status["kind"], status["state"], status["walled"]) == ("bubblewrap", "partial", False)
             assert "Note: walls around commands" in await client.ask("/status")

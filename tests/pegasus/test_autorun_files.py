@@ -2,7 +2,7 @@
 
 import pytest
 
-from pegasus.autorun_files import is_autorun_file, is_autorun_folder
+from pegasus.autorun_files import is_autorun_file, is_autorun_folder, may_be_autorun
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,8 @@ from pegasus.autorun_files import is_autorun_file, is_autorun_folder
 )
 def test_files_that_programs_run_by_themselves(path):
     assert is_autorun_file(path)
+    is_below_a_folder = any(map(is_autorun_folder, (path.rsplit("/", n)[0] for n in range(1, path.count("/") + 1))))
+    assert may_be_autorun(path.rpartition("/")[2]) or is_below_a_folder
 
 
 @pytest.mark.parametrize(
