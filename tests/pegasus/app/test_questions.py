@@ -212,6 +212,38 @@ async def test_a_server_that_does_not_wait_for_its_own_question_has_withdrawn_it
     assert (hotel.begun, hotel.answers) == (1, [("cancel", None)])
 
 
+async def test_a_question_of_a_call_that_is_over_is_withdrawn_at_once(autojump_clock):
+    """Its task may go on for hours, and a person would answer for nothing."""
+
+    class Questions:
+        withdrawn = ()
+
+        async def were_asked(self):
+            return False
+
+        async def ask(self, question, number):
+            return "a-1"
+
+        async def wait(self, id):
+            await trio.sleep_forever()
+
+        def withdraw(self, id):
+            self.withdrawn += (id,)
+
+    async def book_at_once(hotel):
+        hotel.nursery.start_soon(hotel.ask)
+        await trio.sleep(1)
+        return {"text": "booked"}
+
+    hotel, questions = Hotel(book_at_once), Questions()
+    async with trio.open_nursery() as hotel.nursery:
+        await hotel.run({}, ToolContext(key="t1/c1", task_id="t1", questions=questions))
+        assert questions.withdrawn == ()
+        await trio.sleep(2)
+        assert set(questions.withdrawn) == {"a-1"}
+        hotel.nursery.cancel_scope.cancel()
+
+
 async def test_a_page_is_agreed_to_without_values(autojump_clock):
     async def pay(hotel):
         return {"text": (await hotel.ask(url="https://pay.example.org/7")).action}
@@ -242,6 +274,7 @@ async def test_questions_of_a_call_are_asked_one_after_the_other_and_not_for_eve
             assert await waiting(world) == (approval,)
             await say_to(world, f"/approve {approval.id}")
             await trio.sleep(5)
+        assert await waiting(world) == (), "no further question is shown"
         result = json.loads((await outcome(world, task_id)).result)
     assert (
         result["note"]

@@ -18,6 +18,7 @@ from pegasus.mcp.listing import (
     read_tools,
     tool_name,
 )
+from pegasus.models import ToolSpec
 from pegasus.tools import is_valid_schema
 
 
@@ -39,6 +40,12 @@ async def test_names_that_become_the_same_are_told_apart():
     tools = await read_tools("s", [listed("a.b"), listed("a b"), listed("a.b")])
     assert [tool.own_name for tool in tools] == ["a.b", "a b"]
     assert len({tool.spec.name for tool in tools}) == 2
+
+
+async def test_the_first_entry_of_a_name_counts():
+    """A second one could say other things of the same tool."""
+    [tool] = await read_tools("s", [listed("a", description="First."), listed("a", description="Second.")])
+    assert tool.spec == ToolSpec("s__a", "Tool of the MCP server s. First.", tool.spec.parameters)
 
 
 async def test_a_description_is_one_clean_line_of_the_server():

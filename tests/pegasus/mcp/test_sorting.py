@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pegasus.mcp.listing import extra_tools, read_tools
 from pegasus.mcp.server import McpServer
 from pegasus.mcp.sorting import ToolHints, is_destructive_name, read_hints, sort_tool
+from pegasus.outside import Outside
 from pegasus.policy import ToolKind
 from pegasus.settings import McpServerSettings
 from pegasus.tools import Effect, Reach, ToolContext
@@ -151,6 +152,9 @@ async def test_a_tool_knows_its_kind_and_its_server():
         ("lab__look", READ, "lab"),
         ("lab__do", ACT, "lab"),
     ]
+    assert {tool.source for tool in lab.tools} == {Outside.MCP}, (
+        "whatever its kind, what it returns is text from outside"
+    )
 
 
 async def test_no_call_of_a_server_is_made_twice_whatever_it_says():
