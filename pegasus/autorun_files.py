@@ -17,14 +17,17 @@ from collections.abc import Iterable
 from typing import Final
 
 AUTORUN_PATTERNS: Final = (
-    # git runs hooks, and programs that its settings name. A file `.git` leads to settings somewhere else.
+    # git runs hooks, and programs that its settings name. A file `.git`, and `commondir`, lead to settings somewhere else.
     ".git",
     "*.git/hooks/**",
     "*.git/config",
     "*.git/config.worktree",
+    "*.git/commondir",
     "*.git/modules/**/hooks/**",
     "*.git/modules/**/config",
+    "*.git/modules/**/commondir",
     "*.git/worktrees/*/config.worktree",
+    "*.git/worktrees/*/commondir",
     ".gitmodules",
     ".gitconfig",
     ".config/git/**",

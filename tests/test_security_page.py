@@ -365,6 +365,12 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/blackbox/test_autorun_files.py::test_commands_of_work_that_has_read_from_outside_leave_them_as_they_are",
         "tests/blackbox/test_autorun_files.py::test_a_command_in_the_background_changes_none_since_it_takes_input_later",
     ),
+    "Once the work has read text from outside, the file tools write, move and delete such files with your yes only, and a download "
+    "never becomes one.": (
+        "tests/blackbox/test_autorun_files.py::test_file_tools_ask_once_the_work_has_read_from_outside",
+        "tests/pegasus/tools/test_gate.py::test_a_folder_is_judged_by_what_it_holds_under_its_new_name",
+        "tests/pegasus/tools/test_download.py::test_a_page_does_not_become_what_programs_run_by_themselves",
+    ),
     "Walls that cannot close such files name each that a command has changed.": (
         "tests/blackbox/test_autorun_files.py::test_walls_that_cannot_close_them_name_each_that_a_command_changed",
     ),

@@ -195,7 +195,6 @@ async def submit_task(
     """
     metadata: dict[str, Json] = {**context.principal.recorded, **outside_metadata(context.outside)}
     metadata |= owner_metadata(context.owner_messages)
-    metadata |= owner_metadata(context.owner_messages)
     if context.origin is not None:
         metadata["channel"] = to_wire(context.origin)
     request = partial(

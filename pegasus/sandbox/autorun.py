@@ -34,7 +34,7 @@ _PACKAGES: Final = ("node_modules", "__pycache__", "bower_components")
 """Names of folders that are not looked into."""
 _GIT_FOLDER: Final = ".git"
 """End of the name of a repository's folder."""
-_OBEYED: Final = ("config", "config.worktree", "hooks", "modules", "worktrees")
+_OBEYED: Final = ("config", "config.worktree", "commondir", "hooks", "modules", "worktrees")
 """Names in a repository's folder that matter."""
 _STORED: Final = ("objects", "refs", "logs", "lfs")
 """Names of folders in the repository of a module, in which there are many files and none that matters."""

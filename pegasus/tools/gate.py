@@ -53,7 +53,7 @@ from pegasus.policy import (
 from pegasus.settings import InForce
 from pegasus.storage import StorageError
 from pegasus.tools.base import CallQuestions, Effect, PlannedCall, Reach, Tool, ToolContext, ToolOutcome, parameters
-from pegasus.tools.files import is_prompt_file, is_within, notes_of_owners, real_path
+from pegasus.tools.files import is_prompt_file, is_within, notes_of_owners, real_path, runs_by_itself
 from pegasus.tools.named_files import TooManyNames, named_files
 from pegasus.wire import encode_json
 
@@ -351,8 +351,9 @@ def _file_call(call: CallRequest, tool: Tool, arguments: Metadata, context: Tool
     forms = tuple(tuple(_path_forms(path, context)) for path in given or ["."])
     writes = tool.effect is not Effect.PURE
     is_inside = all(_is_in_workspace(path, context) for path in given)
-    # What stands in every prompt acts far beyond the workspace, so it is treated like a file outside of it.
-    if writes and any(is_prompt_file(context, path) for path in given):
+    moved = str(arguments.get("from", ""))
+    # What stands in every prompt, or is run by others, acts far beyond the workspace, so it is treated like a file outside of it.
+    if writes and any(is_prompt_file(context, path) or runs_by_itself(context, path, moved) for path in given):
         is_inside = False
     leaves = writes and not is_inside
     return attrs.evolve(

@@ -98,3 +98,29 @@ async def test_what_a_task_has_made_itself_stays_its_own(tmp_path):
         await client.say("do work")
         [text] = await heard(client)
         assert '"stdout":"set\\n"' in text
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Call("write_file", {"path": ".git/hooks/pre-commit", "content": "evil"}),
+        Call("edit_file", {"path": ".git/config", "old_string": "as it was", "new_string": "evil"}),
+        Call("write_file", {"path": ".git/commondir", "content": "../evil"}),
+        Call("move_file", {"from": "made", "to": "project"}),
+        Call("delete_file", {"path": ".envrc"}),
+    ],
+)
+async def test_file_tools_ask_once_the_work_has_read_from_outside(tmp_path, call):
+    book = Office({"work": [act(Call("read_file", {"path": "readme"})), act(call), lambda view: answer(view.last)]})
+    async with serving(tmp_path, book, {"policy.rules": []}) as daemon, daemon.client() as client:
+        workspace = daemon.home / "workspace"
+        for name in (*FILES, "readme", "made/.git/config"):
+            (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+            (workspace / name).write_text("as it was")
+        before = sorted(workspace.rglob("*"))
+        await client.say("do work")
+        shown = await client.get("approval", state="open")
+        assert (shown["tool"], shown["arguments"]) == (call.name, call.arguments)
+        await client.say(f"/deny {shown['id']}")
+        assert "said no" in (await heard(client, 2))[-1]
+        assert (sorted(workspace.rglob("*")), (workspace / ".git/config").read_text()) == (before, "as it was")

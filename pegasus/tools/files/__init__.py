@@ -9,7 +9,15 @@ leads nowhere.
 """
 
 from pegasus.tools.files.incoming import IncomingFile
-from pegasus.tools.files.paths import is_prompt_file, is_within, notes_of_owners, real_folder, real_folders, real_path
+from pegasus.tools.files.paths import (
+    is_prompt_file,
+    is_within,
+    notes_of_owners,
+    real_folder,
+    real_folders,
+    real_path,
+    runs_by_itself,
+)
 from pegasus.tools.files.reading import read_content
 from pegasus.tools.files.tools import file_tools, save_file
 
@@ -23,5 +31,6 @@ __all__ = [
     "real_folder",
     "real_folders",
     "real_path",
+    "runs_by_itself",
     "save_file",
 ]

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from pegasus.tools.base import ToolContext, ToolError
-from pegasus.tools.files.paths import folder_of, is_prompt_file, locate, open_inner_folder, refusing
+from pegasus.tools.files.paths import folder_of, is_prompt_file, locate, open_inner_folder, refusing, runs_by_itself
 
 RESERVE: Final = 200 << 20
 """Bytes of the disk that are left free."""
@@ -50,7 +50,7 @@ class IncomingFile:
 
         Raises ToolError for a path that may not be written, or that exists and is not to be replaced.
 
-        A file that is part of every prompt is never written: what comes in is the text of a stranger.
+        A file that is part of every prompt, or that programs run by themselves, is never written: what comes in is a stranger's.
 
         path: as the model gave it; a folder if it ends in / or is one. name: of the file in a folder; it is made different if it is
         taken. expected: bytes, as far as the sender tells; 0 = unknown. replace: an existing file is replaced.
@@ -65,6 +65,10 @@ class IncomingFile:
         # Checked here and not by the callers, so that no way in can forget it.
         if is_prompt_file(context, self._path):
             raise ToolError(f"{self._path} is part of every prompt, so nothing is saved there; choose another name")
+        if runs_by_itself(context, self._path):
+            raise ToolError(
+                f"other programs run {self._path} by themselves, so nothing is saved there; choose another name"
+            )
         self._replace = replace
         self._expected = expected
         self._digest = hashlib.sha256()

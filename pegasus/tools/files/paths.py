@@ -34,6 +34,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from pegasus.autorun_files import is_autorun_file
 from pegasus.identity import NOTES_FILE, OWNER_FILES
 from pegasus.memory import NOTES_FOLDER
 from pegasus.tools.base import ToolContext, ToolError
@@ -50,6 +51,8 @@ _OPEN_FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """Flags to open a file: without following a link, and without waiting for a pipe's other end."""
 _PROMPT_FILES: Final = frozenset(name.casefold() for name in (*OWNER_FILES, NOTES_FILE))
 """Paths of files in the workspace that are part of prompts, as file systems without capital letters know them."""
+_MOST_MOVED: Final = 10_000
+"""Names within a folder that are looked at when it is moved. A larger one may hold anything."""
 _OTHER_KINDS: Final = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISLNK, "a symbolic link"),
@@ -152,10 +155,36 @@ def real_path(context: ToolContext, path: str) -> str:
 
 def is_prompt_file(context: ToolContext, path: str) -> bool:
     """Return whether a path leads to a file of the workspace that is part of every prompt, such as AGENTS.md."""
-    if not path:  # it leads nowhere, and `locate` refuses it
-        return False
-    inner = os.path.relpath(real_path(context, path), context.workspace)
-    return inner.casefold() in _PROMPT_FILES
+    return any(name.casefold() in _PROMPT_FILES for name in _inner_names(context, path))
+
+
+def runs_by_itself(context: ToolContext, path: str, moved: str = "") -> bool:
+    """Return whether programs run or obey by themselves what a path of the workspace leads to. Blocks briefly.
+
+    It goes by names (`pegasus.autorun_files`). moved: what is moved there, which may be a folder with such files in it, or one that has them under its new name.
+    """
+    names = _inner_names(context, path)
+    if any(map(is_autorun_file, names)):
+        return True
+    entries = 0
+    source = real_path(context, moved) if moved else ""
+    for folder, folders, files in os.walk(source) if source else ():
+        inner = os.path.relpath(folder, source)
+        entries += len(folders) + len(files)
+        found = (os.path.normpath(os.path.join(name, inner, each)) for name in names for each in (*folders, *files))
+        if entries > _MOST_MOVED or any(map(is_autorun_file, found)):
+            return True
+    return False
+
+
+def _inner_names(context: ToolContext, path: str) -> set[str]:
+    """Return what a path means in the workspace, relative to it: where it leads, and the link itself, which a move replaces."""
+    names = set()
+    for follow in (True, False) if path else ():  # "" leads nowhere, and `locate` refuses it
+        with suppress(ValueError, OSError):
+            real = _resolve(os.path.join(context.workspace, _expand_home(path)), follow=follow)
+            names.add(os.path.relpath(real, context.workspace))
+    return names
 
 
 def notes_of_owners(context: ToolContext) -> tuple[Path, ...]:

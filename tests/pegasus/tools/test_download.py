@@ -87,6 +87,14 @@ async def test_nor_does_a_server_choose_such_a_name(web, get, workspace):
     assert (await get(path="new/"))["path"] == "new/AGENTS.md"
 
 
+@pytest.mark.parametrize("path", [".vscode/tasks.json", ".envrc", "sub/.git/hooks/pre-commit", "link"])
+async def test_a_page_does_not_become_what_programs_run_by_themselves(web, get, workspace, path):
+    (workspace / "link").symlink_to(".npmrc")
+    web.answers["/a.bin"] = answer_of(b"evil")
+    assert "by themselves" in await get(path=path, overwrite=True)
+    assert files(workspace) == []
+
+
 async def test_what_is_compressed_on_the_way_is_unpacked(web, get, workspace):
     web.answers["/a.bin"] = answer_of(gzip.compress(b"x" * MIB), content_encoding="gzip")
     assert (await get())["size"] == MIB

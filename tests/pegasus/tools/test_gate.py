@@ -386,3 +386,42 @@ async def test_the_notes_of_owners_conversations_are_closed_to_work_for_a_guest(
     ):
         assert ("Ann's secret" in (await run(name, **arguments)).content) is (role is Role.OWNER)
     assert "a file like others" in (await run("grep_files", pattern="like others")).content
+
+
+@pytest.mark.parametrize(
+    "name",
+    [".git/hooks/pre-commit", ".GIT/config", "sub/.vscode/tasks.json", ".git/commondir", "link/pre-push", "editor"],
+)
+def test_a_file_that_programs_run_by_themselves_is_more_than_a_file_of_the_workspace(context, name):
+    (context.workspace / "link").symlink_to(".git/hooks")
+    (context.workspace / "editor").symlink_to(".vscode")
+    write = describe_call(tool("write_file", "file"), {"path": name}, context)
+    move = describe_call(tool("move_file", "file"), {"from": "notes.txt", "to": name}, context)
+    for call in (write, move):
+        assert (call.reaches_out, call.changes_world, call.stays_inside) == (True, True, False)
+    look = describe_call(tool("read_file", "file", Effect.PURE), {"path": name}, context)
+    assert (look.reaches_out, look.changes_world) == (False, False)
+
+
+def test_a_folder_is_judged_by_what_it_holds_under_its_new_name(context):
+    """A repository that the model has made may be harmless where it is, and must not take the place of one that people use."""
+    (context.workspace / "made/.git/hooks").mkdir(parents=True)
+    (context.workspace / "bare/hooks").mkdir(parents=True)
+    (context.workspace / "plain/src").mkdir(parents=True)
+    (context.workspace / ".vscode").symlink_to("plain")
+    for source, target, asks in (
+        ("made", "project", True),
+        ("bare", ".git/modules/sub", True),
+        ("bare", "project.git", True),
+        ("plain", ".vscode", True),
+        ("plain", "project", False),
+        ("bare", "project", False),
+    ):
+        call = describe_call(tool("move_file", "file"), {"from": source, "to": target}, context)
+        assert call.reaches_out is asks, (source, target)
+
+
+def test_a_link_to_a_prompt_file_or_in_its_place_is_that_file(context):
+    (context.workspace / "AGENTS.md").symlink_to("docs.md")
+    call = describe_call(tool("move_file", "file"), {"from": "notes.txt", "to": "AGENTS.md"}, context)
+    assert call.reaches_out
