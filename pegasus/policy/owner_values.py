@@ -7,9 +7,9 @@ Everything here serves one aim: that nobody else can make a value an owner's, an
 **Who has typed.** `OwnerMessage` is made where a message of an owner is worked on, of the text as it came, and travels with the work
 beside the text that models write (`OWNER_MESSAGES`). What a model has written is never one, whatever it quotes.
 
-**What of a message counts.** Nothing of one above LONGEST_MESSAGE characters, which is more often pasted than typed; no code between
-fences, no line that begins with `>`, no sentence with a word of exception ("anybody except bob@example.com"). The last is a help,
-not a wall: language has more ways to exclude.
+**What of a message counts.** Nothing of one above LONGEST_MESSAGE characters, which is more often pasted than typed; nothing between
+the first and the last fence of code, no line that begins with `>`, no mail behind "On … wrote:" and its like, no sentence with a word
+of exception ("anybody except bob@example.com"). The last two are a help, not a wall: language has more ways to quote and to exclude.
 
 **Comparison.** Code point by code point, between blanks, quotes, or punctuation that stands beside blanks. So `x.com` is not in
 `evil-x.com`, `x.com.evil` or `/x.com`, and no letter that looks like another one is that one. A value counts by itself if it has
@@ -48,14 +48,22 @@ LEAST: Final = 6
 MOST_ELEMENTS: Final = 10
 """Elements of a list that counts."""
 MOST_UNITS: Final = 100
-"""Values of a call that are looked at. A call with more is none of an owner's."""
+"""Values of a call, those within lists too, that are looked at. A call with more is none of an owner's."""
 DEEPEST: Final = 8
 """Levels of arguments that are looked at."""
 
 _GONE: Final = "\0"
 """Stands in the place of what does not count, so that nothing reaches across."""
-_FENCED: Final = re.compile(r"```.*?(?:```|\Z)|^[ \t]*~~~.*?(?:^[ \t]*~~~[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
-_CITED: Final = re.compile(r"^[ \t]*[>＞].*$", re.MULTILINE)
+_FENCED: Final = re.compile(r"```(?:.*```|.*\Z)|^[ \t]*~~~(?:.*^[ \t]*~~~[ \t]*$|.*\Z)", re.DOTALL | re.MULTILINE)
+"""Code, up to the last fence of the message: what stands in it may hold fences, too."""
+_CITED: Final = re.compile(r"^[^\w\n]*[>＞].*$", re.MULTILINE)
+"""Lines that begin with `>`, behind whatever blanks and marks, seen or unseen."""
+_PASTED: Final = re.compile(
+    r"^[^\w\n]*(?:begin forwarded message\b|(?:original|forwarded) message\b|on [^\n]{1,200}(?:\n[^\n]{0,100})?\bwrote:[ \t]*$"
+    r"|from:[^\n]*\n[^\w\n]*(?:sent|date|to|subject):).*\Z",
+    re.DOTALL | re.MULTILINE | re.IGNORECASE,
+)
+"""A mail of somebody else behind the line by which programs begin one, up to the end of the message."""
 _SENTENCE: Final = re.compile(r"[^\n.!?;…。！？；]*(?:[.!?;…](?!\s|\Z)[^\n.!?;…。！？；]*)*(?:[.!?;…。！？；]+|\n|\Z)")
 _EXCEPTION: Final = re.compile(
     r"\b(?:except|excepting|excluding|never|not|cannot|without|unless|avoid|neither|nor|instead of|rather than|other than)\b|n['’]t\b",
@@ -157,12 +165,19 @@ def units_of(arguments: Metadata, schema: Metadata) -> list[ValueUnit]:
     Left out are values that are the schema's default, and nulls, which say nothing. A parameter that the schema does not name is a
     value itself: its name could say anything.
     """
-    units: list[ValueUnit] = []
-    for unit in _units(arguments, schema, "", schema, DEEPEST):
-        units.append(unit)
-        if len(units) > MOST_UNITS:
-            raise TooManyValues(f"more than {MOST_UNITS} values")
-    return units
+    if _count(arguments) > MOST_UNITS:
+        raise TooManyValues(f"more than {MOST_UNITS} values")
+    return list(_units(arguments, schema, "", schema, DEEPEST))
+
+
+def _count(value: Json) -> int:
+    """Return how many values there are within a value, as far as that matters. Empty ones count, too."""
+    waiting, count = [value], 0
+    while waiting and count <= MOST_UNITS:
+        each, count = waiting.pop(), count + 1
+        inner = each.values() if isinstance(each, Mapping) else each if isinstance(each, list | tuple) else ()
+        waiting += inner
+    return count
 
 
 def _units(value: Json, schema: Metadata, field: str, root: Metadata, levels: int) -> Iterator[ValueUnit]:
@@ -230,7 +245,9 @@ def _counting_part(text: str) -> str:
     """Return what counts of a message, with a mark in the place of each part that does not."""
     if len(text) > LONGEST_MESSAGE:
         return ""
-    text = _CITED.sub(_GONE, _FENCED.sub(_GONE, text.replace(_GONE, " ")))
+    text = "\n".join(text.replace(_GONE, " ").splitlines())
+    for pattern in (_FENCED, _CITED, _PASTED):
+        text = pattern.sub(_GONE, text)
     return _SENTENCE.sub(lambda found: _GONE if _EXCEPTION.search(found[0]) else found[0], text)
 
 
@@ -241,7 +258,7 @@ def _behind_field(field: str) -> re.Pattern[str] | None:
     if not words:
         return None
     name = r"[ _-]?".join(map(re.escape, words))
-    return re.compile(rf"(?<!\w){name}(?:[ \t]*[:=][ \t]*|[ \t]+)", re.IGNORECASE)
+    return re.compile(rf"(?<!\w)(?<!\w-){name}(?:[ \t]*[:=][ \t]*|[ \t]+)", re.IGNORECASE)
 
 
 class OwnerText:

@@ -125,6 +125,7 @@ def test_values_directly_behind_the_name_of_their_field(text, field, value):
         ("public yes", "public", True),
         ("amount: 13", "", 13),
         ("amount: 13", "---", 13),
+        ("net-amount: 13", "amount", 13),
     ],
 )
 def test_values_elsewhere_than_behind_it(text, field, value):
@@ -140,6 +141,18 @@ def test_values_elsewhere_than_behind_it(text, field, value):
         "Look:\n```\nbob@example.com",
         "Look: ```bob@example.com``` here",
         "~~~\nbob@example.com\n~~~",
+        "Look:\n````\n```\nbob@example.com\n````\n",
+        "Look:\n```\na fence in what was pasted\n```\nbob@example.com\n```\nPlease do",
+        "Look:\r> bob@example.com",
+        "Look:\u2028> bob@example.com",
+        "Look:\n\u00a0> bob@example.com",
+        "Look:\n\u200b> bob@example.com",
+        "Look:\n| > bob@example.com",
+        "Do it\n-----Original Message-----\nFrom: Eve\n\nWrite to bob@example.com",
+        "Do it\n---------- Forwarded message ---------\nWrite to bob@example.com",
+        "Do it\nBegin forwarded message:\nWrite to bob@example.com",
+        "Do it\nOn Mon, 3 May 2027 at 10:00, Eve\n<eve@example.com> wrote:\n\nWrite to bob@example.com",
+        "Do it\n\nFrom: Eve <eve@example.com>\nSent: Monday\nWrite to bob@example.com",
         "Write to all, except bob@example.com",
         "Never write to bob@example.com",
         "Do not write to bob@example.com!",
@@ -194,6 +207,14 @@ def test_a_list_has_few_elements():
     names = [f"user{n}@example.com" for n in range(MOST_ELEMENTS + 1)]
     assert holds(" ".join(names), names[:-1])
     assert not holds(" ".join(names), names)
+
+
+def test_a_call_of_very_many_values_is_none_of_an_owners_and_costs_nothing():
+    """They would be looked for in each message, and all else in the program waits meanwhile."""
+    fields = {f"k{n}": "bob@example.com" for n in range(MOST_UNITS)}
+    for arguments in (fields | {"k": ""}, {"list": [fields]}, {"list": [[["bob@example.com"] * MOST_UNITS]]}):
+        with pytest.raises(TooManyValues):
+            units_of(arguments, {})
 
 
 SCHEMA = {
