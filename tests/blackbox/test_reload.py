@@ -37,6 +37,7 @@ OTHER = {
     "policy.owner_channel": "sms:+15550100",
     "policy.rules": [],
     "sandbox.mode": "off",
+    "sandbox.hosts": ["pypi.org"],
     "sandbox.allowed_hosts": ["127.0.0.1"],
     "sandbox.writable": ["/tmp"],
     "schedule.active_hours": "08:00-22:00",
