@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Mapping
+from hashlib import sha256
 from random import Random
 from typing import Final
+from urllib.parse import quote as quote_url
 
 CHARACTERS_PER_TOKEN: Final = 4
 """Characters of English text in one token of a model, on average. Bounds of texts are computed with it."""
@@ -27,6 +29,28 @@ _LAST_SECOND: Final = 253_402_300_799
 
 _UNITS: Final = (("d", 86400, 360), ("h", 3600, 6), ("min", 60, 1))
 """Units, their seconds, and the seconds that the last digit of the next smaller unit stands for."""
+
+
+LONGEST_KEY: Final = 200
+"""Bytes of a key in a file name. The time of an archive, and the suffixes of files that are being written, need the rest."""
+CUT: Final = "~"
+"""Stands before the SHA-256 in a key that was cut."""
+
+
+def file_key(name: str) -> str:
+    """Return a name as it stands in file names: every byte but `A-Za-z0-9_-` percent-encoded, so that no two names share a file.
+
+    One beyond LONGEST_KEY is cut, and ends in CUT and the SHA-256 of the whole.
+
+    >>> file_key("web:c/1")
+    'web%3Ac%2F1'
+    """
+    raw = name.encode("utf-8", "surrogatepass")
+    key = quote_url(raw, safe="").replace(".", "%2E").replace("~", "%7E")
+    if len(key) <= LONGEST_KEY:
+        return key
+    digest = sha256(raw).hexdigest()
+    return f"{key[: LONGEST_KEY - len(digest) - len(CUT)]}{CUT}{digest}"
 
 
 def plural(n: int, singular: str, plural: str | None = None) -> str:

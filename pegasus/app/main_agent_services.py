@@ -30,6 +30,7 @@ from pegasus.main_agent import (
     SPAWN_ALIAS,
     AgentServices,
     AgentToolset,
+    ApartArchives,
     ChatPrompts,
     Compactor,
     Consolidator,
@@ -44,13 +45,13 @@ from pegasus.main_agent import (
     session_files_of,
 )
 from pegasus.media import AttachmentReader
-from pegasus.memory import Memory, read_or_nothing
-from pegasus.messages import Address, ChannelInfo, escape_field
+from pegasus.memory import ApartMemory, Memory, read_or_nothing
+from pegasus.messages import Address, escape_field
 from pegasus.models import LanguageModel, ModelClient, ModelError
 from pegasus.settings import SANDBOX_KEYS, Settings
 from pegasus.skills import format_listing
 from pegasus.tasks import TaskTypes, task_tools
-from pegasus.tools import Tool, current_time, memory_tools, persona_tool
+from pegasus.tools import Tool, ToolContext, current_time, memory_tools, persona_tool
 
 TOOLSET_KEYS: Final = ("agent.tools", "agent.persona", "tools.", "channels.cli.", *SPEECH_KEYS)
 """All that prompt and tools are made of. Others, such as budgets or a rule of the policy, must not be among them: a new prompt means
@@ -82,14 +83,13 @@ class MemoryIndex:
         The window is asked for at each call, since a reload or `/model` may have chosen a model with another one. A memory
         that cannot be read does not keep the agent from answering.
         """
-        if is_apart:
-            return ""
         window = 0
         with suppress(ModelError, ValueError):  # the model call that follows reports it
             if isinstance(self.model, ModelClient):
                 await self.model.prepare()  # the window decides how much of the index there is room for
             window = self.models.context_window("default")
-        return await read_or_nothing(partial(self.memory.index_message, window))
+        memory = ApartMemory(self.memory) if is_apart else self.memory
+        return await read_or_nothing(partial(memory.index_message, window))
 
 
 @attrs.frozen
@@ -250,9 +250,11 @@ def _toolset(
     environment, task_agent = shared.environment, shared.task_agent
     invoker = SkillInvoker(environment.skills, task_agent, environment.models.client)
 
-    def archives_of(chat: ChannelInfo | None) -> SessionArchives:
-        """Return the archives that a call may search: those of the chat it came from. chat: None: it came from no chat."""
-        scope = settings.agent.scope
+    def archives_of(context: ToolContext) -> SessionArchives:
+        """Return the archives that a call may read: those of the conversation it came from."""
+        scope, chat = settings.agent.scope, context.origin
+        if chat is not None and context.principal.is_apart:
+            return ApartArchives(environment.archives(session_files_of("chat", chat.address)))
         if chat is None:
             return environment.archives(NO_CHAT if scope == "chat" else GLOBAL)
         return environment.archives(session_files_of(scope, chat.address))

@@ -151,7 +151,13 @@ def _make_environment(world: RealWorld, models: ModelService, reloader: Reloader
         ),
         files=world.files,
         notes_disk=notes_disk(str(home.workspace)),
-        open_memory=partial(memory_in, home.data, clock=wall_clock, workspace=home.workspace),
+        open_memory=partial(
+            memory_in,
+            home.data,
+            clock=wall_clock,
+            workspace=home.workspace,
+            guest_bytes=lambda: in_force.now.limits.guest_memory_kb << 10,
+        ),
         # The home has the token and the keys. The settings file may lie elsewhere, and may have keys in it, too.
         closed_paths=tuple(filter(None, [home.path, home.token, settings.source.file])),
         sandbox=world.sandbox,

@@ -130,7 +130,7 @@ async def _status(agent: Ref[TaskAgentMessage], arguments: Metadata, context: To
     await wait_until_running(agent)
     with as_tool_error(TaskError, ActorError, StorageError):
         task = await agent.ask(GetTask, str(arguments["taskId"]))
-    if task is None or not is_visible(task.channel, context.principal):
+    if task is None or not is_visible(task.channel, context.principal, task.metadata):
         raise ToolError(f"there is no task {arguments['taskId']!r}; task_list shows the tasks of a day")
     view = {key: value for key, value in to_wire(task).items() if key not in ("metadata", "channel", OUTSIDE)}
     return Labelled(view, task.outside)
@@ -161,7 +161,7 @@ async def _check_resume(agent: Ref[TaskAgentMessage], task_id: str, context: Too
         raise ToolError(f"task {name} was paused by a person, who alone lets it go on: /continue {name}")
     principal = context.principal
     is_guests = task.metadata.get(ROLE) == Role.GUEST
-    if not principal.is_owner and (not is_guests or not is_visible(task.channel, principal)):
+    if not principal.is_owner and (not is_guests or not is_visible(task.channel, principal, task.metadata)):
         raise ToolError(f"task {task_id!r} belongs to somebody else; only they, or an owner, can continue it")
     is_here = task.channel is None or context.origin is None or task.channel.address == context.origin.address
     others_read = is_guests or (task.channel is not None and is_group(task.channel))

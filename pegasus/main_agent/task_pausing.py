@@ -150,7 +150,7 @@ class PauseCommands:
             if not task.is_over
             and task.channel is not None
             and task.channel.address == message.channel.address
-            and is_visible(task.channel, person)
+            and is_visible(task.channel, person, task.metadata)
             and (person.is_owner or task.metadata.get(ROLE) == Role.GUEST)
         ]
         return sorted(found, key=lambda task: (task.created_at, task.number))

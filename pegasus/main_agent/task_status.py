@@ -210,7 +210,7 @@ async def find_task(agent: Ref[TaskAgentMessage], name: str, person: Principal) 
     task = await agent.ask(GetTask, name)
     if task is None:
         raise TaskError(f"there is no task {quote(name, 40)}; {TASKS} lists them")
-    if not is_visible(task.channel, person):
+    if not is_visible(task.channel, person, task.metadata):
         raise TaskError(f"task {truncate(name, 40)} belongs to another conversation")
     return task
 
@@ -265,7 +265,9 @@ class TaskCommand:
         unfinished = [task for task in await self.agent.ask(ListTasks, None) if not task.is_over]
         latest = await self.agent.ask(LatestTasks, LISTED, self.clock() - LATELY)
         ended = [task for task in latest if task.is_over]
-        found = {task.task_id: task for task in (*ended, *unfinished) if is_visible(task.channel, person)}
+        found = {
+            task.task_id: task for task in (*ended, *unfinished) if is_visible(task.channel, person, task.metadata)
+        }
         return sorted(found.values(), key=lambda task: (task.created_at, task.number))
 
     async def _cancel(self, name: str, person: Principal, channel: ChannelInfo) -> str:

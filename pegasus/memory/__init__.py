@@ -18,6 +18,7 @@ The files are read from their folder and written by the journal. Every change is
     rare_words      which searches are too short for a thread
 """
 
+from pegasus.memory.apart import ApartMemory, FoundLine, check_shared
 from pegasus.memory.changes import LOG, Author, Change, changes_in, view_of
 from pegasus.memory.folder import HEAD, FileState, FolderReader, MemoryFolder, Stamp
 from pegasus.memory.memory import Memory, Written, check_logged, memory_in, read_or_nothing, read_whole
@@ -49,11 +50,13 @@ __all__ = [
     "NOTES",
     "NOTES_FOLDER",
     "SOURCES",
+    "ApartMemory",
     "Author",
     "Change",
     "FileState",
     "FolderReader",
     "Found",
+    "FoundLine",
     "HistoryEntry",
     "HistoryFiles",
     "Hit",
@@ -68,6 +71,7 @@ __all__ = [
     "added_lines",
     "changes_in",
     "check_logged",
+    "check_shared",
     "describe_file",
     "files_view",
     "is_wrong_kind",

@@ -49,8 +49,6 @@ from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile
 BY_HAND: Final = Author("hand", why="edited outside of Pegasus")
 """Author of an edit that was noticed; the person is unknown."""
 
-_LOG_PATH: Final = f"{FOLDER}/{LOG}"
-"""The log's path in the home, as the journal names files."""
 _PARSED_IN_PLACE: Final = 1 << 18
 """Bytes of a log that are parsed on the event loop; a larger one goes to a thread."""
 
@@ -76,7 +74,12 @@ class LoggedFiles:
         folder: MemoryFolder,
         clock: Callable[[], int],
         notes: NotesFile | None = None,
+        base: str = FOLDER,
     ) -> None:
+        self._base = base
+        """Folder of the files below data/, as the journal names files."""
+        self._log_path = f"{base}/{LOG}"
+        """Path of the log, likewise."""
         self._journal = journal
         """Writes the log and the files, and reads them back."""
         self._folder = folder
@@ -116,11 +119,11 @@ class LoggedFiles:
 
         The whole log is read from disk, at most some megabytes. It is used only by people and undo.
         """
-        return changes_in(await self._journal.ask(ReadFile, _LOG_PATH))
+        return changes_in(await self._journal.ask(ReadFile, self._log_path))
 
     async def _load(self) -> History:
         """Read the log, repair it if it is damaged, and find out whether its last change was made."""
-        data = await self._journal.ask(ReadFile, _LOG_PATH)
+        data = await self._journal.ask(ReadFile, self._log_path)
         if len(data) > _PARSED_IN_PLACE:
             history = await trio.to_thread.run_sync(parse_history, data, abandon_on_cancel=True)
         else:
@@ -134,10 +137,10 @@ class LoggedFiles:
 
     async def _repair(self, history: History, data: bytes) -> None:
         """Set aside what is no record, and write the rest anew: nothing may be appended behind a torn line."""
-        aside = f"{_LOG_PATH}.bad-{self._clock()}"
+        aside = f"{self._log_path}.bad-{self._clock()}"
         await self._journal.ask(ReplaceFile, aside, b"".join(line.rstrip(b"\n") + b"\n" for line in history.damaged))
         good = shortened(data)
-        await self._journal.ask(ReplaceFile, _LOG_PATH, good)
+        await self._journal.ask(ReplaceFile, self._log_path, good)
         history.size = history.shortened_size = len(good)
         _log.warning("the log of memory was damaged", lines=len(history.damaged), aside=aside)
 
@@ -148,7 +151,7 @@ class LoggedFiles:
         then the change counts as made, and the edit gets a line of its own.
         """
         if last.path != NOTES:
-            content = await self._journal.ask(ReadFile, f"{FOLDER}/{last.path}")
+            content = await self._journal.ask(ReadFile, f"{self._base}/{last.path}")
         elif self._notes is not None:
             content = await self._notes.read()
         else:
@@ -202,7 +205,7 @@ class LoggedFiles:
             if path == NOTES and self._notes is not None:
                 await self._notes.replace(content)
             else:
-                await self._journal.ask(ReplaceFile, f"{FOLDER}/{path}", content)
+                await self._journal.ask(ReplaceFile, f"{self._base}/{path}", content)
             self._stamps.pop(path, None)
             await self._shorten(history)
         except BaseException:
@@ -229,7 +232,7 @@ class LoggedFiles:
 
         The size is counted here, since the log is shortened by growth.
         """
-        await self._journal.ask(Commit, ((_LOG_PATH, lines),))
+        await self._journal.ask(Commit, ((self._log_path, lines),))
         history.size += len(lines)
 
     async def _shorten(self, history: History) -> None:
@@ -240,7 +243,7 @@ class LoggedFiles:
         """
         if history.size < history.shortened_size + GROWTH:
             return
-        data = await self._journal.ask(ReadFile, _LOG_PATH)
+        data = await self._journal.ask(ReadFile, self._log_path)
         shorter = await trio.to_thread.run_sync(shortened, data, abandon_on_cancel=True)
-        await self._journal.ask(ReplaceFile, _LOG_PATH, shorter)
+        await self._journal.ask(ReplaceFile, self._log_path, shorter)
         history.size = history.shortened_size = len(shorter)

@@ -27,6 +27,7 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
+from pegasus.formatting import file_key
 from pegasus.memory.changes import Author, Change, decode_text, encode_text, undo_change
 from pegasus.memory.folder import LARGEST, FileState, FolderReader, MemoryFolder
 from pegasus.memory.logged_files import LoggedFiles
@@ -57,6 +58,10 @@ from pegasus.storage import FileDisk, GuardedFiles, JournalMessage, StorageError
 
 FULL: Final = 24_000
 """Bytes that a file may get by a change. It is read whole, and must fit into one tool result of a usual model."""
+MOST_GUESTS: Final = 1000
+"""Guests whose notes are open at the same time."""
+GUESTS: Final = "guests"
+"""Folder of what is kept for guests, below data/."""
 FACTS_SHOWN: Final = 60_000
 """Characters of facts that a reflection gets in full; of further ones it gets the summaries."""
 _UNKNOWN: Final = Author()
@@ -96,19 +101,44 @@ class Memory:
         clock: Callable[[], int] = lambda: 0,
         searcher: Searcher | None = None,
         notes: NotesFile | None = None,
+        *,
+        base: str = FOLDER,
+        most_bytes: Callable[[], int] = lambda: 0,
+        open_guest: Callable[[str], Memory] | None = None,
     ) -> None:
+        self._open_guest = open_guest
+        """Opens the notes of a guest, by their key; None: guests have none."""
+        self._guests: dict[str, Memory] = {}
+        """Notes of guests, by account."""
+        self._most_bytes = most_bytes
+        """Returns the bytes that all files may have together; 0 = any number."""
         self._folder = folder
         """Shows the files; it never writes."""
         self._searcher = searcher
         """Full-text search; None where there is none (tests in virtual time)."""
         self._notes = notes
         """MEMORY.md of the workspace, which has the same log; None: there is none. It is no file of memory: tools do not see it."""
-        self._logged = LoggedFiles(journal, folder, clock, notes)
+        self._logged = LoggedFiles(journal, folder, clock, notes, base)
         """Files and log, used only under `_change_lock`, except for reading the log."""
         self._change_lock = trio.Lock()
         """Held during every change and every refresh."""
 
+    def guest(self, account: str) -> Memory | None:
+        """Return the notes of a guest; None for nobody, and where guests have none."""
+        if not account or self._open_guest is None:
+            return None
+        if account not in self._guests:
+            # Forgotten all at once: one that is in use goes on, and its files are what counts.
+            if len(self._guests) >= MOST_GUESTS:
+                self._guests.clear()
+            self._guests[account] = self._open_guest(file_key(account))
+        return self._guests[account]
+
     # ------------------------------------------------------------------ reading
+
+    async def scan(self) -> tuple[FileState, ...]:
+        """Return the files with their beginnings, as they are in the folder."""
+        return await self._folder.scan()
 
     async def list(self) -> tuple[MemoryFile, ...]:
         """Return the index: every file, by path.
@@ -243,6 +273,12 @@ class Memory:
         if len(content) > FULL:
             found = f"{path} would have {len(content):,} bytes; a memory file may have {FULL:,}"
             raise MemoryRefused(f"{found}. Put it in another file, or shorten this one")
+        if most := self._most_bytes():
+            others = sum(file.size for file in await self._folder.scan() if file.path != path)
+            if others + len(content) > most:
+                raise MemoryRefused(
+                    f"these notes would have {others + len(content):,} bytes; allowed: {most:,}. Shorten one"
+                )
         await self._change(path, content, how, by)
         return Written(len(content), mark)
 
@@ -375,8 +411,21 @@ async def read_or_nothing(read: Callable[[], Awaitable[str]]) -> str:
 
 
 def memory_in(
-    data: Path, journal: Ref[JournalMessage], clock: Callable[[], int], workspace: Path | None = None
+    data: Path,
+    journal: Ref[JournalMessage],
+    clock: Callable[[], int],
+    workspace: Path | None = None,
+    guest_bytes: Callable[[], int] = lambda: 0,
 ) -> Memory:
-    """Return the memory of a home, with search. data: the home's data folder. workspace: has MEMORY.md; None: it is left out."""
+    """Return the memory of a home, with search. data: the home's data folder. workspace: has MEMORY.md; None: it is left out.
+
+    guest_bytes: returns the bytes that the notes of one guest may have.
+    """
     notes = None if workspace is None else NotesFile(FileDisk(workspace, GuardedFiles(workspace)))
-    return Memory(journal, FolderReader(data / FOLDER), clock, Searcher.of(data), notes)
+
+    def open_guest(key: str) -> Memory:
+        """Return the notes of the guest of this key."""
+        base = f"{GUESTS}/{key}/{FOLDER}"
+        return Memory(journal, FolderReader(data / base), clock, base=base, most_bytes=guest_bytes)
+
+    return Memory(journal, FolderReader(data / FOLDER), clock, Searcher.of(data), notes, open_guest=open_guest)

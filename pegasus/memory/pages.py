@@ -55,6 +55,10 @@ _SUMMARY: Final = re.compile(r"^>\s*summary:[ \t]*(.*)$", re.IGNORECASE | re.MUL
 """The summary line, in any case."""
 _HEADING: Final = re.compile(r"^[ \t]*#[ \t]+(.*)$", re.MULTILINE)
 """First-level heading of a page."""
+_SHARED: Final = re.compile(r"[ \t]*(?:[>-][ \t]*)?shared:[ \t]*true[ \t]*", re.IGNORECASE)
+"""The line by which the owner shares a file with guests."""
+_SHARED_WITHIN: Final = 10
+"""Lines within which it stands."""
 _HEAD: Final = 4_000
 """Characters within which the summary of a file stands; a quotation further down is not one."""
 
@@ -225,6 +229,12 @@ def describe_file(file: FileState) -> MemoryFile:
     if is_instruction(summary):
         summary = "(its summary reads like an instruction, and is not shown)"
     return MemoryFile(file.path, summary, file.size, marks_in(head), bool(labels_in(head)))
+
+
+def is_shared(head: bytes) -> bool:
+    """Return whether the owner shares a file with guests: a line at its beginning says `shared: true`. head: its beginning."""
+    lines = head.decode("utf-8-sig", "replace").splitlines()[:_SHARED_WITHIN]
+    return any(_SHARED.fullmatch(line) for line in lines)
 
 
 def format_file(file: MemoryFile) -> str:

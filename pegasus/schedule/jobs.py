@@ -131,7 +131,14 @@ class Job:
             return False
 
     def is_visible_to(self, principal: Principal) -> bool:
-        """Return whether this person may see and change the job: owners all of them, a guest their own."""
+        """Return whether this person may see and change the job: owners all of them, a guest their own.
+
+        Where guests are heard an owner is shown the jobs of that conversation alone, since the guests read along.
+        """
+        if principal.is_owner and principal.is_apart:
+            return (
+                self.apart is True and principal.channel is not None and self.channel == str(principal.channel.address)
+            )
         return principal.is_owner or (self.role is Role.GUEST and bool(principal.guest) and self.by == principal.guest)
 
 

@@ -302,6 +302,8 @@ class LimitSettings:
     guest_messages_per_minute: int = whole(30, "messages a minute", least=0)
     guest_waiting: int = whole(20, "messages that may wait for an answer", least=0)
     guest_tasks: int = whole(10, "background tasks that have not ended", least=0)
+    guest_disk_mb: int = whole(200, "megabytes of a guest's folder and of what they have sent", least=0)
+    guest_memory_kb: int = whole(64, "kilobytes of the notes that the agent keeps for them", least=0)
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -56,6 +56,7 @@ from pegasus.main_agent import (
     describe_commands,
     is_archive,
     page_of,
+    says_apart,
     session_files_of,
 )
 from pegasus.memory import FOLDER, HEAD, FileState, Memory, NotesFile, Stamp
@@ -283,6 +284,11 @@ class DiskArchives:
         await trio.lowlevel.checkpoint()
         below = [path.removeprefix(self._prefix) for path in self._disk.paths() if path.startswith(self._prefix)]
         return tuple(sorted(name for name in below if is_archive(name)))
+
+    async def is_apart(self, name: str) -> bool:
+        """See `pegasus.main_agent.SessionArchives`."""
+        await trio.lowlevel.checkpoint()
+        return says_apart(self._disk.content(self._prefix + name).partition(b"\n")[0])
 
     async def read(self, name: str, offset: int, skip: int, lines: int, limit: int) -> ArchivePage:
         """See `pegasus.main_agent.SessionArchives`."""

@@ -19,11 +19,13 @@ import attrs
 
 from pegasus.memory import (
     SOURCES,
+    ApartMemory,
     Author,
     Memory,
     MemoryFile,
     MemoryRefused,
     Written,
+    check_shared,
     labels_in,
     marks_in,
     warning_for,
@@ -131,20 +133,23 @@ def memory_tools(
 
     async def read(arguments: Any, context: ToolContext) -> Labelled:
         """Read a file, with a warning if parts of it read like instructions. Its label is what its marks say."""
-        content = await memory.read(arguments["path"])
+        content = await _seen_by(memory, context).read(arguments["path"])
         warning = warning_for(content)
         result: Json = {"path": arguments["path"], "content": content, **({"notice": warning} if warning else {})}
         return Labelled(result, labels_in(content))
 
     async def list_all(arguments: Any, context: ToolContext) -> Json:
         """List all files, each with what its index entry tells."""
-        return [_describe_file(file) for file in await memory.list()]
+        return [_describe_file(file) for file in await _seen_by(memory, context).list()]
 
     async def search(arguments: Any, context: ToolContext) -> Labelled:
         """Search memory and, if asked to, the archived conversations.
 
         The label of the result joins the labels of all files with a hit, since each snippet may be a stranger's text.
         """
+        seen = _seen_by(memory, context)
+        if isinstance(seen, ApartMemory):
+            return await _search_apart(seen, arguments)
         prefix = archive_prefix_of(context.origin)
         found = await memory.search(arguments["query"], arguments.get("limit", 8), arguments.get("in", ""), prefix)
         paths = {hit.path for hit in found.hits if hit.place != "sessions"}
@@ -156,19 +161,24 @@ def memory_tools(
     async def write(arguments: Any, context: ToolContext) -> Json:
         """Replace a file. Empty content forgets it."""
         origin = author_of(arguments, context), context.outside
-        return _describe_change(arguments, await memory.write(arguments["path"], arguments["content"], *origin))
+        kept = await _changed_by(memory, arguments, arguments["content"], context)
+        return _describe_change(arguments, await kept.write(arguments["path"], arguments["content"], *origin))
 
     async def patch(arguments: Any, context: ToolContext) -> Json:
         """Replace one passage. A passage that is not there, or more than once, is refused by memory."""
         origin = author_of(arguments, context), context.outside
         texts = arguments["old_str"], arguments["new_str"]
-        return _describe_change(arguments, await memory.patch(arguments["path"], *texts, *origin))
+        kept = await _changed_by(memory, arguments, texts[1], context)
+        if context.principal.is_apart and kept is memory:
+            raise MemoryRefused("this is changed in a private conversation only; memory_append adds something")
+        return _describe_change(arguments, await kept.patch(arguments["path"], *texts, *origin))
 
     async def append(arguments: Any, context: ToolContext) -> Json:
         """Add an entry, and renew the summary if one is given."""
         origin = author_of(arguments, context), context.outside
         texts = arguments["entry"], arguments.get("summary")
-        return _describe_change(arguments, await memory.append(arguments["path"], *texts, *origin))
+        kept = await _changed_by(memory, arguments, texts[0], context)
+        return _describe_change(arguments, await kept.append(arguments["path"], *texts, *origin))
 
     return (
         _tool(_LIST, list_all, Effect.PURE),
@@ -178,6 +188,39 @@ def memory_tools(
         _tool(_PATCH, patch, Effect.ONCE),
         _tool(_APPEND, append, Effect.ONCE),
     )
+
+
+def _seen_by(memory: Memory, context: ToolContext) -> Memory | ApartMemory:
+    """Return the memory that a call sees: where guests are heard only what the owner shares, and the notes of a guest who asks."""
+    person = context.principal
+    return ApartMemory(memory, memory.guest(person.guest)) if person.is_apart else memory
+
+
+async def _changed_by(memory: Memory, arguments: Any, text: str, context: ToolContext) -> Memory:
+    """Return the memory that a call changes: the notes of a guest, else the owner's. text: what is to be written.
+
+    Raises MemoryRefused if there is none, and if work that has read text from outside would tell it to guests.
+    """
+    person = context.principal
+    if person.is_apart and not person.is_owner:
+        own = memory.guest(person.guest)
+        if own is None:
+            raise MemoryRefused("there is no memory for this work")
+        return own
+    await check_shared(memory, str(arguments["path"]), text, has_read_outside=bool(context.outside))
+    return memory
+
+
+async def _search_apart(memory: ApartMemory, arguments: Any) -> Labelled:
+    """Return the result of a search where guests are heard. Archived conversations are not searched."""
+    limit = arguments.get("limit", 8)
+    found = await memory.search(arguments["query"], limit if isinstance(limit, int) else 8, arguments.get("in", ""))
+    results: list[Json] = [
+        {"in": hit.path.partition("/")[0], "path": hit.path, "line": hit.line, "snippet": hit.text} for hit in found
+    ]
+    notice: dict[str, Json] = {} if found else {"notice": "nothing has these words; try others, or fewer"}
+    labels = [labels_in(await memory.read(path)) for path in sorted({hit.path for hit in found})]
+    return Labelled({"results": results, **notice}, join_outside(*labels))
 
 
 def author_of(arguments: Any, context: ToolContext) -> Author:

@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from pegasus.testing.provider.answers import Call
 from tests.blackbox.support import Book, serving
+from tests.blackbox.support.model import SILENCE, Thought, say
 
 SECRET = "the blue door opens at midnight"
 ANN = {"agent.owners": ["slack:ann", "telegram:ann"]}
@@ -52,3 +54,59 @@ async def test_what_the_owner_said_elsewhere_is_not_in_a_guests_prompt(tmp_path,
     [prompt] = prompts_with(book, "I again")
     assert SECRET in prompt
     assert "what opens" not in prompt, "the owner's conversation has nothing of the guest's"
+
+
+# ------------------------------------------------------------------ memory
+
+
+def remembering(view):
+    """A model that looks into all of memory, or writes there, as the message says."""
+    name, _, rest = view.question.text.partition(" ")
+    if view.results or not name.startswith("memory_"):
+        return SILENCE if view.replied else say("\n".join(view.results) or f"echo: {view.question.text}")
+    return Thought(calls=(Call(name, json.loads(rest or "{}")),))
+
+
+FACTS = {
+    "facts/user.md": "# User\n\n- The safe opens with 7781\n",
+    "facts/shop.md": "# Shop\n> Summary: opening hours\nshared: true\n\n- The shop opens at nine\n",
+}
+
+
+@pytest.mark.parametrize("scope", ["global", "chat"])
+async def test_the_owners_memory_answers_no_guest_but_for_what_is_shared(tmp_path, scope):
+    book = Book(otherwise=remembering)
+    async with serving(tmp_path, book, {**ANN, "agent.scope": scope}) as daemon:
+        for path, text in FACTS.items():
+            file = daemon.home / "data" / "memory" / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        async with daemon.client() as owner, daemon.bridge("slack") as bridge:
+            assert "7781" in await owner.ask('memory_search {"query": "opens"}')
+            for n, channel in enumerate([by("eve", "D-eve"), by("eve", "C-group"), by("ann", "C-group")]):
+                found = await said(bridge, 'memory_search {"query": "safe opens"}', channel)
+                assert "opens at nine" in found, channel
+                assert "7781" not in found, channel
+                assert "facts/user.md" not in await said(bridge, f'memory_read {{"path": "facts/user{n}.md"}}', channel)
+                assert "facts/shop.md" in await said(bridge, "memory_list", channel)
+                assert "7781" not in await said(bridge, 'memory_read {"path": "facts/user.md"}', channel)
+    for view in book.asked:
+        if view.question.id != "c1":
+            assert "7781" not in str(view.body)
+
+
+async def test_a_guests_notes_are_that_guests_and_bounded(tmp_path):
+    book = Book(otherwise=remembering)
+    note = 'memory_append {"path": "facts/me.md", "entry": "- Likes: chess", "summary": "what Eve likes"}'
+    async with serving(tmp_path, book, {**ANN, "limits.guest_memory_kb": 1}) as daemon:
+        async with daemon.client() as owner, daemon.bridge("slack") as bridge:
+            await said(bridge, note, by("eve", "D-eve"))
+            assert "chess" in await said(bridge, 'memory_search {"query": "chess"}', by("eve", "D-eve"))
+            assert "chess" not in await said(bridge, 'memory_read {"path": "facts/me.md"}', by("mal", "D-mal"))
+            assert "chess" not in await owner.ask('memory_read {"path": "facts/me.md"}')
+            long = json.dumps({"path": "facts/more.md", "entry": "x" * 1500})
+            assert "allowed: 1,024" in await said(bridge, f"memory_append {long}", by("eve", "D-eve"))
+            await daemon.restart()
+        async with daemon.bridge("slack") as bridge:
+            assert "chess" in await said(bridge, 'memory_search {"query": "chess"}', by("eve", "D-eve"))
+    assert (daemon.home / "data/guests/slack%3Aeve/memory/facts/me.md").exists()

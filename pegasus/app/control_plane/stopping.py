@@ -98,7 +98,7 @@ class InterruptMethod:
                 if (
                     not task.is_over
                     and progress.channel.address == channel.address
-                    and is_visible(task.channel, person)
+                    and is_visible(task.channel, person, task.metadata)
                 ):
                     tasks.append(progress)
         return sorted(tasks, key=lambda task: task.number), waiting

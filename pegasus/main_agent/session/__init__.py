@@ -22,6 +22,7 @@ What `main_agent` does with it::
 
 from pegasus.main_agent.session.archives import (
     LONGEST,
+    ApartArchives,
     ArchivePage,
     FolderArchives,
     SessionArchives,
@@ -30,6 +31,7 @@ from pegasus.main_agent.session.archives import (
     line_text,
     open_archive,
     page_of,
+    says_apart,
 )
 from pegasus.main_agent.session.files import (
     CURRENT,
@@ -90,6 +92,7 @@ __all__ = [
     "TASK_RESULT",
     "UNFINISHED",
     "USE_SKILL",
+    "ApartArchives",
     "ArchivePage",
     "FolderArchives",
     "ItemProgress",
@@ -123,6 +126,7 @@ __all__ = [
     "pending_metadata",
     "pending_notes",
     "read_history",
+    "says_apart",
     "send_file_path",
     "sent",
     "session_files_of",

@@ -26,12 +26,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
+import attrs
 import trio
 
 from pegasus.conversation import BadEntry, Entry, decode
 from pegasus.formatting import format_time
 from pegasus.main_agent.session.files import CURRENT, GLOBAL, SessionFiles
-from pegasus.messages import ChannelInfo, Json, Metadata
+from pegasus.messages import APART, Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside, join_outside
 from pegasus.tools import Effect, Labelled, Reach, Tool, ToolContext, ToolError, parameters
@@ -88,6 +89,9 @@ class SessionArchives(Protocol):
     async def names(self) -> tuple[str, ...]:
         """Return their names, oldest first."""
 
+    async def is_apart(self, name: str) -> bool:
+        """Return whether guests were heard in the conversation that an archive holds. Raises OSError."""
+
     async def read(self, name: str, offset: int, skip: int, lines: int, limit: int) -> ArchivePage:
         """Return a page of an archive.
 
@@ -116,6 +120,16 @@ class FolderArchives:
         """Return their names, oldest first. Cancelled: the reading thread ends by itself."""
         return await trio.to_thread.run_sync(archive_names, self._folder, self._files, abandon_on_cancel=True)
 
+    async def is_apart(self, name: str) -> bool:
+        """Return whether guests were heard, as the first line says. Cancelled: the reading thread ends by itself."""
+
+        def read() -> bool:
+            """Return it; block while the disk reads the line."""
+            with open_archive(self._folder, name, self._files) as file:
+                return says_apart(file.readline(LONGEST))
+
+        return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+
     async def read(self, name: str, offset: int, skip: int, lines: int, limit: int) -> ArchivePage:
         """Return a page, as `SessionArchives.read` does. Cancelled: the reading thread ends by itself."""
 
@@ -125,6 +139,31 @@ class FolderArchives:
                 return page_of(file, offset, skip, lines, limit)
 
         return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+
+
+@attrs.frozen
+class ApartArchives:
+    """Archives of conversations in which guests were heard: what an owner had said in private at the same address is not among them.
+
+    Example: `ApartArchives(FolderArchives(folder, chat_files(address)))`.
+    """
+
+    _archives: SessionArchives
+    """All archives of the chat."""
+
+    async def names(self) -> tuple[str, ...]:
+        """Return their names, oldest first."""
+        return tuple([name for name in await self._archives.names() if await self._archives.is_apart(name)])
+
+    async def read(self, name: str, offset: int, skip: int, lines: int, limit: int) -> ArchivePage:
+        """Return a page, as `SessionArchives.read` does; another archive of the chat is not there."""
+        if not await self._archives.is_apart(name):
+            raise FileNotFoundError(name)
+        return await self._archives.read(name, offset, skip, lines, limit)
+
+    async def is_apart(self, name: str) -> bool:
+        """Return whether guests were heard, as `SessionArchives.is_apart` does."""
+        return await self._archives.is_apart(name)
 
 
 def archive_names(folder: str, files: SessionFiles = GLOBAL) -> tuple[str, ...]:
@@ -190,6 +229,14 @@ def page_of(file: Iterable[bytes], offset: int, skip: int, lines: int, limit: in
         parts.append(text)
         room -= size + 2
     return ArchivePage("\n".join(parts), offset, None, labels)
+
+
+def says_apart(first_line: bytes) -> bool:
+    """Return whether the first line of a session says that guests are heard in it."""
+    try:
+        return decode(decode_json(first_line)).metadata.get(APART) is True
+    except (ValueError, BadEntry):
+        return False
 
 
 def _labels_of_line(raw: bytes) -> tuple[Outside, ...]:
@@ -258,10 +305,10 @@ _SPEC: Final = ToolSpec(
 """The tool as the model is shown it. The bounds stand in the schema, so that arguments beyond them are refused before it runs."""
 
 
-def archive_tool(archives_of: Callable[[ChannelInfo | None], SessionArchives]) -> Tool:
+def archive_tool(archives_of: Callable[[ToolContext], SessionArchives]) -> Tool:
     """Return session_archive_read. Its result is `{file, offset, text, next?}`.
 
-    archives_of: returns the archives of the session that has the conversation with a chat; None: the chat is not known.
+    archives_of: returns the archives of the conversation that a call comes from.
     """
 
     async def run(arguments: Metadata, context: ToolContext) -> Labelled:
@@ -271,7 +318,7 @@ def archive_tool(archives_of: Callable[[ChannelInfo | None], SessionArchives]) -
         """
         # The arguments have been checked against the schema above, so their types are certain here.
         given: Any = arguments
-        name, archives = str(given["file"]), archives_of(context.origin)
+        name, archives = str(given["file"]), archives_of(context)
         if name == CURRENT:
             raise ToolError(f"{CURRENT} is no archive: it is the conversation that you have before you")
         if not is_archive(name):

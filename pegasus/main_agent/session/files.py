@@ -12,20 +12,15 @@ of the file then names the chat. No other key contains CUT, so nobody can choose
 from __future__ import annotations
 
 from functools import cached_property
-from hashlib import sha256
 from typing import Final
-from urllib.parse import quote
 
 import attrs
 
+from pegasus.formatting import CUT, file_key
 from pegasus.messages import Address, ChannelInfo
 
 CURRENT: Final = "current.jsonl"
 """File of the one session of scope "global", and what the session of a chat is called beside its archives."""
-LONGEST_KEY: Final = 200
-"""Bytes of a key in a file name. The time of an archive, and the suffixes of files that are being written, need the rest."""
-CUT: Final = "~"
-"""Stands before the SHA-256 in a key that was cut."""
 SESSIONS: Final = "sessions"
 """Folder of the sessions of chats, below data/."""
 
@@ -86,9 +81,4 @@ def chat_files(chat: Address) -> SessionFiles:
 
 def chat_key(chat: Address) -> str:
     """Return a chat as it stands in file names: `chat_key(Address("web", "c/1"))` is `web%3Ac%2F1`."""
-    name = f"{chat.type}:{chat.channel_id}".encode("utf-8", "surrogatepass")
-    key = quote(name, safe="").replace(".", "%2E").replace("~", "%7E")
-    if len(key) <= LONGEST_KEY:
-        return key
-    digest = sha256(name).hexdigest()
-    return f"{key[: LONGEST_KEY - len(digest) - len(CUT)]}{CUT}{digest}"
+    return file_key(str(chat))

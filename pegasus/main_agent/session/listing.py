@@ -18,8 +18,9 @@ from urllib.parse import unquote
 
 import attrs
 
+from pegasus.formatting import CUT, LONGEST_KEY
 from pegasus.main_agent.session.archives import is_archive, open_archive
-from pegasus.main_agent.session.files import CURRENT, CUT, GLOBAL, LONGEST_KEY, SESSIONS, SessionFiles, chat_files
+from pegasus.main_agent.session.files import CURRENT, GLOBAL, SESSIONS, SessionFiles, chat_files
 from pegasus.messages import Address, Json
 from pegasus.wire import decode_object
 

@@ -13,10 +13,10 @@ import trio
 from actors import ActorError, Ref
 from pegasus.conversation import Entry
 from pegasus.formatting import quote
-from pegasus.messages import ChannelInfo, Json, Metadata
+from pegasus.messages import APART, ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside, join_outside, parse_outside
-from pegasus.policy import Principal
+from pegasus.policy import ROLE, Principal, Role
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import GetContext, ListTasks, TaskAgentMessage
 from pegasus.tasks.core.context import TaskContext
@@ -43,14 +43,17 @@ async def wait_until_running(agent: Ref[TaskAgentMessage]) -> bool:
     return agent.alive
 
 
-def is_visible(channel: ChannelInfo | None, principal: Principal) -> bool:
+def is_visible(channel: ChannelInfo | None, principal: Principal, recorded: Metadata) -> bool:
     """Return whether a person may know of a task: owners of all, guests of those of their own conversation.
 
-    channel: that of the task.
+    Where guests are heard an owner is shown the tasks of that conversation alone, since the guests read along. channel, recorded:
+    that of the task, and its metadata.
     """
-    if principal.is_owner:
+    if not principal.is_apart and principal.is_owner:
         return True
-    return channel is not None and principal.channel is not None and channel.address == principal.channel.address
+    if channel is None or principal.channel is None or channel.address != principal.channel.address:
+        return False
+    return not principal.is_apart or recorded.get(APART, recorded.get(ROLE) == Role.GUEST) is True
 
 
 def task_tools(agent: Ref[TaskAgentMessage]) -> tuple[Tool, ...]:
@@ -73,7 +76,7 @@ def _task_list(agent: Ref[TaskAgentMessage]) -> Tool:
             raise ToolError(f"date: found {quote(date)}, allowed: YYYY-MM-DD")
         with as_tool_error(ActorError, StorageError):
             found = await agent.ask(ListTasks, date)
-        visible = [task for task in found if is_visible(task.channel, context.principal)]
+        visible = [task for task in found if is_visible(task.channel, context.principal, task.metadata)]
         return Labelled(
             [_summary(task) for task in visible], join_outside(*(_labels_of_order(task) for task in visible))
         )
@@ -112,7 +115,7 @@ def _task_replay(agent: Ref[TaskAgentMessage]) -> Tool:
         task_id = str(arguments["taskId"])
         with as_tool_error(TaskError, ActorError, StorageError):
             found: TaskContext | None = await agent.ask(GetContext, task_id)
-        if found is None or not is_visible(found.channel, context.principal):
+        if found is None or not is_visible(found.channel, context.principal, found.input_metadata):
             raise ToolError(f"there is no task {quote(task_id)}; task_list shows the tasks of a day")
         return Labelled([_message(entry) for entry in found.messages], found.outside)
 

@@ -26,12 +26,12 @@ import trio
 from pegasus.conversation import NOT_REPEATED, Entry, Pictures, RepetitionGuard, fence_of, keep_media
 from pegasus.events import Emit, Event, EventType
 from pegasus.identity import SMALL_WINDOW
-from pegasus.memory import read_or_nothing
+from pegasus.memory import ApartMemory, read_or_nothing
 from pegasus.messages import Json, Media
 from pegasus.models import LanguageModel, ModelClient, ModelError, ToolCall, ToolSpec
 from pegasus.observe import get_logger
 from pegasus.outside import Outside, fenced, fenced_metadata, join_outside
-from pegasus.policy import principal_of
+from pegasus.policy import Principal, principal_of
 from pegasus.sandbox import BackgroundCommands
 from pegasus.storage import StorageError
 from pegasus.tasks.core.context import (
@@ -185,7 +185,9 @@ class Stages:
         model, window = await self._model(self._model_name)
         has_tools = not deps.traits.get(model.name).refuses_tools
         if deps.memory is not None and not context.iteration and not context.memory_injected:
-            index = await read_or_nothing(partial(deps.memory.index_message, window))
+            person = self._person()
+            memory = ApartMemory(deps.memory, deps.memory.guest(person.guest)) if person.is_apart else deps.memory
+            index = await read_or_nothing(partial(memory.index_message, window))
         pictures: Pictures | None = None
         if deps.journal is not None and any("media" in entry.metadata for entry in context.messages):
             pictures = Pictures()  # in memory during this thought only: tasks may be many, and live long
@@ -364,7 +366,7 @@ class Stages:
             self._call_context,
             task_id=task.id,
             key=key,
-            principal=principal_of(channel, deps.owners.now, task.input_metadata),
+            principal=self._person(),
             env=self._env,
             commands=self._commands,
             role=role,
@@ -388,6 +390,11 @@ class Stages:
                 if problem is None:
                     found.append(PlannedCall(tool, arguments, self._tool_context(call.id, call.name)))
         return found
+
+    def _person(self) -> Principal:
+        """Return the person that the task works for, by the settings in force."""
+        task = self._fsm.context
+        return principal_of(task.channel, self._deps.owners.now, task.input_metadata)
 
     def _has_seen(self, text: str) -> bool:
         """Return whether a text stands in what the task was told or has read."""
@@ -415,7 +422,8 @@ class Stages:
         """Reflect on the completed task. Returns its outcome, which is for the log only."""
         self._take_settings()
         deps, toolbox = self._deps, self._toolbox
-        if deps.memory is None:
+        # What was done where guests are heard is kept in their notes, if they ask for it, and never by itself in the owner's memory.
+        if deps.memory is None or self._person().is_apart:
             return []
         model, window = await self._model("reflection")
         if deps.traits.get(model.name).refuses_tools:
