@@ -116,6 +116,15 @@ async def test_a_scope_covers_what_it_says(autojump_clock, scope, arguments, tas
         assert await keeper.ask(ListApprovals) == ()
 
 
+@pytest.mark.parametrize("scope", list(AnswerScope))
+async def test_a_grant_does_not_cover_what_the_owner_calls_destructive_later(autojump_clock, scope):
+    """Only a yes to exactly these arguments goes on."""
+    async with kept(Disk(), tools=lambda server: {"mail__list": "print-1"}) as keeper:
+        await allow(keeper, request(MAIL), scope)
+        destroys = attrs.evolve(MAIL, is_destructive=True)
+        assert await is_covered(keeper, destroys) is (scope is AnswerScope.ARGUMENTS)
+
+
 @pytest.mark.parametrize(
     ("asked", "allowed"),
     [
