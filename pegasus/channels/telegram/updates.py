@@ -183,8 +183,9 @@ def _read_message(
     if writer.name:
         metadata["name"] = writer.name
     id = f"{message_id}"
-    if _is_forwarded(message):
+    if _is_forwarded(message) or _holds_words_of_others(message, text):
         metadata[RELAYED] = True
+    if _is_forwarded(message):
         text = f"(Forwarded)\n{text}"  # nothing that somebody else has written is a command
     elif is_edit:
         # Several edits within one second count as one: the time is in seconds.
@@ -303,6 +304,8 @@ def _text_of(message: Mapping[str, Json]) -> str:
     return ""
 
 
+_PASTED: Final = ("blockquote", "expandable_blockquote", "pre", "text_link")
+"""Kinds of entities whose text or address stands for something that its writer has not typed."""
 _FILE_KINDS: Final = (
     ("document", "file", "application/octet-stream"),
     ("video", "video.mp4", "video/mp4"),
@@ -342,6 +345,13 @@ def _files(message: Mapping[str, Json]) -> Iterator[FileRef]:
 def _is_forwarded(message: Mapping[str, Json]) -> bool:
     """Return whether somebody else may have made what the message holds."""
     return isinstance(message.get("forward_origin"), Mapping) or "forward_date" in message
+
+
+def _holds_words_of_others(message: Mapping[str, Json], text: str) -> bool:
+    """Return whether a part of a text is quoted or hidden in it, or another bot has made it for its writer."""
+    return isinstance(message.get("via_bot"), Mapping) or any(
+        kind in _PASTED for kind, _, _ in _entities(message, text)
+    )
 
 
 # ------------------------------------------------------------------ clicks

@@ -161,7 +161,8 @@ def is_prompt_file(context: ToolContext, path: str) -> bool:
 def runs_by_itself(context: ToolContext, path: str, moved: str = "") -> bool:
     """Return whether programs run or obey by themselves what a path of the workspace leads to. Blocks briefly.
 
-    It goes by names (`pegasus.autorun_files`). moved: what is moved there, which may be a folder with such files in it, or one that has them under its new name.
+    It goes by names (`pegasus.autorun_files`). moved: what is moved there, which may be a folder with such files in it, or one that
+    has them under its new name.
     """
     names = _inner_names(context, path)
     if any(map(is_autorun_file, names)):
