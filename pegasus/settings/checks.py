@@ -385,8 +385,10 @@ def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
     The name is the beginning of the tools' names, which providers allow few characters for.
     """
     name = path.rpartition(".")[2]
-    if not is_bare(name) or len(name) > LONGEST_SERVER_NAME or "__" in name:
-        allowed = f'a name of at most {LONGEST_SERVER_NAME} letters, digits, "-" and "_", without "__"'
+    if not is_bare(name) or len(name) > LONGEST_SERVER_NAME or "__" in f"{name}_":
+        allowed = (
+            f'a name of at most {LONGEST_SERVER_NAME} letters, digits, "-" and "_", without "__" and "_" at the end'
+        )
         report(path, f'the name "{name}"', allowed, "")
     if not server.command and not server.url:
         report(f"{path}.command", "nothing", "a program, or an address in url", "")
