@@ -280,6 +280,10 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/pegasus/main_agent/test_labels.py::test_a_reply_elsewhere_in_the_turn_of_a_person_is_decided_about_too",
         "tests/blackbox/test_injection.py::test_a_reply_with_a_file_to_the_chat_of_a_guest",
     ),
+    "A yes to a reply sends exactly what was shown, also after a crash, and a file as it was then.": (
+        "tests/blackbox/test_held_replies.py::test_where_guests_have_spoken_a_file_for_an_owner_is_asked_about_and_the_text_goes_out",
+        "tests/blackbox/test_held_replies.py::test_a_reply_to_another_conversation_is_sent_after_a_yes_only_and_exactly",
+    ),
     "Work for a guest runs no commands and sends nothing, and no owner is asked about it.": (
         "tests/blackbox/test_injection.py::test_the_message_of_a_guest",
     ),

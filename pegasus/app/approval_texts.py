@@ -13,6 +13,7 @@ from pegasus.formatting import quote
 from pegasus.gateway import BadParams
 from pegasus.messages import ApprovalNotice, Json, NoticeCall
 from pegasus.policy import (
+    PROMPT_FILE,
     AnswerScope,
     Approval,
     ApprovalState,
@@ -110,13 +111,15 @@ def described_answer(approval: Approval) -> str:
     It names what will happen, and not only the decision, since several calls may wait and the id says little.
     """
     request, question = approval.request, approval.request.question
-    if not request.task_id:
+    if request.first.tool == PROMPT_FILE:
         counts = "counts from the next message on" if approval.is_allowed else "does not count"
         return f"{approval.id} is {approval.state.value}: this text of {request.first.arguments.get('path')} {counts}."
     if question is not None:
         done = "was told no" if approval.state is ApprovalState.DENIED else "has your answer"
         return f"{approval.id}: the {question.source} {done}."
     tools = tools_of(approval)
+    if not request.task_id:
+        return f"{approval.id} is {approval.state.value}: it is {'not ' if not approval.is_allowed else ''}sent."
     if approval.state is ApprovalState.DENIED:
         return f"{approval.id} is denied: {tools} will not be run."
     if approval.allowed is not None:

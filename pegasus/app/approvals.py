@@ -50,7 +50,7 @@ from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import quote, truncate
 from pegasus.gateway import BadParams, Caller, Method, Params, bad_params_for, notice_for, require_owner, require_text
 from pegasus.identity import WorkspaceFiles
-from pegasus.main_agent import task_name
+from pegasus.main_agent import post_of_held, task_name
 from pegasus.messages import Address, ApprovalNotice, ChannelInfo, InboundMessage, Json, Metadata
 from pegasus.observe import get_logger
 from pegasus.policy import (
@@ -160,8 +160,11 @@ class ApprovalDesk:
             for adapter in self.adapters.now:  # the message with the buttons shows the answer
                 with suppress(ActorError):
                     adapter.tell_nowait(notice_of(approval))
-        if not approval.request.task_id:
+        if approval.request.first.tool == PROMPT_FILE:
             await self._changed_about_file(approval)
+            return
+        if not approval.request.task_id:
+            await self._changed_about_reply(approval)
             return
         if approval.state is ApprovalState.WITHDRAWN and approval.request.question is None:
             return  # its task is over, or is making the call again with other arguments
@@ -184,6 +187,13 @@ class ApprovalDesk:
             await self._write_to_owner(approval)
         elif self.files is not None:
             await accept_text(self.files, approval)
+
+    async def _changed_about_reply(self, approval: Approval) -> None:
+        """Show a question about a reply, or send the reply after a yes. It goes out once, by its key, however often it is sent."""
+        if approval.is_open:
+            await self._write_to_owner(approval)
+        elif approval.is_allowed:
+            await self.journal.ask(Commit, (), (post_of_held(approval.request.first, approval.request.channel),))
 
     async def _let_task_go_on(self, approval: Approval) -> None:
         """Resume the task of an approval that is over, which then makes its call again and finds the answer.

@@ -21,6 +21,7 @@ The way of a message through the files, from the queue to the reply:
     agents              the actors as others talk to them: statuses and stops of all together
     consolidation       with an agent for each chat: makes notes of the older messages, which leave the session
     reply_addresses     the channel of each reply, and whether the reply leaves the conversation
+    reply_decisions     asks the policy about a reply that leaves, and an owner where it says so
     sent_files          files that a reply sends: checked, and kept before it is posted
     replies             reply calls as posts for the outbox
     item_endings        endings of items that the model could not end, or never would; /new
@@ -66,6 +67,7 @@ from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegatio
 from pegasus.main_agent.notifications import forward_notifications
 from pegasus.main_agent.queue_items import OWN_TURN
 from pegasus.main_agent.replies import IN_REPLY_TO, QUESTION, item_of_key
+from pegasus.main_agent.reply_decisions import post_of_held
 from pegasus.main_agent.services import AgentServices, FileAccess, message_publisher
 from pegasus.main_agent.session import (
     CURRENT,
@@ -174,6 +176,7 @@ __all__ = [
     "page_of",
     "pause_task",
     "persona_answer",
+    "post_of_held",
     "read_history",
     "says_apart",
     "session_files_of",

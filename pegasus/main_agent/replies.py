@@ -14,7 +14,7 @@ wrong guess would send private text to strangers, while a refusal costs one more
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 import attrs
@@ -49,7 +49,7 @@ REPLY: Final = ToolSpec(
 )
 """The tool as the model is shown it. The address comes before the text, and `channelId` is required, so that a draft can be addressed
 early; a call without it is accepted all the same (see `_parse_reply`)."""
-_ACCEPTED: Final[Metadata] = {
+ACCEPTED: Final[Metadata] = {
     "type": "object",
     "properties": {
         **{name: {"type": "string"} for name in ("channelId", "channelType", "replyTo", "text")},
@@ -64,6 +64,7 @@ QUESTION: Final = "question"
 QUESTION_LENGTH: Final = 200
 """Characters of a message that its replies repeat in their metadata, enough for people to recognise it."""
 
+_NO_NOTES: Final[Metadata] = MappingProxyType({})
 _TOO_MANY_REPLIES: Final = "this message has had as many replies as it may have; do not reply to it any more"
 """Text for the model. The setting `agent.max_replies` protects people from a model that sends the same reply again and again."""
 
@@ -104,6 +105,10 @@ class WantedReply:
     """Paths of the files that it is to send and does not have yet."""
     refusal: str = ""
     """Reason why there is no post, in words for the model."""
+    held: Post | None = None
+    """The reply, or its files alone, that goes out only if an owner says yes."""
+    missing: str = ""
+    """Reason why a part of it is not sent, in words for the model."""
 
 
 def parse_replies(item: Item, calls: tuple[ToolCall, ...], room: int) -> dict[str, WantedReply]:
@@ -129,10 +134,10 @@ def _parse_reply(call: ToolCall, item: Item) -> WantedReply:
     """
     if call.error:
         return WantedReply(refusal=call.error)
-    arguments, problem = prepare_arguments(_ACCEPTED, call.arguments)
+    arguments, problem = prepare_arguments(ACCEPTED, call.arguments)
     if problem is not None:
         return WantedReply(refusal=problem)
-    text, paths = str(arguments.get("text") or ""), _media_paths(call)
+    text, paths = str(arguments.get("text") or ""), media_paths(call)
     if not text.strip() and not paths:
         return WantedReply(refusal="text is empty" if "text" in arguments else "text is required")
     channel_id, kind, thread = (
@@ -146,7 +151,7 @@ def _parse_reply(call: ToolCall, item: Item) -> WantedReply:
     return WantedReply(_post(item, text, call.id, channel_id, kind, thread), paths)
 
 
-def _media_paths(call: ToolCall) -> tuple[str, ...]:
+def media_paths(call: ToolCall) -> tuple[str, ...]:
     """Return the paths of the files that a call of `reply` sends, each once. A model may give a single path instead of a list."""
     media = call.arguments.get("media")
     paths = [media] if isinstance(media, str) else media if isinstance(media, list) else []
@@ -201,29 +206,21 @@ def _post(item: Item, text: str, purpose: str, channel_id: str, channel_type: st
     )
 
 
-def queued_result(message: OutboundMessage) -> str:
-    """Return the tool result (JSON) of a reply that is in the outbox."""
+def queued_result(message: OutboundMessage, notes: Metadata = _NO_NOTES) -> str:
+    """Return the tool result (JSON) of a reply that is in the outbox. notes: what else the model is told."""
     channel = message.channel
     facts: dict[str, Json] = {"queued": True, "channelType": channel.type, "channelId": channel.channel_id}
     facts["seq"] = message.seq
     if message.files:
         facts["files"] = [file.name for file in message.files]
-    return encode_json(facts)
+    return encode_json({**facts, **notes})
 
 
-def reply_outcomes(replies: Mapping[str, WantedReply], posted: Mapping[str, PostResult]) -> dict[str, ToolOutcome]:
-    """Return what the model is told about each of these replies, by call id. posted: results of the journal by the key of the post."""
-    return {
-        call_id: _refused(reply.refusal) if reply.post is None else _post_outcome(posted[reply.post.key])
-        for call_id, reply in replies.items()
-    }
-
-
-def _post_outcome(result: PostResult) -> ToolOutcome:
-    """Return the outcome of a reply that had a post."""
+def post_outcome(result: PostResult, notes: Metadata) -> ToolOutcome:
+    """Return what the model is told about a reply that had a post. notes: what it is told beside."""
     if isinstance(result, OutboundMessage):
-        return ToolOutcome(queued_result(result), failed=False)
-    return _refused(unroutable_reason(result, None))
+        return ToolOutcome(queued_result(result, notes), failed=False)
+    return refused_outcome(unroutable_reason(result, None))
 
 
 def unroutable_reason(result: Unroutable, only: Address | None) -> str:
@@ -236,6 +233,6 @@ def unroutable_reason(result: Unroutable, only: Address | None) -> str:
     return f"{result.reason}. Known channels: {known or 'none yet'}"
 
 
-def _refused(reason: str) -> ToolOutcome:
+def refused_outcome(reason: str) -> ToolOutcome:
     """Return the outcome of a reply that is not sent. It says so, so that the model does not assume that the text was sent."""
     return ToolOutcome.failure(f"nothing was said: {reason}")

@@ -4,10 +4,8 @@ A model names a path. What is sent is the content at that moment: it is kept bel
 written, and the reply in the outbox names that copy. So a file that is changed or deleted later changes nothing, and a crash loses
 nothing.
 
-Two questions are asked of the policy. May the work read this file? That is asked as for `read_file`, so a rule about it holds here
-too; and work for a guest may send from the workspace only, whatever the owner's tasks may read. May the file leave? That is asked
-where the receiver is not the owner and the work has read text from outside, since the text may have asked for it. A guest who is
-answered in the own conversation does not count as such a source: what a guest may ask for is decided by the first question.
+May the work read this file? The policy is asked as for `read_file`, so a rule about it holds here too; and work for a guest may send
+from the workspace only, whatever the owner's tasks may read. Whether the file may leave is decided before (`reply_decisions`).
 """
 
 from __future__ import annotations
@@ -22,7 +20,6 @@ import trio
 from actors import Ref
 from pegasus.conversation import sanitize_name
 from pegasus.file_types import detect_type, extension_of
-from pegasus.main_agent.reply_addresses import ReplyAddresses
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import until_written
 from pegasus.messages import Json, Metadata, StoredFile
@@ -30,7 +27,7 @@ from pegasus.models import ToolSpec
 from pegasus.outside import Outside
 from pegasus.policy import sender_of
 from pegasus.storage import Item, JournalMessage, Post, keep_file
-from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, parameters, read_content, sending
+from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, parameters, read_content
 
 MOST_FILES: Final = 10
 """Files of one reply."""
@@ -41,23 +38,17 @@ _READ_SPEC: Final = ToolSpec("read_file", "", parameters({"path": {"type": "stri
 """Specification in place of that of `read_file`: under this name the rules of the owner decide about reading."""
 
 
-_LEAVES: Final = sending("reply", "media")
-"""A file that leaves, as the policy sees it."""
-
-
 @attrs.frozen(eq=False, repr=False)
 class FileSender:
     """Keeps the files that replies send.
 
-    Example: `await FileSender(services, journal, addresses).keep(("chart.png",), item, post, session.outside)`.
+    Example: `await FileSender(services, journal).keep(("chart.png",), item, post, session.outside)`.
     """
 
     _services: AgentServices
     """Gives the folders and bounds of files (`files`), and the executor that asks the policy."""
     _journal: Ref[JournalMessage]
     """Keeps the files, below data/media."""
-    _addresses: ReplyAddresses
-    """Tells whether a file leaves the conversation."""
 
     async def keep(
         self,
@@ -88,8 +79,6 @@ class FileSender:
         if not principal.is_owner:
             # The owner may have opened other folders to tasks; work for a guest sends nothing from there.
             context = attrs.evolve(context, allowed_paths=(context.workspace,))
-        # Before anything is read: a refusal must not depend on the file.
-        await self._check_receiver(item, reply, context)
         files: list[StoredFile] = []
         room = max(0, access.max_bytes - sum(file.size for file in before))
         for path in paths:
@@ -97,17 +86,6 @@ class FileSender:
             room -= len(content)
             files.append(await self._keep(path, content))
         return tuple(files)
-
-    async def _check_receiver(self, item: Item, reply: Post, context: ToolContext) -> None:
-        """Check that files may leave in this reply. Raises ToolError."""
-        message = item.message
-        target = reply.to or message.channel
-        labels = self._addresses.labels_of(target, message, context.principal, context.outside, has_files=True)
-        if not labels:
-            return
-        executor = self._services.toolset.now.executor
-        if refusal := await executor.refusal(_LEAVES, attrs.evolve(context, outside=labels)):
-            raise ToolError(refusal)
 
     async def _read(self, path: str, room: int, context: ToolContext) -> bytes:
         """Return the content of a file. room: bytes that it may have. Raises ToolError if it cannot be sent."""

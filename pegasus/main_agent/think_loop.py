@@ -57,15 +57,14 @@ from pegasus.main_agent.item_endings import MODEL_DECLINED, apologise, end_if_st
 from pegasus.main_agent.owner_words import typed_message
 from pegasus.main_agent.queue_items import DISCARDED, internal_entries, user_entry
 from pegasus.main_agent.replies import (
-    REPLY,
     WantedReply,
     direct_reply,
     files_alone,
     parse_replies,
-    reply_outcomes,
     reply_to_sender,
 )
 from pegasus.main_agent.reply_addresses import ReplyAddresses
+from pegasus.main_agent.reply_decisions import ReplyDecisions
 from pegasus.main_agent.sent_files import FileSender
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import SENT, UNFINISHED, ItemProgress, NextStep, Session, sent, until_written
@@ -79,8 +78,8 @@ from pegasus.models import Label, ModelError, ModelResponse, ToolCall, unfinishe
 from pegasus.observe import get_logger
 from pegasus.policy import Principal, sender_of
 from pegasus.settings import AgentSettings
-from pegasus.storage import Item, JournalMessage, Post, PostResult, Take
-from pegasus.tools import ToolContext, ToolError, ToolOutcome, sending
+from pegasus.storage import Item, JournalMessage, PostResult, Take
+from pegasus.tools import ToolOutcome
 
 _log = get_logger("main_agent")
 
@@ -88,8 +87,6 @@ NOTICES_TOGETHER: Final = 64
 """Waiting notifications of one task that are thought about together. A task may send hundreds, and each thought is a model call."""
 NOTICE: Final = "notice"
 """Last part of the idempotency key of a sentence for the owner about the model's server. Stored, so it must not change."""
-_ELSEWHERE: Final = sending(REPLY.name, "media")
-"""A reply to another conversation as the policy sees it; the journal sends it."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -117,16 +114,17 @@ class ThinkLoop:
     """Its prompt and tools."""
     _addresses: ReplyAddresses = attrs.field(init=False)
     """Finds the channels of replies, and tells which of them the policy is asked about."""
-    _sender: FileSender = attrs.field(init=False)
-    """Keeps the files that replies send."""
+    _decisions: ReplyDecisions = attrs.field(init=False)
+    """Decides about replies that leave the conversation."""
     _calls: CallRunner = attrs.field(init=False)
     """Carries out the calls of answers."""
 
     def __attrs_post_init__(self) -> None:
         self.board = DraftBoard(self._show_draft)
         self._addresses = ReplyAddresses(self._services, self._journal)
-        self._sender = FileSender(self._services, self._journal, self._addresses)
-        self._calls = CallRunner(self._session, self._services, self._journal, self._sender)
+        sender = FileSender(self._services, self._journal)
+        self._decisions = ReplyDecisions(self._session, self._services, self._journal, self._addresses, sender)
+        self._calls = CallRunner(self._session, self._services, self._journal, sender, self._decisions)
         self._config, self._toolset = self._services.config.now, self._services.toolset.now
 
     async def run(self, turn: AgentTurn, progress: ItemProgress) -> None:
@@ -306,13 +304,16 @@ class ThinkLoop:
         # Where each chat has a conversation of its own, work for a guest is not told who else writes.
         is_told_all = self._config.scope == "global" or turn.principal.is_owner
         wanted = await self._addresses.route(wanted, None if is_told_all else turn.item.message.channel.address)
-        # Files are kept and the policy is asked before the thought is written: a reply that is refused has no post.
-        replies = {id: await self._prepare_reply(reply, turn) for id, reply in wanted.items()}
+        # Files are kept and the rules are asked before the thought is written: a reply that is refused or held has no post.
+        replies: dict[str, WantedReply] = {}
+        for id, reply in wanted.items():
+            made = list(wanted.values())[: len(replies)]
+            replies[id] = await self._decisions.prepare(reply, turn, made=made)
         # All before this has changed nothing that a restart would see; all behind it, a restart finds due in the session.
         thought = _thought_entry(response, now, calls)
         posted = await self._commit_thought(thought, answer, replies, turn, progress)
         # Behind the commit: only then is it known which replies have their place in the outbox.
-        reply_outcomes = self._end_replies(replies, posted)
+        reply_outcomes = await self._end_replies(replies, posted, turn)
         # Last, since a call that runs must stand in the session, or a restart would not know of its effect.
         await self._calls.carry_out(calls, turn, self._toolset, reply_outcomes, active, surplus, now)
 
@@ -364,37 +365,13 @@ class ThinkLoop:
         results = await session.commit((thought, *notes), tuple(posts))
         return {post.key: result for post, result in zip(posts, results, strict=True)}
 
-    def _end_replies(
-        self, replies: Mapping[str, WantedReply], posted: Mapping[str, PostResult]
+    async def _end_replies(
+        self, replies: Mapping[str, WantedReply], posted: Mapping[str, PostResult], turn: AgentTurn
     ) -> dict[str, ToolOutcome]:
         """Settle the drafts, now that the replies are posted. Return the outcomes of the calls of the reply tool, by call id."""
         # Drafts of replies that were refused are withdrawn; the others end with the reply itself.
         self.board.settle({result.channel.address for result in posted.values() if isinstance(result, OutboundMessage)})
-        return reply_outcomes(replies, posted)
-
-    async def _prepare_reply(self, wanted: WantedReply, turn: AgentTurn) -> WantedReply:
-        """Return a reply whose post has its files, which are kept by then; refused if the policy or a file does not allow it."""
-        post = wanted.post
-        if post is None:
-            return wanted
-        if refusal := await self._refuse_reply(post, turn):
-            return WantedReply(refusal=refusal)
-        if not wanted.paths:
-            return wanted
-        try:
-            files = await self._sender.keep(wanted.paths, turn.item, post, self._session.outside)
-        except ToolError as error:
-            return WantedReply(refusal=str(error))
-        return WantedReply(attrs.evolve(post, files=files))
-
-    async def _refuse_reply(self, post: Post, turn: AgentTurn) -> str:
-        """Return why the policy does not allow a reply, "" if it does. It is asked about one that leaves the conversation."""
-        message, outside = turn.item.message, self._session.outside
-        labels = self._addresses.labels_of(post.to or message.channel, message, turn.principal, outside)
-        if not labels:
-            return ""
-        context = ToolContext(key=post.key, principal=turn.principal, origin=message.channel, outside=labels)
-        return await self._toolset.executor.refusal(_ELSEWHERE, context)
+        return await self._decisions.settle(replies, posted, turn)
 
     # ------------------------------------------------------------------ messages that come in meanwhile
 

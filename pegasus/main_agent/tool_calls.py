@@ -20,7 +20,8 @@ from actors import Ref
 from pegasus.conversation import MOST_IN_A_ROW, Entry, find_circle, keep_media, open_calls
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.owner_words import OwnerWords
-from pegasus.main_agent.replies import REPLY, queued_result, reply_key, reply_to_sender
+from pegasus.main_agent.replies import REPLY, WantedReply, queued_result, reply_key, reply_to_sender
+from pegasus.main_agent.reply_decisions import ReplyDecisions
 from pegasus.main_agent.sent_files import FileSender
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import SEND_FILE, USE_SKILL, Session, gathered, send_file_path, until_written
@@ -30,8 +31,8 @@ from pegasus.main_agent.turns import AgentTurn
 from pegasus.messages import Json
 from pegasus.models import ToolCall
 from pegasus.outside import fenced_metadata
-from pegasus.storage import Item, JournalMessage, Posted
-from pegasus.tools import ToolContext, ToolError, ToolOutcome, earlier_calls
+from pegasus.storage import JournalMessage, Posted
+from pegasus.tools import ToolContext, ToolOutcome, earlier_calls
 from pegasus.wire import encode_json
 
 _REPEATED: Final = f"not carried out: the same call came {MOST_IN_A_ROW} times in a row"
@@ -53,6 +54,8 @@ class CallRunner:
     """Keeps pictures that tools return."""
     _sender: FileSender
     """Keeps the files that calls gather."""
+    _decisions: ReplyDecisions
+    """Decides whether they may leave."""
 
     async def carry_out(
         self,
@@ -87,7 +90,7 @@ class CallRunner:
             elif call.id in reply_outcomes:
                 outcome = reply_outcomes[call.id]
             elif call.name == SEND_FILE.name and self._services.files.now is not None:
-                outcome, facts = await self._gather(call, item)
+                outcome, facts = await self._gather(call, turn)
             else:
                 outcome = await self._run_call(call, turn, toolset)
                 # A tool may take long; results of calls that were not run have the time of the thought.
@@ -107,20 +110,24 @@ class CallRunner:
                 # this call may have brought a skill into force
                 active = active_skills(session.progress(item.n).skills, toolset.skills)
 
-    async def _gather(self, call: ToolCall, item: Item) -> tuple[ToolOutcome, dict[str, Json]]:
+    async def _gather(self, call: ToolCall, turn: AgentTurn) -> tuple[ToolOutcome, dict[str, Json]]:
         """Keep the file of a `send_file` call. Return the outcome, and the metadata by which the session knows that it waits.
 
-        A crash before the result is written leaves a file that nobody names, and a call that is marked as not carried out.
+        A file that an owner is asked about goes out by itself, after a yes. A crash before the result is written leaves a file that
+        nobody names, and a call that is marked as not carried out.
         """
+        item = turn.item
         path, problem = send_file_path(call.arguments)
         if problem := call.error or problem:
             return ToolOutcome.failure(problem), {}
         waiting = self._session.media_queue.waiting(item.message.channel.address)
-        reply = reply_to_sender(item, "", call.id)
-        try:
-            [file] = await self._sender.keep((path,), item, reply, self._session.outside, waiting)
-        except ToolError as error:
-            return ToolOutcome.failure(f"not sent: {error}"), {}
+        post = attrs.evolve(reply_to_sender(item, "", call.id), to=item.message.channel)
+        reply = await self._decisions.prepare(WantedReply(post, (path,)), turn, waiting)
+        if reply.held is not None:
+            return await self._decisions.hold(reply.held, turn), {}
+        if reply.post is None:
+            return ToolOutcome.failure(f"not sent: {reply.refusal}"), {}
+        [file] = reply.post.files
         result: dict[str, Json] = {"waiting": file.name, "type": file.mime, "note": "it goes out behind your answer"}
         return ToolOutcome(encode_json(result), failed=False), gathered(file, item)
 

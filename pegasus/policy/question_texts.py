@@ -142,8 +142,10 @@ def _headline(notice: ApprovalNotice, task: str) -> str:
     """Return the line above what is asked about. task: the task that asks, for people."""
     if notice.question is not None:
         return f"The {notice.question.source} asks, called by {task} ({notice.tool}). In its words:"
-    if not notice.task_id:
+    if notice.tool == PROMPT_FILE:
         return _ABOUT_A_FILE
+    if not notice.task_id:
+        return "May I send this?"
     if notice.is_plan:
         return f"May {task} make {plural(len(notice.all_calls), 'call')} later, each of them once?"
     return f"May {task} run {notice.tool}?" if not notice.calls else f"May {task} make these {len(notice.calls)} calls?"
@@ -151,7 +153,7 @@ def _headline(notice: ApprovalNotice, task: str) -> str:
 
 def _asked_for(notice: ApprovalNotice) -> str:
     """Return a sentence about who has asked for the work, "" if nobody has."""
-    if not notice.task_id:
+    if notice.tool == PROMPT_FILE:
         return ""
     asked = notice.channel
     where = f"on {asked.type} {asked.channel_id}" if asked else "by nobody who is known"

@@ -251,6 +251,8 @@ class ToolContext:
     """Returns the calls that the caller has made before this one."""
     questions: CallQuestions | None = None
     """Asks an owner while the call runs. None: nobody can be asked, since only a task can wait for the answer."""
+    holds: bool = False
+    """The caller keeps what it wants to do until an owner has answered, although it is no task that could wait."""
     answer_calls: Callable[[], Sequence[PlannedCall]] = tuple
     """Returns the calls of the same answer of the model that were not made yet, this one among them, in their order."""
 

@@ -39,6 +39,7 @@ from pegasus.formatting import describe_error, first_cause
 from pegasus.messages import Media, Metadata
 from pegasus.observe import get_logger
 from pegasus.outside import Outside, join_outside
+from pegasus.policy import Decision, Ruling
 from pegasus.redaction import KnownSecrets
 from pegasus.tools.base import (
     NO_CONTEXT,
@@ -246,10 +247,19 @@ class ToolExecutor:
         outcome = await self._gate.ask_beforehand(planned, words)
         return attrs.evolve(outcome, content=self._secrets.redact(outcome.content))
 
-    async def refusal(self, tool: Tool, context: ToolContext) -> str:
-        """Return why the gate does not let a call without arguments pass, "" if it does. For what the caller then does itself."""
-        checked = await self._gate.check(tool, {}, context) if self._gate is not None else context
-        return self._secrets.redact(checked.why) if isinstance(checked, ToolOutcome) else ""
+    async def judge(self, tool: Tool, arguments: Metadata, context: ToolContext) -> Ruling:
+        """Return what the gate's rules say about something that the caller does itself. Nobody is asked."""
+        if self._gate is None:
+            return Ruling(Decision.ALLOW)
+        ruling = await self._gate.judge(tool, arguments, context)
+        return attrs.evolve(ruling, why=self._secrets.redact(ruling.why))
+
+    async def check(self, tool: Tool, arguments: Metadata, context: ToolContext) -> ToolContext | ToolOutcome:
+        """Return whether the gate lets something pass that the caller does itself, as `Gate.check` does."""
+        checked = await self._gate.check(tool, arguments, context) if self._gate is not None else context
+        if isinstance(checked, ToolContext):
+            return checked
+        return attrs.evolve(checked, content=self._secrets.redact(checked.content))
 
 
 def cut_result(content: str, limit: int, more: str) -> str:

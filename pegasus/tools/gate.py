@@ -52,7 +52,7 @@ from pegasus.policy import (
 )
 from pegasus.settings import InForce
 from pegasus.storage import StorageError
-from pegasus.tools.base import CallQuestions, Effect, PlannedCall, Reach, Tool, ToolContext, ToolOutcome, parameters
+from pegasus.tools.base import CallQuestions, Effect, PlannedCall, Reach, Tool, ToolContext, ToolOutcome
 from pegasus.tools.files import is_prompt_file, is_within, notes_of_owners, real_path, runs_by_itself
 from pegasus.tools.named_files import TooManyNames, named_files
 from pegasus.wire import encode_json
@@ -67,7 +67,7 @@ _UNESCAPED: Final = ":/?#[]@!$&'()*+,;="
 """Characters beside letters, digits and `-._~` that stand in an address as they are (RFC 3986, section 2.2)."""
 MOST_WORDS: Final = 500
 """Characters of what an agent says about its plan."""
-_DESTRUCTIVE: Final = ("delete_file",)
+_DESTRUCTIVE: Final = ("delete_file", "reply")
 """Tools of this program whose calls cannot be taken back."""
 _TEXTS: Final = ("command", "code", "text", "query")
 """Arguments that hold what a command runs, or what is searched for."""
@@ -87,6 +87,9 @@ class Gate(Protocol):
     async def check(self, tool: Tool, arguments: Metadata, context: ToolContext) -> ToolContext | ToolOutcome:
         """Return the context in which a call may be made, otherwise its outcome. arguments: checked. Raises nothing but Cancelled."""
 
+    async def judge(self, tool: Tool, arguments: Metadata, context: ToolContext) -> Ruling:
+        """Return what the rules say about a call, and ask nobody. arguments: checked."""
+
     async def ask_beforehand(self, planned: Sequence[PlannedCall], words: str) -> ToolOutcome:
         """Ask an owner for calls that a task plans, and return what may be made, or the approval that the task waits for.
 
@@ -94,17 +97,17 @@ class Gate(Protocol):
         """
 
 
-def sending(name: str, category: str) -> Tool:
+def sending(spec: ToolSpec, category: str) -> Tool:
     """Return a tool that stands for something that the program sends itself, so that the gate can decide about it.
 
-    It is not run: `await executor.refusal(sending("reply", "channel"), context)`.
+    It is not run: `await executor.judge(sending(REPLY, "media"), arguments, context)`.
     """
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
         """Fail: the gate is asked about this tool, and nothing runs it."""
-        raise AssertionError(f"{name} is carried out by whoever has asked the gate")
+        raise AssertionError(f"{spec.name} is carried out by whoever has asked the gate")
 
-    return Tool(ToolSpec(name, "", parameters({})), run, category)
+    return Tool(spec, run, category)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -125,8 +128,9 @@ class PolicyGate:
 
     async def check(self, tool: Tool, arguments: Metadata, context: ToolContext) -> ToolContext | ToolOutcome:
         """Decide about a call, as `Gate` says. A call of a task may ask owners while it runs."""
-        can_wait = bool(context.task_id) and not context.role  # nobody waits for the Main Agent or a reflection
-        if can_wait:
+        is_task = bool(context.task_id) and not context.role  # nobody waits for the Main Agent or a reflection
+        can_wait = is_task or context.holds
+        if is_task:
             facts = (tool.name, arguments, context.key, context.task_id, context.principal)
             context = attrs.evolve(context, questions=CallQuestions(self.approvals, *facts))
         if tool.category == "file" and not context.principal.is_owner:
@@ -142,6 +146,11 @@ class PolicyGate:
                 f"{tool.name} is not allowed here: {ruling.why}. Do not try to get around this; say what you need."
             )
         return await self._seek(PlannedCall(tool, arguments, context), ruling, can_wait=can_wait)
+
+    async def judge(self, tool: Tool, arguments: Metadata, context: ToolContext) -> Ruling:
+        """Return what the rules say about a call, as `Gate` says."""
+        ruling, _ = await self._judge(tool, arguments, context)
+        return ruling
 
     async def _judge(self, tool: Tool, arguments: Metadata, context: ToolContext) -> tuple[Ruling, CallRequest]:
         """Return what the policy decides about a call, and the facts that it decides from."""

@@ -141,10 +141,12 @@ async def test_a_reply_with_a_file_to_the_chat_of_a_guest(tmp_path, owners, type
             note = {"name": "note.txt", "mime": "text/plain", "data": base64.b64encode(b"send it").decode()}
             await owner.ask("what is this?", media=[note])
             await owner.say("go on")
+            if typed.get("channelType") != "cli":  # of that type there is no such conversation, which is an error
+                shown = await owner.get("approval", state="open")
+                assert (shown["arguments"]["channelType"], shown["arguments"]["channelId"]) == ("web", "g")
             await owner.ask("next")
             assert await guest.ask("bye") == "echo: bye"
             assert guest.texts() == ["echo: hello", "echo: bye"]
-        assert len(book.about("go on")[1].results) == 1, "it has tried"
 
 
 READ_SECRET = order("read_file", path="secret.txt")

@@ -1,0 +1,220 @@
+"""Decisions about replies: which go out at once, which an owner is asked about, and which are refused.
+
+A reply that leaves its conversation (`reply_addresses`) is put to the policy like a call of a tool named `reply`, which sends
+something and cannot be taken back. Where the policy asks, the reply is *held*: it becomes an approval, whose arguments are all that
+would be sent. A yes sends exactly that (`pegasus.app`), whatever has become of the conversation by then; files are the copies that
+were made when it was written. The turn does not wait for it.
+
+Where only the files of a reply leave, since its text goes back to where the message came from, the text goes out at once and the files
+are held. So nobody waits for an answer because of a file.
+
+An owner is asked after the thought is written, so no yes can send what no session shows. A crash in between loses the question: the
+call counts as not carried out, and the model decides again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import attrs
+
+from actors import Ref
+from pegasus.main_agent.owner_words import OwnerWords
+from pegasus.main_agent.replies import ACCEPTED, REPLY, WantedReply, media_paths, post_outcome, refused_outcome
+from pegasus.main_agent.reply_addresses import ReplyAddresses
+from pegasus.main_agent.sent_files import FileSender
+from pegasus.main_agent.services import AgentServices
+from pegasus.main_agent.session import Session
+from pegasus.main_agent.turns import AgentTurn
+from pegasus.messages import ChannelInfo, Json, Metadata, StoredFile
+from pegasus.models import ToolSpec
+from pegasus.outside import Outside
+from pegasus.policy import AskedCall, Decision, Ruling, ToolKind, ValueCall
+from pegasus.storage import JournalMessage, Post, PostResult, Route
+from pegasus.tools import ToolContext, ToolError, ToolOutcome, sending
+from pegasus.wire import decode_object, encode_json, from_wire, to_wire
+
+_REPLY: Final = attrs.evolve(sending(ToolSpec(REPLY.name, REPLY.description, ACCEPTED), "media"), kind=ToolKind.ACT)
+"""A reply as the policy sees it. It sends something, and an owner may have named all that it says."""
+FILES: Final = "/files"
+"""End of the key of files that are held while their text goes out. Stored, so it must not change."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class ReplyDecisions:
+    """Decides about the replies of thoughts in one session.
+
+    Example::
+
+        replies = {id: await decisions.prepare(reply, turn) for id, reply in wanted.items()}
+        ...  # the thought is written, and the posts of `replies` with it
+        outcomes = await decisions.settle(replies, posted, turn)
+    """
+
+    _session: Session
+    """Gives the labels of what was read, and posts what an earlier yes allows."""
+    _services: AgentServices
+    """Gives the executor that asks the policy, and the owners."""
+    _journal: Ref[JournalMessage]
+    """Knows addresses."""
+    _addresses: ReplyAddresses
+    """Tells what leaves a conversation."""
+    _sender: FileSender
+    """Keeps files."""
+
+    async def prepare(
+        self,
+        wanted: WantedReply,
+        turn: AgentTurn,
+        before: Sequence[StoredFile] = (),
+        made: Sequence[WantedReply] = (),
+    ) -> WantedReply:
+        """Return a reply as it is to go out: with its files, which are kept by then; a part of it is held or refused if need be.
+
+        wanted: with the channel that was found. before: files that the same reply sends already. made: replies of the same answer
+        that stand before it. Asks nobody, since the thought is not written yet.
+        """
+        post = wanted.post
+        if post is None:
+            return wanted
+        text = await self._rule(post, (), turn, made)
+        files = await self._rule(post, wanted.paths, turn, made) if wanted.paths else text
+        if text.decision is Decision.DENY or (files.decision is Decision.DENY and not post.text.strip()):
+            return WantedReply(refusal=_denied(text if text.decision is Decision.DENY else files))
+        # Before anything is read: a refusal must not depend on the file.
+        if files.decision is Decision.DENY:
+            return WantedReply(post, missing=f"the files were not sent: {_denied(files)}")
+        if wanted.paths:
+            try:
+                kept = await self._sender.keep(wanted.paths, turn.item, post, self._session.outside, before)
+            except ToolError as error:
+                return WantedReply(refusal=str(error))
+            whole = attrs.evolve(post, files=kept)
+        else:
+            whole = post
+        if files.decision is Decision.ALLOW:
+            return WantedReply(whole)
+        if text.decision is Decision.ALLOW and post.text.strip():
+            return WantedReply(post, held=attrs.evolve(whole, key=f"{post.key}{FILES}", text=""))
+        return WantedReply(held=whole)
+
+    async def _rule(self, post: Post, paths: Sequence[str], turn: AgentTurn, made: Sequence[WantedReply]) -> Ruling:
+        """Return what the policy decides about a reply as the model wants it. paths: of its files. made: before it in the answer."""
+        labels = self._labels(post, turn, has_files=bool(paths))
+        if not labels:
+            return Ruling(Decision.ALLOW)
+        executor = self._services.toolset.now.executor
+        words = OwnerWords(self._session, turn, self._services.config.now.owners, executor.get)
+        # A type that changes nothing says nothing: models give it with every reply.
+        is_typed = bool(post.channel_type) and not await self._is_certain(post)
+
+        def earlier() -> list[ValueCall]:
+            """Return the replies before this one, in the session and in this answer."""
+            calls = [call for entry in words.entries for call in entry.calls if call.name == REPLY.name]
+            said = [_value_call(call.arguments, media_paths(call), is_typed=is_typed) for call in calls]
+            return said + [_value_call(_given(each.post), each.paths, is_typed=is_typed) for each in made if each.post]
+
+        call = _value_call(_given(post), paths, is_typed=is_typed)
+        context = self._context(post, turn, labels)
+        context = attrs.evolve(context, owner_messages=words.of_call(REPLY.name), earlier=earlier)
+        return await executor.judge(_REPLY, call.arguments, context)
+
+    def _labels(self, post: Post, turn: AgentTurn, *, has_files: bool) -> tuple[Outside, ...]:
+        """Return the labels because of which the policy decides about a reply."""
+        message = turn.item.message
+        target, outside = post.to or message.channel, self._session.outside
+        return self._addresses.labels_of(target, message, turn.principal, outside, has_files=has_files)
+
+    def _context(self, post: Post, turn: AgentTurn, labels: tuple[Outside, ...]) -> ToolContext:
+        """Return the context in which the policy sees a reply."""
+        origin = turn.item.message.channel
+        return ToolContext(key=post.key, principal=turn.principal, origin=origin, outside=labels, holds=True)
+
+    async def _is_certain(self, post: Post) -> bool:
+        """Return whether a reply would go to the same conversation if no type were given, so that the type says nothing."""
+        untyped = attrs.evolve(post, to=None, channel_type=None)
+        [found] = await self._journal.ask(partial(Route, posts=(untyped,)))
+        return bool(found == post.to)
+
+    # ------------------------------------------------------------------ after the thought is written
+
+    async def settle(
+        self, replies: Mapping[str, WantedReply], posted: Mapping[str, PostResult], turn: AgentTurn
+    ) -> dict[str, ToolOutcome]:
+        """Ask an owner about what is held, and return what the model is told about each reply, by call id.
+
+        posted: results of the journal by the key of the post. Cancelled: some owners may have been asked.
+        """
+        return {id: await self._settle_one(reply, posted, turn) for id, reply in replies.items()}
+
+    async def _settle_one(self, reply: WantedReply, posted: Mapping[str, PostResult], turn: AgentTurn) -> ToolOutcome:
+        """Return the outcome of a reply, of which a part may be held."""
+        notes: dict[str, Json] = {"notSent": reply.missing} if reply.missing else {}
+        held = await self.hold(reply.held, turn) if reply.held is not None else None
+        if reply.post is None:
+            return held or refused_outcome(reply.refusal)
+        if held is not None:
+            notes = {"notSent": held.why} if held.failed else {"files": decode_object(held.content)}
+        return post_outcome(posted[reply.post.key], notes)
+
+    async def hold(self, post: Post, turn: AgentTurn) -> ToolOutcome:
+        """Ask an owner about a reply. Return that it waits; or what came of it, if the answer is known already."""
+        labels = self._labels(post, turn, has_files=bool(post.files))
+        executor = self._services.toolset.now.executor
+        checked = await executor.check(_REPLY, held_arguments(post), self._context(post, turn, labels))
+        if isinstance(checked, ToolContext):  # allowed before for exactly this, or by settings that are new
+            [result] = await self._session.commit((), (post,))
+            return post_outcome(result, {})
+        if checked.approval:
+            note = "an owner is asked, and a yes sends exactly this. Do not send it again"
+            return ToolOutcome(encode_json({"queued": False, "waitsFor": checked.approval, "note": note}), failed=False)
+        return refused_outcome(checked.why)
+
+
+def held_arguments(post: Post) -> Metadata:
+    """Return everything that a yes to a reply sends, as an owner is shown it. Files are named with the hash of their content."""
+    channel = post.to or post.source
+    arguments: dict[str, Json] = {"channelType": channel.type, "channelId": channel.channel_id, "text": post.text}
+    if channel.reply_to:
+        arguments["replyTo"] = channel.reply_to
+    if post.files:
+        arguments["media"] = [to_wire(file) for file in post.files]
+    return arguments
+
+
+def post_of_held(call: AskedCall, asker: ChannelInfo | None) -> Post:
+    """Return the post of a reply that an owner has said yes to. asker: channel of whoever the work was for."""
+    arguments = call.arguments
+    type, id, thread, text = (
+        str(arguments.get(name) or "") for name in ("channelType", "channelId", "replyTo", "text")
+    )
+    channel = ChannelInfo(type, id, None, thread or None)
+    if asker is not None and asker.address == channel.address:
+        channel = attrs.evolve(asker, reply_to=thread or None)
+    media = arguments.get("media")
+    files = tuple(from_wire(file, StoredFile) for file in (media if isinstance(media, list) else ()))
+    return Post(call.key, text, id, channel, type, thread or None, files=files, to=channel)
+
+
+def _given(post: Post) -> Metadata:
+    """Return the arguments of a reply as the model has given them, without its files."""
+    return {
+        "channelId": post.channel_id,
+        "channelType": post.channel_type,
+        "replyTo": post.reply_to,
+        "text": post.text,
+    }
+
+
+def _value_call(arguments: Metadata, paths: Sequence[str], *, is_typed: bool) -> ValueCall:
+    """Return a reply, as far as its values matter. is_typed: the type of the channel is one of them."""
+    names = ("channelId", "replyTo", "text", *(("channelType",) if is_typed else ()))
+    values = {name: value.strip() for name in names if isinstance(value := arguments.get(name), str) and value.strip()}
+    return _REPLY.value_call({**values, **({"media": list(paths)} if paths else {})})
+
+
+def _denied(ruling: Ruling) -> str:
+    """Return why a reply is refused, for the model."""
+    return f"{REPLY.name} is not allowed here: {ruling.why}. Do not try to get around this; say what you need."
