@@ -32,9 +32,10 @@ _NAMED: Final = 5
 _LOOKED_AT: Final = 20
 """Paths in an output, the last ones, that are compared with what the walls hide."""
 _REFUSED: Final = re.compile(
-    r"permission denied|operation not permitted|read-only file system|\bE(?:ACCES|PERM|ROFS)\b", re.IGNORECASE
+    r"permission denied|operation not permitted|read-only file system|\bE(?:ACCES|PERM|ROFS)\b|(?P<mount>resource busy|\bEBUSY\b)",
+    re.IGNORECASE,
 )
-"""Words of programs for what walls refuse, as the C library and Node have them."""
+"""Words of programs for what walls refuse, as the C library and Node have them; the last of what cannot be removed or renamed."""
 _PATH: Final = re.compile(r"/[^\s'\":;,]+")
 """Paths in the output of a program."""
 _MISSING: Final = re.compile(r"no such file|not found|cannot find|can't open", re.IGNORECASE)
@@ -116,7 +117,8 @@ def note_of_walls(exit_code: int, output: str, sandbox: Sandbox) -> list[str]:
     """Return a note if the walls may be the reason why a command has failed, [] otherwise. output: what it has written."""
     if exit_code == 0 or sandbox.kind == "none":
         return []
-    is_refused = _REFUSED.search(output) is not None
+    refused = _REFUSED.search(output)
+    is_refused = refused is not None and (refused["mount"] is None or bool(sandbox.closed))
     if path := hidden_path(output, sandbox):
         return [f"the walls around commands hide {path}: sandbox.writable or tools.allowed_paths open a folder"]
     if is_refused and sandbox.can_close and any(os.path.basename(path) in output for path in sandbox.closed):

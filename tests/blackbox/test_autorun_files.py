@@ -51,6 +51,35 @@ async def spoiled(tmp_path, env, *, after_reading, background=False, tells_owner
         return kept, results[0], daemon.stderr
 
 
+async def test_the_result_says_why_such_a_file_cannot_be_changed_or_removed(tmp_path):
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+    notes = []
+
+    def keep(view):
+        notes.append(output_of(view)["note"])
+        return answer("done")
+
+    read = act(Call("read_file", {"path": "readme"}))
+    book = Office(
+        {
+            "change": [read, act(shell("echo x >> .git/config")), keep],
+            "remove": [read, act(shell("rm -r .vscode")), keep],
+        }
+    )
+    async with serving(tmp_path, book, WALLS) as daemon, daemon.client() as client:
+        for name in (".git/config", ".vscode/tasks.json", "readme"):
+            (daemon.home / "workspace" / name).parent.mkdir(exist_ok=True)
+            (daemon.home / "workspace" / name).write_text("as it was")
+        for job in book.jobs:
+            await client.say(f"do {job}")
+            assert await heard(client) == ["completed: done"]
+    assert len(notes) == 2
+    for note in notes:
+        assert "the walls around commands keep what other programs run by themselves as it is" in note
+        assert ".git/config" in note
+
+
 @pytest.mark.parametrize("background", [False, True])
 async def test_commands_of_work_that_has_read_from_outside_leave_them_as_they_are(tmp_path, background):
     if shutil.which("bwrap") is None:
