@@ -13,12 +13,13 @@ The files are read from their folder and written by the journal. Every change is
     splices         differences between two texts, and taking one back
     pages           names, texts and index of files; `provenance`: marks of origin
     folder          reading the folder
+    apart           what of it conversations see in which guests are heard
     notes           MEMORY.md and the history of conversations, for agents of chats
     search          full-text search over memory and archived sessions; `search_index`: words in SQLite
     rare_words      which searches are too short for a thread
 """
 
-from pegasus.memory.apart import ApartMemory, FoundLine, check_shared
+from pegasus.memory.apart import ApartMemory, FoundLine, check_shared, seen_by
 from pegasus.memory.changes import LOG, Author, Change, changes_in, view_of
 from pegasus.memory.folder import HEAD, FileState, FolderReader, MemoryFolder, Stamp
 from pegasus.memory.memory import Memory, Written, check_logged, memory_in, read_or_nothing, read_whole
@@ -85,6 +86,7 @@ __all__ = [
     "read_or_nothing",
     "read_whole",
     "rewritten_notes",
+    "seen_by",
     "view_of",
     "warning_for",
 ]

@@ -45,7 +45,7 @@ class FoundLine:
 
 @attrs.frozen
 class ApartMemory:
-    """What a conversation with guests can reach: `ApartMemory(memory, memory.guest("slack:U1"))`.
+    """Memory that a conversation with guests can reach: `ApartMemory(memory, memory.guest("slack:U1"))`.
 
     Its methods raise what those of `Memory` raise.
     """
@@ -91,6 +91,11 @@ class ApartMemory:
         if self.own is not None:
             found |= {file.path: (file, self.own) for file in await self.own.scan()}
         return [found[path] for path in sorted(found)]
+
+
+def seen_by(memory: Memory, guest: str, *, is_apart: bool) -> Memory | ApartMemory:
+    """Return the memory that work sees. guest: account of the guest that it is for, "" = none. is_apart: guests are heard there."""
+    return ApartMemory(memory, memory.guest(guest)) if is_apart else memory
 
 
 async def check_shared(memory: Memory, path: str, text: str, *, has_read_outside: bool) -> None:

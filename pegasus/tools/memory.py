@@ -28,6 +28,7 @@ from pegasus.memory import (
     check_shared,
     labels_in,
     marks_in,
+    seen_by,
     warning_for,
 )
 from pegasus.messages import ChannelInfo, Json
@@ -192,8 +193,7 @@ def memory_tools(
 
 def _seen_by(memory: Memory, context: ToolContext) -> Memory | ApartMemory:
     """Return the memory that a call sees: where guests are heard only what the owner shares, and the notes of a guest who asks."""
-    person = context.principal
-    return ApartMemory(memory, memory.guest(person.guest)) if person.is_apart else memory
+    return seen_by(memory, context.principal.guest, is_apart=context.principal.is_apart)
 
 
 async def _changed_by(memory: Memory, arguments: Any, text: str, context: ToolContext) -> Memory:

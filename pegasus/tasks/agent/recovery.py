@@ -40,7 +40,7 @@ from pegasus.tasks.core.task_events import TaskEventData, TaskFailed, TaskState,
 from pegasus.tasks.core.views import Notification, task_view
 from pegasus.tasks.log.replay import ReplayedTask
 from pegasus.tasks.run.permission import ASK_PERMISSION
-from pegasus.tasks.run.stages import call_key, find_effect, next_steps, notify_result
+from pegasus.tasks.run.plans import call_key, find_effect, next_steps, notify_result
 from pegasus.tasks.run.thinker import ASK_USER, NOTIFY
 from pegasus.tools import Effect
 

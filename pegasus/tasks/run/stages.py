@@ -17,7 +17,7 @@ The time in which a call waits for a slot is not counted as its duration, and a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import attrs
@@ -26,7 +26,7 @@ import trio
 from pegasus.conversation import NOT_REPEATED, Entry, Pictures, RepetitionGuard, fence_of, keep_media
 from pegasus.events import Emit, Event, EventType
 from pegasus.identity import SMALL_WINDOW
-from pegasus.memory import ApartMemory, read_or_nothing
+from pegasus.memory import read_or_nothing, seen_by
 from pegasus.messages import Json, Media
 from pegasus.models import LanguageModel, ModelClient, ModelError, ToolCall, ToolSpec
 from pegasus.observe import get_logger
@@ -46,24 +46,22 @@ from pegasus.tasks.core.context import (
 from pegasus.tasks.core.fsm import FOR_APPROVAL, TaskFSM
 from pegasus.tasks.core.task_events import (
     NeedMoreInfo,
-    PlanStep,
     ReasonDone,
     Reasoning,
     StepCompleted,
     TaskEventData,
     TaskFailed,
     TaskNotified,
-    TaskPlan,
     ToolCallDone,
     ToolCallFailed,
 )
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tasks.run.deps import TaskDeps
 from pegasus.tasks.run.permission import ASK_PERMISSION, ask_permission
+from pegasus.tasks.run.plans import call_key, find_effect, make_plan, next_steps, notify_result
 from pegasus.tasks.run.thinker import ASK_USER, NOTIFY, OWN_TOOLS, Thought
 from pegasus.tools import (
     REFLECTION_TOOLS,
-    Effect,
     PlannedCall,
     Reach,
     Tool,
@@ -75,7 +73,6 @@ from pegasus.tools import (
     prepare_arguments,
     result_limit,
 )
-from pegasus.wire import encode_json
 
 _log = get_logger("tasks")
 
@@ -185,8 +182,7 @@ class Stages:
         model, window = await self._model(self._model_name)
         has_tools = not deps.traits.get(model.name).refuses_tools
         if deps.memory is not None and not context.iteration and not context.memory_injected:
-            person = self._person()
-            memory = ApartMemory(deps.memory, deps.memory.guest(person.guest)) if person.is_apart else deps.memory
+            memory = seen_by(deps.memory, self._person.guest, is_apart=self._person.is_apart)
             index = await read_or_nothing(partial(memory.index_message, window))
         pictures: Pictures | None = None
         if deps.journal is not None and any("media" in entry.metadata for entry in context.messages):
@@ -366,7 +362,7 @@ class Stages:
             self._call_context,
             task_id=task.id,
             key=key,
-            principal=self._person(),
+            principal=self._person,
             env=self._env,
             commands=self._commands,
             role=role,
@@ -391,10 +387,10 @@ class Stages:
                     found.append(PlannedCall(tool, arguments, self._tool_context(call.id, call.name)))
         return found
 
+    @property
     def _person(self) -> Principal:
-        """Return the person that the task works for, by the settings in force."""
-        task = self._fsm.context
-        return principal_of(task.channel, self._deps.owners.now, task.input_metadata)
+        """The person that the task works for, by the settings in force."""
+        return principal_of(self._fsm.context.channel, self._deps.owners.now, self._fsm.context.input_metadata)
 
     def _has_seen(self, text: str) -> bool:
         """Return whether a text stands in what the task was told or has read."""
@@ -422,8 +418,8 @@ class Stages:
         """Reflect on the completed task. Returns its outcome, which is for the log only."""
         self._take_settings()
         deps, toolbox = self._deps, self._toolbox
-        # What was done where guests are heard is kept in their notes, if they ask for it, and never by itself in the owner's memory.
-        if deps.memory is None or self._person().is_apart:
+        # What was done where guests are heard is never kept by itself in the owner's memory.
+        if deps.memory is None or self._person.is_apart:
             return []
         model, window = await self._model("reflection")
         if deps.traits.get(model.name).refuses_tools:
@@ -449,56 +445,3 @@ class Stages:
         specs = tuple(tool.spec for tool in tools.values())
         memory = await read_or_nothing(deps.memory.for_reflection)
         return [await deps.reflector.reflect(self._fsm.context, memory, specs, model, window, run)]
-
-
-# ------------------------------------------------------------------ plans and their calls
-
-
-def make_plan(reasoning: Reasoning, goal: str) -> TaskPlan:
-    """Return one step for each tool call, in the order of the calls; without any, one step that responds.
-
-    Planning is plain code: the model decides by its calls, so it costs no model call of its own.
-    """
-    if not reasoning.tool_calls:
-        return TaskPlan(goal, (PlanStep(0, "respond", "respond"),))
-    steps = [PlanStep(n, f"call {call.name}", "tool_call", call) for n, call in enumerate(reasoning.tool_calls)]
-    return TaskPlan(goal, tuple(steps))
-
-
-def next_steps(steps: Sequence[PlanStep], effect_of: Callable[[str], Effect | None]) -> tuple[PlanStep, ...]:
-    """Return the steps to carry out now: the first open one and, if it only looks, its neighbours that only look too.
-
-    steps: the whole plan, completed steps included. effect_of: effect of a tool by its name, None if it is unknown; such a call
-    runs alone.
-
-    Example: of the calls `read_file, grep, write_file, grep`, the first two are returned, then the third, then the last.
-    """
-    group: list[PlanStep] = []
-    for step in steps:
-        if step.completed:
-            continue
-        looks = step.call is not None and effect_of(step.call.name) is Effect.PURE
-        if group and not looks:
-            break
-        group.append(step)
-        if not looks:
-            break
-    return tuple(group)
-
-
-def find_effect(toolbox: ToolExecutor, name: str) -> Effect | None:
-    """Return the effect of running this tool again, None if it is unknown or the order of its calls matters."""
-    if name in (tool.name for tool in OWN_TOOLS):
-        return None  # messages to people keep the order of the calls
-    tool = toolbox.get(name)
-    return tool.effect if tool else None
-
-
-def call_key(task_id: str, call_id: str) -> str:
-    """Return the key of a call: the same when it is made again after a crash."""
-    return f"{task_id}/{call_id}"
-
-
-def notify_result(message: str, task_id: str) -> str:
-    """Return the result of a `notify` call that was made."""
-    return encode_json({"action": "notify", "message": message, "taskId": task_id})

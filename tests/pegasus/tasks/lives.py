@@ -28,7 +28,7 @@ from pegasus.tasks.core.task_events import (
 )
 from pegasus.tasks.core.views import notification_of
 from pegasus.tasks.log.format import create_event, parse_payload
-from pegasus.tasks.run.stages import make_plan
+from pegasus.tasks.run.plans import make_plan
 
 E = EventType
 ID = "00112233aabbccdd"
