@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pegasus.tasks.core.context import PlanStep, Reasoning, TaskPlan
+from pegasus.tasks.core.task_events import PlanStep, Reasoning, TaskPlan
 from pegasus.tasks.run.thinker import OWN_TOOLS
 from pegasus.tools import Effect, ToolExecutor
 from pegasus.wire import encode_json
