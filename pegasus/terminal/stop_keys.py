@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from pegasus.formatting import plural
 from pegasus.terminal.prompt_rules import LEAVING_HINT, ScreenListener
 from pegasus.terminal.status_line import ChatStatus
 
@@ -25,7 +24,7 @@ class StopKeys:
     Example::
 
         keys = StopKeys(listener, lambda: status, show_hint, lambda: hint)
-        keys.interrupt()   # ends the answer; "Ctrl-C again ends task 3"
+        keys.interrupt()   # ends the answer; "Ctrl-C again ends the tasks of this chat"
         keys.is_awaited    # True for two seconds
         keys.stop()        # ends the tasks, too
     """
@@ -75,11 +74,8 @@ class StopKeys:
 
 
 def again_hint(status: ChatStatus) -> str:
-    """Return the hint while another Ctrl-C would end the tasks that run; "" if none runs."""
-    if not status.tasks:
-        return ""
-    task, *others = status.tasks
-    return f"Ctrl-C again ends {plural(len(others) + 1, 'task') if others else f'task {task.number}'}"
+    """Return the hint while another Ctrl-C would end the tasks; "" if none runs. Those that wait for somebody end, too."""
+    return "Ctrl-C again ends the tasks of this chat" if status.tasks else ""
 
 
 def leaving_hint(status: ChatStatus) -> str:

@@ -84,7 +84,7 @@ async def test_the_stop_of_a_guest_ends_tasks_of_guests_there_and_spares_those_o
         told = await answered(bridge, "/stop", by("mal"))
         assert "for eve" in told
         assert "for ann" not in told
-        assert (await bridge.reply())["text"].startswith("failed: ")
+        assert (await bridge.reply())["text"].startswith("stopped: ")
         await until(lambda: len(unfinished(daemon.home)) == 2, "the end of one task")
         assert "works for my owner, who alone can end it" in await answered(bridge, "/tasks cancel 2", by("eve"))
         assert "belongs to another conversation" in await answered(bridge, "/tasks cancel 3", by("eve"))

@@ -90,6 +90,7 @@ class Story:
         self.slow_disk = random.choice([0, 0, 0.001, 0.03])
         self.acks = {place.type: random.choice([1, 1, 2, 5, 0]) for place in PLACES}
         self.forgetful = {place.type: random.random() < 0.3 for place in PLACES}
+        self.interrupts = [(random.uniform(0, 12), random.choice(PLACES)) for _ in range(random.choice([0, 0, 1, 3]))]
 
     def _plan(self, number, channel, id):
         random = self.random

@@ -12,7 +12,7 @@ import trio
 from actors import ActorError
 from actors.testing import Faults, SimulationFailed, simulate
 from pegasus.models.base import UserTurn
-from pegasus.tasks import Resume, TaskError, TaskState
+from pegasus.tasks import FOR_PERSON, Continue, Resume, Suspend, TaskError, TaskState
 from pegasus.tasks.agent import recovery
 from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.log.replay import replay
@@ -61,6 +61,10 @@ class Life:
         self.shelf, self.hearing = MemoryFolder(), Hearing()
         self.jobs = [f"{self.random.choice(KINDS)} {n}" for n in range(self.random.randint(2, 7))]
         self.ends = [self.random.uniform(0, 15) for _ in range(self.random.choice([0, 0, 1, 3]))]
+        self.pauses = [self.random.uniform(0, 12) for _ in range(self.random.choice([0, 0, 1, 4]))]
+        self.paused = set()
+        """Tasks of which a person was told that they are paused, and which nobody has let go on."""
+        self.continued = Counter()
         self.effects = Counter()
         self.ids = {}
         self.finished = False
@@ -81,11 +85,14 @@ class Life:
             model, shelf=self.shelf, listener=self.hearing, limits=limits, tools=self._tools()
         ) as desk:
             with trio.move_on_after(self.ends.pop() if self.ends else 300) as scope:
-                for job in self.jobs:
-                    await self._submit(desk, job)
-                while not self._is_over():
-                    await self._answer(desk)
-                    await trio.sleep(1)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._pause, desk)
+                    for job in self.jobs:
+                        await self._submit(desk, job)
+                    while not self._is_over():
+                        await self._answer(desk)
+                        await trio.sleep(1)
+                    nursery.cancel_scope.cancel()
             if scope.cancelled_caught:  # as a kill: nothing is drained
                 self.note("the process is killed")
                 raise ActorError("killed", target="", message_type="")
@@ -98,12 +105,33 @@ class Life:
                 return
             await trio.sleep(0.5)
 
+    async def _pause(self, desk):
+        """A person pauses a task now and then, and does not wait for long."""
+        while self.pauses:
+            await trio.sleep(self.pauses[-1])
+            self.pauses.pop()
+            with trio.move_on_after(self.random.choice([0.1, 5])), suppress(ActorError, TaskError):
+                if self.ids:
+                    task_id = self.random.choice([*self.ids.values()])
+                    before = self.continued[task_id]
+                    view = await desk.agent.ask(Suspend, task_id)
+                    if view.waits_for == FOR_PERSON and self.continued[task_id] == before:
+                        self.paused.add(task_id)
+
     async def _answer(self, desk):
         for task_id in self.ids.values():
             task = replay(self.shelf.logs[task_id], task_id).task
-            if task.state is TaskState.SUSPENDED:
+            if task.state is not TaskState.SUSPENDED:
+                if task_id in self.paused:
+                    self.hearing.wrong.append(f"{task_id} was paused, and is {task.state}")
+            elif task.context.suspend_reason != FOR_PERSON:
                 with suppress(ActorError, TaskError):
                     await desk.agent.ask(Resume, task_id, "blue")
+            elif self.random.random() < 0.3:
+                self.paused.discard(task_id)
+                self.continued[task_id] += 1
+                with suppress(ActorError, TaskError):
+                    await desk.agent.ask(Continue, task_id)
 
     def _is_over(self):
         """Every task has ended, and its end was taken."""

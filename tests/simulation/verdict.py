@@ -90,7 +90,7 @@ def _sessions(life, wrong):
             entry = json.loads(line)
             metadata = entry.get("metadata", {})
             if "item" in metadata:
-                found = re.search(r"^#(\d+)$", entry["content"], re.MULTILINE)
+                found = re.search(r"^(?:/new )?#(\d+)$", entry["content"], re.MULTILINE)
                 number = int(found[1]) if found else None
                 seen[metadata["item"]] += 1
             elif metadata.get("type") == "stopped" and number is not None:

@@ -15,6 +15,7 @@ import trio
 
 from actors import ActorError
 from pegasus.messages import InboundMessage
+from pegasus.policy import Principal, Role
 from pegasus.settings import AgentSettings, Settings
 from pegasus.storage import LastSeq, StorageError
 from pegasus.testing.memory_disk import PowerLoss
@@ -54,6 +55,7 @@ class Life(Worlds):
                 nursery.start_soon(self._person, [plan for plan in self.story.plans if plan.channel == place])
             nursery.start_soon(self._refuse)
             nursery.start_soon(self._stop)
+            nursery.start_soon(self._interrupt)
             for _ in range(len(self.story.disasters) + TRIES):
                 if await self._one_world(next(disasters, None)):
                     self.finished = True
@@ -142,3 +144,12 @@ class Life(Worlds):
             if self.world is not None:
                 with suppress(ActorError):
                     self.ended += await self.world.stop_thinking("an operator")
+
+    async def _interrupt(self):
+        for pause, place in self.story.interrupts:
+            await trio.sleep(pause)
+            if self.world is not None:
+                with suppress(ActorError):
+                    person = Principal(Role.OWNER, place)
+                    ended = await self.world.tree.main_agent.interrupt(place.address, person, "a person")
+                    self.ended += [ended] if ended is not None else []

@@ -15,8 +15,8 @@ agent records it. In both cases `is_resuming` is set before anything is awaited:
 finished is not treated as finished while its TASK_RESUMED is on the way to the disk.
 
 An actor may crash after it has recorded an event and before it has reported it. So the log is replayed before a crashed task is
-failed: if its result is in the log, the task is completed and its submitter receives the result. Actors are not restarted by
-their pool: the log decides what becomes of the task.
+failed: if its result is in the log, the task is completed and its submitter receives the result; if it is suspended, it stays so.
+Actors are not restarted by their pool: the log decides what becomes of the task.
 
 Ending a task "for certain" means that the answer comes when nothing of it runs: model call, tool, and every process that a tool has
 started. The order of the steps in `cancel` leaves no moment at which a task could start after all. It is marked as ending before
@@ -201,7 +201,8 @@ class TaskScheduler:
         if report.crashed:
             async with entry.lock:
                 await self._catch_up(entry)
-                if not entry.view.is_over:
+                # One that rests has lost nothing: its suspension is in the log, and it was not told of only.
+                if not entry.view.is_over and entry.view.state is not TaskState.SUSPENDED:
                     await self._fail(entry, f"the task crashed: {report.crashed}")
         entry.is_resuming = False
         entry.ended.set()

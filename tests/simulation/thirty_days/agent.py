@@ -24,7 +24,7 @@ from tests.pegasus.conversation.test_projection import is_valid
 
 PRIVATE = "(nobody-may-see-this)"
 _LINE = re.compile(r"^\[channel: (.+?) \| id: (.+?)(?: \| thread: (.+?))?(?: \| user: .+?)?\]\n", re.MULTILINE)
-_NOTICE = re.compile(r"\[Task (\w+) (completed|failed|needs information|update)\]\n")
+_NOTICE = re.compile(r"\[Task (\w+) (completed|failed|stopped|needs information|update)\]\n")
 _NUMBER = re.compile(r"#(\d+)")
 _STOPPED = "(Work on the message above was stopped"
 _SEEN = 8
@@ -189,7 +189,7 @@ def decide(moment, turns):
 def _about_task(moment, task_id, word, text):
     if word == "completed":
         return moment.reply(f"#{moment.number} result: {json.loads(text)['response']}")
-    if word == "failed":
+    if word in ("failed", "stopped"):
         task = moment.ok("task_status", taskId=task_id)
         if task is None:
             return (("task_status", {"taskId": task_id}),)

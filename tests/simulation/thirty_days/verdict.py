@@ -42,7 +42,9 @@ def open_tasks(sessions, path):
     for entry in entries:
         if entry["role"] == "tool" and (found := re.match(r'\{"taskId":"(\w+)","status":"spawned"', entry["content"])):
             tasks[found[1]] = None
-        elif "taskId" in entry.get("metadata", {}) and re.search(r"\[Task \w+ (completed|failed)\]", entry["content"]):
+        elif "taskId" in entry.get("metadata", {}) and re.search(
+            r"\[Task \w+ (completed|failed|stopped)\]", entry["content"]
+        ):
             tasks.pop(entry["metadata"]["taskId"], None)
     return list(tasks)
 
