@@ -18,7 +18,6 @@ noted is a shortcut that saves reading files twice, and is lost in a restart; th
 
 from __future__ import annotations
 
-import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -29,7 +28,13 @@ import trio
 from pegasus.channels.service_adapter import ServiceAdapter
 from pegasus.channels.service_contract import NotKept, RateLimited, ServiceDown
 from pegasus.channels.slack.api import SlackApi, SlackRefused
-from pegasus.channels.slack.markup import find_mentions, read_mrkdwn, strip_mention
+from pegasus.channels.slack.markup import (
+    ADDRESS_LIKE,
+    find_mentions,
+    holds_words_of_others,
+    read_mrkdwn,
+    strip_mention,
+)
 from pegasus.channels.slack.names import SlackNames
 from pegasus.channels.slack.reading import (
     TYPE,
@@ -51,8 +56,6 @@ MOST_FILE_BYTES: Final = 20 * 1024 * 1024
 """Bytes of the files of one message."""
 DOWNLOAD_PAUSES: Final = (1.0, 4.0)
 """Seconds between the attempts to read a file."""
-_ADDRESS_LIKE: Final = re.compile(r"[@/:]")
-"""Characters of addresses."""
 FILE_NOTE: Final = "(attached: {name}, {mime}, {size:,} bytes; it could not be read: {reason})"
 """Line of the text in place of a file that could not be read."""
 
@@ -229,7 +232,9 @@ class SlackIncoming:
         if identity.name:
             names[identity.user] = identity.name
         # Everybody chooses their own name. One that looks like an address must not count as typed by who mentions them.
-        is_typed = not any(map(_ADDRESS_LIKE.search, (*names.values(), *places.values())))
+        is_typed = not holds_words_of_others(text) and not any(
+            map(ADDRESS_LIKE.search, (*names.values(), *places.values()))
+        )
         text = read_mrkdwn(text, names, places)
         return f"(edited) {text}" if message.edited_ts else text, is_typed
 

@@ -195,6 +195,8 @@ _TOKEN: Final = re.compile(r"<([^<>\n]*)>")
 """A mention, a link or a command in mrkdwn."""
 _MENTION: Final = re.compile(r"[@#][A-Z0-9]{2,40}")
 """A mention of a person or a conversation by its id."""
+ADDRESS_LIKE: Final = re.compile(r"[@/:]")
+"""Characters of addresses, which a name of a person or a conversation seldom has."""
 _ESCAPED: Final = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
 """Escapes of mrkdwn; there are no others."""
 _ESCAPE: Final = re.compile("|".join(_ESCAPED))
@@ -212,6 +214,19 @@ def find_mentions(text: str) -> tuple[set[str], set[str]]:
         if not label and _MENTION.fullmatch(target):
             (users if target[0] == "@" else channels).add(target[1:])
     return users, channels
+
+
+def holds_words_of_others(text: str) -> bool:
+    """Return whether a text has a part that its writer need not have typed: an address behind other words, a name that looks like one.
+
+    What people type as "example.com" comes as `<http://example.com|example.com>`.
+    """
+    for found in _TOKEN.finditer(text):
+        target, _, label = (unescape_mrkdwn(part) for part in found[1].partition("|"))
+        is_name = target[:1] in ("@", "#", "!")
+        if ADDRESS_LIKE.search(label) if is_name else not target.endswith(label):
+            return True
+    return False
 
 
 def read_mrkdwn(text: str, users: Mapping[str, str], channels: Mapping[str, str]) -> str:

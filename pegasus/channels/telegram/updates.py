@@ -348,10 +348,9 @@ def _is_forwarded(message: Mapping[str, Json]) -> bool:
 
 
 def _holds_words_of_others(message: Mapping[str, Json], text: str) -> bool:
-    """Return whether a part of a text is quoted or hidden in it, or another bot has made it for its writer."""
-    return isinstance(message.get("via_bot"), Mapping) or any(
-        kind in _PASTED for kind, _, _ in _entities(message, text)
-    )
+    """Return whether a part of a text is quoted or hidden in it, or another bot, a contact or a place has given it."""
+    is_made = isinstance(message.get("via_bot"), Mapping) or any(key in message for key in ("venue", "contact"))
+    return is_made or any(kind in _PASTED for kind, _, _ in _entities(message, text))
 
 
 # ------------------------------------------------------------------ clicks

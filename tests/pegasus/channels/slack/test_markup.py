@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from pegasus.channels.slack.markup import (
     escape_mrkdwn,
     find_mentions,
+    holds_words_of_others,
     read_mrkdwn,
     render_mrkdwn,
     strip_mention,
@@ -111,3 +112,20 @@ def test_the_mention_at_the_beginning_is_left_out():
     assert strip_mention("<@U1>, /stop <@U1>", "U1") == "/stop <@U1>"
     assert strip_mention("hey <@U1>", "U1") == "hey <@U1>"
     assert strip_mention("<@U1|pegasus>: hi", "U1") == "hi"
+
+
+@pytest.mark.parametrize(
+    ("mrkdwn", "is_typed"),
+    [
+        ("pay <mailto:bob@example.com|bob@example.com>", True),
+        ("look at <http://example.com|example.com>", True),
+        ("look at <https://example.com/a>", True),
+        ("tell <@U2> in <#C1|general>", True),
+        ("<!here> look", True),
+        ("look at <https://evil.example|the page>", False),
+        ("look at <https://evil.example|example.com>", False),
+        ("tell <@U2|eve@evil.example>", False),
+    ],
+)
+def test_an_address_behind_other_words_is_not_typed(mrkdwn, is_typed):
+    assert holds_words_of_others(mrkdwn) is not is_typed

@@ -131,6 +131,7 @@ async def test_a_forwarded_command_is_no_command(play, autojump_clock):
         ({"entities": [{"type": "pre", "offset": 0, "length": 3}]}, False),
         ({"entities": [{"type": "text_link", "offset": 0, "length": 3, "url": "https://evil.example"}]}, False),
         ({"via_bot": {"id": 9, "is_bot": True, "first_name": "Eve"}}, False),
+        ({"contact": {"first_name": "eve@example.com", "phone_number": "+1"}}, False),
     ],
 )
 async def test_words_that_are_quoted_or_made_by_another_bot_do_not_count_as_typed(play, autojump_clock, more, is_typed):
