@@ -36,6 +36,8 @@ _GIT_FOLDER: Final = ".git"
 """End of the name of a repository's folder."""
 _OBEYED: Final = ("config", "config.worktree", "commondir", "hooks", "modules", "worktrees")
 """Names in a repository's folder that matter."""
+_SHAPE: Final = frozenset(("HEAD", "config", "objects", "refs"))
+"""Names by which git knows a repository."""
 _STORED: Final = ("objects", "refs", "logs", "lfs")
 """Names of folders in the repository of a module, in which there are many files and none that matters."""
 _Stamp = tuple[int, int, int, int]
@@ -102,28 +104,37 @@ def _search(root: str, share: int) -> Iterator[str]:
     waiting = [root]
     entries = found = 0
     for number, folder in enumerate(waiting):  # grows meanwhile
-        if number >= MOST_FOLDERS // share:
+        if number >= MOST_FOLDERS // share or entries >= MOST_ENTRIES // share:
             return
+        listed = _listed(folder, MOST_ENTRIES // share - entries)
+        entries += len(listed)
         below = folder[len(root) :]
-        is_repository = below.endswith(_GIT_FOLDER)
+        # A repository without such a name is one by what is in it; git obeys its settings all the same.
+        is_repository = below.endswith(_GIT_FOLDER) or {entry.name for entry in listed} >= _SHAPE
         left_out = _STORED if f"{_GIT_FOLDER}/" in below else _PACKAGES
-        with suppress(OSError), os.scandir(folder) as names:
-            for entry in names:
-                entries += 1
-                if entries > MOST_ENTRIES // share or found >= MOST_FOUND // share:
-                    return
-                if is_repository and entry.name not in _OBEYED:
-                    continue
-                is_folder = entry.is_dir(follow_symlinks=False)
-                if may_be_autorun(entry.name) and _is_autorun(entry.path[len(root) + 1 :], is_folder):
-                    found += 1
-                    yield entry.path
-                    if entry.is_symlink() and _is_below(real := os.path.realpath(entry.path), root):
-                        yield real
-                elif is_folder and entry.name.endswith(_GIT_FOLDER):
-                    waiting.insert(number + 1, entry.path)  # before the other folders, however many there are
-                elif is_folder and entry.name not in left_out:
-                    waiting.append(entry.path)
+        for entry in listed:
+            if found >= MOST_FOUND // share:
+                return
+            if is_repository and entry.name not in _OBEYED:
+                continue
+            is_folder = entry.is_dir(follow_symlinks=False)
+            name = f"{_GIT_FOLDER}/{entry.name}" if is_repository else entry.path[len(root) + 1 :]
+            if may_be_autorun(entry.name) and _is_autorun(name, is_folder):
+                found += 1
+                yield entry.path
+                if entry.is_symlink():
+                    yield from _target(entry.path, name, root)
+            elif is_folder and entry.name.endswith(_GIT_FOLDER):
+                waiting.insert(number + 1, entry.path)  # before the other folders, however many there are
+            elif is_folder and entry.name not in left_out:
+                waiting.append(entry.path)
+
+
+def _listed(folder: str, most: int) -> list[os.DirEntry[str]]:
+    """Return what is in a folder, at most so many; [] if it cannot be read."""
+    with suppress(OSError), os.scandir(folder) as names:
+        return list(islice(names, max(most, 0)))
+    return []
 
 
 def _is_autorun(path: str, is_folder: bool) -> bool:
@@ -131,9 +142,12 @@ def _is_autorun(path: str, is_folder: bool) -> bool:
     return is_autorun_folder(path) if is_folder else is_autorun_file(path)
 
 
-def _is_below(path: str, root: str) -> bool:
-    """Return whether something exists at a path below a folder."""
-    return path != root and is_within(path, root) and os.path.exists(path)
+def _target(link: str, name: str, root: str) -> Iterator[str]:
+    """Yield where a link leads to if that is below the folder, and closed as a whole: not the repository that `.git` is a link to."""
+    real = os.path.realpath(link)
+    is_closed = os.path.isfile(real) or (os.path.isdir(real) and is_autorun_folder(name))
+    if is_closed and real != root and is_within(real, root):
+        yield real
 
 
 def _stamps(found: Iterable[str]) -> Iterator[tuple[str, _Stamp]]:

@@ -40,6 +40,20 @@ def test_the_settings_of_a_repositorys_modules_are_found_and_its_objects_are_not
     assert closed_below(tmp_path) == [".git/modules/lib/config"]
 
 
+def test_a_repository_under_another_name_is_known_by_what_is_in_it(tmp_path):
+    make(
+        tmp_path,
+        *(
+            f"{name}/{file}"
+            for name in ("bare", "named")
+            for file in ("HEAD", "config", "hooks/x", "objects/a", "refs/b")
+        ),
+    )
+    make(tmp_path, "plain/config", "plain/hooks/x", "work/code")
+    (tmp_path / "work/.git").symlink_to("../named")
+    assert sorted(closed_below(tmp_path)) == ["bare/config", "bare/hooks", "named/config", "named/hooks", "work/.git"]
+
+
 def test_packages_are_not_looked_into(tmp_path):
     make(tmp_path, "node_modules/a/.npmrc", "src/.npmrc")
     assert closed_below(tmp_path) == ["src/.npmrc"]
