@@ -286,9 +286,10 @@ class OwnerText:
             return self._behind_name(unit.field, _written_forms(value), start)
         if not isinstance(value, str) or not 0 < len(value) <= LONGEST_VALUE or _GONE in value:
             return -1
-        named = self._behind_name(unit.field, (value,), start)
+        if value not in self._text:  # most values that are not the owner's
+            return -1
         alone = self._by_itself(value, start)
-        return min((place for place in (named, alone) if place >= 0), default=-1)
+        return alone if alone >= 0 else self._behind_name(unit.field, (value,), start)
 
     def _place_of_list(self, unit: ValueUnit, elements: Sequence[Json], start: int) -> int:
         """Return where a list begins whose elements stand one behind the other; -1 if they do not."""

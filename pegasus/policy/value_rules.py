@@ -116,8 +116,10 @@ def _may_act(call: ValueCall, messages: Sequence[OwnerMessage], earlier: Sequenc
     naming = sum(message.may_act and all(map(OwnerText(message.text).holds, units)) for message in messages)
     if not units or not naming:  # most calls: what was made before need not be looked at
         return False
-    digest = call.digest
-    return sum(each.tool == call.tool and each.digest == digest for each in earlier) < naming
+    plain, digest = _plain(call.arguments, call.schema), call.digest
+    # Compared as values first, which costs a third; only their JSON tells 1 from true.
+    alike = (each for each in earlier if each.tool == call.tool and _plain(each.arguments, each.schema) == plain)
+    return sum(each.digest == digest for each in alike) < naming
 
 
 def has_address(arguments: Metadata, schema: Metadata) -> bool:
