@@ -39,7 +39,7 @@ class Life(Worlds):
 
     def __init__(self, simulation):
         self.story = Story(simulation.random)
-        super().__init__(Machine(self.story.slow_disk), retry=0.2)
+        super().__init__(Machine(self.story.slow_disk), retry=0.2, owners=EVERYBODY)
         self.note = simulation.note
         self.plans = {plan.number: plan for plan in self.story.plans}
         self.model = Script(self)
