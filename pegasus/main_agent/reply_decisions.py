@@ -38,6 +38,8 @@ from pegasus.wire import decode_object, encode_json, from_wire, to_wire
 
 _REPLY: Final = attrs.evolve(sending(ToolSpec(REPLY.name, REPLY.description, ACCEPTED), "media"), kind=ToolKind.ACT)
 """A reply as the policy sees it. It sends something, and an owner may have named all that it says."""
+MOST_HELD: Final = 5
+"""Replies of one answer that an owner is asked about. A model that was talked into it could make questions that hide others."""
 FILES: Final = "/files"
 """End of the key of files that are held while their text goes out. Stored, so it must not change."""
 
@@ -147,7 +149,15 @@ class ReplyDecisions:
 
         posted: results of the journal by the key of the post. Cancelled: some owners may have been asked.
         """
-        return {id: await self._settle_one(reply, posted, turn) for id, reply in replies.items()}
+        outcomes: dict[str, ToolOutcome] = {}
+        asked = 0
+        for id, reply in replies.items():
+            asked += reply.held is not None
+            if asked > MOST_HELD and reply.held is not None:
+                missing = f"an owner is asked about {MOST_HELD} replies of one answer at most"
+                reply = attrs.evolve(reply, held=None, missing=missing, refusal=missing)
+            outcomes[id] = await self._settle_one(reply, posted, turn)
+        return outcomes
 
     async def _settle_one(self, reply: WantedReply, posted: Mapping[str, PostResult], turn: AgentTurn) -> ToolOutcome:
         """Return the outcome of a reply, of which a part may be held."""

@@ -91,6 +91,22 @@ async def test_what_the_owner_has_typed_in_full_is_said_without_a_question_once(
         assert bridge.texts() == ["echo: hi", "the boat is in"]
 
 
+async def test_one_answer_asks_about_few_replies(tmp_path):
+    """Many questions would hide the ones that matter, and keep others from being asked."""
+    many = Thought(calls=tuple(reply(f"the news {n}", "#general", "slack") for n in range(20)))
+    book = Book({"tell them": [many, SILENCE]})
+    async with serving(tmp_path, book, OWNERS) as daemon, daemon.client() as owner, daemon.bridge("slack") as bridge:
+        await bridge.say("hi", channel=in_slack("ann"))
+        await bridge.get("reply", text="echo: hi")
+        await owner.ask("look at this", media=[NOTE])
+        await owner.say("tell them")
+        await owner.ask("next")
+        waiting = (await owner.call("approvals.list"))["approvals"]
+        assert [each["arguments"]["text"] for each in waiting] == [f"the news {n}" for n in range(5)]
+        assert "5 replies of one answer" in book.about("tell them")[1].results[-1]
+        assert bridge.texts() == ["echo: hi"]
+
+
 async def test_the_same_words_twice_in_one_answer_go_out_once(tmp_path):
     order = 'Say "the boat is in" to #general'
     said = reply("the boat is in", "#general", "slack")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from pegasus.intake import Intake
 from pegasus.messages import RELAYED, ChannelInfo, InboundMessage
-from pegasus.policy import OwnerMessage, parse_owner_messages
+from pegasus.models import ToolSpec
+from pegasus.outside import Outside
+from pegasus.policy import OwnerMessage, ToolKind, parse_owner_messages
 from pegasus.settings import AgentSettings, Settings
 from pegasus.tasks import GetContext
 from pegasus.testing.scripted import ScriptedModel, call, say
 from pegasus.testing.world import CLI, FakeChannel, open_world
-from tests.pegasus.main_agent.voices import agent_of, spawn, tasks_of
+from pegasus.tools import Reach, parameters
+from tests.pegasus.main_agent.voices import add_tool, agent_of, result_of, spawn, tasks_of
 
 GUEST = ChannelInfo("slack", "#general", "eve")
 SETTINGS = Settings(agent=AgentSettings(owners=("cli:*",)))
@@ -81,3 +85,32 @@ async def test_an_order_to_a_task_that_goes_on_adds_its_own_words(autojump_clock
         OwnerMessage("cli:main/m-1", "begin"),
         OwnerMessage("cli:main/m-2", "Pay bob@example.com"),
     )
+
+
+async def test_what_the_agent_has_done_itself_no_task_does_again(autojump_clock):
+    """It pays by the owner's words, once, and the task that is begun then may only read by them."""
+    paid = []
+
+    async def pay(arguments, context):
+        paid.append(arguments)
+        return {}
+
+    async def page(arguments, context):
+        return {}
+
+    once = call("pay", "p1", to="bob@example.com")
+    answer = say("", call("page", "w"), once, call("pay", "p2", to="bob@example.com"), spawn("x"))
+    task = ScriptedModel(lambda request: "done")
+    async with open_world(ScriptedModel([answer, say(), say(), say()]), task_model=task, **TWO_CHANNELS) as world:
+        add_tool(world, "page", page, source=Outside.WEB)
+        spec = ToolSpec("pay", "Pay.", parameters({"to": {"type": "string"}}))
+        add_tool(world, "pay", pay, category="mcp", kind=ToolKind.ACT, reach=Reach.OUTSIDE)
+        tools = world.tree.services.main_agent.toolset.now.executor._tools
+        tools["pay"] = attrs.evolve(tools["pay"], spec=spec)
+        await world.say("Pay bob@example.com")
+        await world.idle()
+        results = result_of(world.session(), "pay")
+        [[words]] = await words_of(world)
+    assert paid == [{"to": "bob@example.com"}]
+    assert "needs a yes" in results[1]
+    assert not words.may_act

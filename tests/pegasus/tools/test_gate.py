@@ -27,7 +27,7 @@ from pegasus.storage import StorageError
 from pegasus.tools import Effect, PolicyGate, Reach, Tool, ToolContext, ToolExecutor, parameters
 from pegasus.tools.base import ToolOutcome
 from pegasus.tools.files import file_tools
-from pegasus.tools.gate import describe_call
+from pegasus.tools.gate import MOST_LINKS, describe_call
 
 OWNER = Principal(Role.OWNER, ChannelInfo("cli", "main"))
 
@@ -161,6 +161,19 @@ def test_an_address_is_known_as_a_whole_or_by_host_and_path(context, url, is_kno
     read = 'Look at https://docs.example/guide/start and other.example. <a href="/next/page?n=2">a</a> https://docs.example/nächste'
     context = attrs.evolve(context, has_seen=read.__contains__)
     assert describe_call(tool("http_get", "network"), {"url": url}, context).reaches_out is not is_known
+
+
+def test_after_text_from_outside_few_links_of_a_host_are_followed(context):
+    """Each choice among the links of a page tells its host something."""
+    fetch = tool("http_get", "network")
+    urls = [f"https://docs.example/page-{n}" for n in range(MOST_LINKS + 1)]
+    made = [fetch.value_call({"url": url}) for url in urls[:-1]]
+    seen = attrs.evolve(context, has_seen=lambda text: True, earlier=lambda: made)
+    read = attrs.evolve(seen, outside=(Outside.WEB,))
+    assert describe_call(fetch, {"url": urls[-1]}, read).reaches_out
+    assert not describe_call(fetch, {"url": urls[0]}, read).reaches_out
+    assert not describe_call(fetch, {"url": "https://other.example/page"}, read).reaches_out
+    assert not describe_call(fetch, {"url": urls[-1]}, seen).reaches_out
 
 
 @pytest.mark.parametrize(
