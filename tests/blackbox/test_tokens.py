@@ -141,6 +141,8 @@ async def test_a_token_of_a_bridge(tmp_path):
                 "message.channel",
             )
         await assert_refused(daemon, token, {"type": "sms"}, 'is for channel type "slack"')
+        one = {"type": "slack", "channelId": "#a"}  # as if it were the client of one conversation
+        await assert_refused(daemon, token, one, "leave channelId out of the hello")
         other = await add(daemon, "plain", "--type", "slack")
         async with greeted(daemon, other, "slack", None) as peer:  # a client, with a conversation of its own
             assert peer.welcome["channel"]["channelId"] == "token-plain"
