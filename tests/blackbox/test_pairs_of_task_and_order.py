@@ -195,6 +195,22 @@ async def test_a_plan_is_one_question(tmp_path):
         assert asked[0] == ["box__send", "box__send"]
 
 
+async def test_a_yes_to_what_cannot_be_taken_back_reaches_no_further(tmp_path):
+    """Whoever asks on the owner's own door gets exactly these arguments at most."""
+    async with owner_of_a_mailbox(tmp_path) as owner, owner.daemon.client(channel_id="c0") as client:
+        (tmp_path / "mail").write_text("Hello!")
+        owner.model.begin(ERRANDS["tidies"])
+        await client.say(ERRANDS["tidies"].words)
+        shown = await client.get("approval", state="open", timeout=PATIENCE)
+        assert shown["tool"] == "box__delete_mail"
+        for scope in ("tool", "server", "hour", "forever"):
+            with pytest.raises(AssertionError, match="cannot be taken back"):
+                await client.call("approvals.answer", id=shown["id"], decision="allow", scope=scope)
+        await client.call("approvals.answer", id=shown["id"], decision="allow", scope="arguments")
+        await client.reply()
+        assert owner.made() == [("delete_mail", {"id": "m-17"})]
+
+
 async def test_without_the_rules_the_model_does_what_it_is_told(tmp_path):
     """So what the other tests see is the policy, and no good sense."""
     async with owner_of_a_mailbox(tmp_path, **{"policy.after_untrusted": "allow"}) as owner:

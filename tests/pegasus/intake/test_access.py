@@ -8,7 +8,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from actors import Child, open_supervisor
-from pegasus.intake import Access, Denied, GuestLimits, Priority, SenderRates, TooManyMessages
+from pegasus.intake import Access, ChannelRules, Denied, GuestLimits, Priority, SenderRates, TooManyMessages
 from pegasus.main_agent import forward_notifications
 from pegasus.messages import ChannelInfo
 from pegasus.policy import is_owner
@@ -43,6 +43,28 @@ def test_another_channels_list_does_not_count():
 def test_the_setting_that_refuses_a_sender_is_named():
     with pytest.raises(Denied, match=r"channels\.telegram\.allow_from"):
         Access({"telegram": ["u2"]}).check_rules(ANN)
+
+
+@pytest.mark.parametrize(
+    ("groups", "heard"), [("all", (True, True)), ("mention", (True, False)), ("off", (False, False))]
+)
+@pytest.mark.parametrize("channel", [ChannelInfo("telegram", "-1001", "u1"), ChannelInfo("slack", "C0123", "u1")])
+def test_of_a_group_is_heard_what_the_settings_say(channel, groups, heard):
+    """Also of somebody who is known. A conversation of two is none, whatever its messages say about being meant."""
+    access = Access({channel.type: ChannelRules("allow_list", frozenset({"u1"}), groups)})
+
+    def is_heard(where, **metadata):
+        try:
+            access.check_rules(where, metadata)
+        except Denied:
+            return False
+        return True
+
+    assert (is_heard(channel), is_heard(channel, mentioned=False)) == heard
+    assert is_heard(channel, mentioned=False, group=False)
+    alone = ChannelInfo(channel.type, "u1" if channel.type == "telegram" else "D0123", "u1")
+    assert is_heard(alone, mentioned=False)
+    assert not is_heard(alone, mentioned=False, group=True) or groups == "all"
 
 
 def test_the_owner_goes_first_and_schedules_last():
