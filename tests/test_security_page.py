@@ -89,6 +89,14 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "A guest has a conversation of their own, whatever `agent.scope` says: nothing that the owner said elsewhere is in its prompt.": (
         "tests/blackbox/test_people_apart.py::test_what_the_owner_said_elsewhere_is_not_in_a_guests_prompt",
     ),
+    "The owner's memory answers no guest, but for what the owner has marked as shared, and a guest's notes are that guest's alone.": (
+        "tests/blackbox/test_people_apart.py::test_the_owners_memory_answers_no_guest_but_for_what_is_shared",
+        "tests/blackbox/test_people_apart.py::test_a_guests_notes_are_that_guests_and_bounded",
+    ),
+    "Work for a guest reads and changes files of a folder of their own, which is bounded, and no others.": (
+        "tests/blackbox/test_people_apart.py::test_a_guest_has_a_folder_of_their_own_and_no_other_file",
+        "tests/blackbox/test_people_apart.py::test_a_guests_folder_is_bounded",
+    ),
     "A guest's `/new` begins that conversation anew and no other, and every command that decides about the agent is refused.": (
         "tests/blackbox/test_guests.py::test_the_new_of_a_guest_begins_their_own_conversation_anew_and_no_other",
         "tests/blackbox/test_guests.py::test_what_is_the_owners_to_decide_is_refused_with_a_sentence",

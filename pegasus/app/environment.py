@@ -148,6 +148,8 @@ class Environment:
     """Opens the memory, which the journal writes. Called once."""
     notes_disk: Disk | None = None
     """The disk of the workspace, for the notes of consolidation; None: nothing is consolidated."""
+    guests: Path | None = None
+    """Folder with one for each guest; None: guests have no files."""
     closed_paths: tuple[Path, ...] = ()
     """Files and folders that tools never touch, whatever the settings allow: Pegasus's own home."""
     sandbox: InForce[Sandbox] = attrs.field(factory=lambda: InForce(NO_SANDBOX))

@@ -157,7 +157,9 @@ def main_agent_services(
         # Shown to owners in the chat's /status, so that who sees no log learns that commands run without walls.
         warnings=in_force.follow(lambda _: tuple(filter(None, [environment.sandbox.now.warning])), *SANDBOX_KEYS),
         files=in_force.follow(
-            lambda settings: FileAccess.within(environment.workspace, settings, environment.closed_paths),
+            lambda settings: FileAccess.within(
+                environment.workspace, settings, environment.closed_paths, environment.guests
+            ),
             "tools.allowed_paths",
             "media.max_bytes",
         ),

@@ -145,6 +145,7 @@ def _make_environment(world: RealWorld, models: ModelService, reloader: Reloader
         clock=wall_clock,
         random=Random(),  # noqa: S311 ids only
         workspace=home.workspace,
+        guests=home.path / "guests",
         subagent_folders=(home.subagents,),
         skills=SkillCatalog(
             BUILT_IN, home.skills, accepted=AcceptedSkills(home.accepted_skills, home.workspace / "skills")

@@ -79,7 +79,7 @@ class SharedServices:
         if not settings.models.speech:
             return ()
         environment = self.environment
-        folder = base_context(environment.workspace, (), 0, environment.closed_paths)
+        folder = base_context(environment.workspace, (), 0, environment.closed_paths, guests=environment.guests)
         return (speak_tool(partial(environment.models.audio, "speech"), settings.models.voice, folder),)
 
 

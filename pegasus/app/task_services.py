@@ -64,7 +64,14 @@ def task_deps(shared: SharedServices, find: Callable[[str], Ref[Any]]) -> TaskDe
     def make_context(settings: Settings) -> ToolContext:
         """Return the context in which tools of tasks run: their folders, and the window that results must fit into."""
         window = environment.models.context_window("subagent")
-        return base_context(environment.workspace, settings.tools.allowed_paths, window, environment.closed_paths)
+        return base_context(
+            environment.workspace,
+            settings.tools.allowed_paths,
+            window,
+            environment.closed_paths,
+            guests=environment.guests,
+            guest_bytes=settings.limits.guest_disk_mb << 20,
+        )
 
     def limits_changed(_: frozenset[str]) -> None:
         """Tell the task system that its limits have changed, so that tasks which were queued may start now."""
@@ -84,7 +91,7 @@ def task_deps(shared: SharedServices, find: Callable[[str], Ref[Any]]) -> TaskDe
         toolbox=in_force.follow(make_toolbox, "tools.", *SANDBOX_KEYS, *SPEECH_KEYS),
         model_for=environment.models.client,
         context_window=environment.models.context_window,
-        context=in_force.follow(make_context, "tools.allowed_paths"),
+        context=in_force.follow(make_context, "tools.allowed_paths", "limits.guest_disk_mb"),
         journal=journal,
         owners=environment.owners,
         make_fence=environment.make_fence,

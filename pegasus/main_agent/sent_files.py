@@ -27,7 +27,7 @@ from pegasus.models import ToolSpec
 from pegasus.outside import Outside
 from pegasus.policy import sender_of
 from pegasus.storage import Item, JournalMessage, Post, keep_file
-from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, parameters, read_content
+from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, own_place, parameters, read_content
 
 MOST_FILES: Final = 10
 """Files of one reply."""
@@ -78,7 +78,7 @@ class FileSender:
         )
         if not principal.is_owner:
             # The owner may have opened other folders to tasks; work for a guest sends nothing from there.
-            context = attrs.evolve(context, allowed_paths=(context.workspace,))
+            context = own_place(attrs.evolve(context, allowed_paths=(context.workspace,)))
         files: list[StoredFile] = []
         room = max(0, access.max_bytes - sum(file.size for file in before))
         for path in paths:

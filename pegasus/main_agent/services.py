@@ -58,9 +58,15 @@ class FileAccess:
     """Bytes of all files of one reply: the setting `media.max_bytes`."""
 
     @classmethod
-    def within(cls, workspace: Path, settings: Settings, closed_paths: Sequence[Path]) -> FileAccess:
-        """Return the access that the settings give. closed_paths: never allowed. Reads the file system briefly."""
-        return cls(base_context(workspace, settings.tools.allowed_paths, 0, closed_paths), settings.media.max_bytes)
+    def within(
+        cls, workspace: Path, settings: Settings, closed_paths: Sequence[Path], guests: Path | None = None
+    ) -> FileAccess:
+        """Return the access that the settings give. closed_paths: never allowed. guests: folder with one for each guest.
+
+        Reads the file system briefly.
+        """
+        context = base_context(workspace, settings.tools.allowed_paths, 0, closed_paths, guests=guests)
+        return cls(context, settings.media.max_bytes)
 
 
 @attrs.frozen(eq=False, repr=False)

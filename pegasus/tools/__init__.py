@@ -2,7 +2,7 @@
 
 `base` defines what a tool is, and how a call asks an owner while it runs. `executor` holds the tools by name and runs them: there
 arguments are checked and deadlines enforced. `gate` asks the policy before each call, and `named_files` finds the files that a command
-names. Each category has its own file or folder:
+names. `guest_folders` gives a guest's work the only files that it can reach. Each category has its own file or folder:
 `files/`, `web/`, `shell` (commands and their environment; `pegasus.sandbox` runs them) and `background` (commands that go on
 running), both with `walls` around them, `basic`, `memory`, `persona` and `media`. `standard` puts together what an installation
 has, and what a model with a small context window is shown of it. `text` knows encodings.
@@ -42,6 +42,7 @@ from pegasus.tools.basic import current_time
 from pegasus.tools.executor import ToolExecutor, is_valid_schema, prepare_arguments, run_tool
 from pegasus.tools.files import read_content, save_file
 from pegasus.tools.gate import Gate, PolicyGate, earlier_calls, sending
+from pegasus.tools.guest_folders import own_place, size_of
 from pegasus.tools.media import save_attachment_tool, speak_tool
 from pegasus.tools.memory import found_json, memory_tools
 from pegasus.tools.persona import persona_tool
@@ -89,6 +90,7 @@ __all__ = [
     "lean_task_specs",
     "may_be_walls",
     "memory_tools",
+    "own_place",
     "parameters",
     "passed_on",
     "persona_tool",
@@ -99,6 +101,7 @@ __all__ = [
     "save_attachment_tool",
     "save_file",
     "sending",
+    "size_of",
     "speak_tool",
     "standard_tools",
     "with_network",

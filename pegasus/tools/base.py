@@ -228,6 +228,12 @@ class ToolContext:
     """Folders, as real paths. Files in and below them may be read and written; () allows none."""
     closed_paths: tuple[Path, ...] = ()
     """Files and folders, as real paths, that are never allowed, whatever allowed folder they are in; but the workspace is."""
+    open_paths: tuple[Path, ...] = ()
+    """Folders in closed ones that are allowed all the same."""
+    guests: Path | None = None
+    """Folder with one for each guest (`guest_folders`); None: guests have no files."""
+    guest_bytes: int = 0
+    """Bytes that a guest's folder may hold; 0 = any number."""
     origin: ChannelInfo | None = None
     """The channel of the message that the call is made for, if there is one."""
     env: dict[str, str] = attrs.field(factory=dict)

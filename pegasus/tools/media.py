@@ -33,6 +33,7 @@ from pegasus.outside import Outside
 from pegasus.storage import JournalMessage, StorageError, is_kept_name, read_kept
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.files import IncomingFile
+from pegasus.tools.guest_folders import own_place
 
 # ------------------------------------------------------------------ attachments
 
@@ -144,7 +145,9 @@ def speak_tool(speaker: Callable[[], AudioModel | None], voice: str, folder: Too
             audio = await model.speak(text, label, voice=arguments.get("voice") or voice)
         except ModelError as error:
             raise ToolError(f"nothing was spoken: {error}") from error
-        place = attrs.evolve(folder, allowed_paths=(folder.workspace,), key=context.key)
+        place = own_place(
+            attrs.evolve(folder, allowed_paths=(folder.workspace,), key=context.key, principal=context.principal)
+        )
         path = await trio.to_thread.run_sync(_save_recording, place, audio)
         return {"path": path, "bytes": len(audio), "type": "audio/ogg", "note": "send it, or nobody hears it"}
 

@@ -64,14 +64,20 @@ def result_limit(context_window: int) -> int:
 
 
 def base_context(
-    workspace: Path, allowed_paths: Sequence[str], context_window: int, closed_paths: Sequence[Path] = ()
+    workspace: Path,
+    allowed_paths: Sequence[str],
+    context_window: int,
+    closed_paths: Sequence[Path] = (),
+    *,
+    guests: Path | None = None,
+    guest_bytes: int = 0,
 ) -> ToolContext:
     """Return the context from which the context of each call is derived: `attrs.evolve(base, task_id=…, key=…, env=…)`.
 
     allowed_paths: as in the settings. [] allows the workspace only, ["/"] everything; relative
     paths start at the workspace. context_window: the model's, in tokens. It bounds the length of
-    results. closed_paths: files and folders that are never allowed, but the workspace in them. Reads the file system briefly, to
-    resolve links in the folders.
+    results. closed_paths: files and folders that are never allowed, but the workspace in them. guests: folder with one
+    for each guest. guest_bytes: that such a folder may hold. Reads the file system briefly, to resolve links in the folders.
     """
     [real_workspace] = real_folders((str(workspace),), workspace)
     # No setting means the workspace and nothing else, never everything.
@@ -82,6 +88,8 @@ def base_context(
         allowed_paths=allowed,
         closed_paths=closed,
         max_result=result_limit(context_window),
+        guests=None if guests is None else real_folders((str(guests),), workspace)[0],
+        guest_bytes=guest_bytes,
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 from pegasus.testing.provider.answers import Call
 from tests.blackbox.support import Book, serving
 from tests.blackbox.support.model import SILENCE, Thought, say
+from tests.blackbox.support.work import Office, act, answer
 
 SECRET = "the blue door opens at midnight"
 ANN = {"agent.owners": ["slack:ann", "telegram:ann"]}
@@ -112,3 +113,75 @@ async def test_a_guests_notes_are_that_guests_and_bounded(tmp_path):
             while "Likes: chess" not in (await bridge.reply())["text"]:
                 pass
     assert (daemon.home / "data/guests/slack%3Aeve/memory/facts/me.md").exists()
+
+
+# ------------------------------------------------------------------ files
+
+
+class Caller:
+    """Jobs that make the one call which they name, and report what came of it."""
+
+    def get(self, job, default=None):
+        name, _, arguments = job.partition(" ")
+        return [act(Call(name, json.loads(arguments))), lambda view: answer(view.last)]
+
+
+def files_office():
+    office = Office()
+    office.jobs = Caller()
+    return office
+
+
+async def did(bridge, call, channel):
+    """What came of a task that makes this call."""
+    await bridge.say(f"do {call}", channel=channel)
+    while not (reply := await bridge.reply())["text"].startswith("completed"):
+        pass
+    await bridge.ack(reply)
+    return reply["text"]
+
+
+EVE, MAL = by("eve", "D-eve"), by("mal", "D-mal")
+AUTORUN = [".git/hooks/pre-commit", ".npmrc", ".venv/bin/python", "CLAUDE.md", "sub/.envrc"]
+
+
+@pytest.mark.deadline(90)
+async def test_a_guest_has_a_folder_of_their_own_and_no_other_file(tmp_path):
+    async with serving(tmp_path, files_office(), ANN) as daemon:
+        (daemon.home / "workspace" / "private.txt").write_text("the owner's words")
+        folder = daemon.home / "guests" / "slack%3Aeve"
+        async with daemon.client() as owner, daemon.bridge("slack") as bridge:
+            await did(bridge, 'write_file {"path": "mine.txt", "content": "a trap for all"}', EVE)
+            assert (folder / "mine.txt").read_text() == "a trap for all"
+            assert "a trap" in await did(bridge, 'read_file {"path": "mine.txt"}', EVE)
+            for path in ("private.txt", "../../workspace/private.txt", f"{daemon.home}/workspace/private.txt"):
+                for call in ("read_file", "delete_file", "write_file"):
+                    arguments = {"path": path} | ({"content": "x", "overwrite": True} if call == "write_file" else {})
+                    told = await did(bridge, f"{call} {json.dumps(arguments)}", EVE)
+                    assert "owner's words" not in told, (path, call)
+            assert (daemon.home / "workspace" / "private.txt").read_text() == "the owner's words"
+            assert "private.txt" not in await did(bridge, 'list_files {"path": "."}', MAL)
+            assert "a trap" not in await did(bridge, f'read_file {{"path": "{folder}/mine.txt"}}', MAL)
+            for path in AUTORUN:
+                await did(bridge, f'write_file {{"path": "{path}", "content": "x"}}', EVE)
+                assert not (folder / path).exists(), path
+            # The owner reads what guests have, as text from outside, and does not write there.
+            await owner.say(f'do read_file {{"path": "{folder}/mine.txt"}}')
+            while not (reply := await owner.reply())["text"].startswith("completed"):
+                pass
+            assert "a trap" in reply["text"]
+            await owner.say(f'do write_file {{"path": "{folder}/other.txt", "content": "x"}}')
+            await owner.reply()
+            assert not (folder / "other.txt").exists()
+
+
+async def test_a_guests_folder_is_bounded(tmp_path):
+    async with serving(tmp_path, files_office(), {**ANN, "limits.guest_disk_mb": 1}) as daemon:
+        folder = daemon.home / "guests" / "slack%3Aeve"
+        async with daemon.bridge("slack") as bridge:
+            await did(bridge, 'write_file {"path": "a.txt", "content": "x"}', EVE)
+            (folder / "large.bin").write_bytes(b"x" * (1 << 20))
+            assert "limits.guest_disk_mb" in await did(bridge, 'write_file {"path": "b.txt", "content": "x"}', EVE)
+            await did(bridge, 'delete_file {"path": "large.bin"}', EVE)
+            await did(bridge, 'write_file {"path": "b.txt", "content": "x"}', EVE)
+            assert (folder / "b.txt").exists()

@@ -116,7 +116,7 @@ def locate(context: ToolContext, path: str, *, follow: bool = True) -> LocatedPa
         inside = os.path.join(folder, "")
         if real == folder or real.startswith(inside):
             _refuse_system_folders(real, path)
-            in_workspace = is_within(real, str(context.workspace))
+            in_workspace = any(is_within(real, str(place)) for place in (context.workspace, *context.open_paths))
             if not in_workspace and any(is_within(real, str(closed)) for closed in context.closed_paths):
                 raise _closed_error(path)
             steps = tuple(real[len(inside) :].split(os.sep)) if real != folder else ()

@@ -1,0 +1,71 @@
+"""The folder of a guest: all files that work for them can reach, `<home>/guests/<key>/`.
+
+It lies outside of the workspace, and of the folders that commands may write in. For the file tools of a guest's work it is the
+workspace, and there is nothing else: the owner's files do not exist there. Work for an owner may read the folders of guests, as text
+from outside, and write nothing there. Where a rule of the owner lets guests run commands, those run in the workspace as before.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from pegasus.formatting import file_key
+from pegasus.messages import Metadata
+from pegasus.tools.base import Effect, Tool, ToolContext
+
+BLOCK: Final = 4096
+"""Bytes that the smallest file counts as: many empty ones fill a disk, too."""
+_KEEPS: Final = frozenset({"file", "network", "media"})
+"""Categories of tools that may put something there."""
+_FREES: Final = frozenset({"delete_file", "move_file"})
+"""Tools that take no room."""
+
+
+def own_place(context: ToolContext) -> ToolContext:
+    """Return the context with the files that the person of a call can reach. Makes the folder of a guest; blocks briefly."""
+    person = context.principal
+    if person.is_owner or not person.is_apart:
+        return context
+    if context.guests is None or not person.guest:
+        return attrs.evolve(context, allowed_paths=())
+    folder = context.guests / file_key(person.guest)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return attrs.evolve(context, workspace=folder, allowed_paths=(folder,))
+
+
+def with_folders_of_guests(context: ToolContext) -> ToolContext:
+    """Return the context of an owner's call that only reads, which may look into the folders of guests."""
+    person, guests = context.principal, context.guests
+    if guests is None or not person.is_owner or person.is_apart:
+        return context
+    return attrs.evolve(context, allowed_paths=(*context.allowed_paths, guests), open_paths=(guests,))
+
+
+def quota_refusal(tool: Tool, arguments: Metadata, context: ToolContext) -> str:
+    """Return why a call of a guest's work would take too much of the disk, "" if it would not. Blocks: it looks at the folder."""
+    person, most = context.principal, context.guest_bytes
+    if not most or person.is_owner or not person.is_apart or tool.category not in _KEEPS:
+        return ""
+    if tool.effect is Effect.PURE or tool.name in _FREES:
+        return ""
+    wanted = sum(len(text.encode("utf-8", "replace")) for text in arguments.values() if isinstance(text, str))
+    found = size_of(context.workspace) + wanted
+    if found <= most:
+        return ""
+    return f"your folder would hold {found:,} bytes; allowed: {most:,} (limits.guest_disk_mb). Delete something first"
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of all files below a folder; each counts as one block at least. Blocks."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += max(BLOCK, os.lstat(os.path.join(place, name)).st_size)
+            except OSError:  # it is gone meanwhile
+                continue
+    return total
