@@ -408,7 +408,7 @@ def revoked_grant_text(answer: Answer) -> str:
     """Return what does not count any more."""
     grant = answer["revoked"]
     what = grant["tool"] or f"the MCP server {grant['server']}"
-    return f"{grant['id']} is revoked: {what} needs a yes again where the rules ask for one."
+    return f"{grant['id']} is revoked. Unless another grant is for {what}, it needs a yes again where the rules ask for one."
 
 
 @answering_command(APPROVALS, "granted", JSON, method="approvals.granted", text=granted_text)

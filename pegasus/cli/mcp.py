@@ -177,10 +177,10 @@ def run_add(
         before = _servers(options)
         if (name in before) == bool(table):
             return report_failure(_describe_wrong_name(name, is_known=name in before))
-        added = set_key(old, path, table) if table else old
+        changes: list[tuple[tuple[str, ...], object]] = [(path, table)] if table else []
         if trust is not None:
-            added = set_key(added, (*path, "trust"), trust)
-        settings = check_text(home, source, added)
+            changes.append(((*path, "trust"), trust))
+        settings = check_text(home, source, _changed(old, changes))
         [result] = _check(home, settings, [(name, settings.mcp.servers[name])])
         print_text(_result_line(result))
         if result.problem:
@@ -189,8 +189,11 @@ def run_add(
         says = any(tool.says for tool in result.tools)
         print_text(tools_text(result.tools, as_trusted=trust is None and says))
         if trust is None and says and _asks_for_trust():
-            added = set_key(added, (*path, "trust"), "hints")
-            settings = check_text(home, source, added)
+            changes.append(((*path, "trust"), "hints"))
+        # The file is read again: somebody may have changed it while the server was checked and the person was asked.
+        old = settings_text(source)
+        added = _changed(old, changes)
+        settings = check_text(home, source, added)
     except (EditError, SandboxError, SettingsError) as error:
         return report_failure(f"{name} was not {done}: {error}")
     is_trusted = settings.mcp.servers[name].trust == "hints"
@@ -205,6 +208,13 @@ def run_add(
         print_text(describe_effect(home, settings, settings, f"mcp.servers.{name}", source.file))
         _show_in_agent(home, settings, name)
     return 0
+
+
+def _changed(content: str, changes: Sequence[tuple[tuple[str, ...], object]]) -> str:
+    """Return the text of a settings file with these keys set. Raises EditError."""
+    for path, value in changes:
+        content = set_key(content, path, value)
+    return content
 
 
 def _table(command: Sequence[str], url: str | None, env: Sequence[str]) -> dict[str, object]:

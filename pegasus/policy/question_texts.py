@@ -176,7 +176,8 @@ def _answers(notice: ApprovalNotice) -> list[str]:
     """Return how to answer: `/approve a-7f3k beds=… · /deny a-7f3k`, with what a wider yes means."""
     id, question = notice.id, notice.question
     if question is None:
-        some = [f"{APPROVE} {id} 1,3"] if len(notice.all_calls) > 1 else []
+        count = len(notice.all_calls)
+        some = [f"{APPROVE} {id} 1{f',{count}' if count > 2 else ''} for a part"] if count > 1 else []
         lines = [" · ".join([f"{APPROVE} {id}", *some, f"{DENY} {id} reason"])]
         if wider := [scope for scope in notice.scopes if scope != AnswerScope.ONCE]:
             lines.append(f"For later calls too: {APPROVE} {id} {'|'.join(wider)}")

@@ -47,6 +47,7 @@ from pegasus.terminal.greeting import ChatConfig, gone_text, greeting
 from pegasus.terminal.leaving import Leave, count_other_clients
 from pegasus.terminal.line_chat import DaemonGone, describe_rejection
 from pegasus.terminal.prompt_rules import STOP_ALL, ScreenListener
+from pegasus.terminal.questions import question_name
 from pegasus.terminal.status_line import ChatStatus, Draft, RunningTask, in_order, running_task
 from pegasus.terminal.tty import neutralise, restore_terminal
 from pegasus.terminal.typed_messages import TypedMessages, is_nothing_waiting
@@ -428,7 +429,7 @@ class InteractiveChat:
                 text = question_text(notice, str(task.number) if task else "", wall_clock(), neutralise)
                 self._asked[notice.id] = text
             text, may_widen = self._asked[notice.id], "tool" in notice.scopes
-            self._screen.question(notice.id, neutralise(notice.tool), text, may_widen=may_widen, is_new=is_new)
+            self._screen.question(notice.id, question_name(notice), text, may_widen=may_widen, is_new=is_new)
         elif notice.state != "open" and notice.id in self._asked:
             self._questions.pop(notice.id, None)
             del self._asked[notice.id]
@@ -443,7 +444,7 @@ class InteractiveChat:
         self._suggestions = attrs.evolve(self._suggestions, questions=self._question_names())
         self._screen.suggest(self._suggestions)
         questions = tuple(
-            (id, neutralise(notice.tool), "tool" in notice.scopes) for id, notice in self._questions.items()
+            (id, question_name(notice), "tool" in notice.scopes) for id, notice in self._questions.items()
         )
         self._update_status(attrs.evolve(self._status, questions=questions))
 

@@ -15,7 +15,10 @@ from typing import Final
 
 import attrs
 
+from pegasus.formatting import plural
+from pegasus.messages import ApprovalNotice
 from pegasus.policy import APPROVE, DENY
+from pegasus.terminal.tty import neutralise
 
 READING_SECONDS: Final = 1.0
 """Seconds that a question must have been on the screen before the first key of its answer."""
@@ -146,3 +149,9 @@ class OpenQuestions:
 
     def _names(self) -> str:
         return ", ".join(f"{id} ({shown.tool})" for id, shown in self._shown.items())
+
+
+def question_name(notice: ApprovalNotice) -> str:
+    """Return what a question is about, in few words: the tool, and how many more calls a yes is for."""
+    more = len(notice.all_calls) - 1
+    return neutralise(notice.tool) + (f" and {plural(more, 'more call')}" if more else "")

@@ -59,7 +59,7 @@ class StopKeys:
 
     def show_hint(self) -> None:
         """Show how to leave. While tasks run, another Ctrl-C ends them first."""
-        if self._status().tasks:
+        if self._status().tasks or self._status().questions:
             self._await_another(leaving_hint(self._status()))
         else:
             self._show_hint(LEAVING_HINT)
@@ -75,7 +75,7 @@ class StopKeys:
 
 def again_hint(status: ChatStatus) -> str:
     """Return the hint while another Ctrl-C would end the tasks; "" if none runs. Those that wait for somebody end, too."""
-    return "Ctrl-C again ends the tasks of this chat" if status.tasks else ""
+    return "Ctrl-C again ends the tasks of this chat" if status.tasks or status.questions else ""
 
 
 def leaving_hint(status: ChatStatus) -> str:

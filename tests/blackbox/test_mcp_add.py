@@ -111,9 +111,12 @@ async def test_a_person_is_asked_whether_to_trust(tmp_path, answer, trust):
         async with terminal(daemon.home, "mcp", "add", "mail", "--", *mail(tmp_path)) as screen:
             await screen.see("get_mail")
             await screen.see("Trust it?")
+            file = daemon.home / "pegasus.toml"
+            file.write_text(file.read_text() + "# changed meanwhile\n")
             await screen.type(answer, ENTER)
             assert await screen.exit() == 0
         assert in_file(daemon)["mail"].get("trust") == trust
+        assert "# changed meanwhile" in file.read_text()
 
 
 @pytest.mark.parametrize(

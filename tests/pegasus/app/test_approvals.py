@@ -229,8 +229,8 @@ async def test_a_question_is_answered_in_part(autojump_clock, effect):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("4", "found the place 3, allowed: 0 to 2"),
-        ("0", "found the place -1"),
+        ("4", "found the number 4; the calls have the numbers 1 to 3"),
+        ("0", "found the number 0"),
         ("1,x", "found"),
         ("server", 'Found the scope "server", allowed here: once, arguments, tool, hour, forever'),
         ("week", "allowed: one of once, arguments, tool, server, hour, forever, and numbers of calls as 1,3"),

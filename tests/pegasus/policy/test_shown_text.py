@@ -82,7 +82,7 @@ def test_each_of_several_calls_has_its_number_its_reason_and_room():
     assert "1. mail__send (read mail)\n   text: xxx" in text
     assert "characters more" in text
     assert "2. mail__delete (always asked)\n   id: 7" in text
-    assert "/approve a-1 · /approve a-1 1,3 · /deny a-1 reason" in text
+    assert "/approve a-1 · /approve a-1 1 for a part · /deny a-1 reason" in text
     assert len(text) < 5_000
 
 
