@@ -132,6 +132,10 @@ def wire(request):
     return request.param
 
 
+OWNERS = ["cli:*", "web:*", "api:*", "slack:zhangsan"]
+"""What a guest asks to be said in another conversation needs a yes."""
+
+
 def _theatre(request, tmp_path_factory, **settings):
     place = Workplace(tmp_path_factory.mktemp("theatre"), settings, request.param)
     yield from standing(place.daemon, place, finish=place.finish)
@@ -140,13 +144,13 @@ def _theatre(request, tmp_path_factory, **settings):
 @pytest.fixture(scope="module", params=["openai", "anthropic"])
 def theatre(request, tmp_path_factory):
     """One daemon a wire, in which the stories happen one after another, in any order: so how the model speaks is not found out."""
-    yield from _theatre(request, tmp_path_factory, **{"agent.speech": "monologue"})
+    yield from _theatre(request, tmp_path_factory, **{"agent.speech": "monologue", "agent.owners": OWNERS})
 
 
 @pytest.fixture(scope="module", params=["openai", "anthropic"])
 def direct_theatre(request, tmp_path_factory):
     """The same with direct speech."""
-    yield from _theatre(request, tmp_path_factory, **{"agent.speech": "direct"})
+    yield from _theatre(request, tmp_path_factory, **{"agent.speech": "direct", "agent.owners": OWNERS})
 
 
 # ------------------------------------------------------------------ one by one
