@@ -11,7 +11,7 @@ the bounds are neither closed nor named.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from stat import S_ISDIR
@@ -61,6 +61,8 @@ class AutorunSnapshot:
     """Files, and folders of which all below is meant, those near the top first."""
     stamps: Mapping[str, _Stamp]
     """Each file that was found, also in such folders; empty if nobody will ask for changes."""
+    made: frozenset[str] = frozenset()
+    """Files that were made since the first snapshot, which are of no interest any more."""
 
     @classmethod
     def take(cls, roots: Iterable[str], *, is_compared: bool = True) -> AutorunSnapshot:
@@ -78,9 +80,11 @@ class AutorunSnapshot:
         new = [path for path in now.stamps if path not in self.stamps]
         different = [path for path, stamp in now.stamps.items() if self.stamps.get(path, stamp) != stamp]
         gone = [path for path in self.stamps if path not in now.stamps and not os.path.lexists(path)]
-        return AutorunChanges(self._named([*different, *gone]), self._named(new), now)
+        former = [path for path in (*different, *gone) if path not in self.made]
+        made = self.made.union(new)
+        return AutorunChanges(self._named(former), self._named(set(new) - self.made), attrs.evolve(now, made=made))
 
-    def _named(self, paths: Sequence[str]) -> tuple[str, ...]:
+    def _named(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Return paths as people are told them: those of the first folder first, relative to it."""
         inner = f"{self.roots[0]}/"
         ordered = sorted(paths, key=lambda path: (not path.startswith(inner), path))

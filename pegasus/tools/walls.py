@@ -78,7 +78,8 @@ async def changed_files(sandbox: Sandbox, context: ToolContext) -> list[str]:
     commands.autorun = changes.now
     if changes.former or changes.made:
         files = ", ".join([*changes.former, *changes.made])
-        _log.warning(
+        log = _log.warning if changes.former else _log.info
+        log(
             "a command changed files that programs run by themselves", task=context.task_id, files=cut_text(files, 1000)
         )
     if changes.former and not _is_free(context):

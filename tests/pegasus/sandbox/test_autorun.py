@@ -98,6 +98,10 @@ def test_changes_are_what_is_new_different_or_gone(tmp_path):
     assert changes.former == (".envrc", ".npmrc", ".vscode/tasks.json")
     assert changes.made == ("a/.git/hooks/pre-push",)
     assert not changes.now.changes().former + changes.now.changes().made
+    make(tmp_path, ".npmrc")
+    (tmp_path / "a/.git/hooks/pre-push").write_text("changed again by whoever has made it")
+    assert changes.now.changes().former == (".npmrc",)
+    assert changes.now.changes().made == ()
 
 
 # ------------------------------------------------------------------ commands
