@@ -425,5 +425,7 @@ class TaskProgress:
     """Background commands that it runs, such as "c1 npm run dev"."""
     waits_for: str = ""
     """"approval" for a suspended task that waits for an owner's yes or no, "person" for one that a person has paused."""
+    pausing: bool = False
+    """True if a person has paused it and the step that runs has not ended yet."""
     reason: str = ""
     """"stopped" for a task in state FAILED that a person has ended: people are shown that, and no failure."""

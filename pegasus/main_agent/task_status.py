@@ -91,6 +91,7 @@ def task_progress(task: TaskView, now: int) -> TaskProgress:
         elapsed_ms=0 if task.state is TaskState.IDLE else max(0, until - task.created_at),
         commands=task.commands,
         waits_for=task.waits_for if task.waits_for in (FOR_APPROVAL, FOR_PERSON) else "",
+        pausing=task.pausing,
         reason=task.reason,
     )
 
@@ -149,6 +150,7 @@ def task_line(task: TaskProgress) -> str:
     if task.state in ("REASONING", "ACTING"):
         doing += f", step {task.step}" if task.step else ""
         doing += f", {format_duration(task.elapsed_ms / 1000)}" if task.elapsed_ms else ""
+    doing += ", then paused" if task.pausing else ""
     running = f" (running: {'; '.join(task.commands)})" if task.commands else ""
     return f"{task_name(task.number, task.task_id)}  {doing}: {task.description}{running}"
 

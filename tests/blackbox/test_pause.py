@@ -49,6 +49,8 @@ async def test_a_task_pauses_before_its_next_step_and_goes_on_where_it_was(tmp_p
         await begun(client, folder)
         told = await client.ask("/pause 1")
         assert "Task 1 (dig) pauses when shell_exec has ended" in told
+        assert (await client.get("task", pausing=True))["state"] == "ACTING"
+        assert "then paused: dig" in await client.ask("/tasks")
         assert "being paused already" in await client.ask("/pause 1")
         let(folder, 0)
         await client.get("task", **PAUSED)
@@ -219,6 +221,7 @@ async def test_over_http_and_the_gateway(tmp_path, folder):
         async with httpx.AsyncClient(base_url=daemon.at.http, headers=headers, timeout=20) as web:
             paused = (await web.post("/api/tasks/1/suspend")).json()
             assert paused["status"] == "suspending"
+            assert (await web.get("/api/tasks/1")).json()["pausing"] is True
             let(folder, 0)
             await client.get("task", **PAUSED)
             again = await web.post("/api/tasks/1/suspend")

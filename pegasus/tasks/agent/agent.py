@@ -198,28 +198,28 @@ class _Agent:
         registry = self._state.registry
         stored = None if registry.tasks.get(task_id) else await self._state.load_view(task_id)
         entry = registry.tasks.get(task_id)
-        return entry.view if entry is not None else stored
+        return entry.shown if entry is not None else stored
 
     async def _views(self, date: str | None) -> tuple[TaskView, ...]:
         """Return the tasks in memory that are on disk, or all tasks of a day (UTC, YYYY-MM-DD)."""
         registry = self._state.registry
         if date is None:
-            return tuple(entry.view for entry in registry if entry.created.is_set())
+            return tuple(entry.shown for entry in registry if entry.created.is_set())
         stored = await self._state.logs.views(date)
-        current = {entry.task_id: entry.view for entry in registry}
+        current = {entry.task_id: entry.shown for entry in registry}
         return tuple(current.get(view.task_id, view) for view in stored)
 
     async def _pending(self) -> tuple[TaskView, ...]:
         """Return the tasks of the pending list. One whose log cannot be read is not in memory, and is left out."""
         entries = [self._state.registry.tasks.get(pending.task_id) for pending in await self._state.logs.pending()]
-        return tuple(entry.view for entry in entries if entry is not None)
+        return tuple(entry.shown for entry in entries if entry is not None)
 
     async def _latest(self, count: int, since: float) -> tuple[TaskView, ...]:
         """Return the newest tasks that have changed since then, oldest first. Memory is checked again behind the logs."""
         registry = self._state.registry
         stored = await self._state.logs.latest(count, {entry.task_id for entry in registry})
         entries = {task_id: registry.tasks.get(task_id) for task_id in stored}
-        views = [entry.view if (entry := entries[task_id]) is not None else view for task_id, view in stored.items()]
+        views = [entry.shown if (entry := entries[task_id]) is not None else view for task_id, view in stored.items()]
         return tuple(view for view in views if view is not None and view.updated_at >= since)
 
     async def _context(self, name: str) -> TaskContext | None:

@@ -78,6 +78,12 @@ class TaskEntry:
         return self.view.task_id
 
     @property
+    def shown(self) -> TaskView:
+        """The task as others see it, and that it is to pause."""
+        is_pausing = self.pausing is not None and not self.pausing.is_set()
+        return attrs.evolve(self.view, pausing=True) if is_pausing else self.view
+
+    @property
     def is_guests(self) -> bool:
         """True if a guest has asked for it."""
         return self.view.metadata.get(ROLE) == Role.GUEST

@@ -254,6 +254,7 @@ class TaskScheduler:
         entry = await self._state.find(await self._state.resolve(name))
         check_pausable(entry)
         pausing = entry.pausing = trio.Event()
+        self._state.deps.observe(entry.shown, False)
         if entry.starting is not None:
             await entry.starting.wait()
         if entry.ref is not None:
@@ -288,6 +289,7 @@ class TaskScheduler:
         if entry.pausing is not None:
             entry.pausing.set()
             entry.pausing = None
+            self._state.deps.observe(entry.view, False)
             if entry.ref is not None:
                 with suppress(ActorError):
                     await entry.ref.tell(SuspendAfterStage(""))

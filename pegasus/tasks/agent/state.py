@@ -155,5 +155,5 @@ class TaskAgentState:
                 reply.send(view)
             entry.waiting.clear()
             self.registry.finished(entry)
-        self.deps.observe(view, ends)
+        self.deps.observe(entry.shown, ends)
         return ends

@@ -86,6 +86,8 @@ class TaskView:
     """The question that a suspended task waits for."""
     waits_for: str = ""
     """Reason of the suspension of a suspended task; FOR_APPROVAL if an owner is asked about a call, FOR_PERSON if it is paused."""
+    pausing: bool = False
+    """True if a person has paused it and the step that runs has not ended yet."""
     metadata: Metadata = attrs.field(factory=dict)
     """Metadata of its Submit."""
     number: int = 0

@@ -93,6 +93,7 @@ export const T = {
       failed: "Failed",
       stopped: "Stopped",
       paused: "Paused",
+      pausing: "Pausing",
       approval: "Needs your approval",
       answer: "Needs an answer",
     },

@@ -137,9 +137,9 @@ class Tasks {
 
   /** A button that lets the task rest, or go on; none for one that waits for somebody anyway. */
   pauseButton(kind) {
-    if (!["idle", "reasoning", "acting", "paused"].includes(kind)) return null;
+    if (!["idle", "reasoning", "acting", "pausing", "paused"].includes(kind)) return null;
     const { taskId } = this.task;
-    const isPaused = kind === "paused";
+    const isPaused = kind === "paused" || kind === "pausing";
     const act = async () => {
       try {
         this.app.notify((await this.app.call(isPaused ? "tasks.continue" : "tasks.suspend", { taskId })).text);
@@ -172,7 +172,7 @@ class Tasks {
 
   /** A field for what the task waits for, or for more work after its end. */
   drawAnswering(kind) {
-    const wanted = kind === "approval" || kind === "paused" || kind === "reasoning" || kind === "acting" || kind === "idle" || kind === "stopped" ? "" : `${this.task.taskId}:${kind}`;
+    const wanted = kind === "approval" || kind === "paused" || kind === "pausing" || kind === "reasoning" || kind === "acting" || kind === "idle" || kind === "stopped" ? "" : `${this.task.taskId}:${kind}`;
     if (this.answering.dataset.for === wanted) return;
     this.answering.dataset.for = wanted;
     if (!wanted) {
@@ -225,7 +225,7 @@ class Tasks {
     const kind = kindOf(this.task);
     const title = { failed: T.tasks.error, stopped: T.tasks.ended }[kind] ?? T.tasks.result;
     const body = h("div", { dir: "auto" });
-    fill(this.outcome, h("section", { class: kind === "failed" ? "result failed" : "result" }, h("h2", {}, title), body));
+    fill(this.outcome, h("section", { class: { failed: "result failed", stopped: "result stopped" }[kind] ?? "result" }, h("h2", {}, title), body));
     this.app.markdown.show(body, key);
   }
 
@@ -246,7 +246,7 @@ function backLink() {
 
 function kindOf(task) {
   if (task.state === "failed" && task.reason) return "stopped";
-  if (task.state !== "suspended") return task.state;
+  if (task.state !== "suspended") return task.pausing ? "pausing" : task.state;
   return { approval: "approval", person: "paused" }[task.waitsFor] ?? (task.waitsFor ? "answer" : "suspended");
 }
 
