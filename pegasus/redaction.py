@@ -4,17 +4,8 @@ Two kinds of secrets are replaced by `***`:
 
 1. *Known* ones: keys of the settings, tokens of the home, environment variables with telling names. They are found in every form
    in which they usually appear: plain, escaped by JSON or repr, in an address, in base64.
-2. Those of a *common format*, whoever they belong to: a key in a file that a task reads was never told to Pegasus. Formats with a
-   prefix keep it, so that a reader knows what was there (`ghp_***`).
-
-A format must not match ordinary text. Commit hashes, UUIDs and pictures in base64 are full of random letters, so every format needs
-a prefix or a context (`Authorization:`), and a prefix counts only at the beginning of a word. Secrets without either (an AWS secret
-key, a password) are found by their context or not at all.
-
-Time is linear in the text. A format is looked for only if one of its hints, plain texts, is there at all; its pattern begins
-with fixed letters; a part without a bound is one class of characters whose end the pattern does not look back from; and a
-word can be begun only once, since what may stand before it (a blank, `\n`, `%20`, a colour's `\x1b[1m`) cannot stand within
-it. `scripts/bench hands` measures it.
+2. Those of a *common format*, whoever they belong to (`pegasus.secret_formats`): a key in a file that a task reads was never told
+   to Pegasus.
 
 Text is searched as it is written down, after JSON has escaped it: then no way of putting fields together leaves a secret in one.
 """
@@ -26,20 +17,20 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-import attrs
-
 from pegasus.formatting import MASK
+from pegasus.secret_formats import redact_formats
 from pegasus.wire import decode_object
 
 # ------------------------------------------------------------------ known secrets
 
-_SECRET_NAME: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
+_SECRET_NAME: Final = re.compile(
+    r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|(^|_|PG)PASS|SQL_PWD)$", re.IGNORECASE
+)
 """Endings of names whose values are treated as secrets."""
 
 
@@ -196,172 +187,3 @@ def _secrets_in(facts: Mapping[str, Any]) -> set[str]:
         ):
             found.add(value)
     return found
-
-
-# ------------------------------------------------------------------ formats
-
-_KEY_LETTER: Final = "[A-Za-z0-9_-]"
-"""Characters of base64 for addresses, of which most keys consist."""
-_BEFORE: Final = (
-    *(r"\\[bfnrt]", r"\\u[0-9A-Fa-f]{4}", "%[0-9A-Fa-f]{2}"),
-    *(rf"\[{colour}m" for colour in ("", r"\d", r"\d\d", r"\d;\d", r"\d;\d\d", r"\d\d;\d")),
-)
-"""Texts that end in a letter or digit, but are no part of the word behind them. Each has a fixed length, as a lookbehind needs it."""
-_LETTER: Final = "[A-Za-z0-9]"
-"""Letters and digits."""
-_GAP: Final = r"""\\{0,3}["']?\s{0,4}[:=]\s{0,4}\\{0,3}["']?"""
-"""Between a name and its value in headers, JSON, TOML and Python, the quotation marks perhaps escaped."""
-_LOOKS_RANDOM: Final = r"(?=[^\s\"']{0,64}?(?:[0-9]|(?-i:[a-z][A-Z])|=)|[A-Za-z0-9._~+/=-]{20})"
-"""Ahead of a value: it has a digit, a change of case, or many letters, and is therefore no word of a sentence."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class SecretFormat:
-    """A format by which secrets are recognised.
-
-    Example::
-
-        format = SecretFormat("npm", ("npm_",), _word("npm_", "[A-Za-z0-9]{36}", _LETTER))
-        format.apply(text, text.lower(), "***")
-    """
-
-    name: str
-    """Service or form, for tests and messages."""
-    hints: tuple[str, ...]
-    """Texts in lower case of which one is in every text that the pattern matches."""
-    expression: str
-    """Regular expression. Group 1 is kept, the rest of the match is replaced; with a group 2, that is kept behind it."""
-    accept: Callable[[str], bool] | None = None
-    """Returns whether a match, as a whole, is a secret; None: always."""
-    fold: bool = False
-    """True if upper and lower case are the same."""
-
-    @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        """The compiled expression. Compiled when the first hint is found, which in most processes never happens."""
-        return re.compile(self.expression, re.ASCII | (re.IGNORECASE if self.fold else 0))
-
-    def apply(self, text: str, lowered: str, mask: str) -> str:
-        """Return the text without secrets of this format. lowered: the text in lower case."""
-        if not any(hint in lowered for hint in self.hints):
-            return text
-        return self._pattern.sub(lambda match: self._replaced(match, mask), text)
-
-    def _replaced(self, match: re.Match[str], mask: str) -> str:
-        """Return what takes the place of a match."""
-        if self.accept is not None and not self.accept(match[0]):
-            return match[0]
-        return f"{match[1]}{mask}{match[2] if match.re.groups > 1 else ''}"
-
-
-def _word(prefix: str, rest: str, letters: str = _KEY_LETTER) -> str:
-    """Return the expression of a word: a prefix (an expression of fixed length), which is kept, and the rest, which is not.
-
-    letters: what does not stand before a word; a prefix that never comes by chance may follow a dash, as in `keys-ghp_….txt`.
-    The prefix comes first and what stands before it is looked at afterwards, so that the search can jump from one prefix to the next.
-    """
-    begins = "|".join((f"(?<!{letters}{prefix})", *(f"(?<={before}{prefix})" for before in _BEFORE)))
-    return f"({prefix})(?:{begins}){rest}"
-
-
-def _has_long_part(match: str) -> bool:
-    """Return whether a key of OpenAI's kind is one: it has a run of 16 letters and digits.
-
-    Names in style sheets (`sk-fading-circle12`) have none.
-    """
-    return any(len(part) >= 16 and not part.isalpha() for part in re.split("[-_]", match))
-
-
-FORMATS: Final = (
-    SecretFormat("AWS", ("akia", "asia"), _word("A[KS]IA", "[A-Z2-7]{16}(?![A-Za-z0-9])")),
-    SecretFormat(
-        "AWS secret",
-        ("secret_access_key", "secretaccesskey", "aws_session_token"),
-        rf"((?:secret_?access_?key|aws_session_token){_GAP})[A-Za-z0-9/+=]{{40,}}",
-        fold=True,
-    ),
-    SecretFormat("GitHub", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), _word("gh[pousr]_", "[A-Za-z0-9_]{36,}", _LETTER)),
-    SecretFormat("GitHub", ("github_pat_",), _word("github_pat_", "[A-Za-z0-9_]{22,}", _LETTER)),
-    SecretFormat("GitLab", ("glpat-",), _word("glpat-", f"{_KEY_LETTER}{{20,}}", _LETTER)),
-    SecretFormat("Slack", ("xox",), _word("xox[abcdeoprs]-", "[A-Za-z0-9-]{10,}", _LETTER)),
-    SecretFormat("Slack", ("xapp-",), _word("xapp-", "[0-9]-[A-Za-z0-9-]{10,}", _LETTER)),
-    SecretFormat("Slack", ("hooks.slack.com/",), r"(hooks\.slack\.com/[a-z]{1,20}/)[A-Za-z0-9/_-]{20,}"),
-    SecretFormat("Anthropic", ("sk-ant-",), _word("sk-ant-", f"{_KEY_LETTER}{{16,}}", _LETTER)),
-    SecretFormat("OpenAI", ("sk-",), _word("sk-", f"(?!ant-){_KEY_LETTER}{{20,}}"), accept=_has_long_part),
-    SecretFormat("Google", ("aiza",), _word("AIza", f"(?<![+/]AIza){_KEY_LETTER}{{35}}(?![A-Za-z0-9_+/=-])")),
-    SecretFormat("Google", ("ya29.",), _word(r"ya29\.", f"{_KEY_LETTER}{{20,}}")),
-    SecretFormat("Google", ("gocspx-",), _word("GOCSPX-", f"{_KEY_LETTER}{{20,}}")),
-    SecretFormat("Stripe", ("k_live_", "k_test_"), _word("[sr]k_(?:live|test)_", "[A-Za-z0-9]{16,}", _LETTER)),
-    SecretFormat("Stripe", ("whsec_",), _word("whsec_", "[A-Za-z0-9+/=]{24,}")),
-    SecretFormat(
-        "Telegram",
-        (":aa",),
-        r"((?:(?<![0-9])|(?<=%[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4}))[0-9]{8,10}:)AA"
-        + f"{_KEY_LETTER}{{33}}(?!{_KEY_LETTER})",
-    ),
-    SecretFormat("Hugging Face", ("hf_",), _word("hf_", "[A-Za-z0-9]{30,}")),
-    SecretFormat("Groq", ("gsk_",), _word("gsk_", "[A-Za-z0-9]{40,}")),
-    SecretFormat("xAI", ("xai-",), _word("xai-", "[A-Za-z0-9]{40,}")),
-    SecretFormat("Tavily", ("tvly-",), _word("tvly-", f"{_KEY_LETTER}{{20,}}"), accept=_has_long_part),
-    SecretFormat("npm", ("npm_",), _word("npm_", "[A-Za-z0-9]{36}(?![A-Za-z0-9])")),
-    SecretFormat("PyPI", ("pypi-ageicHlwaS5vcmc".lower(),), _word("pypi-", f"AgEIcHlwaS5vcmc{_KEY_LETTER}{{20,}}")),
-    SecretFormat("SendGrid", ("sg.",), _word(r"SG\.", rf"{_KEY_LETTER}{{22}}\.{_KEY_LETTER}{{43}}(?!{_KEY_LETTER})")),
-    SecretFormat("JWT", ("eyj",), _word("eyJ", rf"{_KEY_LETTER}{{8,}}\.eyJ{_KEY_LETTER}{{4,}}\.{_KEY_LETTER}{{8,}}")),
-    SecretFormat(
-        "header",
-        ("authorization", "x-api-key", "x-goog-api-key", "-subscription-token", "x-auth-token", "private-token"),
-        r"((?:authorization|x-api-key|x-goog-api-key|x-subscription-token|x-auth-token|private-token)"
-        rf"{_GAP}(?:(?:bearer|basic|token|bot|apikey|negotiate)\s{{1,4}})?)"
-        rf"{_LOOKS_RANDOM}[A-Za-z0-9._~+/=-]{{8,}}",
-        fold=True,
-    ),
-    SecretFormat("address", ("://",), r"""(://[^\s/?#:@"'<>\\]{0,100}:)(?!\*\*\*@)[^\s/?#@"'<>\\]{1,200}(@)"""),
-    SecretFormat(
-        "parameter",
-        ("_token=", "-token=", "key=", "secret=", "password="),
-        r"([?&](?:access_token|auth_token|api[_-]?key|client_secret|password)=)"
-        rf"{_LOOKS_RANDOM}[A-Za-z0-9._~%+/=-]{{8,}}",
-        fold=True,
-    ),
-)
-"""Formats, in the order in which they are applied. Sources: the services' documentation of their keys."""
-
-
-def redact_formats(text: str, mask: str = MASK) -> str:
-    """Return the text without anything that has the format of a secret; the mask stands in its place.
-
-    redact_formats("token ghp_0123456789abcdefghij0123456789abcdef")  # "token ghp_***"
-    """
-    lowered = text.lower()
-    for format in FORMATS:
-        text = format.apply(text, lowered, mask)
-    return _redact_private_keys(text, mask) if _PRIVATE_KEY in text else text
-
-
-# ------------------------------------------------------------------ private keys
-
-_PRIVATE_KEY: Final = "PRIVATE KEY"
-_BEGIN: Final = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-"""First line of a private key in PEM, or of PGP."""
-_END: Final = "-----END "
-_KEY_BODY: Final = r"(?:(?:\s|\\[nrt])*[A-Za-z0-9+/=]{16,})*"
-"""Rest of a private key whose last line is missing."""
-_LONGEST_KEY: Final = 20_000
-"""Characters of a private key. An end that is further away belongs to something else."""
-
-
-def _redact_private_keys(text: str, mask: str) -> str:
-    """Return the text without the bodies of private keys. A key whose end is missing is removed as far as it looks like one."""
-    parts, at, end = [], 0, 0
-    for begin in re.finditer(_BEGIN, text):
-        if begin.start() < at:
-            continue
-        if end >= 0 and end < begin.end():
-            end = text.find(_END, begin.end())
-        stop = end
-        if end < 0 or end - begin.end() > _LONGEST_KEY:
-            body = re.compile(_KEY_BODY).match(text, begin.end())
-            stop = body.end() if body is not None else begin.end()
-        parts += [text[at : begin.end()], mask]
-        at = stop
-    return "".join([*parts, text[at:]])

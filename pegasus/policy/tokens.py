@@ -42,6 +42,8 @@ from pegasus.wire import WireError, decode_object, from_wire, to_wire
 
 TOKENS_FILE: Final = "tokens.json"
 """File of the tokens, below data/: `{"tokens": [{"name", "hash", "scopes", "type", "channelId", "bridge", "created"}]}`."""
+PREFIX: Final = "pgs_"
+"""Beginning of each token, by which it is found in texts that are not to show it (`pegasus.secret_formats`)."""
 MESSAGE: Final = "message"
 """Scope: send messages, and get the replies to them."""
 READ: Final = "read"
@@ -299,7 +301,7 @@ class TokenBook:
                 raise TokenRefused(f"there is a token {quote(name)} already; revoke it, or choose another name")
             if len(self._grants) >= MOST_TOKENS:
                 raise TokenRefused(f"there are {MOST_TOKENS} tokens already; revoke those that are not used")
-            token = secrets.token_urlsafe(32)
+            token = f"{PREFIX}{secrets.token_urlsafe(32)}"
             ordered = tuple(scope for scope in SCOPES if scope in scopes)
             stored = StoredToken(name, hash_token(token), ordered, type, channel_id, bridge, self._clock())
             # On disk before it counts. If the disk refuses, whoever asked gets the error and no token.

@@ -270,6 +270,30 @@ async def test_a_known_secret_is_not_shown_to_the_model_by_a_command(workplace, 
         assert '"exitCode":0,"stdout":"***' in text
 
 
+PRINTED = """Cookie: session=Zx81kQ
+password = 'swordfish'
+mysql --password=swordfish
+account SK0123456789abcdef0123456789abcdef
+PGPASS=swordfish
+DATABASE_URL=postgres://app:swordfish@db/main
+Authorization: Digest username="u", response="0123456789abcdef0123456789abcdef"
+"""
+
+
+async def test_what_looks_like_a_secret_is_not_shown_to_the_model_by_a_command(workplace, name):
+    """Nobody has told the agent these. A token that it has made is one, too: it keeps only a hash."""
+    book = Office({"look": [act(shell("cat printed")), lambda view: answer(view.last)]})
+    async with workplace.play(book, name) as daemon, daemon.client() as client:
+        token = (await daemon.command("token", "add", "printed")).out.strip()
+        (daemon.home / "workspace/printed").write_text(f"{PRINTED}{token}\n")
+        await client.say("do look")
+        (text,) = await heard(client)
+        assert text.count("***") == 8, text
+        for secret in ("Zx81kQ", "swordfish", "0123456789abcdef", token.removeprefix("pgs_")):
+            assert secret not in text
+        assert (await daemon.command("token", "revoke", "printed")).code == 0
+
+
 async def test_a_cancelled_task_ends_with_all_it_has_started(workplace, name, tmp_path):
     work = Effects(tmp_path)
     async with (
