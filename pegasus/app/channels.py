@@ -32,6 +32,7 @@ from pegasus.app.environment import (
     SWITCHBOARD,
     TASK_AGENT,
     TASK_LISTENER,
+    Environment,
 )
 from pegasus.app.services import Services
 from pegasus.app.tree import CHILD_BACKOFF, AgentTree, ChannelGroup
@@ -39,13 +40,24 @@ from pegasus.channels import AdapterMessage, ServiceAdapter, ServiceContext, mak
 from pegasus.gateway import GatewayConfig, GatewayMessage, Listeners, Methods, run_gateway
 from pegasus.host import wall_clock
 from pegasus.identity import Persona
-from pegasus.intake import Access, GuestLimits, Intake, PairingBook, PairingRefused, SenderRates, rules_of
+from pegasus.intake import (
+    Access,
+    DiskLimits,
+    GuestDisk,
+    GuestLimits,
+    Intake,
+    PairingBook,
+    PairingRefused,
+    SenderRates,
+    rules_of,
+)
 from pegasus.main_agent import MainAgents, TaskDelegation, task_progress
 from pegasus.messages import ChannelInfo, InboundMessage, Json, TaskProgress
 from pegasus.policy import TokenBook
-from pegasus.settings import SERVICE_SECTIONS, HttpSettings, InForce, Settings, SettingsInForce
+from pegasus.settings import SERVICE_SECTIONS, HttpSettings, InForce, Settings
 from pegasus.storage import JournalMessage, StorageError
 from pegasus.tasks import TaskAgentMessage
+from pegasus.tools import size_of
 from pegasus.web import HttpConfig, WebServices, run_http
 
 PERMANENT: Final = (
@@ -187,19 +199,27 @@ def service_context(services: Services, intake: Intake, commands: Mapping[str, s
     )
 
 
-def make_intake(journal: Ref[JournalMessage], in_force: SettingsInForce, pairing: PairingBook) -> Intake:
+def make_intake(journal: Ref[JournalMessage], environment: Environment) -> Intake:
     """Return the way in, which the gateway and all adapters share.
 
     Rules are handles that follow the settings. Made once per tree: it counts messages of guests, and two of them would let
     in twice as many.
     """
+    in_force = environment.in_force
+    disk_limits = in_force.follow(_disk_limits, "limits.guest_disk_mb", "media.keep_days")
     return Intake(
         journal,
         in_force.follow(_access_of, "channels."),
         in_force.follow(lambda settings: settings.agent.owners, "agent.owners"),
-        pairing,
+        environment.pairing,
         SenderRates(in_force.follow(_guest_limits, "limits.")),
+        GuestDisk(journal, environment.clock, disk_limits, environment.guests, size_of),
     )
+
+
+def _disk_limits(settings: Settings) -> DiskLimits:
+    """Return how much of the disk a guest may take."""
+    return DiskLimits(settings.limits.guest_disk_mb << 20, settings.media.keep_days)
 
 
 def _access_of(settings: Settings) -> Access:

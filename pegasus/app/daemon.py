@@ -188,7 +188,7 @@ async def _daemon(world: RealWorld) -> int:
                 reloader.journal = tree.journal
                 tokens = environment.tokens
                 await tokens.load(tree.journal, wall_clock)
-                intake = make_intake(tree.journal, in_force, environment.pairing)
+                intake = make_intake(tree.journal, environment)
                 commands = ChatCommands(tree.services).answers()
                 channels = ServiceChannels(tree.services, intake, describe_commands(commands))
                 adapters = channels.adapters

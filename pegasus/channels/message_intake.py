@@ -16,7 +16,15 @@ import trio
 
 from actors import ActorError, Answer
 from pegasus.channels.service_contract import NotKept, ServiceContext
-from pegasus.intake import JOURNAL_TIMEOUT, Denied, InvalidMessage, PeopleUnreadable, TooManyMessages, is_group
+from pegasus.intake import (
+    JOURNAL_TIMEOUT,
+    Denied,
+    InvalidMessage,
+    PeopleUnreadable,
+    QuotaReached,
+    TooManyMessages,
+    is_group,
+)
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Metadata
 from pegasus.observe import get_logger
 from pegasus.storage import Accepted, Commit, Overloaded, Post, StorageError
@@ -64,6 +72,9 @@ class MessageIntake:
             for message in messages:
                 try:
                     answers.append(await self._context.intake.send(message, is_repeated=_key(message) in self._sent))
+                except QuotaReached as error:
+                    await self._hold_back(message, str(error))
+                    answers.append(None)
                 except (Denied, InvalidMessage) as error:
                     _log.debug("a message was not taken", channel=message.channel.type, reason=str(error))
                     answers.append(None)

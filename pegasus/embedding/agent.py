@@ -153,7 +153,7 @@ class Agent:
                 desk = ReplyDesk(tree.journal)
                 await start_channels(tree, Child("gateway", desk.run, tree.journal, backoff=CHILD_BACKOFF), {})
                 nursery.start_soon(run)
-                intake = make_intake(tree.journal, environment.in_force, environment.pairing)
+                intake = make_intake(tree.journal, environment)
                 usage = partial(_usage_of, environment)
                 max_bytes = environment.in_force.follow(lambda settings: settings.media.max_bytes, "media.max_bytes")
                 turns = TurnServices(desk, intake, tree.main_agent, nursery, usage, max_bytes)

@@ -27,6 +27,7 @@ from pegasus.intake.access import (
     is_group,
     rules_of,
 )
+from pegasus.intake.guest_disk import DiskLimits, GuestDisk, QuotaReached
 from pegasus.intake.pairing import PAIRING, PairingBook, PairingRefused, PeopleUnreadable, access_text, access_view
 from pegasus.intake.submission import (
     CONTROL_COMMANDS,
@@ -57,6 +58,8 @@ __all__ = [
     "Access",
     "ChannelRules",
     "Denied",
+    "DiskLimits",
+    "GuestDisk",
     "GuestLimits",
     "Intake",
     "InvalidMessage",
@@ -64,6 +67,7 @@ __all__ = [
     "PairingRefused",
     "PeopleUnreadable",
     "Priority",
+    "QuotaReached",
     "SenderRates",
     "TooManyMessages",
     "Unknown",

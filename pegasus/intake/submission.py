@@ -48,6 +48,7 @@ from pegasus.intake.access import (
     Unlisted,
     is_group,
 )
+from pegasus.intake.guest_disk import GuestDisk
 from pegasus.intake.pairing import PairingBook
 from pegasus.messages import APART, ChannelInfo, InboundMessage, Metadata, OutboundMessage
 from pegasus.policy import MESSAGE, Role, TokenBook, TokenGrant, TokenRefused, sender_of, with_role
@@ -137,6 +138,8 @@ class Intake:
     """The people whom the owner has let in."""
     rates: SenderRates = attrs.field(factory=lambda: SenderRates(InForce(GuestLimits())))
     """Counts what guests send; without limits by default."""
+    disk: GuestDisk | None = None
+    """Counts the bytes that they send; None: any number."""
 
     async def check_connect(self, channel: ChannelInfo, grant: TokenGrant | None = None) -> None:
         """Raise Denied unless this channel may write: for a client that connects, before it has sent a message.
@@ -187,8 +190,8 @@ class Intake:
 
         Somebody unknown may get an answer with a code (see `pairing`); nothing of the message is kept then.
 
-        Raises InvalidMessage, Denied, TooManyMessages, StorageError if a code cannot be kept or people who were let in cannot be read,
-        and ActorError if the mailbox cannot be reached. Waits while the mailbox is full.
+        Raises InvalidMessage, Denied (QuotaReached), TooManyMessages, StorageError if a code cannot be kept or people who were let in
+        cannot be read, and ActorError if the mailbox cannot be reached. Waits while the mailbox is full.
         Cancelled in this wait, nothing was sent; afterwards the message is on its way whether the answer is waited for or not.
         """
         check_message(message)
@@ -209,6 +212,8 @@ class Intake:
             )
         if not is_repeated:
             self.rates.count(message.account)
+        if self.disk is not None:
+            await self.disk.admit(message)
         max_of_sender = self.rates.limits.now.waiting
         return await self.journal.request(
             partial(Accept, message=message, lane=lane, priority=Priority.PERSON, max_of_sender=max_of_sender)

@@ -134,7 +134,7 @@ class PolicyGate:
         if is_task:
             facts = (tool.name, arguments, context.key, context.task_id, context.principal)
             context = attrs.evolve(context, questions=CallQuestions(self.approvals, *facts))
-        if tool.category != "code":
+        if context.principal.is_apart and tool.category != "code":
             context = await trio.to_thread.run_sync(own_place, context, abandon_on_cancel=True)
             if refusal := await trio.to_thread.run_sync(
                 quota_refusal, tool, arguments, context, abandon_on_cancel=True

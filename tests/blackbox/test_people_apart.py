@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 
+import httpx
 import pytest
 
 from pegasus.testing.provider.answers import Call
-from tests.blackbox.support import Book, serving
+from tests.blackbox.support import Book, connect, serving
 from tests.blackbox.support.model import SILENCE, Thought, say
 from tests.blackbox.support.work import Office, act, answer
+from tests.blackbox.test_tokens import add
 
 SECRET = "the blue door opens at midnight"
 ANN = {"agent.owners": ["slack:ann", "telegram:ann"]}
@@ -185,3 +189,56 @@ async def test_a_guests_folder_is_bounded(tmp_path):
             await did(bridge, 'delete_file {"path": "large.bin"}', EVE)
             await did(bridge, 'write_file {"path": "b.txt", "content": "x"}', EVE)
             assert (folder / "b.txt").exists()
+
+
+# ------------------------------------------------------------------ limits
+
+
+async def test_a_token_is_counted_whatever_names_its_client_makes_up(tmp_path):
+    settings = {"limits.guest_messages_per_minute": 5, "http.enabled": True, "http.port": 0}
+    async with serving(tmp_path, Book(), settings) as daemon:
+        token = await add(daemon, "many", "--type", "web")
+        headers = {"authorization": f"Bearer {token}"}
+        taken = 0
+        async with httpx.AsyncClient(base_url=daemon.at.http, headers=headers, timeout=20) as http:
+            for n in range(12):
+                body = {
+                    "text": "hi",
+                    "id": f"m{n}",
+                    "channel": {"type": "web", "channelId": f"c{n}", "userId": f"u{n}"},
+                }
+                taken += (await http.post("/api/messages", json=body)).status_code == 202
+        for n in range(6):
+            async with connect(daemon.url) as peer:
+                await peer.send(
+                    {
+                        "type": "hello",
+                        "token": token,
+                        "channel": {"type": "web", "channelId": f"d{n}", "userId": f"u{n}"},
+                    }
+                )
+                frame = await peer.get("welcome", "error")
+                if frame["type"] == "welcome":
+                    await peer.post("hi", f"n{n}")
+                    taken += (await peer.get("accepted", "error"))["type"] == "accepted"
+        assert taken <= 5
+
+
+@pytest.mark.deadline(90)
+async def test_what_a_guest_sends_is_bounded_and_a_message_beyond_is_answered(tmp_path):
+    data = base64.b64encode(os.urandom(400_000)).decode()
+    picture = [{"name": "a.bin", "mime": "application/octet-stream", "data": data}]
+    settings = {**ANN, "limits.guest_disk_mb": 1, "limits.guest_messages_per_minute": 0}
+    async with serving(tmp_path, Book(), settings) as daemon:
+        async with daemon.bridge("slack") as bridge:
+            for n in range(2):
+                await bridge.say("a file", id=f"f{n}", channel=EVE, media=picture)
+                await bridge.reply()
+            await bridge.say("a file", id="f1", channel=EVE, media=picture)  # the same again
+        await daemon.restart()
+        async with daemon.bridge("slack") as bridge, daemon.client() as owner:
+            await bridge.post("a file", "f2", channel=EVE, media=picture)
+            assert "limits.guest_disk_mb" in (await bridge.get("error", id="f2"))["message"]
+            await bridge.say("only words", channel=EVE)
+            await bridge.say("a file of somebody else", channel=MAL, media=picture)
+            await owner.say("a file of mine", media=picture)

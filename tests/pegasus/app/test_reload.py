@@ -159,7 +159,7 @@ async def test_a_higher_limit_lets_a_task_begin_that_waits_and_a_lower_one_ends_
 async def test_who_may_write_and_how_much_follows(autojump_clock):
     async with running() as (world, replace):
         environment = world.tree.services.environment
-        intake = make_intake(world.journal, environment.in_force, environment.pairing)
+        intake = make_intake(world.journal, environment)
         message = InboundMessage("hello", EVE, id="m-1")
         await intake.check_write(EVE, {})
         closed = {"cli": ChannelSettings(enabled=True), "slack": ChannelSettings(access="allow_list")}

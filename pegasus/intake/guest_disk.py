@@ -1,0 +1,141 @@
+"""Bound on what a guest may send: the files and long texts of their messages, together with the files of their folder.
+
+What was sent is counted by day, in `data/guests/<key>/sent.json`: `{"days": {"20420": 9437184}, "last": ["…"]}`. Days before
+`media.keep_days` are forgotten, as the files are. A message that is sent again with the same id counts once. Short texts are counted
+in memory until they are worth a write, so that a message costs no sync of its own; a crash forgets less than WORTH_A_WRITE of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from actors import Ref
+from pegasus.formatting import file_key
+from pegasus.intake.access import Denied
+from pegasus.messages import InboundMessage, Json
+from pegasus.settings import InForce
+from pegasus.storage import JournalMessage, StateFile
+from pegasus.wire import decode_object
+
+WORTH_A_WRITE: Final = 1 << 16
+"""Bytes of texts that are counted in memory only."""
+MOST_GUESTS: Final = 1000
+"""Guests whose counts are in memory at the same time."""
+_LAST: Final = 100
+"""Ids of messages that are recognised when they come again."""
+_DAY: Final = 86_400_000
+"""Milliseconds of a day."""
+
+
+class QuotaReached(Denied):
+    """A guest has sent as much as they may. str() is a sentence for them.
+
+    Example: an adapter writes it into the conversation; the gateway answers the message with it.
+    """
+
+
+@attrs.frozen
+class DiskLimits:
+    """Limits of the disk for each guest: `DiskLimits(most=200 << 20, keep_days=90)`."""
+
+    most: int = 0
+    """Bytes; 0 = any number."""
+    keep_days: int = 0
+    """Days for which files are kept; 0 = for ever."""
+
+
+class _Sent:
+    """Counts of one guest, and their file."""
+
+    def __init__(self, key: str, journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
+        self.days: dict[str, int] = {}
+        """Bytes by day since the epoch."""
+        self.last: list[str] = []
+        """Ids of the last messages that were counted."""
+        self.pending = 0
+        """Bytes of texts that the file does not have yet."""
+        self.file = StateFile(f"guests/{key}/sent.json", self._take_over, self.content)
+        self.file.use(journal, clock)
+
+    def content(self) -> dict[str, Json]:
+        """Return what the file holds."""
+        return {"days": dict(self.days), "last": list(self.last)}
+
+    def _take_over(self, content: bytes) -> Sequence[str]:
+        """Put what the file holds into memory; return what is wrong with it."""
+        self.days, self.last = {}, []
+        if not content:
+            return []
+        try:
+            found = decode_object(content)
+        except ValueError as error:
+            return [str(error)]
+        days, last = found.get("days"), found.get("last")
+        if isinstance(days, dict):
+            self.days = {day: size for day, size in days.items() if day.isdecimal() and type(size) is int}
+        if isinstance(last, list):
+            self.last = [id for id in last if isinstance(id, str)]
+        return []
+
+
+@attrs.define(eq=False, repr=False)
+class GuestDisk:
+    """Counts what guests send.
+
+    Example: `await GuestDisk(journal, clock, limits, home.path / "guests").admit(message)` raises QuotaReached if it is too much.
+    """
+
+    _journal: Ref[JournalMessage]
+    _clock: Callable[[], int]
+    _limits: InForce[DiskLimits]
+    _folders: Path | None = None
+    """Folder with one for each guest; None: they have no files."""
+    _size_of: Callable[[Path], int] = lambda folder: 0
+    """Returns the bytes below a folder; blocks."""
+    _sent: dict[str, _Sent] = attrs.field(init=False, factory=dict)
+    """By account."""
+
+    async def admit(self, message: InboundMessage) -> None:
+        """Count a guest's message. Raises QuotaReached, and then it is not counted; StorageError and ActorError.
+
+        Cancelled: it may be counted, and is recognised when it comes again.
+        """
+        limits, account = self._limits.now, message.account
+        size = len(message.text.encode("utf-8", "replace")) + sum(len(media.data) * 3 // 4 for media in message.media)
+        if not limits.most:
+            return
+        if account not in self._sent:
+            if len(self._sent) >= MOST_GUESTS:
+                self._sent.pop(next(iter(self._sent)))
+            self._sent[account] = _Sent(file_key(account), self._journal, self._clock)
+        sent = self._sent[account]
+        if not message.media and sent.pending + size < WORTH_A_WRITE:
+            sent.pending += size
+            return
+        id = sha256(f"{message.channel.address}\0{message.id}".encode("utf-8", "replace")).hexdigest()[:16]
+        folder = None if self._folders is None else self._folders / file_key(account)
+        in_folder = (
+            0 if folder is None else await trio.to_thread.run_sync(self._size_of, folder, abandon_on_cancel=True)
+        )
+        async with sent.file.change():
+            if id in sent.last:
+                return
+            today = self._clock() // _DAY
+            oldest = today - limits.keep_days if limits.keep_days else 0
+            days = {day: count for day, count in sent.days.items() if int(day) >= oldest}
+            used = sum(days.values()) + sent.pending + in_folder
+            if used + size > limits.most:
+                raise QuotaReached(
+                    f"this message was not taken: with it you would have sent and kept {used + size:,} bytes, and"
+                    f" {limits.most:,} are allowed (limits.guest_disk_mb)"
+                )
+            days[str(today)] = days.get(str(today), 0) + size + sent.pending
+            last = [*sent.last[-_LAST:], id]
+            await sent.file.write({"days": dict(days), "last": list(last)})
+            sent.days, sent.last, sent.pending = days, last, 0
