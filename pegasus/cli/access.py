@@ -39,7 +39,16 @@ from pegasus.formatting import format_duration, format_time, quote
 from pegasus.host import Home, print_error, read_if_there, wall_clock
 from pegasus.intake import PairingBook, PairingRefused, access_text, access_view, add_token
 from pegasus.messages import ApprovalNotice, Json, Metadata
-from pegasus.policy import SCOPES, AnswerScope, TokenBook, TokenRefused, parse_tokens, shown_subject, tokens_view
+from pegasus.policy import (
+    SCOPES,
+    TOKENS_FILE,
+    AnswerScope,
+    TokenBook,
+    TokenRefused,
+    parse_tokens,
+    shown_subject,
+    tokens_view,
+)
 from pegasus.settings import Settings
 from pegasus.storage import JournalMessage, StorageError
 from pegasus.wire import from_wire
@@ -137,7 +146,7 @@ def run_token_add(
 def run_token_list(home: Home, settings: Settings) -> Answer:
     """List the tokens, and what each may do; the secrets are not kept."""
     # Read without holding the home: the file is replaced as a whole, so it is never half written.
-    return tokens_view(parse_tokens(read_if_there(home.data / "tokens.json"))[0])
+    return tokens_view(parse_tokens(read_if_there(home.data / TOKENS_FILE))[0])
 
 
 @answering_command(

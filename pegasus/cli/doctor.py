@@ -37,10 +37,10 @@ from pegasus.cli.files import doubts_about, skills_of
 from pegasus.cli.program import check_settings_in_use
 from pegasus.client import ClientError
 from pegasus.formatting import plural
-from pegasus.host import SHORTEST_TOKEN, Home, HomeError, read_daemon, read_token
+from pegasus.host import SHORTEST_TOKEN, Home, HomeError, read_daemon, read_if_there, read_token
 from pegasus.mcp import TOKENS_FOLDER, risks
 from pegasus.models import OFFLINE, find_providers, role_spec
-from pegasus.policy import OWN_TYPES
+from pegasus.policy import OWN_TYPES, TOKENS_FILE, parse_tokens
 from pegasus.sandbox import SandboxError, probe_sandbox
 from pegasus.settings import Settings, SettingsError, load_settings
 from pegasus.terminal import neutralise
@@ -416,13 +416,23 @@ def _sandbox(examined: Examined) -> Iterator[Finding]:
 
 
 def _people(examined: Examined) -> Iterator[Finding]:
-    """Say who the owners are: nobody else may decide, and nothing shows them otherwise."""
-    if examined.settings is not None:
-        listed = ", ".join(
-            entry for entry in examined.settings.agent.owners if entry.partition(":")[0] not in OWN_TYPES
-        )
-        text = "the owners are those who have shown the owner's token"
-        yield Finding("people", OK, f"{text}{' and ' if listed else ''}{neutralise(listed)}")
+    """Say who the owners are, since nobody else may decide, and where several people share one conversation."""
+    if examined.settings is None:
+        return
+    agent = examined.settings.agent
+    listed = [neutralise(entry) for entry in agent.owners if entry.partition(":")[0] not in OWN_TYPES]
+    yield Finding("people", OK, " and ".join(["the owners are those who have shown the owner's token", *listed]))
+    if len(listed) > 1 and agent.scope == "global":
+        text = f"these owners share one conversation and read what the others have said: {', '.join(listed)}"
+        yield Finding("people", NOTE, text, f"{program_name()} config set agent.scope chat")
+    by_place: dict[tuple[str, str], list[str]] = {}
+    for token in parse_tokens(read_if_there(examined.home.data / TOKENS_FILE))[0]:
+        if token.channel_id:
+            by_place.setdefault((token.type, token.channel_id), []).append(token.name)
+    for (type, id), names in by_place.items():
+        if len(names) > 1:
+            text = f"the tokens {', '.join(names)} share the conversation {neutralise(f'{type}:{id}')}"
+            yield Finding("people", NOTE, text, f"{program_name()} token revoke one, and add it without --channel")
 
 
 CHECKS: Final[tuple[tuple[str, Callable[[Examined], Iterator[Finding]]], ...]] = (

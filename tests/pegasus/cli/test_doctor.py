@@ -176,3 +176,21 @@ def test_a_look_leaves_the_files_of_running_commands(findings, home):
     (home / "run/commands/one").mkdir(parents=True)
     assert findings()[1]["sandbox"][0]["text"] == "walls around commands: bubblewrap"
     assert (home / "run/commands/one").exists()
+
+
+def test_people_who_share_one_conversation_are_named(findings, home):
+    (home / "pegasus.toml").write_text('[agent]\nowners = ["cli:*", "telegram:1", "slack:U2"]\n')
+    tokens = [
+        {"name": name, "hash": "0" * 63 + str(n), "scopes": ["message"], "type": "web", "channelId": channel}
+        for n, (name, channel) in enumerate((("ann", "home"), ("bob", "home"), ("eve", "own")))
+    ]
+    (home / "data").mkdir()
+    (home / "data" / "tokens.json").write_text(json.dumps({"tokens": tokens}))
+    _, found = findings()
+    notes = [finding["text"] for finding in found["people"] if finding["severity"] == "note"]
+    assert notes == [
+        "these owners share one conversation and read what the others have said: telegram:1, slack:U2",
+        "the tokens ann, bob share the conversation web:home",
+    ]
+    _, found = findings("--set", "agent.scope=chat", "--set", 'agent.owners=["telegram:1"]')
+    assert [finding["severity"] for finding in found["people"]] == ["ok", "note"]
