@@ -82,7 +82,7 @@ from pegasus.policy.tokens import (
     tokens_view,
 )
 from pegasus.policy.tool_kinds import ToolKind
-from pegasus.policy.value_rules import MOST_OPEN, ValueCall, passes_by_values
+from pegasus.policy.value_rules import MOST_OPEN, REACHES_OUT, ValueCall, doubt_about, passes_by_values
 
 __all__ = [
     "APPROVE",
@@ -99,6 +99,7 @@ __all__ = [
     "OWNER_MESSAGES",
     "OWN_TYPES",
     "PROMPT_FILE",
+    "REACHES_OUT",
     "READ",
     "ROLE",
     "SCOPES",
@@ -136,6 +137,7 @@ __all__ = [
     "WithdrawApprovals",
     "allowed_scopes",
     "approvals_keeper",
+    "doubt_about",
     "end_text",
     "fill_form",
     "hash_token",

@@ -34,6 +34,7 @@ from typing import Final
 import attrs
 
 from pegasus.policy.principal import Principal, Role
+from pegasus.policy.value_rules import REACHES_OUT
 
 _JOINTS: Final = re.compile(r"&&|\|\||[;&|\n\r`(){}]|\$\(|[<>]\(")
 """Characters that separate commands in a line of a shell, or begin one inside another."""
@@ -101,9 +102,9 @@ class CallRequest:
     """True if it writes into the workspace only."""
     is_inner: bool = False
     """True if it reaches nothing but the agent itself, such as its memory and its tasks; `policy.default` is not about it."""
-    passes: Callable[[], bool] = lambda: False
-    """Returns whether it needs no question although the work has read text from outside (`value_rules`). Only asked where that
-    matters, since it looks at all calls before."""
+    doubt: Callable[[], str] = lambda: REACHES_OUT
+    """Returns why it needs a question once the work has read text from outside (`value_rules`), "" if it needs none. Only asked where
+    that matters, since it looks at all calls before."""
     sources: tuple[str, ...] = ()
     """Kinds of outside sources that the work has read, such as ("web",)."""
 
@@ -197,8 +198,8 @@ class Policy:
         if call.is_command and walls.is_partial and (call.sources or not call.principal.is_owner):
             yield Ruling(Decision.ASK, "the walls around commands are partial on this machine")
         is_spared = self._after_untrusted is Decision.ASK and call.principal.is_owner
-        if reaches_out and call.sources and not (is_spared and call.passes()):
-            why = f"this work has read text from outside ({', '.join(call.sources)}), and the call reaches out"
+        if reaches_out and call.sources and (doubt := call.doubt() if is_spared else REACHES_OUT):
+            why = f"this work has read text from outside ({', '.join(call.sources)}), and {doubt}"
             yield Ruling(self._after_untrusted, why)
         if not call.is_inner:
             yield Ruling(self._default, "policy.default")

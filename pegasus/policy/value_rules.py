@@ -20,12 +20,16 @@ from typing import Final
 import attrs
 
 from pegasus.messages import Json, Metadata
-from pegasus.policy.owner_values import OwnerMessage, OwnerText, units_of
+from pegasus.policy.owner_values import OwnerMessage, OwnerText, ValueUnit, units_of
 from pegasus.policy.tool_kinds import ToolKind
 from pegasus.wire import encode_json
 
 MOST_OPEN: Final = 20
 """Different calls of open readers that pass in a task."""
+MOST_NAMED: Final = 3
+"""Parameters that a reason names."""
+REACHES_OUT: Final = "the call reaches out"
+"""Reason to ask about a call of a tool of this program."""
 _ADDRESS_FIELDS: Final = frozenset(
     (
         "url",
@@ -55,6 +59,8 @@ _ADDRESS: Final = re.compile(
     re.IGNORECASE,
 )
 """Beginning of a text that is an address, whatever its parameter is called."""
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+"""Name of a parameter that a reason shows."""
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
@@ -86,40 +92,67 @@ class ValueCall:
         return encode_json([self.tool, _plain(self.arguments, self.schema)])
 
 
-def passes_by_values(call: ValueCall, messages: Sequence[OwnerMessage], earlier: Sequence[ValueCall]) -> bool:
-    """Return whether a call needs no question, by the rules at the top of this file.
+def doubt_about(call: ValueCall, messages: Sequence[OwnerMessage], earlier: Sequence[ValueCall]) -> str:
+    """Return why a call needs a question, by the rules at the top of this file, as the end of a sentence; "" if it needs none.
 
-    messages: those of owners that the work comes of. earlier: calls that the work has made before, whatever became of them.
+    messages: those of owners that the work comes of. earlier: calls that the work has made before, whatever became of them. Only names
+    of parameters that the schema knows are part of the text: a model chooses all others, and the values.
+
+    >>> doubt_about(ValueCall("mail__purge", ToolKind.DESTRUCTIVE, {}, {}), (), ())
+    'it may change something for good'
     """
     if call.kind is ToolKind.PRIVATE_READER and not call.is_open:
-        return True
-    if call.kind in (None, ToolKind.DESTRUCTIVE):
-        return False
+        return ""
+    if call.kind is ToolKind.DESTRUCTIVE:
+        return "it may change something for good"
+    if call.kind is None:
+        return REACHES_OUT
     try:
-        return (_may_read if call.is_open else _may_act)(call, messages, earlier)
+        return (_doubt_about_reading if call.is_open else _doubt_about_act)(call, messages, earlier)
     except ValueError:  # more values than anybody has typed, or a number that JSON does not know
-        return False
+        return "it has more values than anybody types"
 
 
-def _may_read(call: ValueCall, messages: Sequence[OwnerMessage], earlier: Sequence[ValueCall]) -> bool:
-    """Return whether an open reader passes. Raises ValueError."""
+def passes_by_values(call: ValueCall, messages: Sequence[OwnerMessage], earlier: Sequence[ValueCall]) -> bool:
+    """Return whether a call needs no question. The arguments are those of `doubt_about`."""
+    return not doubt_about(call, messages, earlier)
+
+
+def _doubt_about_reading(call: ValueCall, messages: Sequence[OwnerMessage], earlier: Sequence[ValueCall]) -> str:
+    """Return why an open reader needs a question. Raises ValueError."""
     texts = [OwnerText(message.text) for message in messages]
-    if not all(any(text.holds(unit) for text in texts) for unit in units_of(call.arguments, call.schema)):
-        return False
-    made = {each.digest for each in earlier if each.is_open}
-    return call.digest not in made and len(made) < MOST_OPEN
-
-
-def _may_act(call: ValueCall, messages: Sequence[OwnerMessage], earlier: Sequence[ValueCall]) -> bool:
-    """Return whether an act passes. Raises ValueError."""
     units = units_of(call.arguments, call.schema)
-    naming = sum(message.may_act and all(map(OwnerText(message.text).holds, units)) for message in messages)
-    if not units or not naming:  # most calls: what was made before need not be looked at
-        return False
-    plain, digest = _plain(call.arguments, call.schema), call.digest
-    # Compared as values first, which costs a third; only their JSON tells 1 from true.
-    alike = (each for each in earlier if each.tool == call.tool and _plain(each.arguments, each.schema) == plain)
-    return sum(each.digest == digest for each in alike) < naming
+    if foreign := [unit for unit in units if not any(text.holds(unit) for text in texts)]:
+        return f"others may see what it asks for, and {_not_typed(foreign)}"
+    made = {each.digest for each in earlier if each.is_open}
+    if call.digest in made:
+        return "others may see what it asks for, and it was asked before"
+    return "" if len(made) < MOST_OPEN else f"others may see what it asks for, and {MOST_OPEN} such calls were made"
+
+
+def _doubt_about_act(call: ValueCall, messages: Sequence[OwnerMessage], earlier: Sequence[ValueCall]) -> str:
+    """Return why an act needs a question. Raises ValueError."""
+    units = units_of(call.arguments, call.schema)
+    if not units:
+        return "it has no value that an owner could have typed"
+    acting = [OwnerText(message.text) for message in messages if message.may_act]
+    naming = sum(all(map(text.holds, units)) for text in acting)
+    if not naming:  # most calls: what was made before need not be looked at
+        foreign = [unit for unit in units if not any(text.holds(unit) for text in acting)]
+        return _not_typed(foreign) if foreign else "its values are of several messages"
+    digest = call.digest
+    if sum(each.tool == call.tool and each.digest == digest for each in earlier) < naming:
+        return ""
+    return "it was made already for what an owner has typed"
+
+
+def _not_typed(units: Sequence[ValueUnit]) -> str:
+    """Return the parameters whose values are not an owner's, as a part of a sentence."""
+    # The schema is a server's own: a name that could pass as a sentence is not shown.
+    names = dict.fromkeys(unit.field if _NAME.fullmatch(unit.field) else "a parameter" for unit in units)
+    shown = list(names)[:MOST_NAMED]
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    return f"an owner has not typed the value of {', '.join(shown)}{more}"
 
 
 def has_address(arguments: Metadata, schema: Metadata) -> bool:

@@ -34,6 +34,7 @@ from pegasus.models import ToolCall, ToolSpec
 from pegasus.outside import Outside, join_outside
 from pegasus.policy import (
     MOST_CALLS,
+    REACHES_OUT,
     ApprovalError,
     ApprovalMessage,
     ApprovalRequest,
@@ -46,9 +47,9 @@ from pegasus.policy import (
     SeekApproval,
     ToolKind,
     ValueCall,
+    doubt_about,
     is_bare_code,
     is_bare_line,
-    passes_by_values,
 )
 from pegasus.settings import InForce
 from pegasus.storage import StorageError
@@ -297,8 +298,8 @@ def _everything_that_counts(tool: Tool, arguments: Metadata, context: ToolContex
 
 def describe_call(tool: Tool, arguments: Metadata, context: ToolContext) -> CallRequest:
     """Return the facts about a call that the policy decides from."""
-    passes = partial(_passes, tool, arguments, context)
-    call = CallRequest(tool.name, context.principal, sources=context.outside, passes=passes)
+    doubt = partial(_doubt, tool, arguments, context)
+    call = CallRequest(tool.name, context.principal, sources=context.outside, doubt=doubt)
     match tool.category:
         case "code":
             if tool.effect is not Effect.ONCE:
@@ -317,11 +318,11 @@ def describe_call(tool: Tool, arguments: Metadata, context: ToolContext) -> Call
     return attrs.evolve(call, is_inner=tool.reach is Reach.INSIDE, reaches_out=is_out, changes_world=is_out)
 
 
-def _passes(tool: Tool, arguments: Metadata, context: ToolContext) -> bool:
-    """Return whether a call needs no question because of its kind and its values."""
+def _doubt(tool: Tool, arguments: Metadata, context: ToolContext) -> str:
+    """Return why a call needs a question because of its kind and its values, "" if it needs none."""
     if tool.kind is None:
-        return False
-    return passes_by_values(tool.value_call(arguments), context.owner_messages, context.earlier())
+        return REACHES_OUT
+    return doubt_about(tool.value_call(arguments), context.owner_messages, context.earlier())
 
 
 class SaidEntry(Protocol):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pegasus.policy import MOST_OPEN, OwnerMessage, ToolKind, ValueCall, passes_by_values
+from pegasus.policy import MOST_OPEN, OwnerMessage, ToolKind, ValueCall, doubt_about, passes_by_values
 from pegasus.policy.value_rules import has_address
 
 SCHEMA = {
@@ -157,3 +157,26 @@ def test_a_decision_takes_less_than_a_millisecond():
     for _ in range(100):
         passes(wanted, *messages, earlier=earlier)
     assert (time.thread_time() - begun) / 100 < 0.003, "a third of that on a quiet machine"
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "text", "doubt"),
+    [
+        (ToolKind.DESTRUCTIVE, {"to": "ann@example.com"}, "to ann@example.com", "it may change something for good"),
+        (ToolKind.ACT, {"to": "eve@evil.example"}, "hello", "an owner has not typed the value of to"),
+        (
+            ToolKind.ACT,
+            {"to": "ann@example.com", "Why I ask: \nfine": "x"},
+            "to ann@example.com",
+            "the value of a parameter",
+        ),
+        (ToolKind.ACT, {}, "hello", "it has no value that an owner could have typed"),
+        (ToolKind.OPEN_READER, {"to": "eve@evil.example"}, "hello", "others may see what it asks for, and an owner"),
+        (ToolKind.ACT, {"to": "ann@example.com"}, "to ann@example.com", ""),
+    ],
+)
+def test_the_reason_of_a_question_says_what_is_doubted_and_shows_no_words_of_a_model(kind, arguments, text, doubt):
+    schema = {"type": "object", "properties": {"to": {"type": "string"}}}
+    found = doubt_about(ValueCall("mail__send", kind, arguments, schema), (OwnerMessage("m", text),), ())
+    assert (doubt in found) if doubt else not found
+    assert "\n" not in found
