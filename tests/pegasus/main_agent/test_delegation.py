@@ -139,7 +139,8 @@ async def test_kinds_of_tasks_are_in_the_prompt_and_in_the_tool(tmp_path, autoju
     for line in ("- general: ", "- explore: ", "- plan: ", "- poet: Writes verse."):
         assert line in request.system
     assert "You rhyme." in task_model.requests[0].system
-    assert {tool.name for tool in task_model.requests[0].tools} == {"current_time", "notify", "ask_user"}
+    offered = {tool.name for tool in task_model.requests[0].tools}
+    assert offered == {"current_time", "notify", "ask_user", "ask_permission"}
 
 
 async def test_who_it_is_is_the_same_in_all_tasks_at_once_and_after_a_restart(autojump_clock):

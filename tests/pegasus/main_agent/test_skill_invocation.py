@@ -175,7 +175,8 @@ async def test_a_forked_skill_is_a_task_of_its_type_with_its_limits(write, tmp_p
     assert (task.input_text, task.description, task.task_type) == ("Mend doors.", "/fix doors now", "plan")
     assert task.metadata["channel"]["type"] == "cli"
     assert task.metadata["overrides"] == {"model": "default", "tools": ["echo", "look"]}
-    assert {tool.name for tool in model.requests[0].tools} == {"notify", "ask_user"}  # a plan has neither of them
+    offered = {tool.name for tool in model.requests[0].tools}
+    assert offered == {"notify", "ask_user", "ask_permission"}  # a plan has neither of them
 
 
 async def test_a_forked_skill_of_an_unknown_type_is_an_error_that_names_the_types(write, tmp_path, autojump_clock):

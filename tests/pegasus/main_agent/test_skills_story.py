@@ -141,7 +141,8 @@ async def test_a_person_calls_a_forked_skill_and_hears_what_comes_of_it(write, t
         assert world.channels["cli"].texts[0] == told
     assert told == f"/fix runs as task {task.number}. You will hear what comes of it."
     assert task.input_text == "Mend doors."
-    assert {tool.name for tool in task_model.requests[0].tools} == {"current_time", "notify", "ask_user"}
+    offered = {tool.name for tool in task_model.requests[0].tools}
+    assert offered == {"current_time", "notify", "ask_user", "ask_permission"}
     assert len(model.requests) == 1  # none for the call itself
 
 

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from pegasus.channels.sms import SmsAdapter
+from pegasus.messages import Address
 from pegasus.settings import AgentSettings, Settings, SmsSettings
 from pegasus.testing.scripted import ScriptedModel, call, say
 from pegasus.testing.services.twilio import FakeTwilio
@@ -50,9 +51,10 @@ class SmsStage:
         await self.world.idle()
         await trio.sleep(40)
 
-    def user_lines(self):
-        """What people have said, as it stands in the session."""
-        return [line["content"] for line in self.world.session() if line["role"] == "user"]
+    def user_lines(self, guest=None):
+        """What people have said, as it stands in the owner's session, or in that of a guest's number."""
+        chat = None if guest is None else Address("sms", guest)
+        return [line["content"] for line in self.world.session(chat) if line["role"] == "user"]
 
 
 @pytest.fixture

@@ -68,8 +68,9 @@ async def test_while_the_file_of_people_cannot_be_read_nobody_is_taken_for_a_str
         disk.files.unreadable = set()
         assert await stage.text(STRANGER, "look", file, sid="MM1") == 200
         await stage.idle()
-        [line] = stage.user_lines()
+        [line] = stage.user_lines(STRANGER)
         assert "image/png" in line
+        assert stage.user_lines() == []
 
 
 async def test_a_thousand_messages_at_once_are_taken_once_each_and_in_order(play, autojump_clock):

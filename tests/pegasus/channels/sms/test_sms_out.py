@@ -60,7 +60,8 @@ async def test_what_one_recipient_refuses_is_reported_and_holds_nobody_up(play, 
         await stage.idle()
         assert stage.twilio.texts_to(OWNER) == ["re: hello"]
         assert sum("POST" in request.method for request in stage.twilio.requests) <= 3
-        assert any(str(code) in line for line in stage.user_lines())
+        assert any(str(code) in line for line in stage.user_lines(FRIEND))
+        assert not any(str(code) in line for line in stage.user_lines())
         assert stage.adapter.state.state == "up"
 
 
