@@ -145,7 +145,9 @@ class ApprovalRequest:
         if not chosen:
             raise ApprovalError("calls: found none; a no is an answer of its own")
         if wrong := [place for place in chosen if not 0 <= place < len(self.calls)]:
-            raise ApprovalError(f"found the number {wrong[0] + 1}; the calls have the numbers 1 to {len(self.calls)}")
+            raise ApprovalError(
+                f"calls: found the number {wrong[0] + 1}; the calls have the numbers 1 to {len(self.calls)}"
+            )
         return tuple(sorted(set(chosen)))
 
 

@@ -150,8 +150,9 @@ async def test_threads_files_and_mentions_go_both_ways(state):
         picture, mention = (message for message, _ in gateway.journal.accepted)
         assert picture.media == (Media("a.png", "image/png", "cGljdHVyZQ=="),)
         assert picture.channel.reply_to == "$root"
-        assert picture.metadata == {"group": True, "mentioned": False}
-        assert mention.metadata == {"group": True, "mentioned": True}
+        marks = {"account": f"matrix:{ANNA}", "apart": True, "door": "bridge"}  # of the intake
+        assert picture.metadata == {"group": True, "mentioned": False, **marks}
+        assert mention.metadata == {"group": True, "mentioned": True, **marks}
         await gateway.say(
             ChannelInfo("matrix", ROOM, reply_to="$root"), "see", media=(Media("b.txt", "text/plain", "aGk="),)
         )
