@@ -234,7 +234,7 @@ async def test_slack_thread_private_and_channel(theatre):
 async def test_all_of_it_in_one_life_that_is_cut_off_in_between(tmp_path, wire):
     """Killed with the work under way: the agent says so, and goes on as itself, with the same prompt and all it has thought."""
     book = Office(JOBS, PAGES, about_tasks)
-    async with serving(tmp_path, book, {"tasks.recovery": "fail"}, wire=wire) as daemon:
+    async with serving(tmp_path, book, {"tasks.recovery": "fail", "agent.owners": OWNERS}, wire=wire) as daemon:
         async with daemon.client("cli", "main") as user:
             assert await user.ask("你好") == "你好！有什么可以帮你的？"
             assert await user.ask("现在几点了？") == "现在是下午3:25。"
@@ -249,15 +249,22 @@ async def test_all_of_it_in_one_life_that_is_cut_off_in_between(tmp_path, wire):
             assert await heard(user) == [NO_PERMISSION]  # what became of the task is told: it was cut off
             cast = Cast(daemon, book, user, slack)
             await cast.silent("👍", user)
-            await cast.silent("早", slack, channel={"type": "slack", "channelId": "#weather-updates"})
+            group = {"type": "slack", "channelId": "#weather-updates", "userId": "zhangsan"}
+            await cast.silent("早", slack, channel=group)
             assert await user.ask("把结果发到 Slack 上") == "好的，已发送到 Slack"
             assert (await slack.reply())["text"] == "北京今天晴，25°C"
             await cast.quiet()
             cast.nobody_heard_a_thought()
         thoughts = [line["content"] for line in session(daemon.home) if line["role"] == "assistant"]
-        assert len([text for text in thoughts if text.startswith(MIND)]) == len(thoughts) >= 8
-        assert len({(view.system, view.tools) for view in book.asked}) == 1, "the prompt is another one"
-        assert f"{MIND} A simple greeting" in json.dumps(book.asked[-1].messages, ensure_ascii=False)
+        assert len([text for text in thoughts if text.startswith(MIND)]) == len(thoughts) == 7
+        greeting, in_the_group = f"{MIND} A simple greeting", book.about("早")
+        own = [view for view in book.asked if view not in in_the_group]
+        assert len({(view.system, view.tools) for view in own}) == 1, "the prompt is another one"
+        assert greeting in json.dumps(own[-1].messages, ensure_ascii=False)
+        # A group has a conversation of its own, and neither knows of the other.
+        assert len(in_the_group) == 1
+        assert greeting not in json.dumps(in_the_group[0].messages, ensure_ascii=False)
+        assert "Nobody asks me anything" not in json.dumps(session(daemon.home), ensure_ascii=False)
 
 
 def _spawned(home):
@@ -298,42 +305,59 @@ async def test_direct_speech(direct_theatre):
 # ------------------------------------------------------------------ who goes first
 
 
+def in_group(person):
+    """Where everybody speaks in one conversation: guests elsewhere have one each, and wait for nobody."""
+    return {"type": "slack", "channelId": "#all", "userId": person}
+
+
 async def test_the_owner_goes_first(tmp_path):
-    """Three strangers wait; the owner's message, though the last to come, is the next to be taken up."""
+    """Three strangers wait in a group; the owner's message there, though the last to come, is the next to be taken up."""
     book = Office({}, {"long": say("done")})
+    async with serving(tmp_path, book, {"agent.owners": OWNERS}) as daemon, daemon.bridge("slack") as slack:
+        book.hold()
+        await slack.say("long", channel=in_group("0"))
+        await book.waiting()
+        for n in range(1, 4):
+            await slack.say(f"stranger {n}", channel=in_group(f"{n}"))
+        await slack.say("mine", channel=in_group("zhangsan"))
+        book.release()
+        await slack.replies(5)
+        order = [view.question.text for view in book.asked if not view.thoughts]
+        assert order == ["long", "mine", "stranger 1", "stranger 2", "stranger 3"]
+
+
+async def test_the_owner_does_not_wait_for_guests_elsewhere(tmp_path):
+    """Guests in conversations of their own, whose answers hang, keep nobody waiting while a model call is free (3 may run)."""
+    book = Office({}, {})
     async with (
         serving(tmp_path, book) as daemon,
         daemon.client("cli", "main") as owner,
         daemon.bridge("slack") as slack,
     ):
-        book.hold()
-        await slack.say("long", channel={"type": "slack", "channelId": "#0"})
-        await book.waiting()
-        for n in range(1, 4):
-            await slack.say(f"stranger {n}", channel={"type": "slack", "channelId": f"#{n}"})
-        await owner.say("mine")
+        book.hold(only=lambda view: view.question.text.startswith("stranger"))
+        for n in range(2):
+            await slack.say(f"stranger {n}", channel={"type": "slack", "channelId": f"#{n}", "userId": f"{n}"})
+        await book.reached(2)
+        await owner.ask("mine")
+        assert slack.texts() == []
         book.release()
-        await owner.reply()
-        await slack.replies(4)
-        order = [view.question.text for view in book.asked if not view.thoughts]
-        assert order == ["long", "mine", "stranger 1", "stranger 2", "stranger 3"]
+        await slack.replies(2)
 
 
 async def test_the_order_of_what_waits_survives_a_kill(tmp_path):
     book = Office({}, {"long": say("done")})
-    async with serving(tmp_path, book) as daemon:
-        async with daemon.bridge("slack") as slack, daemon.client("cli", "main") as owner:
+    async with serving(tmp_path, book, {"agent.owners": OWNERS}) as daemon:
+        async with daemon.bridge("slack") as slack:
             book.hold()
             for n in range(3):
-                await slack.say(f"stranger {n}", channel={"type": "slack", "channelId": f"#{n}"})
+                await slack.say(f"stranger {n}", channel=in_group(f"{n}"))
             await book.waiting()
-            await owner.say("mine")
+            await slack.say("mine", channel=in_group("zhangsan"))
         daemon.kill()
         book.release()
         await daemon.start()
-        async with daemon.client("cli", "main", lastSeq=0) as owner, daemon.bridge("slack") as slack:
-            await owner.reply()
-            await slack.replies(3)
+        async with daemon.bridge("slack") as slack:
+            await slack.replies(4)
             asked = [view.question.text for view in book.asked]
             assert asked == ["stranger 0", "stranger 0", "mine", "stranger 1", "stranger 2"]
 
