@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from tests.blackbox.support import SILENCE, Book, Call, Thought, reply, say
+from tests.blackbox.support import SILENCE, Book, Call, Thought, reply, say, serving
 
 
 async def test_greeting_is_one_thought_and_one_reply(stage, name):
@@ -138,17 +138,23 @@ async def test_typing_is_not_shown_to_others(stage, name):
         book.release()
 
 
-async def test_two_people_share_one_mind(stage, name):
-    """Scope "global": what one says, the agent remembers when another asks; each is answered where he asked."""
+async def test_two_owners_share_one_mind_and_a_guest_has_none_of_it(tmp_path):
+    """Scope "global": what one owner says, the agent remembers when another asks; each is answered where he asked."""
     async with (
-        stage.play(book := Book(), name) as daemon,
-        daemon.client("web", f"{name}-anna") as anna,
+        serving(tmp_path, book := Book(), {"agent.owners": ["web", "sms:+8613800138000"]}) as daemon,
+        daemon.client("web", "anna") as anna,
         daemon.client("sms", "+8613800138000") as bo,
+        daemon.client("sms", "+8613800138001") as guest,
     ):
         assert await anna.ask("my cat is called Minka") == "echo: my cat is called Minka"
         assert await bo.ask("what is the cat called?") == "echo: what is the cat called?"
         assert anna.texts() == ["echo: my cat is called Minka"]
         assert "my cat is called Minka" in book.asked[-1].user
+        assert await guest.ask("whose cat?") == "echo: whose cat?"
+        assert "Minka" not in str(book.asked[-1].body)
+        assert await anna.ask("and now?") == "echo: and now?"
+        assert "my cat is called Minka" in book.asked[-1].user
+        assert "whose cat?" not in str(book.asked[-1].body), "a guest's conversation is no part of the owners'"
 
 
 async def test_seq_counts_per_address(stage, name):

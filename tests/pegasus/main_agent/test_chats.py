@@ -7,9 +7,10 @@ import json
 import pytest
 import trio
 
+from pegasus.formatting import LONGEST_KEY
 from pegasus.intake.submission import NAME_LENGTH
 from pegasus.main_agent.chats import KEEP_IDLE
-from pegasus.main_agent.session.files import LONGEST_KEY, chat_files, chat_key
+from pegasus.main_agent.session.files import chat_files, chat_key
 from pegasus.messages import Address, ChannelInfo
 from pegasus.models import UserTurn
 from pegasus.settings import AgentSettings, Settings

@@ -96,7 +96,7 @@ async def test_the_time_of_a_task_counts_from_its_creation_also_after_a_restart(
         assert (await ask(world, "/tasks show 1")).startswith("Task 1  thinking, step 1, 4.3 min: count the stars")
 
 
-async def test_strangers_see_and_end_the_tasks_of_their_own_conversation_only(autojump_clock):
+async def test_strangers_see_and_end_the_tasks_of_their_own_conversation_only(autojump_clock, threads_in_place):
     settings = Settings(agent=AgentSettings(owners=("cli",)))
     slack = FakeChannel("slack")
     works = ScriptedModel(lambda request: Hang())
