@@ -173,6 +173,20 @@ async def test_a_place_is_kept_for_conversations(autojump_clock) -> None:
         model.gate.set()
 
 
+async def test_guests_leave_a_place_to_owners(autojump_clock) -> None:
+    model, limit = Counting(), CallLimit(3)
+    talk = client(model, limit, lane="conversation")
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(talk.generate, request(label=Label("default", guest="slack:U7")))
+        await trio.sleep(1)
+        assert len(model.running) == 2
+        nursery.start_soon(talk.generate, request(label=Label("default")))
+        await trio.sleep(1)
+        assert len(model.running) == 3
+        model.gate.set()
+
+
 async def test_with_one_place_a_conversation_waits_for_one_call_of_work_at_most(autojump_clock) -> None:
     order: list[str] = []
 
