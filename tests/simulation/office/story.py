@@ -66,7 +66,7 @@ class OfficeStory(Story):
     """days: how long it goes on. outages: spans of time, in seconds, in which the provider of the conversations answers nobody."""
 
     places = (OWNER, *ROOMS, *PRIVATE)
-    tellers = (OWNER, ROOMS[0], PRIVATE[1], PRIVATE[9], PRIVATE[14], PRIVATE[17])
+    tellers = (OWNER, PRIVATE[0], PRIVATE[1], PRIVATE[9], PRIVATE[14], PRIVATE[17])
     owners = OWNER
     actors = (
         *("main-agent/chats", "main-agent/notifications", "journal", "channels/switchboard", "channels/telegram/fake"),

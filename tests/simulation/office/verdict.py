@@ -12,7 +12,7 @@ from pegasus.conversation import parse_metadata_line
 from pegasus.messages import Address, escape_field
 from pegasus.schedule import SCHEDULED
 from tests.simulation.office.life import is_apology
-from tests.simulation.office.story import JOBS
+from tests.simulation.office.story import JOBS, ROOMS
 from tests.simulation.thirty_days.verdict import Verdict
 
 _NOTE = re.compile(r"<!-- (\w+) -->")
@@ -54,11 +54,15 @@ class OfficeVerdict(Verdict):
         ]
 
     def _missing(self, plan, texts):
-        if plan.kind == "recall" and plan.fact[1] in self.doubtful:
+        if plan.kind == "recall" and plan.fact[1] in self.doubtful and plan.channel not in ROOMS:
             return "" if len(texts) == 1 else f"it was answered by {texts}"
         if plan.kind == "answer" and plan.about in self.hit:
             return ""
         return super()._missing(plan, texts)
+
+    def _value(self, asked):
+        """Where several people read along, nothing is known of what somebody has told in private."""
+        return "unknown" if asked.channel in ROOMS else super()._value(asked)
 
     def _look_at_memory(self):
         facts = self.life.story.messages

@@ -38,7 +38,10 @@ class Life(Worlds):
 
     def __init__(self, random, agent=None, **options):
         self.story = self.story_of(random, **options)
-        self.settings = agent or settings.AgentSettings(when_busy=self.story.when_busy, burst_cap=self.story.burst_cap)
+        kinds = dict.fromkeys(place.type for place in self.story.places)
+        owners = tuple(f"{kind}:*" for kind in kinds)  # what guests may do has tests of its own
+        chosen = agent or settings.AgentSettings(when_busy=self.story.when_busy, burst_cap=self.story.burst_cap)
+        self.settings = attrs.evolve(chosen, owners=owners)
         super().__init__(Machine(self.story.slow_disk), retry=0.5, owners=self.settings.owners)
         self.random = random
         self.plans = self.story.all
@@ -47,7 +50,6 @@ class Life(Worlds):
         self.agent = Agent(self.wires.send, self._takes, fails, self.wrong)
         self.worker = Worker(self.wires.send, self._errand, self.agent.generate, self.wrong)
         self.agent.window = self.story.true_window * WINDOW
-        kinds = dict.fromkeys(place.type for place in self.story.places)
         self.channels = {kind: _Channel(kind, self) for kind in kinds}
         self.offset = 0
         self.struck = Counter()

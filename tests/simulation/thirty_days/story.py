@@ -11,12 +11,13 @@ DAYS = 30
 PLACES = (
     ChannelInfo("cli", "main", "ann"),
     ChannelInfo("slack", "D-ann", "ann"),
-    ChannelInfo("slack", "#general", "bob", "thread-1"),
-    ChannelInfo("slack", "#general", "carol", "thread-2"),
-    ChannelInfo("slack", "#dev", "erin"),
+    ChannelInfo("slack", "D-team", "bob", "thread-1"),
+    ChannelInfo("slack", "D-team", "carol", "thread-2"),
+    ChannelInfo("slack", "D-erin", "erin"),
     ChannelInfo("sms", "+49 151 23", "carol"),
     ChannelInfo("web", "visitor-7", "dave"),
 )
+"""All of them private ones of owners, who share one conversation: where several people read along, it is another."""
 OWNERS = PLACES[0]
 """Where it is told what did not reach anybody."""
 THINGS = [
