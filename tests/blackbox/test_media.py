@@ -32,23 +32,28 @@ def files_of(frame):
     return [(file["name"], file["mime"], b64decode(file["data"])) for file in frame.get("media", [])]
 
 
-def put(daemon, name, content):
-    path = daemon.home / "workspace" / name
+def put(daemon, name, content, folder="workspace"):
+    path = daemon.home / folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
 
 
-async def test_a_file_of_the_workspace_reaches_a_client_and_a_bridge(stage, name):
+async def test_a_file_of_the_workspace_reaches_a_client_and_an_owner_behind_a_bridge(tmp_path):
     book = Book({"the chart": send("out/chart.png"), "both": send("out/chart.png", "notes.md", text="")})
-    async with stage.play(book, name) as daemon, daemon.client() as client, daemon.bridge(name) as bridge:
+    settings = {"agent.owners": ["web:*", "slack:ann"]}
+    async with (
+        serving(tmp_path, book, settings) as daemon,
+        daemon.client() as client,
+        daemon.bridge("slack") as bridge,
+    ):
         put(daemon, "out/chart.png", PNG)
         put(daemon, "notes.md", b"# Notes")
         await client.say("the chart")
         got = await client.reply()
         assert (got["text"], files_of(got)) == ("here it is", [("chart.png", "image/png", PNG)])
         assert "files" not in got
-        await bridge.say("both", channel={"type": name, "channelId": "r1"})
+        await bridge.say("both", channel={"type": "slack", "channelId": "r1", "userId": "ann"})
         got = await bridge.reply()
         assert got["text"] == ""
         assert files_of(got) == [("chart.png", "image/png", PNG), ("notes.md", "text/markdown", b"# Notes")]
@@ -110,23 +115,34 @@ async def test_files_above_the_limit_are_refused_without_being_read(tmp_path):
         assert "2,147,483,648 bytes; at most 1,000 can be sent" in await client.ask("go")
 
 
-async def test_a_guest_gets_files_of_the_workspace_and_no_others(tmp_path):
+async def test_a_guest_gets_files_of_their_own_folder_and_no_others(tmp_path):
+    """Their folder is all that there is: neither the workspace, nor what owners may send, nor another guest's folder."""
     outside = tmp_path / "private.txt"
     outside.write_text("for the owner")
-    answers = {
-        "the list": send("list.txt"),
-        "the private one": [send(str(outside)), lambda view: say(view.results[-1])],
+    home = tmp_path / "home"
+    others = {
+        "the private one": (str(outside), "outside of what tools may touch"),
+        "the plan": ("plan.txt", "there is no such file"),
+        "the plan by its place": (str(home / "workspace" / "plan.txt"), "outside of what tools may touch"),
+        "the plan from here": ("../../workspace/plan.txt", "outside of what tools may touch"),
+        "the one of bob": ("../team%3Abob/bob.txt", "outside of what tools may touch"),
     }
+    answers = {text: [send(path), lambda view: say(view.results[-1])] for text, (path, _) in others.items()}
     settings = {"tools.allowed_paths": ["/"], "policy.rules": []}
-    async with serving(tmp_path, Book(answers), settings) as daemon, daemon.bridge("team") as bridge:
-        put(daemon, "list.txt", b"tea")
+    book = Book({**answers, "the list": send("list.txt")})
+    async with serving(tmp_path, book, settings) as daemon, daemon.bridge("team") as bridge:
+        put(daemon, "plan.txt", b"the owner's")
+        put(daemon, "list.txt", b"the owner's")
+        put(daemon, "bob.txt", b"bob's", "guests/team%3Abob")
+        put(daemon, "list.txt", b"tea", "guests/team%3Aeve")
         guest = {"type": "team", "channelId": "r1", "userId": "eve"}
         await bridge.say("the list", channel=guest)
         assert files_of(await bridge.reply()) == [("list.txt", "text/plain", b"tea")]
-        await bridge.say("the private one", channel=guest)
-        told = await bridge.reply()
-        assert "outside of what tools may touch" in told["text"]
-        assert files_of(told) == []
+        for text, (_, why) in others.items():
+            await bridge.say(text, channel=guest)
+            told = await bridge.reply()
+            assert why in told["text"], text
+            assert files_of(told) == [], text
 
 
 async def test_after_text_from_outside_a_file_goes_to_the_owner_and_to_nobody_else(tmp_path):
@@ -146,9 +162,10 @@ async def test_after_text_from_outside_a_file_goes_to_the_owner_and_to_nobody_el
         daemon.bridge("team") as bridge,
     ):
         put(daemon, "list.txt", b"tea")
+        put(daemon, "list.txt", b"milk", "guests/team%3Aeve")
         guest = {"type": "team", "channelId": "r1", "userId": "eve"}
         await bridge.say("my list", channel=guest)
-        assert files_of(await bridge.reply()) == [("list.txt", "text/plain", b"tea")]
+        assert files_of(await bridge.reply()) == [("list.txt", "text/plain", b"milk")]
         await owner.ask("read this", media=[note])
         await owner.say("the list")
         assert files_of(await owner.reply()) == [("list.txt", "text/plain", b"tea")]

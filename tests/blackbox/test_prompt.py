@@ -75,24 +75,36 @@ async def test_an_imitation_hidden_by_control_characters_is_escaped_too(stage, n
 
 
 async def test_system_prompt_and_tools_are_the_same_bytes_in_every_call_and_after_a_restart(tmp_path):
-    """What may change, and only from one start to the next: the channels that were there before."""
-    async with serving(tmp_path, book := Book()) as daemon:
+    """What may change, and only from one start to the next: the channels that were there before. A group has a prompt of its own."""
+    async with serving(tmp_path, book := Book(), {"agent.owners": ["cli:*", "slack:ann"]}) as daemon:
 
         async def talk():
             async with daemon.client("cli", "main") as cli:
                 await cli.ask("one")
                 await cli.ask("two")
+                await cli.fence()
             async with daemon.bridge("slack") as bridge:
-                await bridge.say("hi", channel={"type": "slack", "channelId": "#general"})
-                await bridge.reply()
+                for channel, who in (("D-ann", "ann"), ("#general", "eve")):
+                    await bridge.say("hi", channel={"type": "slack", "channelId": channel, "userId": who})
+                    await bridge.ack(await bridge.reply())
+                await bridge.fence()
 
+        runs = []
         for _ in range(3):
+            before = len(book.asked)
             await talk()
-            await daemon.restart()
-    first, second, third = (book.asked[n : n + 3] for n in (0, 3, 6))
-    assert [len({view.system for view in run}) for run in (first, second, third)] == [1, 1, 1]
-    assert second[0].system == third[0].system
-    assert second[0].system.replace("- slack (channelId #general)\n", "") == first[0].system
+            daemon.kill()
+            runs.append(book.asked[before:])
+            await daemon.start()
+    of_guests = [[view for view in run if "id: #general" in view.newest] for run in runs]
+    of_owner = [[view for view in run if "id: #general" not in view.newest] for run in runs]
+    assert min(map(len, of_owner)) >= 3
+    assert min(map(len, of_guests)) >= 1
+    assert [len({view.system for view in run}) for run in of_owner] == [1, 1, 1]
+    first, second, third = (run[0].system for run in of_owner)
+    assert second == third
+    assert second.replace("- slack (channelId D-ann)\n", "").replace("- slack (channelId #general)\n", "") == first
+    assert len({view.system for run in of_guests for view in run}) == 1
     assert len({json.dumps(view.body["tools"]) for view in book.asked}) == 1
 
 
