@@ -183,10 +183,10 @@ async def ask_target(call: ModelCall) -> ModelResponse:
 class CallLimit:
     """Middleware that bounds the calls running at the same time (`models.max_concurrent_calls`).
 
-    One place is kept for conversations of owners, so that an owner waits neither behind background work nor behind guests, whose calls
-    may hang: of three places, tasks and guests use at most two. A single place is shared; then an owner waits for at most the one call
-    of a task or guest that is running, because all others wait outside.
-    Within a lane, places are given in the order in which calls asked for them.
+    One place is kept for conversations, so that a person never waits behind background work: of three places, tasks use at most two.
+    Guests use at most two as well, since their calls may hang and an owner should not wait for that. A single place is shared; then a
+    conversation waits for at most the one call of a task that is running, because all others wait outside. Within a lane, places are
+    given in the order in which calls asked for them.
 
     The wait does not count for `models.timeout`. A cancelled call gives its place back.
 
@@ -196,12 +196,14 @@ class CallLimit:
     def __init__(self, places: int) -> None:
         self._all = trio.Semaphore(places)
         self._work = trio.Semaphore(max(1, places - 1))
-        """Places of `_all` that background work and guests may hold, or wait for, at the same time."""
+        """Places of `_all` that background work may hold, or wait for, at the same time."""
+        self._guests = trio.Semaphore(max(1, places - 1))
+        """The same for the conversations of guests."""
 
     async def __call__(self, call: ModelCall, next: Next) -> ModelResponse:
         """Wait for a place, then go on. Cancelled while waiting, the call has not been made."""
         if call.lane == "work" or call.request.label.guest:
-            async with self._work, self._all:
+            async with self._work if call.lane == "work" else self._guests, self._all:
                 return await next(call)
         async with self._all:
             return await next(call)

@@ -528,14 +528,14 @@ def test_a_link_of_the_command_line_signs_in_by_its_button(site):
 
 def test_a_task_is_paused_and_goes_on_and_one_that_is_ended_is_stopped(site):
     page = site.open()
-    say(page, "run sleep 4")
+    say(page, "run sleep 15")  # long enough to be paused, however slow the machine is
     page.get_by_role("button", name="Allow", exact=True).click()
     go(page, "tasks")
-    page.get_by_role("link", name=re.compile("run: sleep 4")).first.click()
+    page.get_by_role("link", name=re.compile("run: sleep 15")).first.click()
     page.get_by_role("button", name="Pause").click()
     state = page.locator(".detail .state")
     expect(state).to_have_text("Pausing")
-    expect(state).to_have_text("Paused")
+    expect(state).to_have_text("Paused", timeout=60_000)
     page.get_by_role("button", name="Continue", exact=True).click()
     expect(state).to_have_text("Done")
 

@@ -39,7 +39,9 @@ LOOK = say("", call("look", "l"))
 
 
 @pytest.mark.parametrize(("channel", "role"), [(GUEST, Role.GUEST), (OWNER, Role.OWNER), (CLI, Role.OWNER)])
-async def test_calls_of_the_main_agent_and_of_its_tasks_are_for_the_person_who_asked(autojump_clock, channel, role):
+async def test_calls_of_the_main_agent_and_of_its_tasks_are_for_the_person_who_asked(
+    autojump_clock, threads_in_place, channel, role
+):
     own, at_work = Witness(), Witness()
     model = ScriptedModel([say("", call("look", "l"), spawn("find x")), say(), say("", slack("done"))])
     channels = (FakeChannel("cli"), FakeChannel("slack"))
