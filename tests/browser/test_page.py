@@ -499,6 +499,8 @@ def test_what_was_allowed_for_later_is_listed_and_can_be_revoked(site):
     say(page, "run echo three")
     go(page, "approvals")
     expect(page.get_by_role("button", name="Allow", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Deny").click()  # nothing waits for the tests that follow
+    expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
 
 
 def test_a_message_that_is_too_large_is_not_sent(site):

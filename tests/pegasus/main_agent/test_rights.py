@@ -15,6 +15,8 @@ from pegasus.testing.world import CLI, FakeChannel, kill, open_world
 from pegasus.tools import Effect, Reach, Tool, parameters
 from tests.pegasus.main_agent.voices import add_tool, asked, result_of, spawn, tasks_of
 
+pytestmark = pytest.mark.usefixtures("threads_in_place")  # calls of guests look at the disk in a thread
+
 GUEST = ChannelInfo("slack", "#general", "eve")
 OWNER = ChannelInfo("slack", "#general", "ann")
 ANN_OWNS = Settings(agent=AgentSettings(owners=("cli:*", "slack:ann")))
