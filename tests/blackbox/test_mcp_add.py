@@ -193,7 +193,7 @@ async def test_a_program_that_the_walls_hide_is_named_by_the_check_and_by_the_ag
     [
         ("cp: Permission denied", "it runs within walls, which may be the reason: see sandbox.writable"),
         ("npm error 403 403 Forbidden - GET https://x", "sandbox.allowed_hosts"),
-        ("cannot open /root/notes/a.db: No such file", "the walls around it hide /root/notes/a.db"),
+        ("cannot open /home/ann/notes/a.db: No such file", "the walls around it hide /home/ann/notes/a.db"),
         ("no configuration", ""),
     ],
 )

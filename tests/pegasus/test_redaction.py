@@ -259,7 +259,7 @@ def test_a_secret_is_found_by_its_name(text, secret):
         "type='password'",
         "passwords = ['a']",
         "pwd=/home/user/x",
-        "PWD=/root/x",
+        "PWD=/srv/x",
         "token = tokens[0]",
         "next_page_token: 'CAoQAA1234567890abcdef'",
         '{"nextPageToken": "CAoQAA1234567890abcdef"}',
