@@ -203,10 +203,11 @@ def test_every_page_that_is_linked_exists():
 
 
 def test_every_file_that_is_named_exists():
-    """A path in backticks is one of this repository if its first folder is, or if it is a Python file."""
+    """A path in backticks is one of this repository if its first folder is (git's own is not), or if it is a Python file."""
     for page in PAGES:
         for path in re.findall(r"`(?:\./)?([\w.-]+/[^`\s]*)`", page.read_text("utf-8")):
-            if (ROOT / path.partition("/")[0]).is_dir() or path.endswith(".py"):
+            folder = path.partition("/")[0]
+            if (folder != ".git" and (ROOT / folder).is_dir()) or path.endswith(".py"):
                 assert any(ROOT.glob(re.sub("<.*?>", "*", path))), f"{page.name} names {path}"
 
 
