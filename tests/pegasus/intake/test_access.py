@@ -97,6 +97,21 @@ async def test_a_guest_who_wrote_too_much_may_write_again_after_a_while(autojump
     refused()
 
 
+async def test_of_more_senders_than_are_counted_the_silent_are_forgotten_and_never_who_writes_now(autojump_clock):
+    rates = SenderRates(InForce(GuestLimits(per_minute=2)))
+    for _ in range(2):
+        rates.count("slack:first")
+    for number in range(10_000):
+        rates.count(f"slack:{number}")
+    rates.count("slack:first")  # as somebody new
+    for sender in ("slack:flood", "slack:9999"):
+        rates.count(sender)
+        if sender == "slack:flood":
+            rates.count(sender)
+        with pytest.raises(TooManyMessages):
+            rates.count(sender)
+
+
 async def test_a_report_of_a_task_has_the_priority_of_tasks():
     accepted = []
 

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from pegasus.gateway import GatewayConfig
-from pegasus.intake import Access, ChannelRules, Intake, PairingBook, Unknown
+from pegasus.intake import Access, ChannelRules, Denied, Intake, PairingBook, PairingRefused, Unknown
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.policy import TokenBook
 from pegasus.settings import InForce
@@ -214,3 +214,65 @@ async def test_somebody_whom_the_settings_let_in_needs_no_file():
     await intake.pairing.load(journal, lambda: 1_000_000)
     await intake.send(InboundMessage("hi", ChannelInfo("telegram", "1", "1"), "m-1"))
     assert len(journal.accepted) == 1
+
+
+# ------------------------------------------------------------------ codes of strangers
+
+
+async def new_book():
+    """Return a book with a journal and a clock that can be set, `clock[0]` in ms."""
+    journal, book, clock = Journal(), PairingBook(), [10_000_000]
+    journal.refuses_reads = False
+    await book.load(journal, lambda: clock[0])
+    return book, journal, clock
+
+
+async def test_a_code_is_closed_with_all_of_its_person_by_an_approval():
+    book, journal, _ = await new_book()
+    await book.request(STRANGER)
+    await book.request(ChannelInfo("telegram", "8", "8"))
+    [code, other] = book.view()[1]
+    assert await book.approve(code.code, "cli:main") == "telegram:7"
+    assert [each.code for each in book.view()[1]] == [other.code]
+    assert [each["code"] for each in json.loads(journal.files["access.json"])["codes"]] == [other.code]
+    await book.revoke("telegram:7")
+    with pytest.raises(PairingRefused, match="there is no open code"):
+        await book.approve(code.code, "cli:main")
+    assert not book.knows(STRANGER)
+
+
+@pytest.mark.parametrize(("passed", "is_valid"), [(0, True), (3_599_999, True), (3_600_000, False), (-1, False)])
+async def test_a_code_is_valid_for_an_hour_and_not_before_it_was_made(passed, is_valid):
+    """A clock that is set back makes no code valid for longer."""
+    book, _, clock = await new_book()
+    await book.request(STRANGER)
+    [code] = book.view()[1]
+    clock[0] += passed
+    assert len(book.view()[1]) == is_valid
+    if is_valid:
+        await book.approve(code.code, "cli:main")
+    else:
+        with pytest.raises(PairingRefused):
+            await book.approve(code.code, "cli:main")
+    assert book.knows(STRANGER) is is_valid
+
+
+@pytest.mark.parametrize(
+    ("channel", "metadata"),
+    [
+        (ChannelInfo("telegram", "-100", "7"), {}),
+        (ChannelInfo("slack", "C0123", "U7"), {}),
+        (ChannelInfo("telegram", "7", "7"), {"group": True}),
+        (ChannelInfo("matrix", "room", "@7"), {"group": True}),
+    ],
+)
+async def test_nobody_is_given_a_code_in_a_group(channel, metadata):
+    """All who read along could pass it on as theirs."""
+    journal = Journal()
+    journal.refuses_reads = False
+    intake = Intake(journal, InForce(Access({channel.type: ChannelRules("pairing")})))
+    await intake.pairing.load(journal, lambda: 1_000_000)
+    with pytest.raises(Denied) as refused:
+        await intake.send(InboundMessage("hi", channel, "m-1", metadata=metadata))
+    assert not isinstance(refused.value, Unknown)
+    assert (journal.posts, journal.accepted, intake.pairing.view()[1]) == ([], [], [])
