@@ -19,6 +19,7 @@ times, and handle the ModelError that comes back. To add one, write it and name 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
@@ -183,10 +184,10 @@ async def ask_target(call: ModelCall) -> ModelResponse:
 class CallLimit:
     """Middleware that bounds the calls running at the same time (`models.max_concurrent_calls`).
 
-    One place is kept for conversations, so that a person never waits behind background work: of three places, tasks use at most two.
-    Guests use at most two as well, since their calls may hang and an owner should not wait for that. A single place is shared; then a
-    conversation waits for at most the one call of a task that is running, because all others wait outside. Within a lane, places are
-    given in the order in which calls asked for them.
+    One place is kept for the conversations of owners, so that an owner waits neither for background work nor for guests, whose calls
+    may hang: of three places, tasks and guests together use at most two. A guest goes before tasks that wait for a place: no more
+    tasks than may run wait for the places that both share. A single place is shared by all; then an owner waits for at most the one
+    call that is running. Within a lane, places are given in the order in which calls asked for them.
 
     The wait does not count for `models.timeout`. A cancelled call gives its place back.
 
@@ -195,17 +196,19 @@ class CallLimit:
 
     def __init__(self, places: int) -> None:
         self._all = trio.Semaphore(places)
+        self._others = trio.Semaphore(max(1, places - 1))
+        """Places of `_all` that guests and background work may hold, or wait for, at the same time."""
         self._work = trio.Semaphore(max(1, places - 1))
-        """Places of `_all` that background work may hold, or wait for, at the same time."""
-        self._guests = trio.Semaphore(max(1, places - 1))
-        """The same for the conversations of guests."""
+        """Places of `_others` that background work may hold, or wait for, at the same time."""
 
     async def __call__(self, call: ModelCall, next: Next) -> ModelResponse:
         """Wait for a place, then go on. Cancelled while waiting, the call has not been made."""
-        if call.lane == "work" or call.request.label.guest:
-            async with self._work if call.lane == "work" else self._guests, self._all:
-                return await next(call)
-        async with self._all:
+        async with AsyncExitStack() as places:
+            if call.lane == "work":
+                await places.enter_async_context(self._work)
+            if call.lane == "work" or call.request.label.guest:
+                await places.enter_async_context(self._others)
+            await places.enter_async_context(self._all)
             return await next(call)
 
 

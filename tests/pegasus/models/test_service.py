@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from functools import partial
 
 import attrs
 import pytest
@@ -185,6 +186,48 @@ async def test_guests_leave_a_place_to_owners(autojump_clock) -> None:
         await trio.sleep(1)
         assert len(model.running) == 3
         model.gate.set()
+
+
+async def test_guests_and_tasks_together_leave_a_place_to_owners(autojump_clock) -> None:
+    """Whoever comes first; and a guest waits for tasks that run, not for those that wait."""
+    model, limit = Counting(), CallLimit(3)
+    work, talk = client(model, limit), client(model, limit, lane="conversation")
+    for order in ("work first", "guests first"):
+        async with trio.open_nursery() as nursery:
+            guest = partial(nursery.start_soon, talk.generate, request(label=Label("default", guest="slack:U7")))
+            task = partial(nursery.start_soon, work.generate, request(label=Label("subagent")))
+            for start in (task, guest) if order == "work first" else (guest, task):
+                for _ in range(4):
+                    start()
+                await trio.sleep(1)
+            assert model.running == ["subagent" if order == "work first" else "default"] * 2
+            nursery.start_soon(talk.generate, request(label=Label("summary")))
+            await trio.sleep(1)
+            assert model.running[2:] == ["summary"], order
+            model.gate.set()
+        model.gate = trio.Event()
+        assert model.running == []
+
+
+async def test_a_guest_goes_before_tasks_that_wait(autojump_clock) -> None:
+    order: list[str] = []
+
+    class Slow:
+        name = "lab/slow"
+
+        async def generate(self, request):
+            await trio.sleep(1)
+            order.append(request.label.role)
+            return say("x")
+
+    limit = CallLimit(3)
+    work, talk = client(Slow(), limit), client(Slow(), limit, lane="conversation")
+    async with trio.open_nursery() as nursery:
+        for _ in range(6):
+            nursery.start_soon(work.generate, request(label=Label("subagent")))
+        await trio.sleep(0.5)
+        nursery.start_soon(talk.generate, request(label=Label("default", guest="slack:U7")))
+    assert order.index("default") in (2, 3)
 
 
 async def test_with_one_place_a_conversation_waits_for_one_call_of_work_at_most(autojump_clock) -> None:
