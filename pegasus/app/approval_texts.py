@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -120,12 +120,19 @@ def described_answer(approval: Approval) -> str:
     tools = tools_of(approval)
     if not request.task_id:
         return f"{approval.id} is {approval.state.value}: it is {'not ' if not approval.is_allowed else ''}sent."
+    happens = "may be made" if request.is_plan else "will be run"
     if approval.state is ApprovalState.DENIED:
-        return f"{approval.id} is denied: {tools} will not be run."
+        return f"{approval.id} is denied: {tools} {'may not be made' if request.is_plan else 'will not be run'}."
+    denied = ""
     if approval.allowed is not None:
-        tools = ", ".join(f"{place + 1} ({request.calls[place].tool})" for place in approval.allowed)
-        tools = f"of {len(request.calls)} calls {tools}"
-    return f"{approval.id} is allowed: {tools} will be run{_BEYOND[approval.scope]}."
+        tools = f"of {len(request.calls)} calls {_numbered(approval, approval.allowed)}"
+        denied = f"; denied: {_numbered(approval, [n for n in range(len(request.calls)) if not approval.is_chosen(n)])}"
+    return f"{approval.id} is allowed: {tools} {happens}{_BEYOND[approval.scope]}{denied}."
+
+
+def _numbered(approval: Approval, places: Sequence[int]) -> str:
+    """Return calls with their numbers: `1 (touch), 3 (touch)`."""
+    return ", ".join(f"{place + 1} ({approval.request.calls[place].tool})" for place in places)
 
 
 _BEYOND: Final[Mapping[AnswerScope, str]] = MappingProxyType(

@@ -354,7 +354,7 @@ def _person(approval: Answer) -> str:
     """
     channel: Any = approval.get("channel") or {}
     names = [channel.get("type"), channel.get("channelId"), channel.get("userId")]
-    return ", ".join([approval.get("who", ""), " ".join(str(name) for name in names if name)])
+    return ", ".join(filter(None, [approval.get("who", ""), " ".join(str(name) for name in names if name)]))
 
 
 def answered_text(answer: Answer) -> str:

@@ -12,7 +12,8 @@ message of another chat begins meanwhile.
 What counts is the text of the owner. Commands may write in the workspace too, and a model that was talked into something could so give
 itself orders for ever. So the files are looked at whenever a program begins or ends that can write there (`running_program`). What
 has changed meanwhile may be the program's work: the text before stays in force until an owner has accepted exactly the new one. What
-changes while no such program runs is the owner's, and counts at once.
+changes while no such program runs is the owner's, and counts at once. So does what a tool writes after an owner has said yes to
+exactly that call: it was shown to them, and would otherwise be asked about a second time (`expect`).
 
 The texts in force are kept in a record outside of the workspace (`TextRecord`), in the home, where commands cannot reach it:
 
@@ -162,6 +163,8 @@ class WorkspaceFiles:
     """The texts in force by name; blank ones are left out."""
     _doubted: dict[str, str] = attrs.field(factory=dict, init=False)
     """Texts that were found and do not count before an owner has accepted them; "" for a file that is gone."""
+    _expected: dict[str, str] = attrs.field(factory=dict, init=False)
+    """Texts that owners have said yes to before a tool writes them, by name."""
     _doubt: trio.Event = attrs.field(factory=trio.Event, init=False)
     """Set when there is a new one of these."""
     _running: int = attrs.field(default=0, init=False)
@@ -245,11 +248,13 @@ class WorkspaceFiles:
         for name in self.names:
             file = found.get(name)
             text = file.text if file is not None else ""
+            if is_expected := text == self._expected.get(name):
+                del self._expected[name]  # it counts once: another program may bring the same text back later
             if text == self._texts.get(name, ""):
                 self._doubted.pop(name, None)
-            elif text == self._doubted.get(name):
+            elif text == self._doubted.get(name) and not is_expected:
                 continue
-            elif is_owners and not (file is not None and file.has_links):
+            elif is_expected or (is_owners and not (file is not None and file.has_links)):
                 self._put(name, text)
                 changed.append(name)
             else:
@@ -380,6 +385,19 @@ class WorkspaceFiles:
         """Texts that were found and do not count yet, by the name of the file; "" for a file that is gone."""
         return dict(self._doubted)
 
+    def expect(self, name: str, after: bytes, before: bytes | None = None) -> None:
+        """Note that a tool is about to make a file hold `after`, to which an owner has said yes. Called in threads.
+
+        name: path in the folder; others than `names` are ignored. The text counts when the file has it, and not before.
+        before: content of the file, if `after` was made of it by a change: it counts only if all of that is the owner's, since they
+        were shown the change alone.
+        """
+        if name not in self.names:
+            return
+        known = before is None or _text_of(before) == self._texts.get(name, "")
+        if known and len(after) < MOST_BYTES:
+            self._expected[name] = _text_of(after)
+
     async def wait_for_doubt(self) -> None:
         """Wait for a text that is not the owner's for certain; one that came since the last call counts. For one caller only."""
         await self._doubt.wait()
@@ -433,3 +451,8 @@ def parse_owner_file(content: bytes, stamp: tuple[int, int, int], *, has_links: 
     text = _NOT_TEXT.sub("", decoded)
     is_whole = text == decoded and text.encode() == content and len(content) < MOST_BYTES
     return OwnerFile(stamp, text.strip(), has_links, is_whole)
+
+
+def _text_of(content: bytes) -> str:
+    """Return the text that a file with this content has in the prompt."""
+    return parse_owner_file(content, (0, 0, 0)).text

@@ -205,6 +205,11 @@ class Approval:
         return self.state is ApprovalState.ALLOWED
 
     @property
+    def is_answered(self) -> bool:
+        """True if an owner has said yes or no."""
+        return self.state in (ApprovalState.ALLOWED, ApprovalState.DENIED)
+
+    @property
     def is_asked_again(self) -> bool:
         """True if the next request makes a new one: nobody waits for this one, or it has expired and nobody was told."""
         has_expired = self.state is ApprovalState.EXPIRED
@@ -230,6 +235,12 @@ class Approval:
     @property
     def refusal(self) -> str:
         """Return the sentence for the model about a call that is not allowed, "" while it is open."""
+        if self.is_answered and not self.id:
+            why = f" ({self.reason})" if self.reason else ""
+            return (
+                f"the owner denied this{why}, so they were not asked again. Go on without it. Only if something has changed "
+                "that they do not know, ask for it with ask_permission"
+            )
         match self.state:
             case ApprovalState.ALLOWED:
                 return "an owner was asked about several calls and has said no to this one"

@@ -70,7 +70,7 @@ from pegasus.policy.approvals_file import (
 from pegasus.policy.forms import FormError, fill_form
 from pegasus.policy.grant_book import GrantBook, ServerTools, check_scope, no_server_tools
 from pegasus.policy.grants import CallGrant
-from pegasus.policy.plans import AllowedPlans
+from pegasus.policy.plans import PlanBook
 from pegasus.policy.principal import Role
 from pegasus.settings import InForce
 from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile, StorageError
@@ -164,8 +164,8 @@ class _Keeper:
         """By id, oldest first."""
         self._by_key: dict[str, str] = {}
         """Id of the newest approval of each call."""
-        self._plans = AllowedPlans()
-        """Calls that tasks may make, since an owner was asked beforehand."""
+        self._plans = PlanBook()
+        """Calls that tasks may make, since an owner was asked beforehand, and calls that an owner has denied them."""
         self._server_tools = server_tools
         """Returns the tools of an MCP server as they are now."""
         self._grants = GrantBook()
@@ -300,6 +300,8 @@ class _Keeper:
                 return attrs.evolve(found, state=ApprovalState.ALLOWED, scope=grant.scope)
             if planned := await self._use_plan(call, request):
                 return planned
+            if denial := self._plans.denial(request.task_id, call.digest(request.who)):
+                return attrs.evolve(found, state=ApprovalState.DENIED, by=denial.by, reason=denial.reason)
         if not may_ask:
             return attrs.evolve(found, state=ApprovalState.WITHDRAWN)
         if known is not None and known.is_open:
@@ -344,13 +346,14 @@ class _Keeper:
     def _without_answered(self, request: ApprovalRequest, call: AskedCall) -> tuple[AskedCall, ...]:
         """Return the calls to ask about: this one, and those of the others that have no answer, as far as a person will read them."""
         if request.is_plan or request.question is not None:
-            return request.calls
+            return self._plans.mark_denied(request)
         planned, room, asked = self._plans.unused(request.task_id), MOST_BYTES, list[AskedCall]()
         for each in request.calls:
             if each is not call:
                 digest, size = each.digest(request.who), len(encode_json(each.arguments))
                 known = self._approvals.get(self._by_key.get(each.key, ""))
                 has_answer = (known is not None and not known.is_asked_again) or planned[digest] > 0
+                has_answer = has_answer or self._plans.denial(request.task_id, digest) is not None
                 planned[digest] -= 1
                 if has_answer or size > room or len(asked) >= MOST_CALLS - (call not in asked):
                     continue

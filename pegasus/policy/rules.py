@@ -100,6 +100,8 @@ class CallRequest:
     """True if it writes outside the workspace, or changes something on a server: what a guest's work may not do."""
     stays_inside: bool = False
     """True if it writes into the workspace only."""
+    is_prompt: bool = False
+    """True if it changes a file that is part of prompts, which a question about it says."""
     is_inner: bool = False
     """True if it reaches nothing but the agent itself, such as its memory and its tasks; `policy.default` is not about it."""
     doubt: Callable[[], str] = lambda: REACHES_OUT

@@ -255,6 +255,8 @@ class ToolContext:
     """Messages that an owner has typed and that the call comes of."""
     earlier: Callable[[], Sequence[ValueCall]] = tuple
     """Returns the calls that the caller has made before this one."""
+    will_hold: Callable[[str, bytes, bytes | None], None] = lambda path, after, before: None
+    """Told in a thread, before a file is changed, its real path, the content after and, if that is made of it, the one before."""
     questions: CallQuestions | None = None
     """Asks an owner while the call runs. None: nobody can be asked, since only a task can wait for the answer."""
     holds: bool = False

@@ -29,12 +29,14 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.formatting import truncate
+from pegasus.identity import WorkspaceFiles
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall, ToolSpec
 from pegasus.outside import Outside, join_outside
 from pegasus.policy import (
     MOST_CALLS,
     REACHES_OUT,
+    AnswerScope,
     ApprovalError,
     ApprovalMessage,
     ApprovalRequest,
@@ -127,6 +129,8 @@ class PolicyGate:
     """The walls around commands."""
     approvals: Ref[ApprovalMessage]
     """The keeper of approvals."""
+    files: WorkspaceFiles | None = None
+    """The owner's files that are part of the prompt."""
 
     async def check(self, tool: Tool, arguments: Metadata, context: ToolContext) -> ToolContext | ToolOutcome:
         """Decide about a call, as `Gate` says. A call of a task may ask owners while it runs."""
@@ -170,7 +174,10 @@ class PolicyGate:
         else:
             call = describe_call(tool, arguments, context)
         # Both are read at each call, so settings that have changed count from the next call on.
-        return self.policy.now.decide(call, self.walls.now), call
+        ruling = self.policy.now.decide(call, self.walls.now)
+        if call.is_prompt and ruling.decision is Decision.ASK:
+            ruling = attrs.evolve(ruling, why=f"{ruling.why}. The file is part of prompts to come")
+        return ruling, call
 
     async def _seek(self, planned: PlannedCall, ruling: Ruling, *, can_wait: bool) -> ToolContext | ToolOutcome:
         """Return what an owner has answered about this call, or the approval that it waits for."""
@@ -194,10 +201,23 @@ class PolicyGate:
         if approval.is_open:
             return ToolOutcome("", failed=True, approval=approval.id)
         if approval.allows(context.key):
-            return context
+            # What an owner was shown counts as theirs. A yes for any arguments has shown nothing.
+            was_shown = approval.id or approval.scope is AnswerScope.ARGUMENTS
+            return self._expecting(context) if planned.tool.category == "file" and was_shown else context
         if not can_wait:
             return _refused_without_task(name, ruling)
         return ToolOutcome.failure(f"{name} was not run: {approval.refusal}.")
+
+    def _expecting(self, context: ToolContext) -> ToolContext:
+        """Return a context in which a text of the prompt that a tool writes counts as the owner's."""
+        if (files := self.files) is None:
+            return context
+
+        def expect(path: str, after: bytes, before: bytes | None) -> None:
+            """Tell the owner's files what one of them will say. The workspace of the call may be a guest's folder."""
+            files.expect(os.path.relpath(path, os.path.realpath(files.folder)), after, before)
+
+        return attrs.evolve(context, will_hold=expect)
 
     async def ask_beforehand(self, planned: Sequence[PlannedCall], words: str) -> ToolOutcome:
         """Ask for a plan, as `Gate` says: for those of its calls that need a yes now, or will once the task has read from outside."""
@@ -372,11 +392,12 @@ def _file_call(call: CallRequest, tool: Tool, arguments: Metadata, context: Tool
     is_inside = all(_is_in_workspace(path, context) for path in given)
     moved = str(arguments.get("from", ""))
     # What stands in every prompt, or is run by others, acts far beyond the workspace, so it is treated like a file outside of it.
-    if writes and any(is_prompt_file(context, path) or runs_by_itself(context, path, moved) for path in given):
+    is_prompt = writes and any(is_prompt_file(context, path) for path in given)
+    if is_prompt or (writes and any(runs_by_itself(context, path, moved) for path in given)):
         is_inside = False
-    leaves = writes and not is_inside
+    leaves, stays = writes and not is_inside, writes and is_inside
     return attrs.evolve(
-        call, targets=forms, reaches_out=leaves, changes_world=leaves, stays_inside=writes and is_inside
+        call, targets=forms, reaches_out=leaves, changes_world=leaves, stays_inside=stays, is_prompt=is_prompt
     )
 
 

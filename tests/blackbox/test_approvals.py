@@ -131,6 +131,41 @@ async def test_a_variable_of_the_task_makes_another_command_of_it(tmp_path):
         assert (await client.get("approval", state="open"))["tool"] == "shell_exec"
 
 
+@pytest.mark.parametrize(
+    ("call", "counts"),
+    [
+        (Call("write_file", {"path": "AGENTS.md", "content": "Say please."}), True),
+        (Call("edit_file", {"path": "AGENTS.md", "old_string": "brief", "new_string": "Say please."}), True),
+        (Call("delete_file", {"path": "AGENTS.md"}), True),
+        (Call("move_file", {"from": "AGENTS.md", "to": "old.md"}), True),
+        (Call("move_file", {"from": "new.md", "to": "AGENTS.md"}), False),  # the question has not shown its text
+    ],
+)
+async def test_a_file_of_the_prompt_is_asked_about_once(tmp_path, call, counts):
+    """A command that runs could have written it, too; the yes to exactly this call says that it was the owner's will."""
+    rules = [{"tool": name, "decision": "ask"} for name in ("write_file", "edit_file", "delete_file", "move_file")]
+    work = Effects(tmp_path)
+    book = Office(
+        {"work": [act(call), lambda view: answer(view.last)], "other": [act(work.shell("began", "sleep 600"))]}
+    )
+    async with serving(tmp_path, book, {"policy.rules": rules}) as daemon, daemon.client() as client:
+        (daemon.home / "workspace" / "AGENTS.md").write_text("Be brief.")
+        (daemon.home / "workspace" / "new.md").write_text("Say please.")
+        await client.say("do other")
+        await work.happened("began")
+        await client.say("do work")
+        shown = await client.get("approval", state="open")
+        assert shown["tool"] == call.name
+        assert "The file is part of prompts to come" in shown["why"]
+        await client.call("approvals.answer", id=shown["id"], decision="allow")
+        await heard(client)
+        await client.ask("hello")
+        asked = [frame for frame in client.seen if frame["type"] == "approval" and frame["tool"] == "prompt_file"]
+        assert bool(asked) != counts
+        listed = await daemon.command("approvals", "list")
+        assert ("for owner;" in listed.out) != counts, listed.out
+
+
 async def test_a_no_reaches_the_model_and_nothing_runs(tmp_path):
     work = Effects(tmp_path)
     async with serving(tmp_path, office(work.shell("done", "true")), ASK) as daemon, daemon.client() as client:

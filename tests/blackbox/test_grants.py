@@ -210,6 +210,34 @@ async def test_a_plan_is_one_question_and_each_of_its_calls_runs_once(tmp_path):
     assert (work.count("one"), work.count("two"), work.count("three")) == (1, 1, 0)
 
 
+async def test_a_call_that_was_denied_in_a_plan_is_refused_without_a_question(tmp_path):
+    """Over a kill, too; and in an answer with others, of which the rest is asked about."""
+    work = Effects(tmp_path)
+    one, two, three = (work.shell(name) for name in ("one", "two", "three"))
+    book = Office({"work": [act(plan(one, two)), act(one, two), act(two, three), lambda view: answer(view.last)]})
+    async with serving(tmp_path, book, ASK) as daemon:
+        async with daemon.client() as client:
+            await client.say("do work")
+            shown = await client.get("approval", state="open")
+            book.hold_tasks()
+            await client.say(f"/approve {shown['id']} 1")
+            texts = await heard(client)
+            assert f"{shown['id']} is allowed: of 2 calls 1 (shell_exec) may be made; denied: 2 (shell_exec)." in texts
+            await book.thought("work", 2)
+            daemon.kill()
+            book.release()
+        await daemon.start()
+        async with daemon.client(lastSeq=0) as client:
+            asked = await client.get("approval", state="open")
+            assert (asked["arguments"]["command"], asked.get("calls")) == (three.arguments["command"], None)
+            await client.call("approvals.answer", id=asked["id"], decision="allow")
+            await work.happened("three")
+            await heard(client, 2)
+        refused = [text for text in results(book.of("work")[-1]) if "the owner denied this" in text]
+        assert len(refused) == 2
+    assert (work.count("one"), work.count("two"), work.count("three")) == (1, 0, 1)
+
+
 @pytest.mark.parametrize(
     ("calls", "problem"),
     [

@@ -67,6 +67,7 @@ def write(context: ToolContext, path: str, content: str, encoding: str = "utf-8"
     located = _require_replaceable(locate(context, path), context)
     # From here on the folder is a descriptor; the path is not looked at again.
     with refusing(path), folder_of(located, make=True) as folder:
+        context.will_hold(located.real, data, None)
         _replace_file(folder, located.name, data, path, _status_or_none(folder, located.name))
     return {"path": path, "bytesWritten": len(data), "encoding": wanted}
 
@@ -196,7 +197,9 @@ def edit(context: ToolContext, path: str, old_string: str, new_string: str, repl
         size = len(data) + count * (len(_bytes_of(new)) - len(_bytes_of(old)))
         if size > MAX_EDIT:  # it could not be edited again
             raise ToolError(f"{path} would grow to {size:,} bytes; edit_file makes files of up to {MAX_EDIT:,}")
-        _replace_file(folder, located.name, _bytes_of(text.replace(old, new)), path, before)
+        changed = _bytes_of(text.replace(old, new))
+        context.will_hold(located.real, changed, data)
+        _replace_file(folder, located.name, changed, path, before)
     return {"path": path, "replacements": count}
 
 
@@ -265,6 +268,7 @@ def delete(context: ToolContext, path: str) -> Json:
     with refusing(path):
         try:
             with folder_of(located) as folder:
+                context.will_hold(located.real, b"", None)
                 _remove(folder, located.name, path, MAX_DEPTH)
         except (FileNotFoundError, NotADirectoryError):
             return {"path": path, "deleted": False, "note": "there is no such file or folder"}
@@ -324,6 +328,7 @@ def move(context: ToolContext, source: str, target: str) -> Json:
                 result["replaced"] = True
             # A rename is atomic: other programs see the file under one of its names, and a file that
             # it replaces exists until the moment of the replacement.
+            context.will_hold(old.real, b"", None)
             try:
                 os.rename(old.name, new.name, src_dir_fd=from_folder, dst_dir_fd=to_folder)
             except OSError as error:

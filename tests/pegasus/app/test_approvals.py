@@ -218,7 +218,7 @@ async def test_a_question_is_answered_in_part(autojump_clock, effect):
         task_id = await submit(world)
         approval = await until_waiting(world, task_id)
         text = await say_to(world, f"/approve {approval.id} 1, 3")
-        assert text == f"{approval.id} is allowed: of 3 calls 1 (touch), 3 (touch) will be run."
+        assert text == f"{approval.id} is allowed: of 3 calls 1 (touch), 3 (touch) will be run; denied: 2 (touch)."
         await outcome(world, task_id)
         first, second, third = await results_of(world, task_id)
     assert (first, third) == ('"touched"', '"touched"')

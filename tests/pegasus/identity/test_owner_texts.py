@@ -50,6 +50,45 @@ async def test_a_file_that_a_program_makes_does_not_count(start, rules):
     assert "evil" not in files.section(WORKSPACE_FILES)
 
 
+async def test_what_an_owner_has_said_yes_to_before_it_was_written_counts_once(start, rules):
+    files = start()
+    async with files.running_program():
+        files.expect("AGENTS.md", b"agreed\n")
+        rules.write_text("agreed\n")
+        await files.refresh()
+        assert (text(files), files.doubted) == ("agreed", {})
+        rules.write_text("evil")
+        await files.refresh()
+        rules.write_text("agreed")
+        await files.refresh()
+        rules.write_text("the owner's")
+        await files.refresh()
+    assert files.doubted == {"AGENTS.md": "the owner's"}
+    assert text(start()) == "agreed"
+
+
+async def test_a_yes_to_a_change_covers_no_text_around_it_that_nobody_has_seen(start, rules):
+    files = start()
+    async with files.running_program():
+        files.expect("AGENTS.md", b"the owner's. Be brief.", b"the owner's\n")
+        rules.write_text("the owner's. Be brief.")
+        await files.refresh()
+        assert text(files) == "the owner's. Be brief."
+        rules.write_text("evil. Be brief.")
+        files.expect("AGENTS.md", b"evil. Be long.", b"evil. Be brief.")
+        rules.write_text("evil. Be long.")
+        await files.refresh()
+    assert text(files) == "the owner's. Be brief."
+    assert files.doubted == {"AGENTS.md": "evil. Be long."}
+
+
+async def test_a_yes_to_a_file_that_is_no_part_of_the_prompt_changes_nothing(start, rules):
+    files = start()
+    files.expect("../guests/eve/AGENTS.md", b"evil")
+    await changed_by_a_program(files, lambda: rules.write_text("evil"))
+    assert files.doubted == {"AGENTS.md": "evil"}
+
+
 async def test_what_the_agent_looks_after_is_guarded_like_the_prompt(start, rules):
     files = start()
     heartbeat = rules.with_name("HEARTBEAT.md")

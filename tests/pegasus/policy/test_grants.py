@@ -345,5 +345,45 @@ async def test_a_plan_is_allowed_in_part_and_expected_calls_are_not_asked_about(
         await allow(keeper, request(*calls, is_plan=True), AnswerScope.ONCE, calls=(2,))
         made = [attrs.evolve(call, key=f"t1/c{n}") for n, call in enumerate(calls)]
         asked = await keeper.ask(SeekApproval, request(*made), made[0].key)
-        assert [call.key for call in asked.request.calls] == ["t1/c0", "t1/c1"]
+        assert (asked.state, "the owner denied this" in asked.refusal) == (ApprovalState.DENIED, True)
+        assert await keeper.ask(ListApprovals) == ()
         assert (await keeper.ask(SeekApproval, request(*made), made[2].key)).allows("t1/c2")
+
+
+@pytest.mark.parametrize("is_plan", [True, False])
+async def test_a_call_that_was_denied_is_not_asked_about_again_in_its_task(autojump_clock, is_plan):
+    disk = Disk()
+    other = attrs.evolve(COMMAND, key="t1/c3", arguments={"command": "pwd"})
+    again = attrs.evolve(COMMAND, key="t1/c2")
+    async with kept(disk) as keeper:
+        first = await keeper.ask(SeekApproval, request(COMMAND, is_plan=is_plan))
+        await keeper.ask(AnswerApproval, first.id, False, "cli:main", AnswerScope.ONCE, "not today")
+        assert not await is_covered(keeper, COMMAND)
+    async with kept(disk) as keeper:
+        refused = await keeper.ask(SeekApproval, request(again))
+        assert (refused.state, refused.by) == (ApprovalState.DENIED, "cli:main")
+        assert "the owner denied this (not today)" in refused.refusal
+        asked = await keeper.ask(SeekApproval, request(again, other), other.key)
+        assert [call.key for call in asked.request.calls] == [other.key]
+        # Another task, other arguments and other contents of its files make another call.
+        assert (await keeper.ask(SeekApproval, request(attrs.evolve(COMMAND, key="t2/c1"), task="t2"))).is_open
+        assert (await keeper.ask(SeekApproval, request(attrs.evolve(again, files={"a": "1"})))).is_open
+
+
+async def test_a_denied_call_may_be_asked_for_with_a_plan_whose_yes_counts(autojump_clock):
+    async with kept(Disk()) as keeper:
+        first = await keeper.ask(SeekApproval, request(COMMAND))
+        await keeper.ask(AnswerApproval, first.id, False, "cli:main")
+        plan = await keeper.ask(SeekApproval, request(attrs.evolve(COMMAND, key="t1/p/1"), is_plan=True))
+        assert plan.request.first.why == "why; you have denied it in this task before"
+        await keeper.ask(AnswerApproval, plan.id, True, "cli:main")
+        assert (await keeper.ask(SeekApproval, request(attrs.evolve(COMMAND, key="t1/c2")))).allows("t1/c2")
+        # The newest answer counts: what needs a yes again is asked about.
+        assert (await keeper.ask(SeekApproval, request(attrs.evolve(COMMAND, key="t1/c3")))).is_open
+
+
+async def test_a_call_that_nobody_answered_is_asked_about_again(autojump_clock):
+    async with kept(Disk(), clock=lambda: round(trio.current_time() * 1000)) as keeper:
+        assert (await keeper.ask(SeekApproval, request(COMMAND))).is_open
+        await trio.sleep(11 * HOUR)
+        assert (await keeper.ask(SeekApproval, request(attrs.evolve(COMMAND, key="t1/c2")))).is_open
