@@ -155,13 +155,17 @@ def rebuild_log(entries: Sequence[Entry], recorded: Callable[[OpenCall], str | N
 
 
 def with_unique_ids(calls: Sequence[ToolCall], used: set[str]) -> tuple[ToolCall, ...]:
-    """Return the calls, with a suffix to their id where it was used before, and add the ids to `used`. An empty id becomes "call"."""
+    """Return the calls, with a suffix to their id where it was used before, and add the ids to `used`. An empty id becomes "call".
+
+    The suffix begins at the number of ids, so that a server which counts from 0 in each answer costs the same however long the
+    conversation is.
+    """
     unique: list[ToolCall] = []
     for call in calls:
-        call_id, number = call.id or "call", 1
+        call_id, number = call.id or "call", len(used) + 1
         while call_id in used:
-            number += 1
             call_id = f"{call.id or 'call'}-{number}"
+            number += 1
         used.add(call_id)
         unique.append(call if call_id == call.id else attrs.evolve(call, id=call_id))
     return tuple(unique)

@@ -263,7 +263,7 @@ class _MainAgent:
         What is refused does not enter the session.
         """
         if (
-            begins_session(item) and not progress.entries
+            begins_session(item) and not progress.is_recorded
         ):  # one that stands in the session was stopped before it was carried out
             # Who may do this is decided where there is one session for all channels: a hook's message is in it, too.
             if self._chat is None and not sender_of(item.message, self._services.config.now.owners).is_owner:

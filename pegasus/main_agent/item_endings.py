@@ -221,7 +221,7 @@ async def end_if_stuck(
     progress: of the item. clock: returns the wall clock, ms. A sender who got no reply gets an apology with the reason. A sender who
     got one gets nothing more: the note in the session is for the model, which sees in later requests why it stopped.
     """
-    entries, thoughts = progress.entries, progress.thoughts
+    entries, thoughts = session.of_item(item.n), progress.thoughts
     if (circle := find_circle(entries)) is not None:
         _log.warning("calls go in circles", item=item.n, tool=circle.tool, reason=circle.reason)
         text = f"I gave up: the tool {circle.tool} {circle.reason}"

@@ -299,7 +299,7 @@ class ThinkLoop:
         response, now = answer.response, self._services.clock()
         # Ids are made unique before anything else is made of the calls: keys of posts and tasks are made of them.
         calls = with_unique_ids(response.calls[:MOST_CALLS], self._session.call_ids)
-        surplus = first_surplus(progress.entries, calls)
+        surplus = first_surplus(self._session.of_item(turn.item.n), calls)
         wanted = parse_replies(turn.item, calls[:surplus], self._config.max_replies - progress.replies)
         # Where each chat has a conversation of its own, work for a guest is not told who else writes.
         is_told_all = self._config.scope == "global" or turn.principal.is_owner

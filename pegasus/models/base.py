@@ -309,7 +309,7 @@ class ModelResponse:
     text: str
     """Text for people, without reasoning and without calls."""
     calls: tuple[ToolCall, ...]
-    """Calls to carry out, with those that the model wrote as text."""
+    """Calls to carry out, with those that the model wrote as text. A server may use the id of one again in another answer."""
     usage: Usage
     """Tokens that the call has taken."""
     stop_reason: str

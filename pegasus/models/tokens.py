@@ -75,10 +75,11 @@ class PromptParts:
     """Texts that are measured by their characters, or counted by a tokenizer."""
     fixed: float
     """Tokens of everything that is not text: structure and pictures."""
+    tokens: float = attrs.field(init=False)
+    """Approximate tokens of this part, without any learned factor."""
 
-    @property
-    def tokens(self) -> float:
-        """Approximate tokens of this part, without any learned factor."""
+    @tokens.default
+    def _estimate(self) -> float:
         return self.fixed + sum(map(text_tokens, self.texts))
 
 
@@ -198,6 +199,8 @@ class TokenCounter:
         """Tokens of this model for one token of the estimate."""
         self._ceiling = _FIRST_CEILING
         """The same for upper estimates."""
+        self._pending: tuple[ModelRequest, tuple[int, list[PromptParts]]] | None = None
+        """Request without an answer that was looked at last, and what is known of it: several steps ask for its size."""
 
     @property
     def method(self) -> str:
@@ -264,6 +267,7 @@ class TokenCounter:
             return estimate
         if usage.prompt_tokens > 0 and estimated > 0 and not _has_new_pictures(request, len(new)):
             self._adjust((usage.prompt_tokens - known) / estimated, estimated)
+        self._pending = None
         first, last = request.turns[0], request.turns[-1]
         is_longer = last is not first
         self._counted[first] = _CountedPrompt(
@@ -287,6 +291,15 @@ class TokenCounter:
 
     def _split(self, request: ModelRequest) -> tuple[int, list[PromptParts]]:
         """Return the tokens that are known of this conversation (0 if none are), and the parts that they do not cover."""
+        if self._pending is not None:
+            pending, split = self._pending
+            if (request.system, request.tools, request.turns) == (pending.system, pending.tools, pending.turns):
+                return split
+        self._pending = attrs.evolve(request, on_pieces=None), (split := self._split_anew(request))
+        return split
+
+    def _split_anew(self, request: ModelRequest) -> tuple[int, list[PromptParts]]:
+        """Return what `_split` does, after looking at the texts of the new turns."""
         counted = self._counted.get(request.turns[0]) if request.turns else None
         if counted is None or counted.turns > len(request.turns):
             return 0, [prompt_parts(request.system, request.tools), *map(turn_parts, request.turns)]

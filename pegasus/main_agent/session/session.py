@@ -126,10 +126,54 @@ class ItemProgress:
     """Model calls made about it."""
     replies: int = 0
     """Replies posted for it."""
-    entries: Sequence[Entry] = ()
-    """Its user entry and everything behind it; () if it is not recorded."""
+    is_recorded: bool = False
+    """Its message is in the session."""
     skills: tuple[str, ...] = ()
     """Names of the inline skills in force, in the order in which they came into force."""
+
+
+@attrs.define(eq=False, repr=False)
+class _ItemWork:
+    """Work on an item that its entries show so far; each entry is looked at once, when it comes."""
+
+    start: int
+    """Index of its user entry."""
+    thoughts: int = 0
+    """Model calls made about it."""
+    replies: int = 0
+    """Replies posted for it."""
+    is_pending: bool = True
+    """A thought is due."""
+    is_over: bool = False
+    """A later item has begun, or a note has ended this one."""
+    calls: dict[str, ToolCall] = attrs.field(factory=dict)
+    """Calls of the last thought, by id."""
+    skills: dict[str, None] = attrs.field(factory=dict)
+    """Skills in force. One that comes into force twice keeps its first place."""
+
+    def follow(self, entry: Entry) -> None:
+        """Take the next entry, the user entry first."""
+        if self.is_over or entry.metadata.get("ends") is True:
+            self.is_over = True
+            return
+        call = self.calls.get(entry.call_id or "")
+        if entry.role == "assistant":
+            self.thoughts, self.is_pending = self.thoughts + 1, False
+            self.replies += entry.metadata.get("spoken") is True
+            self.calls = {call.id: call for call in entry.calls}
+        elif entry.metadata.get("type") == UNFINISHED:
+            self.is_pending = True
+        elif entry.role == "tool":
+            name = call.name if call is not None else ""
+            self.replies += name == REPLY_NAME and not entry.failed
+            self.is_pending = self.is_pending or _leads_to_thought(name, entry)
+        self.skills |= dict.fromkeys(_skill_in_force(entry, call))
+
+    @property
+    def progress(self) -> ItemProgress:
+        """Progress of the item now."""
+        step = NextStep.THINK if self.is_pending and not self.is_over else NextStep.NOTHING
+        return ItemProgress(step, self.thoughts, self.replies, True, tuple(self.skills))
 
 
 class Session:
@@ -189,8 +233,8 @@ class Session:
         """Guests are heard in it. Nothing of the owner's other conversations and of memory may be in it."""
         self.media_queue = MediaQueue()
         """Files that `send_file` has gathered and no entry has sent yet."""
-        self._starts: dict[int, int] = {}
-        """Index of the user entry of each item, in the order in which the work on them began."""
+        self._work: dict[int, _ItemWork] = {}
+        """Work on each item, in the order in which it began. The last one is the only one that goes on."""
         self._remember(entries)
 
     # ------------------------------------------------------------------ reading
@@ -200,20 +244,20 @@ class Session:
 
         message_id: of its message. If another message is recorded under the number, the inbox was lost and counts from 1 again.
         """
-        start = self._starts.get(item)
-        if start is not None and _belongs_to(self.entries[start].metadata, message_id):
-            return _progress_of(self.entries[start:])
+        work = self._work.get(item)
+        if work is not None and _belongs_to(self.entries[work.start].metadata, message_id):
+            return work.progress
         return ItemProgress(NextStep.NOTHING if is_begun_by(self.entries, item, message_id) else NextStep.RECORD)
 
     def of_item(self, item: int) -> Sequence[Entry]:
         """Return the item's user entry and everything behind it; () if the item is not recorded."""
-        start = self._starts.get(item)
-        return () if start is None else self.entries[start:]
+        work = self._work.get(item)
+        return () if work is None else self.entries[work.start :]
 
     def item_numbers(self) -> list[int]:
         """Return the items that the session shows, the oldest first: the /new that began it, and those that are recorded."""
         closes = self.entries[0].metadata.get("closes") if self.entries else None
-        return [*([closes] if type(closes) is int else []), *self._starts]
+        return [*([closes] if type(closes) is int else []), *self._work]
 
     def is_shared(self, address: Address, user_id: str) -> bool:
         """Return whether somebody else than this person was seen in a conversation."""
@@ -316,16 +360,21 @@ class Session:
     def _remember(self, entries: Sequence[Entry]) -> None:
         """Add entries to the state in memory. It never fails and never waits, so memory and file cannot differ after a write."""
         for entry in entries:
+            running = next(reversed(self._work.values()), None)
             if entry.role == "user":
                 self.is_fresh = False
                 if (item := entry.item) is not None:
-                    self._starts.pop(item, None)  # the item that was begun last is the last one here
-                    self._starts[item] = len(self.entries)
+                    if running is not None:
+                        running.is_over = True
+                    self._work.pop(item, None)  # the item that was begun last is the last one here
+                    self._work[item] = running = _ItemWork(len(self.entries))
                 user = entry.metadata.get("userId")
                 if isinstance(user, str) and (address := parse_metadata_line(entry.content)) is not None:
                     self._writers.setdefault(address, set()).add(user)
             elif entry.metadata:  # without, it is about no file
                 self.media_queue.follow(entry)
+            if running is not None:
+                running.follow(entry)
             if OUTSIDE in entry.metadata:
                 self.outside = join_outside(self.outside, entry.outside)
             self.projection.append(entry)
@@ -344,32 +393,6 @@ def _is_apart(entries: Sequence[Entry]) -> bool:
 
 
 # ------------------------------------------------------------------ progress of an item
-
-
-def _progress_of(entries: Sequence[Entry]) -> ItemProgress:
-    """Return the progress of the item whose user entry is the first of these. They must be repaired."""
-    thoughts, replies, is_pending = 0, 0, True
-    calls: dict[str, ToolCall] = {}
-    skills = dict.fromkeys(_skill_in_force(entries[0], None))
-    for entry in entries[1:]:
-        # a later item, or the note that ended this one
-        if (entry.role == "user" and entry.item is not None) or entry.metadata.get("ends") is True:
-            return ItemProgress(NextStep.NOTHING, thoughts, replies, entries, tuple(skills))
-        call = calls.get(entry.call_id or "")
-        if entry.role == "assistant":
-            thoughts, is_pending = thoughts + 1, False
-            replies += entry.metadata.get("spoken") is True
-            calls = {call.id: call for call in entry.calls}
-        elif entry.metadata.get("type") == UNFINISHED:
-            is_pending = True
-        elif entry.role == "tool":
-            name = call.name if call is not None else ""
-            replies += name == REPLY_NAME and not entry.failed
-            is_pending = is_pending or _leads_to_thought(name, entry)
-        # A skill that comes into force twice keeps its first place.
-        skills |= dict.fromkeys(_skill_in_force(entry, call))
-    next_step = NextStep.THINK if is_pending else NextStep.NOTHING
-    return ItemProgress(next_step, thoughts, replies, entries, tuple(skills))
 
 
 def _skill_in_force(entry: Entry, call: ToolCall | None) -> tuple[str, ...]:

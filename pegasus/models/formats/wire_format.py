@@ -10,9 +10,9 @@ To add a provider with an API of its own, write a subclass of `WireFormat` in a 
 * Names of tools and ids of calls are restricted on the wire (`wire_name`, `wire_id`). The base classes restrict them in the request
   and undo it in the answer, so neither a format nor the rest of Pegasus sees it.
 
-A conversation is sent again and again, a little longer each time. So the JSON of each turn is kept until the turn is forgotten, and
-that of prompt and tools until others come: a request with 300 messages takes a tenth of a millisecond then, instead of two, and costs
-about the same however long the conversation is.
+A conversation is sent again and again, a little longer each time. So its JSON is kept until its first turn is forgotten, and that of
+prompt and tools until others come: a request with 300 messages takes a tenth of a millisecond then, instead of two, and costs about
+the same however long the conversation is.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ import json
 import re
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
-from itertools import count
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -67,6 +66,16 @@ class WireCall:
     """The arguments as values, for services that take no text."""
     json: str
     """The arguments as JSON text."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class _SentTurns:
+    """Turns of a conversation that were sent before: all but the first one, by which they are found, and the last."""
+
+    turns: tuple[Turn, ...]
+    """The turns behind the first one. They compare by identity."""
+    json: bytes
+    """The messages of all of them, without the brackets of the list."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -116,8 +125,8 @@ class WireFormat(ABC):
         """Pictures that the server does not accept; they are described in words instead."""
         self.sends_thinking = True
         """False once the server has refused thinking blocks of this conversation."""
-        self._encoded: WeakKeyDictionary[Turn, bytes] = WeakKeyDictionary()
-        """JSON of the turns that were sent before. Cleared whenever a lesson changes how turns are translated."""
+        self._sent: WeakKeyDictionary[Turn, _SentTurns] = WeakKeyDictionary()
+        """Conversations by their first turn. Cleared whenever a lesson changes how turns are translated."""
         self._last_head: dict[str, Json] = {}
         """Head of the last request."""
         self._last_opening = b""
@@ -134,26 +143,33 @@ class WireFormat(ABC):
 
         head_of: as `head`.
         """
-        restricted = self._restrict(request)
+        head = self.add_options(head_of(self._restrict(request)), request.options)
         *earlier, last = request.turns
-        known = [self._encoded.get(turn) for turn in earlier]
-        new = [*(turn for turn, encoded in zip(earlier, known, strict=True) if encoded is None), last]
-        restricted, prepared = self._restrict(request), [self._prepare(turn) for turn in new]
-        messages = [
-            self.assistant_messages(turn) if isinstance(turn, WireAnswer) else self.user_messages(turn)
-            for turn in prepared
-        ]
-        head = self.add_options(head_of(restricted), request.options)
-        newest = messages.pop()
+        fragments = [self._earlier_messages(earlier)] if earlier else []
+        newest = self._messages(last)
         newest[-1] = self.mark_last(newest[-1], head)
-        for turn, translated in zip(new, messages, strict=False):
-            self._encoded[turn] = encode_json(translated)[1:-1]  # without the brackets of the list
-        fragments = [encoded or self._encoded[turn] for turn, encoded in zip(earlier, known, strict=True)]
         fragments.append(encode_json(newest)[1:-1])
         if head != self._last_head:
             self._last_head, self._last_opening = head, encode_json(head).removesuffix(b"]}")
         opening = self._last_opening
         return b"".join((opening, b"" if opening.endswith(b"[") else b",", b",".join(fragments), b"]}"))
+
+    def _earlier_messages(self, earlier: Sequence[Turn]) -> bytes:
+        """Return the messages of the turns before the last one, without the brackets of the list. Only new turns are translated."""
+        first, rest = earlier[0], tuple(earlier[1:])
+        sent = self._sent.get(first)
+        if sent is None or sent.turns != rest[: len(sent.turns)]:
+            sent = _SentTurns((), encode_json(self._messages(first))[1:-1])
+        if new := rest[len(sent.turns) :]:
+            messages = [message for turn in new for message in self._messages(turn)]
+            sent = _SentTurns(rest, b",".join((sent.json, encode_json(messages)[1:-1])))
+        self._sent[first] = sent
+        return sent.json
+
+    def _messages(self, turn: Turn) -> list[Json]:
+        """Return the messages of a turn as this server may read it."""
+        prepared = self._prepare(turn)
+        return self.assistant_messages(prepared) if isinstance(prepared, WireAnswer) else self.user_messages(prepared)
 
     def add_options(self, head: dict[str, Json], options: CallOptions) -> dict[str, Json]:
         """Return the head with the temperature and the additional fields of the settings. Its last field stays the last one."""
@@ -214,7 +230,7 @@ class WireFormat(ABC):
             status, body, provider_message(body), request
         ):
             return False
-        self._encoded.clear()
+        self._sent.clear()
         return True
 
     def _is_temperature_refused(self, status: int, body: object, request: ModelRequest) -> bool:
@@ -292,9 +308,6 @@ class AnswerAssembler(ABC):
     """Pieces of the answer that have come and were not taken yet. Whoever takes them clears the list."""
     complete: bool = attrs.field(default=False, init=False)
     """True once the end of the answer has arrived; the usage may still follow. A stream that ends before was cut off."""
-    _replaced_ids: Iterator[int] = attrs.field(factory=count, init=False)
-    """Numbers of the ids that replace others. The calls of one answer share them: a model that runs in circles may make thousands of
-    calls, and each would otherwise try the numbers of all before it."""
 
     @names.default
     def _own_names(self) -> Mapping[str, str]:
@@ -315,51 +328,25 @@ class AnswerAssembler(ABC):
     def finish(self) -> None:  # noqa: B027 formats without such a mark do nothing
         """Note the end of the stream that some formats mark by `[DONE]`."""
 
-    @cached_property
-    def _used_ids(self) -> set[str]:
-        """Ids of calls in the conversation and in this answer."""
-        turns = (turn for turn in self._request.turns if isinstance(turn, AssistantTurn))
-        return {call.id for turn in turns for call in turn.calls}
-
-    @cached_property
-    def _mark(self) -> str:
-        """Mark of this point of the conversation: its last input and its length."""
-        last = self._request.turns[-1]
-        inputs = (last.text, *(result.content for result in last.results)) if isinstance(last, UserTurn) else ()
-        checksum = zlib.crc32("\n".join(inputs).encode("utf-8", "surrogatepass"))
-        return f"{checksum:08x}{len(self._request.turns):x}"
-
     def finish_calls(self, streamed: Sequence[StreamedCall], word: str) -> tuple[tuple[ToolCall, ...], str]:
-        """Return the finished calls, with the tools' own names and ids that are unique in the conversation, and our stop reason.
+        """Return the finished calls, with the tools' own names, and our stop reason.
+
+        Ids are those of the server, which may use one again in another answer (see `with_unique_ids`).
 
         word: the provider's for the end of the answer. Arguments that cannot be read become an error for the model, and so do missing
         ones if the answer was cut off at this call: they were still to come.
         """
         reason = stop_reason(word, has_calls=bool(streamed))
-        ids = [self._unique_id(call.id) for call in streamed]
         cut = CUT.get(reason, "")
         calls: list[ToolCall] = []
-        for call_id, call in zip(ids, streamed, strict=True):
+        for number, call in enumerate(streamed):
             arguments, error = parse_arguments(call.arguments, cut=cut)
             is_empty = call.arguments in (None, {}) or (isinstance(call.arguments, str) and not call.arguments.strip())
             if cut and is_empty and call.is_last:
                 error = f"the arguments are missing: {cut}"
             name = self.names.get(call.name) or join_surrogates(call.name)
-            calls.append(ToolCall(call_id, name, arguments, error))
+            calls.append(ToolCall(wire_id(call.id or f"call_{number}"), name, arguments, error))
         return tuple(calls), reason
-
-    def _unique_id(self, call_id: str) -> str:
-        """Return the id in a form that is valid on the wire, or a replacement if it is empty or used.
-
-        Some servers give no ids, or count from `call_0` in every answer. Two calls with one id would make the conversation invalid
-        for every strict provider, and a reply would look like one that was already sent. The replacement depends only on the
-        conversation: asking again gives the same id.
-        """
-        unique = wire_id(call_id) if call_id else ""
-        while not unique or unique in self._used_ids:
-            unique = wire_id(f"{call_id[:12] or 'call'}_{self._mark}_{next(self._replaced_ids)}")
-        self._used_ids.add(unique)
-        return unique
 
 
 # ------------------------------------------------------------------ JSON

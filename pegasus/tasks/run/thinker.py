@@ -293,9 +293,10 @@ class Reflector:
         label = label_of(context, "reflection")
         turns: list[Turn] = [UserTurn(text=f"{memory}\n\n{_conversation_text(context, window)}")]
         system = task_prompt(self.persona.now, _BODY)
-        made = 0
+        made, ids = 0, set[str]()
         for _ in range(ROUNDS):
             response = await model.generate(ModelRequest(system, tuple(turns), tuple(tools), label=label))
+            response = attrs.evolve(response, calls=with_unique_ids(response.calls, ids))
             if not response.calls:
                 return ReflectionDone(made, response.text.strip() or "Nothing to keep.")
             results = []

@@ -1,10 +1,12 @@
 import json
+from time import process_time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pegasus.conversation.entry import Entry
-from pegasus.conversation.repair import CANCELLED, is_well_formed, open_calls, rebuild_log, repair_log
+from pegasus.conversation.repair import CANCELLED, is_well_formed, open_calls, rebuild_log, repair_log, with_unique_ids
 from pegasus.models.base import ToolCall
 from tests.pegasus.conversation.logs import logs
 
@@ -92,6 +94,26 @@ def test_ids_that_come_again_are_made_unique_and_keep_their_own_results():
         ("call_0-2", "second"),
     ]
     assert repaired[3].calls[0].id == "call_0-2"
+
+
+def test_ids_that_are_missing_or_used_are_made_unique_always_in_the_same_way():
+    def ids(*given_ids):
+        return [made.id for made in with_unique_ids([call(id) for id in given_ids], {"call_0"})]
+
+    found = ids("call_9", "call_0", "call_9", "", "")
+    assert found[0] == "call_9"
+    assert len({"call_0", *found}) == 6
+    assert ids("call_9", "call_0", "call_9", "", "") == found
+
+
+@pytest.mark.parametrize("id", ["", "call_0"])
+def test_a_thousand_calls_with_one_id_do_not_hold_up_the_program(id):
+    """A model that runs in circles makes them, and nothing else runs while their ids are made unique."""
+    used = {f"call_0-{number}" for number in range(20_000)}
+    begun = process_time()
+    calls = with_unique_ids([call(id)] * 1000, used)
+    assert process_time() - begun < 0.1
+    assert len({made.id for made in calls}) == 1000
 
 
 @given(logs(), st.data())

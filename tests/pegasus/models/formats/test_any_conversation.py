@@ -81,6 +81,19 @@ def test_a_payload_made_again_is_the_same(request: ModelRequest) -> None:
         assert wire.body(request) == wire.body(request) == wire.body(fresh)
 
 
+@MANY
+@given(requests(), st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=4))
+def test_what_was_sent_before_does_not_change_a_payload(request: ModelRequest, before: list[tuple[int, bool]]) -> None:
+    """It may have been shorter, or have other turns in the middle, as without calls."""
+    for wire, fresh in ((AnthropicWire("m"), AnthropicWire("m")), (ChatWire("m"), ChatWire("m"))):
+        for cut, is_other in before:
+            turns = request.turns[: max(1, cut - cut % 2 + 1)]
+            if is_other and len(turns) > 1:
+                turns = (turns[0], AssistantTurn("another"), *turns[2:])
+            wire.body(attrs.evolve(request, turns=turns))
+        assert wire.body(request) == fresh.body(request)
+
+
 def same_conversation(sent: ModelRequest, read: ProviderRequest) -> None:
     """Nothing is lost or moved on the way."""
     assert len(read.turns) == len(sent.turns)

@@ -3,13 +3,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from time import process_time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.models import AssistantTurn, ModelRequest, ToolCall, ToolSpec, Turn, Usage, UserTurn
+from pegasus.models import ModelRequest, ToolSpec, Usage
 from pegasus.models.formats.anthropic import AnthropicWire
 from pegasus.models.formats.chat import ChatWire
 from pegasus.models.formats.ollama import OllamaWire
@@ -103,38 +102,6 @@ def test_surrogates_from_two_pieces_of_a_stream_meet() -> None:
     assert join_surrogates("a\ud83d" + "\ude00b") == "a😀b"
     assert join_surrogates("a\ud83db") == "a\N{REPLACEMENT CHARACTER}b"
     assert join_surrogates("äß😀") == "äß😀"
-
-
-def test_call_ids_that_are_missing_or_used_are_made_unique_always_in_the_same_way() -> None:
-    turns = (UserTurn(text="a"), AssistantTurn("", (ToolCall("call_0", "reply", {}),)), UserTurn(text="b"))
-    given_ids = ["call_9", "call_0", "call_9", "", ""]
-
-    def ids(*given: str, after: tuple[Turn, ...] = turns) -> list[str]:
-        assembler = ChatWire("m").assembler(request(*after))
-        calls = [{"index": n, "id": one, "function": {"name": "reply"}} for n, one in enumerate(given)]
-        assembler.feed({"choices": [{"delta": {"tool_calls": [call]}} for call in calls]})
-        return [call.id for call in assembler.response().calls]
-
-    found = ids(*given_ids)
-    assert found[0] == "call_9"
-    assert len(set(found)) == 5
-    assert "call_0" not in found
-    assert ids(*given_ids) == found
-    assert ids("", after=(*turns[:2], UserTurn(text="c"))) != ids("")
-
-
-@pytest.mark.parametrize("call_id", ["", "call_0"])
-def test_a_thousand_calls_of_one_answer_do_not_hold_up_the_program(call_id: str) -> None:
-    """A model that runs in circles makes them, and nothing else runs while the ids are made unique."""
-    assembler = ChatWire("m").assembler(request(UserTurn(text="x" * 70_000)))
-    call = {"function": {"name": "reply", "arguments": "{}"}}
-    assembler.feed(
-        {"choices": [{"message": {"tool_calls": [{**call, "id": call_id, "index": n} for n in range(1000)]}}]}
-    )
-    begun = process_time()
-    calls = assembler.response().calls
-    assert process_time() - begun < 1
-    assert len({call.id for call in calls}) == 1000
 
 
 @pytest.mark.parametrize("count", [-5, 10**400, True, 1.5, "7", None, [1]], ids=lambda count: repr(count)[:9])

@@ -105,20 +105,6 @@ async def test_a_server_that_does_not_stream_is_understood(ask: Ask, server: Pro
     assert response.usage.prompt_tokens == 5
 
 
-async def test_an_id_used_before_is_replaced(ask: Ask, server: ProviderServer) -> None:
-    """Some servers count from call_0 in every answer."""
-    answers(
-        server,
-        ProviderAnswer(calls=(Call("reply", {}, "call_0"),)),
-        ProviderAnswer(calls=(Call("reply", {}, "call_0"),)),
-    )
-    first = UserTurn(text="hello")
-    one = await ask(first)
-    two = await ask(first, assistant(one), UserTurn((ToolResult("call_0", "reply", "ok"),)))
-    assert one.calls[0].id == "call_0"
-    assert two.calls[0].id != "call_0"
-
-
 async def test_broken_arguments_are_left_to_the_model(ask: Ask, server: ProviderServer) -> None:
     answers(server, ProviderAnswer(calls=(Call("reply", '{"text": "a'), Call("reply", "[]"))))
     calls = (await ask()).calls
