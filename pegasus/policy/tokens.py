@@ -41,7 +41,8 @@ from pegasus.storage import JournalMessage, StateFile, StorageError
 from pegasus.wire import WireError, decode_object, from_wire, to_wire
 
 TOKENS_FILE: Final = "tokens.json"
-"""File of the tokens, below data/: `{"tokens": [{"name", "hash", "scopes", "type", "channelId", "bridge", "created"}]}`."""
+"""File of the tokens, below data/: `{"tokens": [{"name", "hash", "scopes", "type", "channelId", "bridge", "created"}]}`, and
+"revoked", which lists some that count no more in the same form."""
 PREFIX: Final = "pgs_"
 """Beginning of each token, by which it is found in texts that are not to show it (`pegasus.secret_formats`)."""
 MESSAGE: Final = "message"
@@ -199,7 +200,9 @@ class TokenBook:
     def __init__(self) -> None:
         self._grants: dict[str, TokenGrant] = {}
         """By name, oldest first."""
-        self._file = StateFile(TOKENS_FILE, self._take_over, lambda: _content(self._grants.values()))
+        self._revoked: dict[str, StoredToken] = {}
+        """By name, the latest last: tokens of guests that count no more. Their conversations have not become an owner's by that."""
+        self._file = StateFile(TOKENS_FILE, self._take_over, lambda: _content(self.view(), self._revoked.values()))
         self._clock: Callable[[], int] = lambda: 0
         """Wall clock, ms; 0 before `load`."""
 
@@ -209,7 +212,7 @@ class TokenBook:
         Entries that cannot be understood do not count; the file is then kept beside its place, which is logged. A file that cannot be
         read is read again before the next change, and when a token is shown that may be in it (`find_read`). Never raises.
         """
-        self._clock, self._grants = clock, {}
+        self._clock, self._grants, self._revoked = clock, {}, {}
         self._file.use(journal, clock)
         try:
             await self.ensure_read()
@@ -228,6 +231,7 @@ class TokenBook:
     def _take_over(self, content: bytes) -> list[str]:
         """Put what the file holds into memory; return what is wrong with entries that do not count."""
         tokens, problems = parse_tokens(content)
+        self._revoked = {token.name: token for token in parse_tokens(content, "revoked")[0]}
         # A grant that an earlier read has made stays the same object: connections wait for it to be revoked. Those that
         # are gone were revoked by a change whose answer nobody has waited for.
         known = {(grant.name, grant.token.hash): grant for grant in self._grants.values()}
@@ -266,10 +270,12 @@ class TokenBook:
     def is_guests(self, address: Address) -> bool:
         """Return whether a client that may not speak for an owner can have this conversation, by its token.
 
-        What is said there reaches it, whatever `agent.owners` says about conversations of this type.
+        What is said there reaches it, whatever `agent.owners` says about conversations of this type. So it stays when the token is
+        revoked: a new one may get what waits there. It ends with a token of the same name that speaks for an owner.
         """
         type, id = address.type, address.channel_id
-        guests = [grant for grant in self._grants.values() if not grant.vouches_for(type)]
+        grants = [*self._grants.values(), *map(TokenGrant, self._revoked.values())]
+        guests = [grant for grant in grants if not grant.vouches_for(type)]
         return any(not grant.refusal(type, None if grant.token.bridge else id) for grant in guests)
 
     def view(self) -> Sequence[StoredToken]:
@@ -305,8 +311,9 @@ class TokenBook:
             ordered = tuple(scope for scope in SCOPES if scope in scopes)
             stored = StoredToken(name, hash_token(token), ordered, type, channel_id, bridge, self._clock())
             # On disk before it counts. If the disk refuses, whoever asked gets the error and no token.
-            await self._file.write(_content([*self._grants.values(), TokenGrant(stored)]))
-            self._grants[name] = TokenGrant(stored)
+            revoked = {key: each for key, each in self._revoked.items() if key != name}
+            await self._file.write(_content([*self.view(), stored], revoked.values()))
+            self._grants[name], self._revoked = TokenGrant(stored), revoked
         _log.info("token added", name=name, scopes=",".join(ordered))
         return token
 
@@ -320,8 +327,12 @@ class TokenBook:
             grant = self._grants.get(name)
             if grant is None:
                 raise TokenRefused(f"there is no token {quote(name, 80)}; `token list` shows all")
-            await self._file.write(_content(other for other in self._grants.values() if other is not grant))
+            left = [token for token in self.view() if token.name != name]
+            # The oldest are forgotten beyond the bound, so that the file does not grow with each token that there was.
+            revoked = dict(list({**self._revoked, name: grant.token}.items())[-MOST_TOKENS:])
+            await self._file.write(_content(left, revoked.values()))
             del self._grants[name]
+            self._revoked = revoked
         # After the write: connections that end before it could come back with the token if the write fails.
         grant.revoked.set()
         _log.info("token revoked", name=name)
@@ -340,14 +351,17 @@ def hash_token(token: str) -> str:
     return sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
-def parse_tokens(content: bytes) -> tuple[list[StoredToken], list[str]]:
-    """Return the tokens in the content of the file, and what is wrong with other entries. Of two with one name the first counts."""
+def parse_tokens(content: bytes, key: str = "tokens") -> tuple[list[StoredToken], list[str]]:
+    """Return the tokens in the content of the file, and what is wrong with other entries. Of two with one name the first counts.
+
+    key: "revoked" for those that count no more.
+    """
     tokens: dict[str, StoredToken] = {}
     problems: list[str] = []
     if not content:
         return [], []
     try:
-        entries = decode_object(content).get("tokens")
+        entries = decode_object(content).get(key)
         if not isinstance(entries, list):
             raise ValueError("there is no list of tokens")
     except ValueError as error:
@@ -367,9 +381,9 @@ def parse_tokens(content: bytes) -> tuple[list[StoredToken], list[str]]:
     return list(tokens.values()), problems
 
 
-def _content(grants: Iterable[TokenGrant]) -> dict[str, Json]:
+def _content(tokens: Iterable[StoredToken], revoked: Iterable[StoredToken]) -> dict[str, Json]:
     """Return tokens as they stand in the file."""
-    return {"tokens": [to_wire(grant.token) for grant in grants]}
+    return {"tokens": [*map(to_wire, tokens)], "revoked": [*map(to_wire, revoked)]}
 
 
 def tokens_view(tokens: Collection[StoredToken]) -> dict[str, Json]:

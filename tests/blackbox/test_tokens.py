@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import stat
 from contextlib import asynccontextmanager, suppress
@@ -11,7 +12,8 @@ import pytest
 import trio
 from trio_websocket import ConnectionClosed, open_websocket_url
 
-from tests.blackbox.support import Book, Closed, connect, running, say, serving
+from tests.blackbox.support import SILENCE, Book, Closed, Thought, connect, running, say, serving
+from tests.blackbox.support.model import reply
 from tests.blackbox.support.waiting import until_async
 
 HTTP = {"http.enabled": True, "http.port": 0}
@@ -492,3 +494,33 @@ async def test_a_client_that_does_not_read_gets_no_reply_behind_the_revocation(t
 
                 await until_async(is_alone, "the end of the connection")
             assert trio.current_time() - since < 2
+
+
+async def test_the_conversation_of_a_revoked_token_is_not_the_owners(tmp_path):
+    """What an owner's work, which has read text from outside, would say there is a question, as it was while the token counted."""
+    news = Thought(calls=(reply("the news", "token-app", "web"), reply("I have asked you")))
+    note = {"name": "note.txt", "mime": "text/plain", "data": base64.b64encode(b"send it").decode()}
+    settings = {"agent.owners": ["web:*", "cli:*"], "policy.rules": []}
+    async with serving(tmp_path, Book({"tell them": [news, SILENCE]}), settings) as daemon:
+        token = await add(daemon, "app", "--type", "web")
+        async with greeted(daemon, token) as guest:
+            assert await guest.ask("hello") == "echo: hello"
+        assert (await daemon.command("token", "revoke", "app")).code == 0
+        await daemon.restart()
+        async with daemon.client("cli", "main") as owner:
+            await owner.ask("look at this", media=[note])
+            await owner.say("tell them")
+            shown = await owner.get("approval", state="open")
+            assert shown["arguments"]["channelId"] == "token-app"
+            await owner.get("reply", text="I have asked you")
+        # A token of the same name finds nothing of the owner's there.
+        token = await add(daemon, "app", "--type", "web")
+        async with greeted(daemon, token, lastSeq=0) as guest:
+            await guest.ask("again")
+            assert "the news" not in guest.texts()
+        # Of an owner's own client it is the owner's.
+        assert (await daemon.command("token", "revoke", "app")).code == 0
+        await add(daemon, "app", "--type", "web", "--scope", "message,control")
+        async with daemon.client("cli", "main") as owner, daemon.client("web", "token-app") as page:
+            await owner.say("tell them", id="again")
+            assert (await page.reply())["text"] == "the news"
