@@ -94,6 +94,20 @@ class Folders:
             uppers.insert(0, path)
         return uppers
 
+    def only(self, folder: str, *, environ: Mapping[str, str] = os.environ) -> Folders:
+        """Return the folders for a command that works in this one, a real path, and sees none of the others that can be written.
+
+        Programs in those can be run all the same. Where all is opened (`/`), homes and shared folders are closed again.
+        """
+        is_all = "/" in self.writable
+        homes = [*self.homes, *(path for path in _homes(environ) if is_all and path not in self.hidden)]
+        shared = _existing(_SHARED) if is_all else []
+        hidden = dict.fromkeys([*self.hidden, *shared, *(path for path in self.writable if path != "/")])
+        closed = [*hidden, *homes]
+        needed = [path for path in _existing(_program_folders(environ)) if any(is_within(path, of) for of in closed)]
+        readable = [path for path in needed if not any(is_within(of, path) for of in closed)]
+        return Folders(folder, (folder,), tuple(readable), tuple(homes), tuple(hidden), self.temporary)
+
     def granted(self) -> tuple[list[str], list[str]]:
         """Return what may be read, and what may be written, for a wall that can only grant, never hide within what is granted."""
         kinds = dict(self.entries())
@@ -135,8 +149,7 @@ def plan_folders(
         """
         return path == "/" or any(is_within(path, folder) for folder in opened)
 
-    people = [environ.get("HOME", ""), *_home_of_user(), *(_ROOTS_HOMES if os.geteuid() == 0 else ())]
-    homes = [path for path in _existing(people) if not is_opened(path) and path not in own]
+    homes = [path for path in _homes(environ) if not is_opened(path) and path not in own]
     shared = [path for path in _existing(_SHARED) if not is_opened(path)]
     closed = [*own, *homes, *shared]
     needed = [path for path in _existing(_program_folders(environ)) if any(is_within(path, of) for of in closed)]
@@ -180,12 +193,12 @@ def _existing(paths: Iterable[str]) -> list[str]:
     return [path for path in dict.fromkeys(real) if os.path.exists(path)]
 
 
-def _home_of_user() -> list[str]:
-    """Return the home that the system knows for this user, if it knows one."""
-    try:
-        return [pwd.getpwuid(os.geteuid()).pw_dir]
-    except KeyError:
-        return []
+def _homes(environ: Mapping[str, str]) -> list[str]:
+    """Return the homes of people that this user may look into."""
+    people = [environ.get("HOME", ""), *(_ROOTS_HOMES if os.geteuid() == 0 else ())]
+    with suppress(KeyError):  # the system knows none for this user
+        people.append(pwd.getpwuid(os.geteuid()).pw_dir)
+    return _existing(people)
 
 
 def _program_folders(environ: Mapping[str, str]) -> list[str]:

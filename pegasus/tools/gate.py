@@ -57,7 +57,7 @@ from pegasus.settings import InForce
 from pegasus.storage import StorageError
 from pegasus.tools.base import CallQuestions, Effect, PlannedCall, Reach, Tool, ToolContext, ToolOutcome
 from pegasus.tools.files import is_prompt_file, is_within, notes_of_owners, real_path, runs_by_itself
-from pegasus.tools.guest_folders import own_place, quota_refusal, with_folders_of_guests
+from pegasus.tools.guest_folders import has_own_place, own_place, quota_refusal, with_folders_of_guests
 from pegasus.tools.named_files import TooManyNames, named_files
 from pegasus.wire import encode_json
 
@@ -139,7 +139,7 @@ class PolicyGate:
         if is_task:
             facts = (tool.name, arguments, context.key, context.task_id, context.principal)
             context = attrs.evolve(context, questions=CallQuestions(self.approvals, *facts))
-        if context.principal.is_apart and tool.category != "code":
+        if has_own_place(context.principal):
             context = await trio.to_thread.run_sync(own_place, context, abandon_on_cancel=True)
             if refusal := await trio.to_thread.run_sync(
                 quota_refusal, tool, arguments, context, abandon_on_cancel=True

@@ -2,7 +2,8 @@
 
 It lies outside of the workspace, and of the folders that commands may write in. For the file tools of a guest's work it is the
 workspace, and there is nothing else: the owner's files do not exist there. Work for an owner may read the folders of guests, as text
-from outside, and write nothing there. Where a rule of the owner lets guests run commands, those run in the workspace as before.
+from outside, and write nothing there. Where a rule of the owner lets guests run commands, those run there, too, and walls hide the
+workspace from them.
 """
 
 from __future__ import annotations
@@ -15,20 +16,26 @@ import attrs
 
 from pegasus.formatting import file_key
 from pegasus.messages import Metadata
+from pegasus.policy import Principal
 from pegasus.tools.base import Effect, Tool, ToolContext
 
 BLOCK: Final = 4096
 """Bytes that the smallest file counts as: many empty ones fill a disk, too."""
-_KEEPS: Final = frozenset({"file", "network", "media"})
+_KEEPS: Final = frozenset({"file", "network", "media", "code"})
 """Categories of tools that may put something there."""
-_FREES: Final = frozenset({"delete_file", "move_file"})
+_FREES: Final = frozenset({"delete_file", "move_file", "command_output", "command_stop"})
 """Tools that take no room."""
+
+
+def has_own_place(person: Principal) -> bool:
+    """Return whether work for this person has no files but those of a guest's folder."""
+    return person.is_apart and not person.is_owner
 
 
 def own_place(context: ToolContext) -> ToolContext:
     """Return the context with the files that the person of a call can reach. Makes the folder of a guest; blocks briefly."""
     person = context.principal
-    if person.is_owner or not person.is_apart:
+    if not has_own_place(person):
         return context
     if context.guests is None or not person.guest:
         return attrs.evolve(context, allowed_paths=())
@@ -47,8 +54,8 @@ def with_folders_of_guests(context: ToolContext) -> ToolContext:
 
 def quota_refusal(tool: Tool, arguments: Metadata, context: ToolContext) -> str:
     """Return why a call of a guest's work would take too much of the disk, "" if it would not. Blocks: it looks at the folder."""
-    person, most = context.principal, context.guest_bytes
-    if not most or person.is_owner or not person.is_apart or tool.category not in _KEEPS:
+    most = context.guest_bytes
+    if not most or not has_own_place(context.principal) or tool.category not in _KEEPS:
         return ""
     if tool.effect is Effect.PURE or tool.name in _FREES:
         return ""

@@ -25,6 +25,7 @@ from pegasus.formatting import cut_text, plural
 from pegasus.observe import get_logger
 from pegasus.sandbox import AutorunSnapshot, Sandbox
 from pegasus.tools.base import ToolContext
+from pegasus.tools.guest_folders import has_own_place
 
 _log = get_logger("sandbox")
 _NAMED: Final = 5
@@ -51,11 +52,14 @@ _UNREACHABLE: Final = re.compile(
 async def enclose(sandbox: Sandbox, context: ToolContext, *, lasts: bool = False) -> Sandbox:
     """Return the walls of a command of this task. At its first command the files are searched, in a thread.
 
-    lasts: it goes on in the background.
+    A guest's command sees the folder of the guest, and nothing of the workspace. lasts: it goes on in the background.
     """
     commands = context.commands
     if sandbox.kind == "none":
         return sandbox
+    if has_own_place(context.principal):
+        folders = await trio.to_thread.run_sync(sandbox.folders.only, str(context.workspace))
+        sandbox = attrs.evolve(sandbox, folders=folders)
     found = commands.autorun if commands is not None else None
     if found is None:
         look = partial(AutorunSnapshot.take, sandbox.folders.writable, is_compared=not sandbox.can_close)

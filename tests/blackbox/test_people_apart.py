@@ -12,6 +12,7 @@ import pytest
 from pegasus.testing.provider.answers import Call
 from tests.blackbox.support import Book, connect, serving
 from tests.blackbox.support.model import SILENCE, Thought, say
+from tests.blackbox.support.walls import WALLS
 from tests.blackbox.support.work import Office, act, answer
 from tests.blackbox.test_tokens import add
 
@@ -189,6 +190,64 @@ async def test_a_guests_folder_is_bounded(tmp_path):
             await did(bridge, 'delete_file {"path": "large.bin"}', EVE)
             await did(bridge, 'write_file {"path": "b.txt", "content": "x"}', EVE)
             assert (folder / "b.txt").exists()
+
+
+GUESTS_MAY = [{"tool": "*", "decision": "allow"}]
+
+
+@pytest.mark.deadline(120)
+@pytest.mark.parametrize("opened", [False, True])
+async def test_commands_of_a_guest_run_in_their_folder_and_see_no_other(tmp_path, walled, opened):
+    """Where a rule of the owner lets guests run commands, also of what the settings open to commands."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "plans.txt").write_text("the owner's plans")
+    more = {"sandbox.writable": [str(shared)] if opened else []}
+    settings = {**ANN, **WALLS, **more, "policy.rules": GUESTS_MAY, "limits.guest_disk_mb": 1}
+    async with serving(tmp_path, files_office(), settings, env=walled) as daemon:
+        workspace, folder = daemon.home / "workspace", daemon.home / "guests" / "slack%3Aeve"
+        (workspace / "private.txt").write_text("the owner's words")
+
+        async def ran(line, channel=EVE, **more):
+            arguments = json.dumps({"command": line, **more})
+            return json.loads((await did(bridge, f"shell_exec {arguments}", channel)).removeprefix("completed: "))
+
+        async with daemon.bridge("slack") as bridge, daemon.client() as owner:
+            assert (await owner.call("status"))["sandbox"]["walled"]
+            done = await ran("pwd; echo mine > mine.txt; ls")
+            assert done["stdout"] == f"{folder}\nmine.txt\n", done
+            assert (folder / "mine.txt").read_text() == "mine\n"
+            reads = [
+                f"cat {workspace}/private.txt",
+                f"ls {workspace}",
+                f"ls {daemon.home}",
+                "cat ../../workspace/private.txt",
+            ]
+            reads += [f"ls {folder.parent}", f"cat {folder.parent}/*/mine.txt"]
+            reads += [f"cat {shared}/plans.txt"] if opened else []
+            for line in reads:
+                done = await ran(line, MAL)
+                assert not any(word in done["stdout"] for word in ("owner", "private", "mine", "eve")), (line, done)
+            for place in (workspace, folder, *([shared] if opened else [])):
+                await ran(f"echo x > {place}/trap", MAL)
+                assert not (place / "trap").exists(), place
+            assert "outside" in (
+                told := await did(bridge, f'shell_exec {{"command": "ls", "cwd": "{workspace}"}}', EVE)
+            ), told
+            python = await did(bridge, 'run_python {"code": "import os; print(os.getcwd(), os.listdir())"}', EVE)
+            assert "slack%3Aeve ['mine.txt']" in python
+            started = await did(bridge, 'command_start {"command": "pwd; ls", "wait": 2}', EVE)
+            assert "slack%3Aeve\\nmine.txt" in started, started
+            # A folder that is full takes no more commands until something is deleted.
+            (folder / "large.bin").write_bytes(b"x" * (1 << 20))
+            assert "limits.guest_disk_mb" in await did(bridge, 'shell_exec {"command": "true"}', EVE)
+            # Those of the owner have the workspace, and not the folders of guests.
+            await owner.say(f'do shell_exec {{"command": "pwd; cat private.txt; cat {folder}/mine.txt"}}')
+            while not (reply := await owner.reply())["text"].startswith("completed"):
+                pass
+            assert str(workspace) in reply["text"]
+            assert "owner's words" in reply["text"]
+            assert "mine\\n" not in reply["text"]
 
 
 # ------------------------------------------------------------------ limits

@@ -76,3 +76,18 @@ def test_what_is_granted_leaves_out_what_is_hidden():
     assert write == ["/usr/share/doc"]
     assert "/usr/bin" in read
     assert not any(path in ("/", "/usr", "/usr/share") or path.startswith(("/proc", "/dev")) for path in read)
+
+
+@pytest.mark.parametrize("is_all", [False, True])
+def test_a_folder_alone_hides_all_others_that_can_be_written_but_for_programs(home, tmp_path, is_all):
+    tools, notes, own = tmp_path / "tools", tmp_path / "notes", home / "guests" / "eve"
+    for folder in (tools / "bin", own, notes):
+        folder.mkdir(parents=True)
+    environ = {"HOME": str(home.parent), "PATH": str(tools / "bin")}
+    opened = (str(tools), str(notes), *(["/"] if is_all else []))
+    folders = plan(home, str(tools / "bin"), writable=opened).only(str(own), environ=environ)
+    places = (own, home / "workspace", home, home.parent, notes, tools, tools / "bin")
+    kinds = [folders.kind_of(str(path)).replace("home", "hide") for path in places]  # both show nothing of what is there
+    assert kinds == ["write", "hide", "hide", "hide", "hide", "hide", "read"]
+    assert (folders.workspace, folders.kind_of("/usr")) == (str(own), "read")
+    assert not is_all or folders.kind_of("/run/user") == "hide"
