@@ -19,7 +19,7 @@ What the library promises:
 Questions to an owner, such as an approval, are replies like any other. Their `reply.metadata` has the id as "approval", for a service
 with buttons. The owner's answer is a message: `/approve ID` or `/deny ID`.
 
-Log lines go to the logger `pegasus.bridge`. Only this file, `pegasus.protocol` and what that imports are needed.
+Log lines go to the logger `pegasus.bridge`. Only this file, `pegasus.protocol`, `pegasus.retry` and what these import are needed.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ from pegasus.protocol import (
     decode_server_frame,
     encode_frame,
 )
+from pegasus.retry import Pauses
 
-FIRST_PAUSE: Final = 0.5
-"""Seconds until the first attempt to connect again; doubled after each further one."""
-LONGEST_PAUSE: Final = 30.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+"""First and longest of the growing pauses between attempts, seconds."""
 CONNECT_TIME: Final = 15.0
 """Seconds for connecting and for the greeting."""
 PING_AFTER: Final = 30.0
@@ -199,7 +199,7 @@ class Bridge:
         media = tuple(Media(name, mime, base64.b64encode(content).decode()) for name, mime, content in files)
         channel = ChannelInfo(self.type, channel_id, user_id, reply_to)
         frame = MessageFrame(id or str(uuid.uuid4()), text, channel, metadata or {}, media)
-        pause = FIRST_PAUSE
+        pauses = Pauses(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             error = await self._post(frame)
             if error is None:
@@ -209,8 +209,7 @@ class Bridge:
             if error.code not in ("overloaded", "internal"):
                 raise BridgeRefused(error.code, error.message)
             _log.warning("a message was not taken and is sent again: %s", error.message)
-            await anyio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            await anyio.sleep(pauses.next())
 
     def __aiter__(self) -> Bridge:
         """Iterate over the replies, for ever. Asking for the next one acknowledges the one before."""
@@ -258,7 +257,8 @@ class Bridge:
     # ---------------------------------------------------------------- the connection
 
     async def _stay_connected(self) -> None:
-        pause = FIRST_PAUSE
+        # Varied, so that all bridges of a gateway that restarts do not come back at the same moment.
+        pauses = Pauses(FIRST_PAUSE, LONGEST_PAUSE, random.Random())  # noqa: S311 no secret
         while self._error is None:
             begun = anyio.current_time()
             try:
@@ -275,10 +275,8 @@ class Bridge:
                 _log.warning("no connection to the agent: %s", str(error) or type(error).__name__)
             # A connection that has lasted was a good one, so the next loss begins with a short pause again.
             if anyio.current_time() - begun > LONGEST_PAUSE:
-                pause = FIRST_PAUSE
-            # Varied, so that all bridges of a gateway that restarts do not come back at the same moment.
-            await anyio.sleep(pause * random.uniform(0.8, 1.0))  # noqa: S311 no secret
-            pause = min(2 * pause, LONGEST_PAUSE)
+                pauses.reset()
+            await anyio.sleep(pauses.next())
 
     async def _connect_once(self) -> None:
         """Connect, say hello, and read until the connection ends."""

@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 import trio
 
 from pegasus.channels.service_contract import RateLimited, ServiceDown
+from pegasus.retry import Pauses
 
 T = TypeVar("T")
 
@@ -26,8 +27,6 @@ MOST_CALLS: Final = 16
 """Calls that deliver at the same time. Others wait for a place, in the order in which they came."""
 STOP_GRACE: Final = 2.0
 """Seconds that calls under way may take when the adapter is stopped."""
-FIRST_PAUSE: Final = 0.5
-"""Seconds after the first failure; doubled after each further one."""
 SOON: Final = 10.0
 """Longest pause within the first minute, seconds."""
 FIRST_MINUTE: Final = 60.0
@@ -37,34 +36,20 @@ TOLERATED: Final = 2
 """Failures in a row, of any calls, with which a service does not count as out of reach yet."""
 
 
-class OutagePauses:
-    """Pauses between attempts.
-
-    Example::
-
-        pauses = OutagePauses(Random())
-        while not await attempt():
-            await trio.sleep(pauses.next())
-    """
+class OutagePauses(Pauses):
+    """Pauses between attempts to reach a service, shorter within the first minute."""
 
     def __init__(self, random: Random) -> None:
-        self._random = random
-        self._failures = 0
+        super().__init__(0.5, SOON, random)
         self._since = 0.0
         """Trio's clock at the first failure in a row."""
 
     def next(self) -> float:
         """Count a failure; return the seconds until the next attempt."""
-        if not self._failures:
+        if not self.failures:
             self._since = trio.current_time()
-        self._failures = min(self._failures + 1, 30)
-        longest = SOON if trio.current_time() - self._since < FIRST_MINUTE else LONGEST_PAUSE
-        pause = min(FIRST_PAUSE * 2.0 ** (self._failures - 1), longest)
-        return pause * self._random.uniform(0.8, 1.0)
-
-    def reset(self) -> None:
-        """Note that an attempt has succeeded."""
-        self._failures = 0
+        self.limit = SOON if trio.current_time() - self._since < FIRST_MINUTE else LONGEST_PAUSE
+        return super().next()
 
 
 class Reachability:

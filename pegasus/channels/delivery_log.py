@@ -34,6 +34,7 @@ from actors import ActorError, Ref
 from pegasus.json_lines import Line, scan_lines
 from pegasus.messages import Address, Json, OutboundMessage
 from pegasus.observe import get_logger
+from pegasus.retry import retry
 from pegasus.storage import Acknowledge, Commit, JournalMessage, ReadFile, ReplaceFile, StorageError
 from pegasus.wire import encode_line
 
@@ -43,8 +44,6 @@ KEPT_REPLIES: Final = 1_000
 """Conversations of which the last delivered reply is kept."""
 KEPT_FACTS: Final = 1_000
 """Facts of the adapter that are kept, the newest."""
-RETRY_DELAY: Final = 2.0
-"""Seconds until lines that the disk has refused are offered again."""
 STOP_TIME: Final = 1.0
 """Seconds in which a writer that is stopped may write what was added."""
 UNSURE: Final = "?"
@@ -337,13 +336,11 @@ class DeliveryLog:
 
     async def _append(self, lines: list[bytes]) -> None:
         """Append lines to the file, trying again while the disk refuses, and rewrite it if it has got long."""
-        while True:
-            try:
-                await self._journal_ref.ask(Commit, ((self._path, b"".join(lines)),))
-                break
-            except StorageError as error:
-                _log.error("what a service has taken cannot be recorded", error=str(error))
-                await trio.sleep(RETRY_DELAY)
+
+        def log(error: Exception, seconds: float) -> None:
+            _log.error("what a service has taken cannot be recorded", error=str(error), seconds=seconds)
+
+        await retry(lambda: self._journal_ref.ask(Commit, ((self._path, b"".join(lines)),)), StorageError, log)
         self._lines += len(lines)
         # The lines are on disk already, so a failure here costs nothing but the length of the file. It is tried
         # again when the file has grown as much once more.

@@ -20,6 +20,7 @@ not acknowledged.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import Final, Protocol
 
 import attrs
@@ -32,6 +33,7 @@ from pegasus.channels.delivery_log import DeliveryLog
 from pegasus.channels.service_contract import RateLimited, ServiceDown
 from pegasus.messages import OutboundMessage, ReplyDraft, Typing
 from pegasus.observe import get_logger
+from pegasus.retry import retry
 from pegasus.storage import JournalMessage, StorageError, Unacknowledged, UnacknowledgedChannels
 
 MOST_QUEUED: Final = 50
@@ -40,8 +42,6 @@ SIGN_TIMEOUT: Final = 10.0
 """Seconds that showing a draft or a typing sign may take. It is not tried again."""
 LONGEST_TYPING: Final = 900.0
 """Seconds after which a typing sign is not repeated any more, whether its end was announced or not."""
-RETRY_DELAY: Final = 2.0
-"""Seconds until the journal is asked again, after an error of the disk."""
 
 _log = get_logger("channels")
 
@@ -184,15 +184,13 @@ class OutgoingChat:
         self._is_behind = False
         delivered = self._outlet.last_delivered(self.channel_id)
         after = ((self.channel_id, delivered),) if delivered else ()
-        try:
-            missed = await self._journal.ask(Unacknowledged, self._outlet.type, self.channel_id, after, MOST_QUEUED)
-        except StorageError as error:
-            _log.error("replies cannot be read", channel=self._outlet.type, error=str(error))
-            self._is_behind = True
-            await trio.sleep(RETRY_DELAY)
-            return
+        ask = partial(self._journal.ask, Unacknowledged, self._outlet.type, self.channel_id, after, MOST_QUEUED)
+        missed = await retry(ask, StorageError, self._log_unreadable)
         self._waiting.extend(reply for reply in missed if reply.seq > delivered)
         self._is_behind |= len(missed) >= MOST_QUEUED
+
+    def _log_unreadable(self, error: Exception, seconds: float) -> None:
+        _log.error("replies cannot be read", channel=self._outlet.type, error=str(error), seconds=seconds)
 
     def _sign_due(self) -> float | None:
         """Return Trio's clock at which a draft or the typing sign is to be shown, None if there is neither."""
@@ -266,13 +264,9 @@ class OutgoingChats:
 
     async def catch_up(self) -> None:
         """Wake every conversation that has replies in the journal."""
-        while True:
-            try:
-                channel_ids = await self._journal.ask(UnacknowledgedChannels, self._outlet.type)
-                break
-            except StorageError:
-                await trio.sleep(RETRY_DELAY)
-        for channel_id in channel_ids:
+        for channel_id in await retry(
+            lambda: self._journal.ask(UnacknowledgedChannels, self._outlet.type), StorageError
+        ):
             self._chat(channel_id).catch_up()
 
     def _chat(self, channel_id: str) -> OutgoingChat:

@@ -49,7 +49,7 @@ from pegasus.channels.adapter import Adapter, AdapterMessage, CatchUp, DeliverRe
 from pegasus.channels.call_pacing import CallPacing, OutagePauses, Reachability
 from pegasus.channels.delivery_log import UNCONFIRMED, DeliveryLog
 from pegasus.channels.message_intake import MessageIntake, RepeatLimit
-from pegasus.channels.outgoing_chats import RETRY_DELAY, SIGN_TIMEOUT, OutgoingChats
+from pegasus.channels.outgoing_chats import SIGN_TIMEOUT, OutgoingChats
 from pegasus.channels.service_contract import (
     ChannelState,
     CredentialsRefused,
@@ -63,6 +63,7 @@ from pegasus.formatting import first_cause
 from pegasus.intake import PAIRING, Denied
 from pegasus.messages import ApprovalNotice, ChannelInfo, InboundMessage, Metadata, OutboundMessage, ReplyDraft, Typing
 from pegasus.observe import get_logger
+from pegasus.retry import retry
 from pegasus.storage import JournalMessage, StorageError
 
 DRAFT_PAUSE: Final = 1.0
@@ -232,12 +233,12 @@ class ServiceAdapter(Adapter):
 
     async def _load(self, reply: OutboundMessage, journal: Ref[JournalMessage]) -> OutboundMessage:
         """Return a reply with the content of its files. While the disk cannot be read, waits."""
-        while True:
-            try:
-                return await super()._load(reply, journal)
-            except StorageError as error:
-                _log.error("the files of a reply cannot be read", to=str(reply.channel.address), error=str(error))
-            await trio.sleep(RETRY_DELAY)
+
+        def log(error: Exception, seconds: float) -> None:
+            to = str(reply.channel.address)
+            _log.error("the files of a reply cannot be read", to=to, error=str(error), seconds=seconds)
+
+        return await retry(partial(super()._load, reply, journal), StorageError, log)
 
     async def confirm(self, reply: OutboundMessage, journal: Ref[JournalMessage]) -> None:
         """Acknowledge a delivered reply when that is on record."""
@@ -255,11 +256,7 @@ class ServiceAdapter(Adapter):
 
     async def _report(self, reply: OutboundMessage, reason: str, journal: Ref[JournalMessage]) -> None:
         await self.log.written()  # since the report acknowledges the replies before it, too
-        while True:
-            try:
-                return await super()._refuse(reply, reason, journal)
-            except StorageError:
-                await trio.sleep(RETRY_DELAY)
+        await retry(partial(super()._refuse, reply, reason, journal), StorageError)
 
     def _is_worth_a_report(self, reply: OutboundMessage) -> bool:
         """Return whether a refusal is reported to the agent.

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TypeAlias
 
 import trio
@@ -23,12 +24,11 @@ from actors import ActorError, Inbox, MailboxFull, Ref
 from pegasus.channels.adapter import AdapterMessage, CatchUp, DeliverReply
 from pegasus.messages import OutboundMessage, ReplyDraft, TaskProgress, Typing
 from pegasus.observe import get_logger
+from pegasus.retry import retry
 from pegasus.storage import JournalMessage, NextReplies, StorageError
 
 FULL_MAILBOX_TIME = 1.0
 """Seconds that the other channels wait for an adapter whose mailbox is full."""
-RETRY_DELAY = 1.0
-"""Seconds before a journal that could not read its outbox, or an adapter that refuses messages, is tried again."""
 
 SwitchboardMessage: TypeAlias = Typing | ReplyDraft | TaskProgress
 """Replies are not sent to the switchboard. It pulls them from the journal's outbox, where they are safe until acknowledged."""
@@ -61,14 +61,12 @@ async def _route_replies(journal: Ref[JournalMessage], routing: _Routing) -> Non
     # The journal confirms by position. After a crash this begins at 0 again, and what was not confirmed comes a
     # second time; adapters know the numbers of their replies.
     handed_over = 0
+
+    def log(error: Exception, seconds: float) -> None:
+        _log.error("the outbox cannot be read", error=str(error), seconds=seconds)
+
     while True:
-        try:
-            replies = await journal.ask(NextReplies, handed_over)
-        except StorageError as error:
-            _log.error("the outbox cannot be read", error=str(error))
-            await trio.sleep(RETRY_DELAY)
-            continue
-        for outgoing in replies:
+        for outgoing in await retry(partial(journal.ask, NextReplies, handed_over), StorageError, log):
             await routing.deliver(outgoing.message)
             handed_over = outgoing.position
             await trio.lowlevel.checkpoint()  # gives the adapter its turn between two replies of a burst
@@ -137,11 +135,5 @@ class _Routing:
 
         The task ends with the switchboard. The next run begins with no adapter behind, and finds out again.
         """
-        while True:
-            try:
-                await adapter.tell(CatchUp())
-            except ActorError:  # its mailbox refuses instead of letting us wait
-                await trio.sleep(RETRY_DELAY)
-            else:
-                self._behind.discard(adapter)
-                return
+        await retry(lambda: adapter.tell(CatchUp()), ActorError)  # its mailbox may refuse instead of letting us wait
+        self._behind.discard(adapter)

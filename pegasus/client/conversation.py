@@ -1,11 +1,11 @@
 """`Conversation`: talks with the agent as one address, over as many connections as it takes.
 
 While a connection is up, two tasks use it: one sends the messages that are not accepted yet, in order, the other passes events
-on. When the connection is lost it is dialled again, after a delay that doubles from FIRST_DELAY to MAX_DELAY.
+on. When the connection is lost it is dialled again, after the growing pauses of `pegasus.retry`.
 
 **Messages.** Each message gets an id when it is handed over and is kept until the gateway has accepted it or refused it for
 good. On every new connection all kept messages are sent again, in order; the gateway takes each id once. After a refusal that
-may pass (RETRYABLE), sending pauses for RETRY_DELAY, and the message is tried again.
+may pass (RETRYABLE), sending pauses, and the message is tried again.
 
 **Replies.** Each is yielded once, in order. The number of the last one yielded is sent in the next hello, so the gateway sends
 all that comes after it, and nothing else. A reply is acknowledged when the *next* event is asked for, not when it is yielded: a
@@ -28,17 +28,14 @@ import trio
 from pegasus.client.client import Client, ClientEvent, MessageAccepted, NotConnected, Refused, background, open_client
 from pegasus.messages import ChannelInfo, Json, Media, Metadata, OutboundMessage, ReplyDraft, Typing
 from pegasus.protocol import AgentEvent, EventFrame, MessageFrame
+from pegasus.retry import Pauses
 
 MAX_UNACCEPTED = 1000
 """Messages that a conversation keeps for a daemon that is away; then `send` waits."""
-FIRST_DELAY = 0.25
-"""Seconds before the first attempt to connect again; less up to a fifth at random, so that many clients do not come at once."""
 MAX_DELAY = 10.0
-"""Seconds that the delay grows to."""
+"""Longest pause between attempts to connect, seconds."""
 RETRYABLE = frozenset({"overloaded", "internal"})
 """Error codes after which the same message, or the same hello, may be sent again."""
-RETRY_DELAY = 1.0
-"""Seconds after such a refusal in which no message is sent; the refused one then comes last."""
 
 
 @attrs.frozen
@@ -140,6 +137,8 @@ class Conversation:
         """Those that the present connection still has to send."""
         self._unanswered: dict[str, None] = {}
         """Ids of those that it has sent and that have no answer, in the order in which answers come."""
+        self._refusals = Pauses(1.0, random=random)
+        """Pauses after messages that were refused for the moment, in which none is sent; the refused one then comes last."""
         self._pause_until = -math.inf
         """Time until which nothing is sent, because the gateway has refused a message for now; on Trio's clock."""
         self._news = trio.Event()
@@ -249,12 +248,12 @@ class Conversation:
 
     async def run(self) -> None:
         """Connect, and connect again, until cancelled or refused for good. Started by `open_conversation`."""
-        delay = FIRST_DELAY
+        pauses = Pauses(limit=MAX_DELAY, random=self._random)
         with self._events_in:
             while True:
                 try:
                     reason = await self._use_connection()
-                    delay = FIRST_DELAY
+                    pauses.reset()
                 except NotConnected as error:
                     reason = str(error)
                 except Refused as error:
@@ -262,10 +261,9 @@ class Conversation:
                         await self._events_in.send(Offline(str(error), None))
                         return
                     reason = str(error)
-                wait = delay * (1 - 0.2 * self._random.random())
+                wait = pauses.next()
                 await self._events_in.send(Offline(reason, wait))
                 await trio.sleep(wait)
-                delay = min(delay * 2, MAX_DELAY)
 
     async def _use_connection(self) -> str:
         """Connect and pass events on until the connection ends; return why it did. Raises NotConnected, Refused."""
@@ -320,6 +318,7 @@ class Conversation:
                 return seen
             case MessageAccepted(id):
                 self._unanswered.pop(id, None)
+                self._refusals.reset()
                 await self._forget(id)
             case OutboundMessage(seq=seq):
                 if seq <= seen:
@@ -343,7 +342,9 @@ class Conversation:
         self._unanswered.pop(draft.id, None)
         if error.code in RETRYABLE:
             self._unposted.append(draft)
-            self._pause_until = trio.current_time() + RETRY_DELAY
+            # Several messages may be on their way when the inbox is full; their answers are one failure.
+            if (now := trio.current_time()) >= self._pause_until:
+                self._pause_until = now + self._refusals.next()
             self._news.set()
             return
         await self._forget(draft.id)

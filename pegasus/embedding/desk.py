@@ -24,13 +24,12 @@ from actors import ActorError, Inbox, Ref, Reply
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply, TakenReplies
 from pegasus.main_agent import item_of_key
 from pegasus.messages import Address, OutboundMessage, ReplyDraft
+from pegasus.retry import retry
 from pegasus.storage import JournalMessage, OpenReplies, OpenReply, Posted, StorageError, load_files
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
 
-RETRY_DELAY: Final = 0.2
-"""Seconds before a journal that is being restarted is asked again."""
 MOST_REPLIES: Final = 100_000
 """Replies of one chat that are looked through."""
 
@@ -160,13 +159,13 @@ class ReplyDesk:
 
     async def _load(self, keys: Sequence[str]) -> tuple[OutboundMessage, ...]:
         """Return the replies with these keys, with their files. Raises AgentClosed."""
-        while keys:
-            found = await self.ask(Posted, tuple(keys))
-            try:
-                return tuple([await load_files(reply, self._journal) for reply in found if reply is not None])
-            except (ActorError, StorageError):  # the journal is being restarted
-                await trio.sleep(RETRY_DELAY)
-        return ()
+        found = await self.ask(Posted, tuple(keys)) if keys else ()
+
+        async def load() -> tuple[OutboundMessage, ...]:
+            self._check_open()
+            return tuple([await load_files(reply, self._journal) for reply in found if reply is not None])
+
+        return await retry(load, (ActorError, StorageError))
 
     # ---------------------------------------------------------------- everything else
 
@@ -226,13 +225,16 @@ class ReplyDesk:
 
     async def ask(self, question: Callable[[Reply[T], *Args], JournalMessage], *args: *Args) -> T:
         """Ask the journal, also while it is being restarted. Raises AgentClosed."""
-        while True:
-            if self.is_closed:
-                raise AgentClosed("the agent was stopped")
-            try:
-                return await self._journal.ask(question, *args)
-            except (ActorError, StorageError):
-                await trio.sleep(RETRY_DELAY)
+
+        async def ask() -> T:
+            self._check_open()
+            return await self._journal.ask(question, *args)
+
+        return await retry(ask, (ActorError, StorageError))
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise AgentClosed("the agent was stopped")
 
     def close(self) -> None:
         """End all readers: the agent stops."""

@@ -25,16 +25,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from types import TracebackType
 
 import trio
 
 from actors import ActorError
 from pegasus.embedding.bus import InboundChatMessage, MessageKind, OutboundChatMessage, TurnUsage
-from pegasus.embedding.desk import RETRY_DELAY, AgentClosed, EmbeddedTurn, ReplyDesk
+from pegasus.embedding.desk import AgentClosed, EmbeddedTurn, ReplyDesk
 from pegasus.intake import JOURNAL_TIMEOUT, Denied, Intake, InvalidMessage, TooManyMessages
 from pegasus.main_agent import MainAgents
 from pegasus.messages import InboundMessage, OutboundMessage
+from pegasus.retry import retry
 from pegasus.settings import InForce
 from pegasus.storage import Accepted, ItemDone, Overloaded, StorageError
 
@@ -150,19 +152,21 @@ class TurnServices:
 
     async def _send(self, message: InboundMessage) -> Accepted | Overloaded:
         """Return the answer of the journal. One that is being restarted is asked again: the id makes it the same message."""
-        deadline, is_repeated = trio.current_time() + JOURNAL_TIMEOUT, False
-        while True:
+        deadline, attempts = trio.current_time() + JOURNAL_TIMEOUT, count()
+
+        async def attempt() -> Accepted | Overloaded:
+            # After the first attempt the journal may have the message, so a second one of the same id is no second
+            # message for the limits.
             try:
-                return await (await self.intake.send(message, is_repeated=is_repeated)).get(JOURNAL_TIMEOUT)
+                return await (await self.intake.send(message, is_repeated=next(attempts) > 0)).get(JOURNAL_TIMEOUT)
             except ActorError as error:
                 if self.desk.is_closed:
                     raise AgentClosed("the agent was stopped") from None
                 if trio.current_time() > deadline:
                     raise MessageRefused("overloaded", f"the agent is being restarted: {error}") from None
-            # From here on the journal may have the message, so a second one of the same id is no second message
-            # for the limits.
-            is_repeated = True
-            await trio.sleep(RETRY_DELAY)
+                raise
+
+        return await retry(attempt, ActorError)
 
     async def _follow(self, turn: EmbeddedTurn) -> None:
         """Wait for the end of a turn, and gather its replies."""

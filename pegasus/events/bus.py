@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from typing import Final, TypeAlias
 
 import attrs
@@ -32,15 +33,12 @@ import trio
 from actors import ActorError, Inbox, Ref, Reply
 from pegasus.events.event import Event, EventType
 from pegasus.observe import get_logger
+from pegasus.retry import retry
 
 BACKLOG: Final = 1000
 """Largest number of events that wait for a subscriber that is not essential."""
 PUBLISHED_TOGETHER: Final = 1024
 """Messages that are taken at a time. More would delay the most urgent of them, fewer would sort less."""
-RETRY_FIRST: Final = 0.05
-"""Seconds until a subscriber that refused an event is tried again; doubled each time."""
-RETRY_LIMIT: Final = 5.0
-"""Longest pause between two tries, seconds."""
 
 _log = get_logger("bus")
 
@@ -289,12 +287,5 @@ class _Subscription:
                 self._is_forwarding = False
 
     async def _forward(self, delivery: Deliver) -> None:
-        """Deliver one event, however long the subscriber is full or down. Pauses grow from RETRY_FIRST to RETRY_LIMIT."""
-        pause = RETRY_FIRST
-        while True:
-            try:
-                await self._subscriber.tell(delivery)
-                return
-            except ActorError:  # its mailbox refuses instead of letting the sender wait
-                await trio.sleep(pause)
-            pause = min(pause * 2, RETRY_LIMIT)
+        """Deliver one event, however long the subscriber is down, or full and refuses instead of letting the sender wait."""
+        await retry(partial(self._subscriber.tell, delivery), ActorError)

@@ -52,6 +52,7 @@ from pegasus.intake.guest_disk import GuestDisk
 from pegasus.intake.pairing import PairingBook
 from pegasus.messages import APART, ChannelInfo, InboundMessage, Metadata, OutboundMessage
 from pegasus.policy import MESSAGE, Role, TokenBook, TokenGrant, TokenRefused, sender_of, with_role
+from pegasus.retry import Pauses
 from pegasus.settings import InForce
 from pegasus.storage import (
     Accept,
@@ -92,8 +93,6 @@ NAME_RULE: Final = (
     f"a string of 1 to {NAME_LENGTH} characters "
     "without control characters, invisible ones and compatibility forms (NFKC)"
 )
-RETRY_DELAY: Final = 5.0
-"""Seconds until a report for which the inbox has no room is offered again."""
 
 _COMMAND_PREFIX: Final = 1_000
 """Characters of a message in which a command has to stand. Every message is looked at, and some have megabytes."""
@@ -256,8 +255,9 @@ async def report_undelivered(journal: Ref[JournalMessage], reply: OutboundMessag
     reason: one line for the model. Raises StorageError, ActorError. Then, and when cancelled, the report may be repeated.
     """
     report = undelivered_item(reply, reason)
+    pauses = Pauses()
     while isinstance(await journal.ask(Accept, report, "main", Priority.TASK), Overloaded):  # noqa: ASYNC110 the journal announces no room
-        await trio.sleep(RETRY_DELAY)
+        await trio.sleep(pauses.next())
     await journal.tell(Acknowledge(reply.channel.address, reply.seq))
 
 

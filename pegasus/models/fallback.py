@@ -35,6 +35,7 @@ from pegasus.models.answers import AnswerFilter, PieceRelay
 from pegasus.models.base import ModelError, ModelResponse
 from pegasus.models.client import ModelCall, ModelTarget, Next
 from pegasus.observe import get_logger
+from pegasus.retry import Pauses
 
 _log = get_logger("models")
 
@@ -85,7 +86,7 @@ class CircuitBreaker:
 
     def __init__(self, after: int = 3, pause: float = 30.0) -> None:
         self._after = after
-        self._first_pause = self._pause = pause
+        self._pauses = Pauses(pause, max(LONGEST_PAUSE, pause))
         self._failures = 0
         """Failures in a row."""
         self._why = ""
@@ -126,7 +127,8 @@ class CircuitBreaker:
 
     def succeeded(self) -> None:
         """Note an answer, also to a call that began before the breaker opened: the model works."""
-        self._failures, self._why, self._pause = 0, "", self._first_pause
+        self._failures, self._why = 0, ""
+        self._pauses.reset()
         self._open_until, self._is_probing = None, False
 
     def failed(self, why: str, *, is_probe: bool = False) -> None:
@@ -135,10 +137,9 @@ class CircuitBreaker:
         self._why = why
         if is_probe:
             self._is_probing = False
-            self._pause = min(2 * self._pause, max(LONGEST_PAUSE, self._first_pause))
-            self._open_until = trio.current_time() + self._pause
+            self._open_until = trio.current_time() + self._pauses.next()
         elif self._open_until is None and self._failures >= self._after:
-            self._open_until = trio.current_time() + self._pause
+            self._open_until = trio.current_time() + self._pauses.next()
 
 
 # ------------------------------------------------------------------ middleware

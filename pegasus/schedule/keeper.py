@@ -47,6 +47,7 @@ from pegasus.messages import ChannelInfo, Json
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE
 from pegasus.policy import Role
+from pegasus.retry import growing
 from pegasus.schedule.heartbeat import Heartbeat, heartbeat_item, is_active, things_to_do
 from pegasus.schedule.jobs import (
     JOBS_FILE,
@@ -363,7 +364,7 @@ class _JobKeeper:
             if last != job.judged:
                 failures = failures + 1 if state is _Outcome.FAILED else 0
             job = attrs.evolve(job, failures=failures, judged=last)
-            if failures and now < last + min(LONGEST_BACKOFF, FIRST_BACKOFF << min(failures - 1, 20)):
+            if failures and now < last + growing(FIRST_BACKOFF, LONGEST_BACKOFF, failures):
                 return self._after(job, now)
         if now - due > MISSED_AFTER and job.missed == "skip":
             _log.info("left out a missed run of a scheduled job", job=job.id, due=due)

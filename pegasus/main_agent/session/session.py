@@ -44,6 +44,7 @@ from pegasus.messages import APART, Address, Json, Metadata, OutboundMessage
 from pegasus.models import ToolCall
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE, Outside, join_outside
+from pegasus.retry import retry
 from pegasus.storage import (
     Archive,
     ArchiveName,
@@ -60,10 +61,6 @@ from pegasus.storage import (
 _log = get_logger("session")
 _T = TypeVar("_T")
 
-RETRY_FIRST: Final = 0.5
-"""Seconds until a write that the disk refused is tried again; doubled at each further refusal."""
-RETRY_LIMIT: Final = 15.0
-"""Seconds that the pause grows to."""
 REPLY_NAME: Final = "reply"
 """Name of the tool by which the agent speaks."""
 OUTWARD: Final = frozenset({REPLY_NAME, "spawn_subagent", "spawn_task", "resume_task"})
@@ -91,15 +88,16 @@ async def until_written(write: Callable[[], Awaitable[_T]], what: str) -> _T:
 
     what: words for the log. A call of `write` is never interrupted, since nobody could say then whether it has happened; a pause is.
     """
-    pause = RETRY_FIRST
-    while True:
-        try:
-            with trio.CancelScope(shield=True):
-                return await write()
-        except StorageError as error:
-            _log.error("the disk refuses to write, trying again", what=what, error=str(error), seconds=pause)
-        await trio.sleep(pause)
-        pause = min(pause * 2, RETRY_LIMIT)
+
+    async def attempt() -> _T:
+        with trio.CancelScope(shield=True):
+            result = await write()
+        return result  # noqa: RET504 mypy takes a scope for one that swallows
+
+    def log(error: Exception, seconds: float) -> None:
+        _log.error("the disk refuses to write, trying again", what=what, error=str(error), seconds=seconds)
+
+    return await retry(attempt, StorageError, log)
 
 
 class NextStep(Enum):

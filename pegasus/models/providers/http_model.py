@@ -47,6 +47,7 @@ from pegasus.models.providers.answer_reader import (
 from pegasus.models.providers.connections import ProviderClient, RefusedByServer
 from pegasus.models.refusals import is_out_of_quota
 from pegasus.observe import get_logger
+from pegasus.retry import Pauses
 
 _log = get_logger("models")
 
@@ -123,11 +124,8 @@ class HttpModel:
 
         failures: receives the errors of the attempts that failed. It belongs to the caller, because it is needed when the deadline
         cancels this method: the timeout error names what went wrong before.
-
-        The pauses without the server's wish lose up to a quarter at random, so that many clients which failed at the same time do
-        not all try again at the same time.
         """
-        attempts = 0
+        attempts, pauses = 0, Pauses(_FIRST_PAUSE, _LONGEST_PAUSE, self._rng)
         while True:
             try:
                 return await self._attempt(request, reader)
@@ -143,8 +141,7 @@ class HttpModel:
                     _log.debug("the server is loading the model", model=self.name)
                 else:
                     if pause is None:
-                        pause = min(_FIRST_PAUSE * 2.0 ** (attempts - 1), _LONGEST_PAUSE)
-                        pause *= 1 - 0.25 * self._rng.random()
+                        pause = pauses.next()
                     _log.warning(
                         "model call is retried", model=self.name, reason=str(failure.error), pause=round(pause, 2)
                     )

@@ -10,15 +10,16 @@ Without a daemon the files do not change, and a command such as `pegasus tasks` 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import attrs
-import trio
 
 from actors import ActorError, Ref, Reply
 from pegasus.events import Event
 from pegasus.observe import get_logger
+from pegasus.retry import retry
 from pegasus.storage import StorageError
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.views import TaskView, no_such_number, parse_number, task_view
@@ -37,11 +38,6 @@ from pegasus.tasks.log.format import (
     task_path,
 )
 from pegasus.tasks.log.replay import ReplayedTask, replay
-
-RETRY_FIRST: Final = 0.5
-"""Seconds until a refused write is asked for again; doubled each time."""
-RETRY_LIMIT: Final = 15.0
-"""Longest pause between two tries, seconds."""
 
 _log = get_logger("tasks")
 
@@ -190,16 +186,12 @@ class TaskLogs:
         """
         if not all(event.line for event in events):
             raise ValueError("an event has no line; events that are recorded are made by create_events")
-        pause = RETRY_FIRST
-        while True:
-            try:
-                return await self._persister.ask(RecordEvents, tuple(events))
-            except (StorageError, ActorError) as error:
-                names, task = ", ".join(event.type.name for event in events), events[0].task_id
-                reason = str(error)
-                _log.error("task events not stored yet, retrying", task=task, events=names, error=reason, seconds=pause)
-            await trio.sleep(pause)
-            pause = min(pause * 2, RETRY_LIMIT)
+
+        def log(error: Exception, seconds: float) -> None:
+            names, task, reason = ", ".join(event.type.name for event in events), events[0].task_id, str(error)
+            _log.error("task events not stored yet, retrying", task=task, events=names, error=reason, seconds=seconds)
+
+        return await retry(partial(self._persister.ask, RecordEvents, tuple(events)), (StorageError, ActorError), log)
 
     async def load(self, task_id: str) -> TaskFSM | None:
         """Return the task replayed from its log; None if there is none."""

@@ -38,6 +38,7 @@ from pegasus.intake import JOURNAL_TIMEOUT, Denied, Intake, InvalidMessage, TooM
 from pegasus.main_agent import IN_REPLY_TO, OWN_TURN, QUESTION, item_of_key
 from pegasus.messages import Address, ApprovalNotice, InboundMessage, OutboundMessage, ReplyDraft
 from pegasus.policy import TokenGrant
+from pegasus.retry import retry
 from pegasus.storage import (
     Accepted,
     ItemDone,
@@ -65,8 +66,6 @@ MOST_REMEMBERED: Final = 20
 """Replies of one conversation that are."""
 MOST_REPLIES: Final = 100_000
 """Replies of one conversation that are looked through for those of a turn."""
-RETRY_DELAY: Final = 0.2
-"""Seconds before the journal is asked again after it was restarted."""
 MOST_BYTES: Final = 32 << 20
 """Bytes of the files of the replies in one response, or a little more."""
 LOOK_AGAIN: Final = 10.0
@@ -292,19 +291,11 @@ class Conversations:
 
         An error would make clients send their message again, which the agent has.
         """
-        while True:
-            try:
-                return await self._journal.ask(question, *args)
-            except (ActorError, StorageError):
-                await trio.sleep(RETRY_DELAY)
+        return await retry(lambda: self._journal.ask(question, *args), (ActorError, StorageError))
 
     async def _with_files(self, reply: OutboundMessage) -> OutboundMessage:
         """Return a reply with its files, also while the journal is being restarted."""
-        while True:
-            try:
-                return await load_files(reply, self._journal)
-            except (ActorError, StorageError):
-                await trio.sleep(RETRY_DELAY)
+        return await retry(lambda: load_files(reply, self._journal), (ActorError, StorageError))
 
     def _remember(self, address: Address, id: str, turn: HttpTurn) -> None:
         """Keep a turn that has ended, for a client that repeats its request or asks for the replies again.
