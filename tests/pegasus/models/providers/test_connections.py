@@ -16,7 +16,7 @@ from pegasus.models.formats.chat import ChatWire
 from pegasus.models.formats.ollama import OllamaWire
 from pegasus.models.providers.connections import ProviderClient, RefusedByServer, SdkClient
 from pegasus.settings import ModelSettings, ProviderSettings
-from pegasus.testing.provider import open_provider
+from pegasus.testing.provider import ProviderServer, open_provider
 from pegasus.testing.provider.answers import ProviderAnswer, page, refuse, reset
 from pegasus.testing.provider.ollama import OllamaHost
 from tests.pegasus.models.conftest import KEY, request
@@ -35,16 +35,25 @@ async def test_a_key_is_sent_as_a_bearer_token_and_headers_are_added() -> None:
     assert (seen.headers["x-team"], seen.query, seen.headers["content-type"]) == ("7", "v=1", "application/json")
 
 
-async def test_a_header_replaces_that_of_the_client_whatever_its_case() -> None:
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_a_header_replaces_that_of_the_client_whatever_its_case(kind: str) -> None:
     async with open_provider(lambda _: ProviderAnswer("hi")) as server:
-        client = ProviderClient(KEY, server.openai_url)
+        client, path, body = reach(server, kind)
         await client.load()
-        for headers in ({"User-Agent": "team-7"}, {}):
-            response = await client.post("/chat/completions", ChatWire("m").body(request()), headers=headers)
+        for headers in ({"User-Agent": "team-7"}, {"user-agent": "team-8"}, {}):
+            response = await client.post(path, body, headers=headers)
             await response.aclose()
         await client.aclose()
         seen = [each.headers["user-agent"] for each in server.requests]
-    assert seen == ["team-7", "pegasus"]
+    assert seen[:2] == ["team-7", "team-8"]
+    assert seen[2] == "pegasus" or seen[2].startswith("AsyncAnthropic")
+
+
+def reach(server: ProviderServer, kind: str) -> tuple[ProviderClient, str, bytes]:
+    """Return a client of a server, and path and body of a call."""
+    if kind == "openai":
+        return ProviderClient(KEY, server.openai_url), "/chat/completions", ChatWire("m").body(request())
+    return SdkClient(KEY, server.url, {}), AnthropicWire.path, AnthropicWire("m").body(request())
 
 
 @pytest.mark.parametrize("additions", [{}, {"X-Api-Key": KEY}])
@@ -63,8 +72,8 @@ async def test_anthropic_gets_the_headers_of_its_own_sdk(additions: dict[str, st
             await official.post(AnthropicWire.path, content=body, options=options, cast_to=httpx2.Response)
         ours, theirs = server.requests
     assert (ours.path, ours.query) == (theirs.path, theirs.query)
-    # How often a request was repeated and how long it may take is what only the SDK's own calls know.
-    known_to_calls = {"x-stainless-retry-count", "x-stainless-timeout", "x-stainless-read-timeout"}
+    # Only `HttpModel` knows how long a call may take.
+    known_to_calls = {"x-stainless-timeout", "x-stainless-read-timeout"}
     assert ours.headers == {name: value for name, value in theirs.headers.items() if name not in known_to_calls}
 
 
@@ -77,12 +86,13 @@ async def test_anthropic_gets_the_headers_of_its_own_sdk(additions: dict[str, st
         (ProviderAnswer(status=400, body=b"[" * 100_000, content_type="application/json"), 400, "[" * 100_000),
     ],
 )
-async def test_a_refusal_has_its_status_and_body(answer: ProviderAnswer, status: int, body: object) -> None:
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_a_refusal_has_its_status_and_body(answer: ProviderAnswer, status: int, body: object, kind: str) -> None:
     async with open_provider(lambda _: answer) as server:
-        client = ProviderClient(KEY, server.openai_url)
+        client, path, call = reach(server, kind)
         await client.load()
         with pytest.raises(RefusedByServer) as caught:
-            await client.post("/chat/completions", ChatWire("m").body(request()))
+            await client.post(path, call)
         await client.aclose()
     assert caught.value.status_code == status
     found = caught.value.body
@@ -91,6 +101,19 @@ async def test_a_refusal_has_its_status_and_body(answer: ProviderAnswer, status:
         assert found["error"]["message"] == body["error"]["message"]
     else:
         assert found == body
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_only_the_beginning_of_a_huge_refusal_is_read(kind: str) -> None:
+    huge = ProviderAnswer(status=400, body=b"x" * 20_000_000, content_type="text/plain")
+    async with open_provider(lambda _: huge) as server:
+        client, path, call = reach(server, kind)
+        await client.load()
+        with pytest.raises(RefusedByServer) as caught:
+            await client.post(path, call)
+        await client.aclose()
+    assert isinstance(caught.value.body, str)
+    assert 1_000_000 < len(caught.value.body) < 2_000_000
 
 
 async def test_a_proxy_of_the_environment_is_not_asked_for_a_server_of_ones_own(
