@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 import anyio
 import attrs
-import httpx
+import httpx2
 from markdown_it import MarkdownIt
 
 from pegasus.bridge import Bridge, BridgeRefused, files_of, reply_id
@@ -46,7 +46,7 @@ class MatrixRefused(Exception):
 class MatrixRooms:
     """The two ways between one Matrix account and a bridge."""
 
-    http: httpx.AsyncClient
+    http: httpx2.AsyncClient
     bridge: Bridge
     state: Path
     """File with the place in Matrix's stream."""
@@ -54,13 +54,13 @@ class MatrixRooms:
     members: dict[str, int] = attrs.field(factory=dict)
     """By room, how many people are in it."""
 
-    async def call(self, method: str, path: str, **options: Any) -> httpx.Response:
+    async def call(self, method: str, path: str, **options: Any) -> httpx2.Response:
         """Call Matrix until it answers: outages and rate limits are waited for. Raises MatrixRefused."""
         pause = 0.5
         while True:
             try:
                 response = await self.http.request(method, path, **options)
-            except httpx.TransportError as error:
+            except httpx2.TransportError as error:
                 log.warning("Matrix is out of reach: %s", type(error).__name__)
             else:
                 if response.status_code < 400:
@@ -194,7 +194,7 @@ class MatrixRooms:
             await self.call("PUT", f"{room}/{reply_id(reply)}-{number}", json=content)
 
 
-def read_json(response: httpx.Response) -> dict[str, Any]:
+def read_json(response: httpx2.Response) -> dict[str, Any]:
     """Return the JSON object of an answer, {} if it has none."""
     try:
         value = response.json()
@@ -216,9 +216,9 @@ def write_whole(path: Path, text: str) -> None:
 async def run(matrix_url: str, matrix_token: str, pegasus_url: str, pegasus_token: str, state: Path) -> None:
     """Run the bridge until cancelled."""
     headers = {"Authorization": f"Bearer {matrix_token}"}
-    timeout = httpx.Timeout(30, read=SYNC_SECONDS + 30)
+    timeout = httpx2.Timeout(30, read=SYNC_SECONDS + 30)
     async with (
-        httpx.AsyncClient(base_url=matrix_url, headers=headers, timeout=timeout) as http,
+        httpx2.AsyncClient(base_url=matrix_url, headers=headers, timeout=timeout) as http,
         Bridge(pegasus_url, pegasus_token, "matrix") as bridge,
         anyio.create_task_group() as tasks,
     ):
@@ -236,7 +236,7 @@ def require_variables(*names: str) -> None:
 if __name__ == "__main__":
     require_variables("MATRIX_URL", "MATRIX_TOKEN", "PEGASUS_TOKEN")
     logging.basicConfig(level=logging.INFO)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
     anyio.run(
         run,
         os.environ["MATRIX_URL"],

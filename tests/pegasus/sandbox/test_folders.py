@@ -87,7 +87,9 @@ def test_a_folder_alone_hides_all_others_that_can_be_written_but_for_programs(ho
     opened = (str(tools), str(notes), *(["/"] if is_all else []))
     folders = plan(home, str(tools / "bin"), writable=opened).only(str(own), environ=environ)
     places = (own, home / "workspace", home, home.parent, notes, tools, tools / "bin")
-    kinds = [folders.kind_of(str(path)).replace("home", "hide") for path in places]  # both show nothing of what is there
+    kinds = [
+        folders.kind_of(str(path)).replace("home", "hide") for path in places
+    ]  # both show nothing of what is there
     assert kinds == ["write", "hide", "hide", "hide", "hide", "hide", "read"]
     assert (folders.workspace, folders.kind_of("/usr")) == (str(own), "read")
     assert not is_all or folders.kind_of("/run/user") == "hide"
