@@ -9,20 +9,27 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from pegasus.formatting import quote
+from pegasus.formatting import plural, quote, truncate
 from pegasus.gateway import BadParams
 from pegasus.messages import ApprovalNotice, Json, NoticeCall
 from pegasus.policy import (
+    APPROVALS,
     PROMPT_FILE,
     AnswerScope,
     Approval,
     ApprovalState,
+    CallGrant,
     allowed_scopes,
+    describe_grant,
     host_notes,
-    parse_scope,
     shown_arguments,
     texts_of,
 )
+
+OWNERS_ONLY: Final = "Only my owner may decide about that."
+"""Answer to a command of somebody else."""
+UNREACHABLE: Final = "The approvals cannot be reached at the moment. Send it again in a few seconds."
+"""Answer while the keeper of the approvals does not run."""
 
 
 def notice_of(approval: Approval) -> ApprovalNotice:
@@ -60,20 +67,6 @@ def notice_of(approval: Approval) -> ApprovalNotice:
     )
 
 
-def read_answer(text: str) -> tuple[AnswerScope, tuple[int, ...] | None, str]:
-    """Return what stands behind the id in `/approve ID …`: the scope, the places of calls, and what is neither.
-
-    >>> read_answer("tool 1,3")
-    (<AnswerScope.TOOL: 'tool'>, (0, 2), '')
-    """
-    scope, _, rest = text.partition(" ")
-    found = parse_scope(scope)
-    numbers = (text if found is None else rest).replace(",", " ").split()
-    if numbers and all(number.isascii() and number.isdigit() and len(number) < 5 for number in numbers):
-        return found or AnswerScope.ONCE, tuple(int(number) - 1 for number in numbers), ""
-    return found or AnswerScope.ONCE, None, rest.strip() if found is not None else text
-
-
 def places_of(calls: Json) -> tuple[int, ...] | None:
     """Return the param `calls`, None if it is missing. Raises BadParams."""
     if calls is None:
@@ -103,6 +96,22 @@ def subject_of(approval: Approval) -> str:
     if request.question is not None:
         return f"the {request.question.source} asks: {request.question.text}"
     return " · ".join(shown_arguments(call.arguments) for call in request.calls)
+
+
+def waiting_line(approval: Approval) -> str:
+    """Return an approval that waits in one line: `a-7f3k  plan of 2 calls (touch): what: x · what: y`."""
+    request, tools = approval.request, tools_of(approval)
+    if request.is_plan or len(request.calls) > 1:
+        count = plural(len(request.calls), "call")
+        tools = f"{f'plan of {count}' if request.is_plan else count} ({tools})"
+    return f"{approval.id}  {tools}: {truncate(subject_of(approval), 200)}"
+
+
+def grants_text(grants: Sequence[CallGrant]) -> str:
+    """Return what was allowed for later calls, for a chat."""
+    if not grants:
+        return "Nothing was allowed beyond single calls."
+    return "\n".join(["Allowed for later calls:", *map(describe_grant, grants), f"{APPROVALS} revoke ID ends one."])
 
 
 def described_answer(approval: Approval) -> str:

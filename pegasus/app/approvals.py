@@ -37,28 +37,31 @@ import trio
 
 from actors import ActorError, Inbox, Ref
 from pegasus.app.approval_texts import (
+    OWNERS_ONLY,
+    UNREACHABLE,
     described_answer,
     full_id,
+    grants_text,
     notice_of,
     places_of,
-    read_answer,
-    subject_of,
-    tools_of,
+    waiting_line,
 )
 from pegasus.channels import AdapterMessage
 from pegasus.conversation import sanitize_for_prompt
-from pegasus.formatting import quote, truncate
+from pegasus.formatting import quote
 from pegasus.gateway import BadParams, Caller, Method, Params, bad_params_for, notice_for, require_owner, require_text
 from pegasus.identity import WorkspaceFiles
 from pegasus.main_agent import post_of_held, task_name
 from pegasus.messages import Address, ApprovalNotice, ChannelInfo, InboundMessage, Json, Metadata
 from pegasus.observe import get_logger
 from pegasus.policy import (
+    APPROVALS,
     APPROVE,
     DENY,
     DOOR,
     PROMPT_FILE,
     ROLE,
+    SCOPE_WORDS,
     AnswerApproval,
     AnswerScope,
     Approval,
@@ -74,10 +77,12 @@ from pegasus.policy import (
     Role,
     SeekApproval,
     WithdrawApprovals,
+    describe_revoked,
     parse_answer,
     parse_scope,
     principal_of,
     question_text,
+    read_answer,
     sender_of,
 )
 from pegasus.redaction import KnownSecrets
@@ -275,7 +280,7 @@ class ApprovalDesk:
         Without an id the answer is the list of what waits. Refusals are answers too, as sentences for the person.
         """
         if not sender_of(message, self.owners.now).is_owner:
-            return "Only my owner may decide about that."
+            return OWNERS_ONLY
         command, *words = sanitize_for_prompt(message.text).split(None, 2)
         if not words:
             return await self._list_text()
@@ -293,7 +298,28 @@ class ApprovalDesk:
         except ApprovalError as error:
             return str(error)
         except ActorError:
-            return "The approvals cannot be reached at the moment. Send it again in a few seconds."
+            return UNREACHABLE
+
+    async def list_command(self, message: InboundMessage) -> str:
+        """Return the answer to /approvals: what waits and what was granted, or what /approvals revoke ID has ended."""
+        if not sender_of(message, self.owners.now).is_owner:
+            return OWNERS_ONLY
+        _, *words = sanitize_for_prompt(message.text).split()
+        try:
+            match words:
+                case []:
+                    grants = await self.approvals.ask(ListGrants, timeout=ANSWER_TIMEOUT)
+                    return f"{await self._list_text()}\n\n{grants_text(grants)}"
+                case ["revoke", id]:
+                    by = message.channel.written_by
+                    return describe_revoked(
+                        await self.approvals.ask(RevokeGrant, id.lower(), by, timeout=ANSWER_TIMEOUT)
+                    )
+        except ApprovalError as error:
+            return str(error)
+        except ActorError:
+            return UNREACHABLE
+        return f"{APPROVALS}, or {APPROVALS} revoke ID, where ID is that of a grant."
 
     async def decide(self, id: str, decision: str, by: str) -> str:
         """Answer an approval for an owner who has clicked; return a sentence for them. Never raises what is expected.
@@ -309,7 +335,7 @@ class ApprovalDesk:
         except ApprovalError as error:
             return str(error)
         except ActorError:
-            return "The approvals cannot be reached at the moment. Try again in a few seconds."
+            return UNREACHABLE
 
     async def _answer(
         self,
@@ -332,16 +358,13 @@ class ApprovalDesk:
         waiting = await self.approvals.ask(ListApprovals, timeout=ANSWER_TIMEOUT)
         asked = next((each.request for each in waiting if each.id == full_id(id)), None)
         if asked is None or asked.question is None:
-            scopes = ", ".join(AnswerScope)
-            raise FormError(
-                f"found {quote(text, 40)} behind the id; allowed: one of {scopes}, and numbers of calls as 1,3"
-            )
+            raise FormError(f"found {quote(text, 40)}; allowed behind the id: {SCOPE_WORDS}")
         return parse_answer(asked.question.fields, text)
 
     async def _list_text(self) -> str:
         """Return the calls that wait, for a person."""
         waiting = await self.approvals.ask(ListApprovals, timeout=ANSWER_TIMEOUT)
-        lines = [f"{each.id}  {tools_of(each)}: {truncate(subject_of(each), 200)}" for each in waiting]
+        lines = [waiting_line(each) for each in waiting]
         lines.insert(0, "Waiting for your answer:" if lines else "Nothing waits for your answer.")
         return "\n".join([*lines, f"{APPROVE} ID, {APPROVE} ID always, or {DENY} ID and a reason."])
 

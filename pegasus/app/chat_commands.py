@@ -45,7 +45,7 @@ from pegasus.models import (
     ModelSwitch,
     model_command,
 )
-from pegasus.policy import APPROVE, DENY, sender_of
+from pegasus.policy import APPROVALS, APPROVE, DENY, sender_of
 
 CommandAnswer: TypeAlias = Callable[[InboundMessage], Awaitable[str]]
 """Returns the answer to a command. A StorageError that it raises becomes the answer."""
@@ -81,6 +81,7 @@ class ChatCommands:
             "/persona": self._persona,
             "/pair": self._pair,
             SKILLS: self._skills,
+            APPROVALS: approvals.list_command,
             APPROVE: approvals.answer_command,
             DENY: approvals.answer_command,
         }

@@ -33,19 +33,27 @@ from pegasus.cli.control import (
     fit_terminal,
     print_text,
     report_failure,
+    show,
 )
 from pegasus.client import ClientError
-from pegasus.formatting import format_duration, format_time, quote
+from pegasus.formatting import format_duration, format_time, plural, quote
 from pegasus.host import Home, print_error, read_if_there, wall_clock
 from pegasus.intake import PairingBook, PairingRefused, access_text, access_view, add_token
-from pegasus.messages import ApprovalNotice, Json, Metadata
+from pegasus.messages import ApprovalNotice, Json
 from pegasus.policy import (
+    SCOPE_WORDS,
     SCOPES,
     TOKENS_FILE,
     AnswerScope,
+    CallGrant,
     TokenBook,
     TokenRefused,
+    describe_grant,
+    describe_revoked,
+    make_visible,
     parse_tokens,
+    read_answer,
+    read_numbers,
     shown_subject,
     tokens_view,
 )
@@ -285,42 +293,33 @@ _ID = click.Argument(["id_"], metavar="ID")
 _ALWAYS = click.Option(
     ["--always", "scope"],
     flag_value="always",
-    help="For each later call of this tool with exactly these arguments, too; the same as --scope arguments.",
+    hidden=True,
+    help="For each later call of this tool with exactly these arguments, too.",
 )
 _SCOPE = click.Option(
     ["--scope", "scope"],
     type=click.Choice([*(scope.value for scope in AnswerScope), "always"]),
-    help="How far the yes reaches: tool and server in this task, hour and forever for the tool. Wider ones allow any arguments.",
+    hidden=True,
+    help="How far the yes reaches.",
 )
 
 
-def read_places(context: click.Context, parameter: click.Parameter, text: str | None) -> list[int] | None:
+def read_places(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...] | None:
     """Return the places of calls, None without any. Raises click.BadParameter for a word that is no number. A callback of click."""
     if text is None:
         return None
-    numbers = text.replace(",", " ").split()
-    if not numbers or not all(number.isascii() and number.isdigit() and 0 < len(number) < 5 for number in numbers):
-        raise click.BadParameter(f"found {quote(text)}, allowed: numbers of calls, as 1,3")
-    return [int(number) - 1 for number in numbers]
+    found = [read_numbers(word) for word in text.split()]
+    if not found or None in found:
+        raise click.BadParameter(f"found {quote(text)}, allowed: numbers of calls, as 1,3 or 1-3")
+    return tuple(place for places in found for place in places or ())
 
 
 _CALLS = click.Option(
-    ["--calls"], callback=read_places, metavar="1,3", help="Only these of the calls; the others get a no."
+    ["--calls"], callback=read_places, metavar="1,3", hidden=True, help="Only these of the calls; the others get a no."
 )
 
 
-def read_values(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> dict[str, Json] | None:
-    """Return the values of a form, None if there are none. Raises click.BadParameter for a word that is none.
-
-    A callback of click: it is called once with all words. The value may have a "=" in it; the first one separates.
-    """
-    for word in words:
-        if "=" not in word:
-            raise click.BadParameter(f"found {quote(word)}, allowed: NAME=VALUE")
-    return {word.partition("=")[0]: word.partition("=")[2] for word in words} or None
-
-
-_VALUES = click.Argument(["values"], nargs=-1, metavar="[NAME=VALUE]...", callback=read_values)
+_WORDS = click.Argument(["words"], nargs=-1, metavar="[SCOPE] [1,3] [NAME=VALUE]...")
 _REASON = click.Argument(["reason"], required=False, metavar="[REASON]")
 
 
@@ -337,14 +336,30 @@ def approvals_text(answer: Answer) -> str:
 
 
 def _approval_block(approval: Answer) -> str:
-    """Return one call: its id, tool and reason, then its arguments, or what a server asks."""
+    """Return one approval: its id and what it is, then what would be run or what a server asks, and answers beyond yes and no."""
     # The clocks of daemon and command are those of one machine. A call that has just run out has 0 seconds left.
     left = format_duration(max(0, approval["expires"] - wall_clock()) / 1000)
     notice = from_wire(dict(approval), ApprovalNotice)
+    count, wider = len(notice.all_calls), [scope for scope in notice.scopes if scope != AnswerScope.ONCE]
+    what = notice.tool if count == 1 else f"{count} calls"
+    if notice.is_plan:
+        what = f"a plan of {plural(count, 'call')}, each of which may be made once, later"
+    lines = [f"{notice.id}  {what}, for {_person(approval)}; {left} left"]
+    if count == 1:
+        lines.append(f"why: {notice.why}")
     # The same text as in the chat, so that an owner reads a call in one form wherever it is shown.
-    subject = shown_subject(notice).replace("\n", "\n    ")
-    head = f"{approval['id']}  {approval['tool']}, for {_person(approval)}; {left} left"
-    return f"{head}\n    why: {approval['why']}\n    {subject}"
+    lines.append(shown_subject(notice))
+    lines += [f"look twice: {note}" for note in notice.notes]
+    if notice.is_plan:
+        lines.append(f"read from outside so far: {', '.join(notice.read) or 'nothing'}")
+    if notice.words:
+        words = make_visible(notice.words).replace("\n", "\n  ")
+        lines.append(f"in the agent's own words, which are no facts:\n  {words}")
+    if count > 1:
+        lines.append(f"for a part of them: approvals allow {notice.id} 1{',3' if count > 2 else ''}")
+    if wider:
+        lines.append(f"for later calls too: approvals allow {notice.id} {'|'.join(wider)}")
+    return "\n".join(lines).replace("\n", "\n    ")
 
 
 def _person(approval: Answer) -> str:
@@ -372,20 +387,33 @@ def run_approvals_list(home: Home, settings: Settings) -> Answer | None:
     return None
 
 
-@answering_command(
-    APPROVALS, "allow", _ID, _VALUES, _ALWAYS, _SCOPE, _CALLS, method="approvals.allow", text=answered_text
-)
+@APPROVALS.declare("allow", _ID, _WORDS, _ALWAYS, _SCOPE, _CALLS, is_client=True)
 def run_allow(
     home: Home,
     settings: Settings,
     *,
     id_: str,
+    words: tuple[str, ...] = (),
     scope: str | None = None,
-    values: Metadata | None = None,
-    calls: list[int] | None = None,
-) -> Answer | None:
-    """Let the calls of ID be made, once or as far as --scope says. If a server asks for values, give them."""
-    return None
+    calls: tuple[int, ...] | None = None,
+) -> int:
+    """Let the calls of ID be made, all or a part of them.
+
+    1,3 or 1-3 names a part. SCOPE says how far the yes reaches: arguments (exactly these, always), tool or server (in this task),
+    hour, or forever; the last four allow any arguments. If a server asks for values, give them.
+    """
+    values: dict[str, Json] = {word.partition("=")[0]: word.partition("=")[2] for word in words if "=" in word}
+    typed, places, rest = read_answer(" ".join(word for word in words if "=" not in word))
+    if rest or (scope is not None and typed is not AnswerScope.ONCE):
+        raise click.BadParameter(f"found {quote(rest or typed)}; allowed: {SCOPE_WORDS} [NAME=VALUE]…")
+    chosen: list[Json] = [*(calls or ()), *(places or ())]
+    sent: dict[str, Json] = {"id": id_, "scope": scope or typed.value}
+    sent |= ({"values": values} if values else {}) | ({"calls": chosen} if chosen else {})
+    return show(home, settings, "approvals.allow", sent, answered_text, lambda: None)
+
+
+# The word of the chat.
+APPROVALS.commands["approve"] = APPROVALS.commands["allow"]
 
 
 @answering_command(APPROVALS, "deny", _ID, _REASON, method="approvals.deny", text=answered_text)
@@ -396,28 +424,15 @@ def run_deny(home: Home, settings: Settings, *, id_: str, reason: str | None = N
 
 def granted_text(answer: Answer) -> str:
     """Return what was allowed for later calls, a block for each grant."""
-    blocks = [_grant_block(grant) for grant in answer["granted"]]
+    blocks = [describe_grant(from_wire(dict(grant), CallGrant)) for grant in answer["granted"]]
     if not blocks:
         return "Nothing was allowed beyond single calls."
     return "\n\n".join([*blocks, "End one with: approvals revoke ID"])
 
 
-def _grant_block(grant: Answer) -> str:
-    """Return a grant: its id, what it is for and how far it reaches, then when and by whom, and the arguments."""
-    what = grant["tool"] or f"all tools of the MCP server {grant['server']}"
-    reach = {"arguments": "with the arguments below", "hour": "for an hour", "forever": "until it is revoked"}
-    where = f"in the task {grant['taskId']}" if grant.get("taskId") else reach.get(grant["scope"], "")
-    lines = [f"{grant['id']}  {what}, {where}", f"    since {format_time(grant['at'], local=True)}, by {grant['by']}"]
-    if shown := grant.get("shown"):
-        lines.append("    " + shown.replace("\n", "\n    "))
-    return "\n".join(lines)
-
-
 def revoked_grant_text(answer: Answer) -> str:
     """Return what does not count any more."""
-    grant = answer["revoked"]
-    what = grant["tool"] or f"the MCP server {grant['server']}"
-    return f"{grant['id']} is revoked. Unless another grant is for {what}, it needs a yes again where the rules ask for one."
+    return describe_revoked(from_wire(dict(answer["revoked"]), CallGrant))
 
 
 @answering_command(APPROVALS, "granted", JSON, method="approvals.granted", text=granted_text)

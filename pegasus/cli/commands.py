@@ -367,8 +367,8 @@ class CommandGroup(_Command, click.Group):
         return group
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of declaration."""
-        return list(self.commands)
+        """Return the names in the order of declaration, without second names of a command."""
+        return [name for name, command in self.commands.items() if name == command.name]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

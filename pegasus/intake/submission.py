@@ -82,6 +82,7 @@ CONTROL_COMMANDS: Final = frozenset(
         "/persona",
         "/pair",
         "/skills",
+        "/approvals",
         "/approve",
         "/deny",
     }

@@ -3,8 +3,8 @@
 `principal` has the person that work is done for, and `rules` what a tool call may do; `bare_commands` tells which command lines a
 rule may allow by their text. `approvals` has the calls that wait for an owner's answer, `keeper` the actor that keeps them,
 `approvals_file` their file, `forms` the forms of their questions, and `question_texts` the question as people read it, with
-`shown_text` for what must not be hidden in it. `grants` has what a yes allows beyond its calls, `grant_book` those in force, and
-`plans` the calls that were allowed beforehand. `tool_kinds` has the kinds of tools of other programs, `value_rules` the calls of
+`shown_text` for what must not be hidden in it and `answer_words` for the words of an answer. `grants` has what a yes allows beyond its calls, `grant_book` those in force, and
+`plans` the calls that were allowed beforehand or denied. `tool_kinds` has the kinds of tools of other programs, `value_rules` the calls of
 such tools that need no question, and `owner_values` the arguments that an owner has typed. `tokens` has the rights of the
 programs that connect. `pegasus.tools` asks before each call (`gate`).
 
@@ -23,6 +23,7 @@ Example::
         approval.allows("t1/c7")
 """
 
+from pegasus.policy.answer_words import SCOPE_WORDS, read_answer, read_numbers
 from pegasus.policy.approvals import (
     PROMPT_FILE,
     AnswerApproval,
@@ -43,7 +44,7 @@ from pegasus.policy.approvals import (
 from pegasus.policy.bare_commands import is_bare_code, is_bare_line
 from pegasus.policy.forms import FormError, fill_form, parse_answer
 from pegasus.policy.grant_book import ServerTools, allowed_scopes, no_server_tools
-from pegasus.policy.grants import AnswerScope, CallGrant, parse_scope
+from pegasus.policy.grants import AnswerScope, CallGrant, describe_grant, describe_revoked, parse_scope
 from pegasus.policy.keeper import MOST_BYTES, MOST_CALLS, approvals_keeper
 from pegasus.policy.owner_values import (
     MOST_MESSAGES,
@@ -64,7 +65,15 @@ from pegasus.policy.principal import (
     sender_of,
     with_role,
 )
-from pegasus.policy.question_texts import APPROVE, DENY, end_text, question_text, shown_arguments, shown_subject
+from pegasus.policy.question_texts import (
+    APPROVALS,
+    APPROVE,
+    DENY,
+    end_text,
+    question_text,
+    shown_arguments,
+    shown_subject,
+)
 from pegasus.policy.rules import CallRequest, Confinement, Decision, Policy, Ruling, parse_rules
 from pegasus.policy.shown_text import host_notes, make_visible, texts_of
 from pegasus.policy.tokens import (
@@ -85,6 +94,7 @@ from pegasus.policy.tool_kinds import ToolKind
 from pegasus.policy.value_rules import MOST_OPEN, REACHES_OUT, ValueCall, doubt_about, passes_by_values
 
 __all__ = [
+    "APPROVALS",
     "APPROVE",
     "CONTROL",
     "DENY",
@@ -103,6 +113,7 @@ __all__ = [
     "READ",
     "ROLE",
     "SCOPES",
+    "SCOPE_WORDS",
     "TOKENS_FILE",
     "AnswerApproval",
     "AnswerScope",
@@ -137,6 +148,8 @@ __all__ = [
     "WithdrawApprovals",
     "allowed_scopes",
     "approvals_keeper",
+    "describe_grant",
+    "describe_revoked",
     "doubt_about",
     "end_text",
     "fill_form",
@@ -156,6 +169,8 @@ __all__ = [
     "passes_by_values",
     "principal_of",
     "question_text",
+    "read_answer",
+    "read_numbers",
     "sender_of",
     "shown_arguments",
     "shown_subject",

@@ -13,6 +13,7 @@ from typing import Final
 
 import attrs
 
+from pegasus.formatting import format_time
 from pegasus.messages import Metadata
 
 HOUR: Final = 3_600_000
@@ -81,3 +82,20 @@ class CallGrant:
     """Of a server: the fingerprint of each tool by its name."""
     shown: str = ""
     """Beginning of the arguments, for the list that people see."""
+
+
+def describe_grant(grant: CallGrant) -> str:
+    """Return a grant for people: what it is for and how far it reaches, then since when and by whom, and the arguments."""
+    what = grant.tool or f"all tools of the MCP server {grant.server}"
+    reach = {AnswerScope.ARGUMENTS: "with the arguments below", AnswerScope.HOUR: "for an hour"}
+    where = f"in the task {grant.task_id}" if grant.task_id else reach.get(grant.scope, "until it is revoked")
+    lines = [f"{grant.id}  {what}, {where}", f"since {format_time(grant.at, local=True)}, by {grant.by}"]
+    return "\n".join([*lines, *([grant.shown] if grant.shown else [])]).replace("\n", "\n    ")
+
+
+def describe_revoked(grant: CallGrant) -> str:
+    """Return what does not count any more."""
+    what = grant.tool or f"the MCP server {grant.server}"
+    return (
+        f"{grant.id} is revoked. Unless another grant is for {what}, it needs a yes again where the rules ask for one."
+    )

@@ -32,6 +32,8 @@ APPROVE: Final = "/approve"
 """Command that allows a call."""
 DENY: Final = "/deny"
 """Command that refuses a call."""
+APPROVALS: Final = "/approvals"
+"""Command that lists what waits and what was granted, and revokes."""
 _ABOUT_A_FILE: Final = "May this text be part of every prompt, in place of the one before?"
 """The question of a notice without a task."""
 SHOWN_ARGUMENTS: Final = 3000

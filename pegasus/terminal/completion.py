@@ -36,6 +36,7 @@ ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
         "monologue": "only what it sends with reply is said",
         "direct": "all it writes is said",
     },
+    "/approvals": {"revoke": "end what was allowed for later calls"},
     "/persona": {"accept": "accept a proposal", "reject": "reject a proposal"},
     "/skills": {"accept": "accept a skill of the workspace as it is now"},
 }

@@ -55,6 +55,13 @@ ECHOED = 40
 ECHOED_WIDTH = 2000
 """Characters that are echoed of each of these lines."""
 
+_BLOCK = 4
+"""Columns by which a code block of a question is indented."""
+_DEEPER = 2
+"""Further columns of a wrapped line in it."""
+_MEASURE = Console(width=80, file=io.StringIO())
+"""Console for wrapping; nothing is printed on it."""
+
 _MARK = re.compile(r"[!-/:-@\[-`{-~\n]")
 """Line break or ASCII punctuation, of which all of Markdown's syntax consists."""
 
@@ -138,7 +145,13 @@ class ReplyLayout:
 
     def notice(self, text: str, width: int) -> str:
         """Return a remark of the terminal itself."""
-        return self._print(width, Text(neutralise(text), style="notice")) + "\n"
+        return self._print(width, Text(_wrapped(neutralise(text), width), style="notice")) + "\n"
+
+    def question(self, text: str, width: int) -> str:
+        """Return a question to the owner: its first line stands out, and what it is about is indented."""
+        shown = Text(_wrapped(neutralise(text), width))
+        shown.stylize("bold", 0, shown.plain.find("\n"))
+        return self._print(width, shown) + "\n"
 
     def sent(self, prompt: str, text: str) -> str:
         """Return a sent message as it looked on the prompt; the window wraps it. A very long one is shortened."""
@@ -177,6 +190,27 @@ class ReplyLayout:
         # Not cropped: `render_lines` has wrapped everything to the width already.
         console.print(Segments(segment for line in lines for segment in _tidy(line)), end="", crop=False)
         return file.getvalue()
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Return a text with its lines wrapped at the width, so that each goes on below its own indentation.
+
+    Code blocks are indented and lose their fences. What goes on in them stands deeper than its first line, since a line that begins
+    where the names of arguments do would look like another argument.
+    """
+    lines: list[str] = []
+    fence = ""
+    for line in text.expandtabs(4).split("\n"):
+        if line.startswith("```") and not line.strip("`") and fence in ("", line):
+            fence = "" if fence else line
+            continue
+        words = line.lstrip(" ")
+        indent = len(line) - len(words) + (_BLOCK if fence else 0)
+        deeper = min(indent + (_DEEPER if fence else 0), width // 2)
+        pieces = Text(words).wrap(_MEASURE, max(width - deeper, 8))
+        first, *more = [piece.plain for piece in pieces] or [""]
+        lines += [f"{' ' * min(indent, width // 2)}{first}", *(f"{' ' * deeper}{piece}" for piece in more)]
+    return "\n".join(lines)
 
 
 class ChatMarkdown(rich_markdown.Markdown):

@@ -178,7 +178,7 @@ class Screen:
             is_empty = not self._buffer.text
             self._questions.add(id, tool, text, now=monotonic(), prompt_is_empty=is_empty, may_widen=may_widen)
             if is_new:
-                self._print(self._layout.notice(text, self._width))
+                self._print(self._layout.question(text, self._width))
 
         self._post(show)
 

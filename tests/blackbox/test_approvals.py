@@ -163,7 +163,7 @@ async def test_a_file_of_the_prompt_is_asked_about_once(tmp_path, call, counts):
         asked = [frame for frame in client.seen if frame["type"] == "approval" and frame["tool"] == "prompt_file"]
         assert bool(asked) != counts
         listed = await daemon.command("approvals", "list")
-        assert ("for owner;" in listed.out) != counts, listed.out
+        assert ("prompt_file, for owner;" in listed.out) != counts, listed.out
 
 
 async def test_a_no_reaches_the_model_and_nothing_runs(tmp_path):

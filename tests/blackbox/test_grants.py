@@ -66,6 +66,87 @@ async def test_the_calls_of_one_answer_are_one_question_over_a_kill(tmp_path):
     assert (work.count("one"), work.count("two"), work.count("three")) == (1, 0, 1)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "1,3 hour",
+        "hour 1,3",
+        "--calls 1,3 --scope hour",
+        "--scope=hour 1 3",
+        "--scope hour --calls=1,3",
+        "1-1,3-3 hour",
+    ],
+)
+@pytest.mark.parametrize("door", ["chat", "allow", "approve"])
+async def test_every_form_of_an_answer_is_understood_at_every_door(tmp_path, words, door):
+    calls = [shell(f"echo {name}") for name in "abc"]
+    async with serving(tmp_path, office(calls), ASK) as daemon, daemon.client() as client:
+        await client.say("do work")
+        shown = await client.get("approval", state="open")
+        if door == "chat":
+            await client.say(f"/approve {shown['id']} {words}")
+        else:
+            done = await daemon.command("approvals", door, shown["id"], *words.split())
+            assert done.code == 0, done.err
+        assert (await client.get("approval", id=shown["id"], state="allowed"))["allowed"] == [0, 2]
+        [grant] = (await client.call("approvals.granted"))["granted"]
+        assert (grant["tool"], grant["scope"]) == ("shell_exec", "hour")
+        await heard(client)
+
+
+@pytest.mark.parametrize(
+    "words", [("week",), ("1,x",), ("--calls", "all"), ("--scope", "week"), ("hour", "--scope", "tool")]
+)
+async def test_a_form_that_is_none_leaves_the_question_open(tmp_path, words):
+    async with serving(tmp_path, office([shell("true"), shell("true #")]), ASK) as daemon, daemon.client() as client:
+        await client.say("do work")
+        shown = await client.get("approval", state="open")
+        done = await daemon.command("approvals", "allow", shown["id"], *words)
+        assert done.code == 2
+        assert "allowed" in done.err or "is not one of" in done.err
+        assert [each["id"] for each in (await client.call("approvals.list"))["approvals"]] == [shown["id"]]
+        await client.call("approvals.answer", id=shown["id"], decision="deny")
+        await heard(client)
+
+
+async def test_a_chat_lists_what_waits_and_what_was_granted_and_revokes(tmp_path):
+    settings = ASK | {"channels.slack.access": "open"}
+    async with (
+        serving(
+            tmp_path, office([shell("true")], other=[[plan(shell("date"), shell("id"), why="to look")]]), settings
+        ) as daemon,
+        daemon.client() as client,
+        daemon.bridge("slack") as slack,
+    ):
+        assert await client.ask("/approvals") == (
+            "Nothing waits for your answer.\n/approve ID, /approve ID always, or /deny ID and a reason.\n\n"
+            "Nothing was allowed beyond single calls."
+        )
+        await client.say("do work")
+        shown = await client.get("approval", state="open")
+        await client.say(f"/approve {shown['id']} forever")
+        while not (await heard(client))[-1].startswith("completed"):
+            pass
+        await client.say("do other")
+        asked = await client.get("approval", state="open", isPlan=True)
+        [grant] = (await client.call("approvals.granted"))["granted"]
+        text = await client.ask("/approvals")
+        assert f"{asked['id']}  plan of 2 calls (shell_exec): command: date · command: id" in text
+        assert f"{grant['id']}  shell_exec, until it is revoked" in text
+        for text in ("/approvals", f"/approvals revoke {grant['id']}"):
+            assert await slack.ask(text, channel=EVE) == "Only my owner may decide about that."
+        assert "is revoked" in await client.ask(f"/approvals revoke {grant['id']}")
+        assert (await client.call("approvals.granted"))["granted"] == []
+        assert "There is no grant" in await client.ask("/approvals revoke g-none")
+        listed = (await daemon.command("approvals", "list")).out
+        assert f"{asked['id']}  a plan of 2 calls, each of which may be made once, later, for owner" in listed
+        assert "in the agent's own words, which are no facts:\n      to look" in listed
+        assert f"for a part of them: approvals allow {asked['id']} 1" in listed
+        assert "    read from outside so far: " in listed
+        await client.call("approvals.answer", id=asked["id"], decision="deny")
+        await heard(client)
+
+
 @pytest.mark.parametrize("calls", [[], [3], [-1], [True], "0", [0.0]])
 async def test_places_that_make_no_sense_leave_the_question_open(tmp_path, calls):
     async with serving(tmp_path, office([shell("true"), shell("true #")]), ASK) as daemon, daemon.client() as client:

@@ -233,7 +233,7 @@ async def test_a_question_is_answered_in_part(autojump_clock, effect):
         ("0", "found the number 0"),
         ("1,x", "found"),
         ("server", 'Found the scope "server", allowed here: once, arguments, tool, hour, forever'),
-        ("week", "allowed: one of once, arguments, tool, server, hour, forever, and numbers of calls as 1,3"),
+        ("week", "allowed behind the id: [once|arguments|tool|server|hour|forever] [1,3]"),
     ],
 )
 async def test_a_part_or_a_scope_that_does_not_exist_leaves_the_question_open(autojump_clock, text, problem):
@@ -457,8 +457,7 @@ async def outcome_or_wait(world, task_id):
         ("/approve a-zzzz forever", 'There is no approval "a-zzzz". Waiting: none.'),
         (
             "/approve a-zzzz whenever",
-            '/approve: found "whenever" behind the id; allowed: one of once, arguments, tool, server, hour, forever, '
-            "and numbers of calls as 1,3.",
+            '/approve: found "whenever"; allowed behind the id: [once|arguments|tool|server|hour|forever] [1,3].',
         ),
     ],
 )

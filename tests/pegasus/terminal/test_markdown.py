@@ -48,6 +48,46 @@ def test_long_lines_wrap_at_the_width():
     assert body("one two three four", width=10) == "one two\nthree four"
 
 
+QUESTION = """May task 1 run shell_exec?
+````
+command: one two three four five six
+  seven eight nine ten eleven twelve
+```
+cwd: 中文中文中文中文中文中文中文中文
+````
+Why I ask: rule 1 of the rules of policy."""
+
+
+def test_a_question_keeps_its_indentation_and_shows_no_fences():
+    lines = ReplyLayout(colour=False).question(QUESTION, 24).split("\n")
+    assert lines == [
+        "May task 1 run",
+        "shell_exec?",
+        "    command: one two",
+        "      three four five",
+        "      six",
+        "      seven eight nine",
+        "        ten eleven",
+        "        twelve",
+        "    ```",
+        "    cwd:",
+        "      中文中文中文中文中",
+        "      文中文中文中文",
+        "Why I ask: rule 1 of the",
+        "rules of policy.",
+        "",
+        "",
+    ]
+
+
+def test_no_line_of_a_notice_is_wider_than_a_window_that_is_not_tiny():
+    text = "  key     what it does, in many words that need more than a line\n" + " " * 100 + "far\n" + "x" * 90
+    for width in (20, 33, 80):
+        lines = ReplyLayout(colour=False).notice(text, width).split("\n")
+        assert max(map(cell_len, lines)) <= width
+    assert ReplyLayout(colour=False).notice("  one two three", 12).split("\n")[:2] == ["  one two", "  three"]
+
+
 def test_wide_characters_are_counted_as_two_columns():
     lines = body("中文" * 20, width=20).split("\n")
     assert [cell_len(line) for line in lines] == [20, 20, 20, 20]
