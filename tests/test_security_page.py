@@ -377,6 +377,16 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/blackbox/test_autorun_files.py::test_commands_of_work_that_has_read_from_outside_leave_them_as_they_are",
         "tests/blackbox/test_autorun_files.py::test_a_command_in_the_background_changes_none_since_it_takes_input_later",
     ),
+    "What git would obey in a repository of yours, and was not there, is set aside after the command that made it, and you get a "
+    "message; you get one about a new repository within yours, too.": (
+        "tests/blackbox/test_obeyed_by_git.py::test_what_git_would_obey_is_set_aside_and_the_owner_told",
+        "tests/blackbox/test_obeyed_by_git.py::test_it_is_set_aside_when_a_command_in_the_background_has_ended_that_nobody_looked_at",
+        "tests/blackbox/test_obeyed_by_git.py::"
+        "test_the_owner_is_told_of_a_repository_within_another_that_git_enters_by_itself",
+    ),
+    "Where your folders hold more than is searched for such files, the walls count as partial.": (
+        "tests/blackbox/test_obeyed_by_git.py::test_a_workspace_with_more_names_than_are_searched_has_partial_walls",
+    ),
     "Once the work has read text from outside, the file tools write, move and delete such files with your yes only, and a download "
     "never becomes one.": (
         "tests/blackbox/test_autorun_files.py::test_file_tools_ask_once_the_work_has_read_from_outside",

@@ -1,8 +1,9 @@
 """Notes to owners about what a command has done to files that other programs run by themselves.
 
-Walls that cannot close such files let a command change them (`pegasus.tools.walls`). Work that has read text from outside may have
-been talked into it, and what it wrote runs later with the owner's rights. So an owner gets a message, beside the line in the log: on
-the channel of the work if an owner is there, else on `policy.owner_channel`, else in the terminal's conversation.
+Walls that cannot close such files let a command change them, and none can close what is not there (`pegasus.tools.walls`). Work that
+has read text from outside may have been talked into it, and what it wrote runs later with the owner's rights. So an owner gets a
+message, beside the line in the log: on the channel of the work if an owner is there, else on `policy.owner_channel`, else in the
+terminal's conversation.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _text(files: Sequence[str]) -> str:
     """Return a note for a person."""
     lines = [f"- `{cut_text(name, 200)}`" for name in files[:_NAMED]]
     more = [f"- and {plural(len(files) - _NAMED, 'other')}"] if len(files) > _NAMED else []
-    head = "A command changed files that other programs run or obey by themselves, after its task had read text from outside:"
+    head = "A command changed what other programs run or obey by themselves, in the background or after reading text from outside:"
     return "\n".join(
         [head, *lines, *more, "Look at them before you work in that folder, unless you have asked for this."]
     )

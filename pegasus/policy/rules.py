@@ -73,6 +73,8 @@ class Confinement:
     """Commands can send data out."""
     is_partial: bool = False
     """Commands can do more outside than these walls should let them, though they read no keys and send nothing out."""
+    unsearched: str = ""
+    """Reason why these walls do not keep what they should within the folders that commands write to; "": they do."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -197,8 +199,9 @@ class Policy:
             yield Ruling(Decision.DENY, "only work for the owner may do this")
         if call.is_command and not walls.stands:
             yield Ruling(Decision.ASK, "no walls stand around commands on this machine")
-        if call.is_command and walls.is_partial and (call.sources or not call.principal.is_owner):
-            yield Ruling(Decision.ASK, "the walls around commands are partial on this machine")
+        gap = "the walls around commands are partial on this machine" if walls.is_partial else walls.unsearched
+        if call.is_command and gap and (call.sources or not call.principal.is_owner):
+            yield Ruling(Decision.ASK, gap)
         is_spared = self._after_untrusted is Decision.ASK and call.principal.is_owner
         if reaches_out and call.sources and (doubt := call.doubt() if is_spared else REACHES_OUT):
             why = f"this work has read text from outside ({', '.join(call.sources)}), and {doubt}"

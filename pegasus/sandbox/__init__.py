@@ -17,7 +17,7 @@ No command gets an environment by itself: the caller passes all of it, so no key
 mistake.
 """
 
-from pegasus.sandbox.autorun import AutorunSnapshot
+from pegasus.sandbox.autorun import MOST_ENTRIES, MOST_FOLDERS, MOST_FOUND, AutorunSnapshot
 from pegasus.sandbox.background import BackgroundCommand, BackgroundCommands, CommandError
 from pegasus.sandbox.guarded import (
     NO_SANDBOX,
@@ -35,6 +35,9 @@ from pegasus.sandbox.sandbox import Sandbox, Witness
 from pegasus.sandbox.screen import ScreenText
 
 __all__ = [
+    "MOST_ENTRIES",
+    "MOST_FOLDERS",
+    "MOST_FOUND",
     "NO_SANDBOX",
     "AutorunSnapshot",
     "BackgroundCommand",

@@ -351,6 +351,10 @@ class BackgroundCommands:
         """Id and command line of those that run, for people; oldest first."""
         self.autorun: AutorunSnapshot | None = None
         """Files that programs run by themselves, as they were at the first command of the task; None before it."""
+        self.looking = trio.Lock()
+        """Lock that is held while those files are looked at anew."""
+        self.changed_files: list[str] = []
+        """Those of them that commands have changed and that the model was not told about."""
         self._nursery = nursery
         self._commands: dict[str, BackgroundCommand] = {}
         self._starting = 0
@@ -388,10 +392,13 @@ class BackgroundCommands:
         limits: CommandLimits,
         terminal: TerminalSize | None = None,
         sandbox: Sandbox = NO_SANDBOX,
+        at_end: Callable[[], Awaitable[object]] = trio.lowlevel.checkpoint,
     ) -> BackgroundCommand:
         """Start a command and return when it runs. Raises ProcessError, and CommandError if there are too many.
 
         Cancelled: it does not run.
+
+        at_end: called when it has ended, also by a cancel.
         """
         running = len(self.running) + self._starting
         if running >= MAX_RUNNING:
@@ -404,7 +411,7 @@ class BackgroundCommands:
         # Counted before the first wait: calls at the same time must not start more than there may be.
         self._starting += 1
         try:
-            await self._nursery.start(self._run, command, cwd, env, sandbox)
+            await self._nursery.start(self._run, command, cwd, env, sandbox, at_end)
         except BaseExceptionGroup as group:
             # The nursery wraps the one exception of the start. The caller is promised that one.
             raise group.exceptions[0] from None
@@ -418,15 +425,20 @@ class BackgroundCommands:
         cwd: Path,
         env: Mapping[str, str],
         sandbox: Sandbox,
+        at_end: Callable[[], Awaitable[object]],
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Run a command, which is known from its start on."""
-        async with trio.open_nursery() as nursery:
-            await nursery.start(command.run, cwd, env, sandbox)
-            self._commands[command.id] = command
-            self._forget_oldest()
-            self._take_change()
-            task_status.started()
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(command.run, cwd, env, sandbox)
+                self._commands[command.id] = command
+                self._forget_oldest()
+                self._take_change()
+                task_status.started()
+        finally:
+            with trio.CancelScope(shield=True):
+                await at_end()
 
     def _forget_oldest(self) -> None:
         """Drop the oldest commands that have ended, if there are many."""

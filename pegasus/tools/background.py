@@ -17,6 +17,7 @@ is what was cancelled.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -36,7 +37,7 @@ from pegasus.sandbox import (
 from pegasus.settings import InForce
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
 from pegasus.tools.shell import ENV, PTY, notes_of_end, prepare_command, time_left
-from pegasus.tools.walls import changed_files, enclose, note_of_changes, note_of_walls
+from pegasus.tools.walls import changed_files, enclose, look_for_changes, note_of_changes, note_of_walls
 
 MAX_WAIT: Final = 60.0
 """Seconds that one call may wait for output."""
@@ -126,7 +127,8 @@ def background_tools(
         folder, environment, terminal = await prepare_command(arguments, context)
         walls = await enclose(sandbox.now, context, lasts=True)
         with as_tool_error(ProcessError, CommandError):
-            command = await commands.start(line, folder, environment, limits, terminal, walls)
+            look = partial(look_for_changes, walls, context, lasts=True)
+            command = await commands.start(line, folder, environment, limits, terminal, walls, look)
         return await _look(command, context, limits, walls, arguments.get("wait", _WAIT_AT_START))
 
     async def output(arguments: Any, context: ToolContext) -> Json:
@@ -200,7 +202,7 @@ async def _look(
     if end is not None:
         notes += notes_of_end(command.flooded, end.exceeded, end.outlived, limits, sandbox)
         notes += note_of_walls(end.exit_code, part.text, sandbox)
-    notes += note_of_changes(await changed_files(sandbox, context))
+    notes += note_of_changes(await changed_files(sandbox, context, lasts=True))
     note: dict[str, Json] = {"note": "; ".join(notes)} if notes else {}
     return {**_describe(command), "output": part.text, **note}
 

@@ -53,12 +53,14 @@ from pegasus.policy import (
     is_bare_code,
     is_bare_line,
 )
+from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.settings import InForce
 from pegasus.storage import StorageError
 from pegasus.tools.base import CallQuestions, Effect, PlannedCall, Reach, Tool, ToolContext, ToolOutcome
 from pegasus.tools.files import is_prompt_file, is_within, notes_of_owners, real_path, runs_by_itself
 from pegasus.tools.guest_folders import has_own_place, own_place, quota_refusal, with_folders_of_guests
 from pegasus.tools.named_files import TooManyNames, named_files
+from pegasus.tools.walls import is_free, unsearched
 from pegasus.wire import encode_json
 
 _LOOKING: Final = ("GET", "HEAD", "OPTIONS")
@@ -131,6 +133,8 @@ class PolicyGate:
     """The keeper of approvals."""
     files: WorkspaceFiles | None = None
     """The owner's files that are part of the prompt."""
+    sandbox: InForce[Sandbox] = attrs.field(factory=lambda: InForce(NO_SANDBOX))
+    """The same walls, to look whether they keep files of these folders."""
 
     async def check(self, tool: Tool, arguments: Metadata, context: ToolContext) -> ToolContext | ToolOutcome:
         """Decide about a call, as `Gate` says. A call of a task may ask owners while it runs."""
@@ -174,7 +178,10 @@ class PolicyGate:
         else:
             call = describe_call(tool, arguments, context)
         # Both are read at each call, so settings that have changed count from the next call on.
-        ruling = self.policy.now.decide(call, self.walls.now)
+        walls = self.walls.now
+        if call.is_command and not is_free(context):
+            walls = attrs.evolve(walls, unsearched=await unsearched(self.sandbox.now, context))
+        ruling = self.policy.now.decide(call, walls)
         if call.is_prompt and ruling.decision is Decision.ASK:
             ruling = attrs.evolve(ruling, why=f"{ruling.why}. The file is part of prompts to come")
         return ruling, call

@@ -6,6 +6,10 @@ change. A command in the background goes on when that is over, and takes input, 
 close files (Landlock) let the command change them, and each changed file is named in the result and in the log; an owner gets a
 message about those that were there before.
 
+What cannot be closed, because it is not there, is looked for after each command in both kinds of walls: what git would obey in a
+repository that was there is set aside, and a new repository within the folders of another is named. An owner gets a message about
+both. Where the search for all that has reached its bounds, the walls count as partial (`unsearched`).
+
 A program that walls refuse something says "Permission denied" and the like, which sounds like a mistake of the program. So a result
 that ends badly with such words says that there are walls, and which setting is about them. It is a guess from the words, and says so.
 """
@@ -23,7 +27,7 @@ import trio
 
 from pegasus.formatting import cut_text, plural
 from pegasus.observe import get_logger
-from pegasus.sandbox import AutorunSnapshot, Sandbox
+from pegasus.sandbox import MOST_ENTRIES, MOST_FOLDERS, MOST_FOUND, AutorunSnapshot, Sandbox
 from pegasus.tools.base import ToolContext
 from pegasus.tools.guest_folders import has_own_place
 
@@ -54,44 +58,84 @@ async def enclose(sandbox: Sandbox, context: ToolContext, *, lasts: bool = False
 
     A guest's command sees the folder of the guest, and nothing of the workspace. lasts: it goes on in the background.
     """
-    commands = context.commands
     if sandbox.kind == "none":
         return sandbox
-    if has_own_place(context.principal):
-        folders = await trio.to_thread.run_sync(sandbox.folders.only, str(context.workspace))
-        sandbox = attrs.evolve(sandbox, folders=folders)
-    found = commands.autorun if commands is not None else None
-    if found is None:
-        look = partial(AutorunSnapshot.take, sandbox.folders.writable, is_compared=not sandbox.can_close)
-        found = await trio.to_thread.run_sync(look)
-        if commands is not None:
-            commands.autorun = found
-    return attrs.evolve(sandbox, closed=() if _is_free(context) and not lasts else found.closed)
+    sandbox = await _of_work(sandbox, context)
+    found = await _search(sandbox, context)
+    return attrs.evolve(sandbox, closed=() if is_free(context) and not lasts else found.closed)
 
 
-async def changed_files(sandbox: Sandbox, context: ToolContext) -> list[str]:
-    """Return the files that programs run by themselves and that have changed since the last look, for walls that cannot close them.
+async def _of_work(sandbox: Sandbox, context: ToolContext) -> Sandbox:
+    """Return the walls with the folders that the work may see."""
+    if not has_own_place(context.principal):
+        return sandbox
+    return attrs.evolve(sandbox, folders=await trio.to_thread.run_sync(sandbox.folders.only, str(context.workspace)))
 
-    An owner is told of those that were there before, unless the work is an owner's and has read nothing from outside. Looking is done
-    in a thread.
+
+async def unsearched(sandbox: Sandbox, context: ToolContext) -> str:
+    """Return why the walls do not keep all files as they are that programs run by themselves, "" if they do as far as they can."""
+    if sandbox.kind == "none" or (await _search(await _of_work(sandbox, context), context)).is_complete:
+        return ""
+    return (
+        "its folders hold more than is searched for files that other programs run by themselves "
+        f"({MOST_ENTRIES:,} names, {MOST_FOLDERS:,} folders, {MOST_FOUND} such files), so walls do not keep all of them"
+    )
+
+
+async def _search(sandbox: Sandbox, context: ToolContext) -> AutorunSnapshot:
+    """Return what was found in these folders before the first command of the task, now if there was none yet."""
+    commands, folders = context.commands, sandbox.folders.writable
+    if commands is not None and commands.autorun is not None and commands.autorun.roots == folders:
+        return commands.autorun
+    look = partial(AutorunSnapshot.take, folders, is_compared=not sandbox.can_close)
+    found = await trio.to_thread.run_sync(look)
+    if commands is not None:
+        commands.autorun = found
+    return found
+
+
+async def changed_files(sandbox: Sandbox, context: ToolContext, *, lasts: bool = False) -> list[str]:
+    """Return such files that commands have changed since the last time, as of `look_for_changes`."""
+    await look_for_changes(sandbox, context, lasts=lasts)
+    if context.commands is None:
+        return []
+    found, context.commands.changed_files = context.commands.changed_files, []
+    return found
+
+
+async def look_for_changes(sandbox: Sandbox, context: ToolContext, *, lasts: bool = False) -> None:
+    """Look which files that programs run by themselves commands have changed, and keep them for the model.
+
+    Of walls that can close files these are only the ones that could not be closed. An owner is told of them, and of changed files
+    that were there before, unless the work is an owner's and has read nothing from outside. Looking is done in a thread.
+
+    lasts: the command is one in the background, which goes on when that is over.
     """
     commands = context.commands
-    if commands is None or commands.autorun is None or sandbox.kind == "none" or sandbox.can_close:
-        return []
-    changes = await trio.to_thread.run_sync(commands.autorun.changes)
-    commands.autorun = changes.now
-    if changes.former or changes.made:
-        files = ", ".join([*changes.former, *changes.made])
-        log = _log.warning if changes.former else _log.info
+    if commands is None or commands.autorun is None or sandbox.kind == "none":
+        return
+    is_owners = is_free(context) and not lasts
+    async with commands.looking:
+        was_complete = commands.autorun.is_complete
+        changes = await trio.to_thread.run_sync(partial(commands.autorun.changes, sets_aside=not is_owners))
+        commands.autorun = changes.now
+    told = [*changes.former, *changes.set_aside, *changes.nested]
+    if was_complete and not changes.now.is_complete:
+        told.append("files beyond those that are searched: there are too many by now")
+    if is_owners and sandbox.can_close:
+        return
+    if told or changes.made:
+        files = ", ".join([*told, *changes.made])
+        log = _log.warning if told else _log.info
         log(
             "a command changed files that programs run by themselves", task=context.task_id, files=cut_text(files, 1000)
         )
-    if changes.former and not _is_free(context):
-        sandbox.tell_owner(context.task_id, context.principal.channel, changes.former)
-    return [*changes.former, *changes.made]
+    if told and not is_owners:
+        sandbox.tell_owner(context.task_id, context.principal.channel, told)
+    commands.changed_files += [*told, *changes.made]
 
 
-def _is_free(context: ToolContext) -> bool:
+def is_free(context: ToolContext) -> bool:
     """Return whether nobody but an owner can have asked for what the work does."""
     return context.principal.is_owner and not context.outside
 

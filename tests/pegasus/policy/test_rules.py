@@ -45,8 +45,9 @@ def test_without_rules(call, walls, decision):
     assert decided(call, walls=walls) is decision
 
 
-def test_partial_walls_ask_after_text_from_outside_and_for_others_than_owners():
-    partial = Confinement(stands=True, has_network=False, is_partial=True)
+@pytest.mark.parametrize("gap", [{"is_partial": True}, {"unsearched": "too many files"}])
+def test_partial_walls_ask_after_text_from_outside_and_for_others_than_owners(gap):
+    partial = Confinement(stands=True, has_network=False, **gap)
     assert decided(command("ls"), walls=partial) is ALLOW
     assert decided(command("ls", sources=("web",)), walls=partial) is ASK
     assert decided(command("ls", who=GUEST), PolicyRule("memory_*", DENY), walls=partial) is DENY

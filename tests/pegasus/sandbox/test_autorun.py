@@ -104,6 +104,95 @@ def test_changes_are_what_is_new_different_or_gone(tmp_path):
     assert changes.now.changes().made == ()
 
 
+def repository(folder):
+    make(folder, ".git/HEAD", ".git/config")
+
+
+def test_what_git_would_obey_is_set_aside_each_time(tmp_path):
+    repository(tmp_path / "a")
+    snapshot = AutorunSnapshot.take([str(tmp_path)], is_compared=False)
+    for _ in range(2):
+        make(tmp_path, "a/.git/hooks/pre-commit")
+        (tmp_path / "a/.git/commondir").symlink_to("../../elsewhere")
+        changes = snapshot.changes()
+        snapshot = changes.now
+        assert [text.partition(" (now ")[0] for text in changes.set_aside] == ["a/.git/commondir", "a/.git/hooks"]
+        assert not any(os.path.lexists(tmp_path / "a/.git" / name) for name in ("commondir", "hooks"))
+    assert len(list((tmp_path / "a/.git").glob("*.set-aside-*"))) == 4
+    assert snapshot.changes().set_aside == ()
+
+
+def test_what_may_be_there_counts_as_having_been_there(tmp_path):
+    repository(tmp_path)
+    snapshot = AutorunSnapshot.take([str(tmp_path)])
+    make(tmp_path, ".git/hooks/pre-commit", "sub/.git/HEAD")
+    snapshot = snapshot.changes(sets_aside=False).now
+    make(tmp_path, ".git/hooks/pre-push", ".git/commondir")
+    changes = snapshot.changes()
+    assert [text.partition(" (now ")[0] for text in changes.set_aside] == [".git/commondir"]
+    assert changes.nested == ()
+
+
+def test_nothing_is_renamed_where_a_link_leads(tmp_path):
+    """A command that runs puts a link in the place of the folder."""
+    repository(tmp_path / "work/a")
+    make(tmp_path, "other/.git/HEAD", "other/.git/hooks/mine")
+    snapshot = AutorunSnapshot.take([str(tmp_path / "work")])
+    (tmp_path / "work/a").rename(tmp_path / "work/b")
+    (tmp_path / "work/a").symlink_to("../other")
+    assert snapshot.changes().set_aside == ("a/.git/hooks",)
+    assert (tmp_path / "other/.git/hooks/mine").exists()
+
+
+def test_a_new_repository_is_named_if_another_is_around_it_or_within_it(tmp_path):
+    repository(tmp_path / "a/b")
+    snapshot = AutorunSnapshot.take([str(tmp_path)])
+    make(tmp_path, "a/b/file/.git", "c/.git/HEAD", "a/b/.git/modules/x/HEAD", "a/b/bare/HEAD", "a/b/bare/commondir")
+    repository(tmp_path / "a/b/folder")
+    repository(tmp_path / "a")
+    changes = snapshot.changes()
+    assert changes.nested == ("a/.git", "a/b/bare", "a/b/file/.git", "a/b/folder/.git")
+    assert changes.now.changes().nested == ()
+
+
+@pytest.mark.parametrize(("bound", "more"), [("MOST_FOLDERS", 3), ("MOST_ENTRIES", 4), ("MOST_FOUND", 1)])
+def test_a_search_that_reaches_its_bounds_says_so(tmp_path, monkeypatch, bound, more):
+    make(tmp_path, ".npmrc", "a/b/file")
+    monkeypatch.setattr(autorun, bound, more)
+    assert AutorunSnapshot.take([str(tmp_path)]).is_complete
+    make(tmp_path, "a/b/c/.envrc")
+    assert not AutorunSnapshot.take([str(tmp_path)]).is_complete
+
+
+def test_a_folder_that_a_command_can_open_and_the_search_cannot_is_not_complete(tmp_path, monkeypatch):
+    make(tmp_path, "a/.npmrc")
+    scandir = os.scandir
+
+    def refuse(path):
+        if path == str(tmp_path / "a"):
+            raise PermissionError
+        return scandir(path)
+
+    monkeypatch.setattr(autorun.os, "scandir", refuse)
+    assert not AutorunSnapshot.take([str(tmp_path)]).is_complete
+    monkeypatch.setattr(autorun.os, "geteuid", lambda: os.lstat(tmp_path).st_uid + 1)
+    assert AutorunSnapshot.take([str(tmp_path)]).is_complete
+
+
+def test_what_was_there_is_compared_also_when_a_flood_hides_it_from_the_search(tmp_path, monkeypatch):
+    make(tmp_path, "a/b/.npmrc", "a/b/.envrc")
+    repository(tmp_path / "a/b")
+    snapshot = AutorunSnapshot.take([str(tmp_path)])
+    monkeypatch.setattr(autorun, "MOST_ENTRIES", 5)
+    make(tmp_path, *(f"flood{number}" for number in range(10)), "a/b/.npmrc", "a/b/.git/commondir")
+    changes = snapshot.changes()
+    assert changes.former == ("a/b/.npmrc",)
+    assert len(changes.set_aside) == 1
+    assert not changes.now.is_complete
+    (tmp_path / "a/b/.envrc").unlink()
+    assert changes.now.changes().former == ("a/b/.envrc",)
+
+
 # ------------------------------------------------------------------ commands
 
 ATTACK = """
