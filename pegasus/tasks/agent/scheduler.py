@@ -319,32 +319,17 @@ class TaskScheduler:
         _check_resumable(entry, text)
         entry.is_resuming = True
         try:
-            if await self._resume_by_actor(entry, text, key, cause, outside, owner_messages):
-                return  # `is_resuming` ends with the actor's report, which is on its way
+            if entry.ref is not None:
+                try:
+                    await entry.ref.ask(ResumeTask, text, key, cause, outside, owner_messages)
+                    return  # `is_resuming` ends with the actor's report, which is on its way
+                except ActorError:  # it has ended before it answered
+                    await entry.ended.wait()
             await self._resume_by_agent(entry, text, key, cause, outside, owner_messages)
         except BaseException:
             entry.is_resuming = False
             raise
         entry.is_resuming = False
-
-    async def _resume_by_actor(
-        self,
-        entry: TaskEntry,
-        text: str,
-        key: str,
-        cause: Event | None,
-        outside: tuple[Outside, ...],
-        owner_messages: tuple[OwnerMessage, ...],
-    ) -> bool:
-        """Let the actor of a task record the resume; False if there is none, or if it ends before it answers."""
-        if entry.ref is None:
-            return False
-        try:
-            await entry.ref.ask(ResumeTask, text, key, cause, outside, owner_messages)
-        except ActorError:
-            await entry.ended.wait()
-            return False
-        return True
 
     async def _resume_by_agent(
         self,

@@ -261,6 +261,25 @@ async def test_a_page_of_others_cannot_use_the_cookie(origin):
         assert (await client.get("/api/status")).status_code == 200
 
 
+@pytest.mark.parametrize("origin", ["null", "https://evil.example"])
+async def test_a_page_of_others_gets_no_permission_to_show_a_token_or_to_read_an_answer(origin):
+    """A token says who sends, whatever page it is in; but a browser asks first, and is told nothing that lets a page do so."""
+    async with world() as there, there.client() as client:
+        asks = {
+            "origin": origin,
+            "access-control-request-method": "GET",
+            "access-control-request-headers": "authorization",
+        }
+        for path in ("/api/status", "/v1/chat/completions"):
+            preflight = await client.options(path, headers=asks)
+            assert not preflight.is_success
+            assert not [name for name in preflight.headers if name.startswith("access-control-")]
+        response = await client.get("/api/status", headers={"origin": origin, "authorization": f"Bearer {TOKEN}"})
+        assert response.status_code == 200
+        assert not [name for name in response.headers if name.startswith("access-control-")]
+        assert (await client.get("/api/status", headers={"origin": origin})).status_code == 401
+
+
 async def test_what_changes_something_with_the_cookie_needs_an_origin():
     async with world() as there, there.client() as client:
         await sign_in(there, client)
