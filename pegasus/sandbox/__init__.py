@@ -2,8 +2,8 @@
 
 `process` runs one command to its end and keeps its output. `guarded` starts a process that the caller reads from and writes to while
 it runs; `background` keeps such commands for one task. All run below a guard, a small process of its own (`guard`) that ends all
-of a command; `strays` searches for what is left if a command has attacked its guard. `screen` makes text of what commands write to a
-terminal.
+of a command; `strays` searches for what is left if a command has attacked its guard. `terminal_text` makes text of what commands write
+to a terminal.
 
 Around commands stand walls, as far as the machine can build them. `sandbox` has them, and starts bubblewrap; `landlock` is the other
 way to build them, with `mounts` below it; `system_calls` is the filter beneath both. `probe` finds out which work, by a `trial` of
@@ -32,7 +32,7 @@ from pegasus.sandbox.probe import SandboxError, SandboxProbe, probe_sandbox
 from pegasus.sandbox.process import CommandResult, run_process
 from pegasus.sandbox.proxy import Dial, DialError
 from pegasus.sandbox.sandbox import Sandbox, Witness
-from pegasus.sandbox.screen import ScreenText
+from pegasus.sandbox.terminal_text import TerminalText
 
 __all__ = [
     "MOST_ENTRIES",
@@ -52,8 +52,8 @@ __all__ = [
     "Sandbox",
     "SandboxError",
     "SandboxProbe",
-    "ScreenText",
     "TerminalSize",
+    "TerminalText",
     "Witness",
     "open_process",
     "probe_sandbox",

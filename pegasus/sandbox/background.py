@@ -7,8 +7,8 @@ task that goes on after a restart is told which commands it has lost (`lost_comm
 
 What a command writes is read all the time and kept in a ring, so a command never blocks on a reader that does not come, and costs
 the same memory however much it writes. The model reads it by position: each result begins where the last one ended, and says how
-much was lost if the ring had no room for it. On a terminal the result is the text that the screen shows (`ScreenText`). It is
-made of the ring only when somebody asks for it, because carrying out control sequences is slow.
+much was lost if the ring had no room for it. Of a terminal the result is its text, without control
+sequences (`TerminalText`).
 
 The tools wait for an event, never for the time to pass: new output, or the end. After the first new output they wait until it
 pauses, since what belongs together is rarely written in one piece.
@@ -35,7 +35,7 @@ from pegasus.sandbox.guarded import (
     open_process,
 )
 from pegasus.sandbox.sandbox import Sandbox
-from pegasus.sandbox.screen import ScreenText
+from pegasus.sandbox.terminal_text import TerminalText
 from pegasus.wire import encode_json
 
 MAX_RUNNING: Final = 8
@@ -153,7 +153,7 @@ class BackgroundCommand:
         self._tell_end = ended
         self._limits = limits
         self._terminal = terminal
-        self._screen = ScreenText(terminal) if terminal is not None else None
+        self._text = TerminalText() if terminal is not None else None
         self._output = OutputRing(limits.output)
         self._position = 0
         """Position in the output up to which it was read."""
@@ -292,10 +292,10 @@ class BackgroundCommand:
     async def read(self, room: int) -> CommandOutput:
         """Return the next part of the output. room: characters of JSON that fit into the result.
 
-        The screen of a terminal is made in a thread; one that is cancelled meanwhile has read what it has read.
+        What a terminal shows is worked out in a thread; one that is cancelled meanwhile has read what it has read.
         """
         async with self._reading:
-            if self._screen is None:
+            if self._text is None:
                 data, lost = self._output.read(self._position, room)
                 while len(data) > 1 and len(encode_json(data.decode("utf-8", "replace"))) > room:
                     data = data[: len(data) // 2]  # binary output: escapes take the room of several characters
@@ -307,16 +307,10 @@ class BackgroundCommand:
                 return CommandOutput(data.decode("utf-8", "replace"), lost, self._output.total - self._position)
             data, lost = self._output.read(self._position)
             self._position += lost + len(data)
-            text = await trio.to_thread.run_sync(_render, self._screen, data)
-        # Of a screen the newest lines count, so what has no room is lost at the beginning.
+            text = await trio.to_thread.run_sync(self._text.read, data)
+        # Of a terminal the newest lines count, so what has no room is lost at the beginning.
         shown = text[-room:]
         return CommandOutput(shown, lost + len(text) - len(shown))
-
-
-def _render(screen: ScreenText, data: bytes) -> str:
-    """Return the lines of a screen that this output has changed."""
-    screen.feed(data)
-    return screen.take_new()
 
 
 def _whole_characters(data: bytes) -> bytes:

@@ -42,8 +42,8 @@ from pegasus.sandbox import (
     CommandResult,
     ProcessError,
     Sandbox,
-    ScreenText,
     TerminalSize,
+    TerminalText,
     run_process,
     signal_name,
 )
@@ -69,7 +69,7 @@ ENV: Final[Json] = {
 """Schema of the variables that a command gets."""
 PTY: Final[Json] = {
     "type": "boolean",
-    "description": "Give it a terminal, for a program that needs one; the output is then the text on its screen",
+    "description": "Give it a terminal, for a program that needs one; control sequences are left out of its output",
 }
 """Schema of the wish for a terminal."""
 
@@ -200,9 +200,9 @@ async def _run(
             terminal=terminal,
             sandbox=sandbox,
         )
-    # In a thread: carrying out control sequences is slow, and there may be megabytes of them.
+    # In a thread, since there may be megabytes of it.
     if terminal is not None:
-        result = attrs.evolve(result, stdout=await trio.to_thread.run_sync(_text_on_screen, result.stdout, terminal))
+        result = attrs.evolve(result, stdout=await trio.to_thread.run_sync(TerminalText().read, result.stdout.encode()))
     changed = note_of_changes(await changed_files(sandbox, context))
     return _format_result(result, timeout, limits, sandbox, changed)
 
@@ -223,13 +223,6 @@ async def prepare_command(arguments: Any, context: ToolContext) -> tuple[Path, d
     # It wins over the TERM of NON_INTERACTIVE, and the variables of the task win over it.
     kind = {"TERM": TERMINAL_TYPE} if terminal is not None else {}
     return Path(folder), command_environment(os.environ, {**kind, **context.env, **env}), terminal
-
-
-def _text_on_screen(output: str, size: TerminalSize) -> str:
-    """Return the text that a terminal shows after this output."""
-    screen = ScreenText(size)
-    screen.feed(output.encode())
-    return screen.take_new()
 
 
 def time_left(grace: float) -> float:
@@ -309,7 +302,7 @@ NON_INTERACTIVE: Final = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "G
 """Variables that keep programs from paging and asking: there is no terminal."""
 
 TERMINAL_TYPE: Final = "xterm"
-"""TERM of commands that have a terminal; its control sequences are known to `ScreenText`."""
+"""TERM of commands that have a terminal; its control sequences are known to `TerminalText`."""
 _FALLBACK_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 """PATH of commands if the daemon has none, as under some service managers."""
 
