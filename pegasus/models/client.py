@@ -18,6 +18,7 @@ times, and handle the ModelError that comes back. To add one, write it and name 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -93,6 +94,8 @@ class ModelCall:
     """The request as the caller made it. The model streams to `stream`, not to its `on_pieces`."""
     stream: AnswerFilter
     """Way of the answer's pieces to the listener."""
+    patience: float = math.inf
+    """Seconds until the first token at most, however many the settings allow."""
     options: CallOptions = attrs.field(init=False)
     """Options that the settings give this call of the target."""
     max_tokens: int = attrs.field(init=False)
@@ -163,7 +166,8 @@ async def ask_target(call: ModelCall) -> ModelResponse:
     Calls and reasoning that the model wrote as text become such. On failure and on cancellation what was streamed is retracted.
     """
     target, notice = call.target, ""
-    options = attrs.evolve(call.options, context_window=target.facts.context_window)
+    timeout = min(call.options.timeout, call.patience)
+    options = attrs.evolve(call.options, timeout=timeout, context_window=target.facts.context_window)
     request = attrs.evolve(call.request, max_tokens=call.max_tokens, options=options, on_pieces=call.stream)
     try:
         answer = call.stream.finish(await target.model.generate(request))

@@ -4,8 +4,8 @@ When `models.breaker_failures` calls to a model have failed one after another, i
 Until then each failed call has cost its caller the retries of `HttpModel`. After a pause one call, the probe, is made to the model
 again to find out whether it works.
 
-A probe must not cost its caller a long wait either. So it is hedged: if it has not answered within `PATIENCE` seconds, the next
-model is asked at the same time, and the first answer wins. The answer of a probe is not streamed, because the other model may win.
+A probe must not cost its caller a long wait either. So it has only `PATIENCE` seconds until its first token, retries included, where
+another model works.
 
 A breaker saves time; it never refuses a call. Where all models of a chain are skipped, all are asked all the same. A model without
 fallbacks has no breaker at all.
@@ -31,7 +31,6 @@ from typing import Final
 import attrs
 import trio
 
-from pegasus.models.answers import AnswerFilter, PieceRelay
 from pegasus.models.base import ModelError, ModelResponse
 from pegasus.models.client import ModelCall, ModelTarget, Next
 from pegasus.observe import get_logger
@@ -41,8 +40,8 @@ _log = get_logger("models")
 
 PROVIDER_FAILURES: Final = frozenset({"overloaded", "server", "network", "timeout"})
 """Kinds of errors that are about the provider's state, not about the request or the key."""
-PATIENCE: Final = 3.0
-"""Seconds that a probe has before the next model is asked as well."""
+PATIENCE: Final = 10.0
+"""Seconds that a probe has until its first token. Then the next model is asked."""
 LONGEST_PAUSE: Final = 600.0
 """Seconds between two probes at most."""
 
@@ -173,7 +172,7 @@ class Fallback:
         """Ask the first model that can answer.
 
         Models whose breaker is closed come first, in the order of the settings, then those that are skipped: they are only asked when
-        all others have failed. If the first one is due for a probe and another model works, the probe is hedged.
+        all others have failed. If the first one is due for a probe and another model works, the probe has only `PATIENCE` seconds.
 
         Raises the ModelError of the first model that was asked, with the messages of the others.
         """
@@ -181,11 +180,19 @@ class Fallback:
         if len(targets) == 1:
             return await next(call)
         ready = [target for target in targets if self.breaker(target.name).lets_through]
-        first, *others = [*ready, *(target for target in targets if target not in ready)]
         has_alternative = any(self.breaker(target.name).state == "closed" for target in ready[1:])
-        if has_alternative and self.breaker(first.name).begin_probe():
-            return await self._hedge(first, others, call, next)
-        return await self._ask_in_order([first, *others], call, next, [])
+        errors: list[ModelError] = []
+        for target in [*ready, *(target for target in targets if target not in ready)]:
+            is_probe = self.breaker(target.name).begin_probe()
+            limited = attrs.evolve(call, patience=PATIENCE) if is_probe and has_alternative else call
+            try:
+                return await self._ask(target, limited, next, is_probe=is_probe)
+            except ModelError as error:
+                errors.append(error)
+                if error.kind not in PROVIDER_FAILURES:
+                    break
+                _log.warning("model failed, the next one is asked", model=target.name, reason=str(error))
+        raise _joined(errors)
 
     async def _ask(self, target: ModelTarget, call: ModelCall, next: Next, *, is_probe: bool) -> ModelResponse:
         """Ask one model and report to its breaker how the call ended. Raises ModelError.
@@ -206,63 +213,6 @@ class Fallback:
                 breaker.abandon_probe()
             raise
         breaker.succeeded()
-        return response
-
-    async def _ask_in_order(
-        self, targets: Sequence[ModelTarget], call: ModelCall, next: Next, errors: list[ModelError]
-    ) -> ModelResponse:
-        """Ask one model after the other. errors: of models that were asked before these."""
-        for target in targets:
-            try:
-                return await self._ask(target, call, next, is_probe=self.breaker(target.name).begin_probe())
-            except ModelError as error:
-                errors.append(error)
-                if error.kind not in PROVIDER_FAILURES:
-                    break
-                _log.warning("model failed, the next one is asked", model=target.name, reason=str(error))
-        raise _joined(errors)
-
-    async def _hedge(
-        self, first: ModelTarget, others: Sequence[ModelTarget], call: ModelCall, next: Next
-    ) -> ModelResponse:
-        """Ask the first model, which is a probe, and after a moment the others at the same time.
-
-        The first answer cancels the rest. If the others answer while the probe is still waiting, its model counts as failed. A probe
-        that is refused ends the call: others would refuse it too.
-        """
-        answers: list[ModelResponse] = []  # of the probe
-        response: ModelResponse | None = None  # of the others
-        errors: list[ModelError] = []
-        has_ended = trio.Event()
-
-        async def probe() -> None:
-            """Ask the probed model without streaming; its answer ends the others."""
-            try:
-                silent = attrs.evolve(call, stream=AnswerFilter(call.request, PieceRelay()))
-                answers.append(await self._ask(first, silent, next, is_probe=True))
-                nursery.cancel_scope.cancel()
-            except ModelError as error:
-                errors.append(error)
-            has_ended.set()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(probe)
-            with trio.move_on_after(PATIENCE):
-                await has_ended.wait()
-            if not errors or errors[0].kind in PROVIDER_FAILURES:
-                try:
-                    response = await self._ask_in_order(others, call, next, errors.copy())
-                except ModelError as error:
-                    errors.insert(0, error)
-                else:
-                    if not has_ended.is_set():
-                        self.breaker(first.name).failed("it takes long to answer", is_probe=True)
-                        nursery.cancel_scope.cancel()
-        if answers:
-            call.stream.replace(answers[0])  # the other model may have streamed a part of its own
-            return answers[0]
-        if response is None:
-            raise errors[0]
         return response
 
 

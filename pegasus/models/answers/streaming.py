@@ -218,11 +218,6 @@ class AnswerFilter:
         self.relay.finish()
         return answer
 
-    def replace(self, answer: ModelResponse) -> None:
-        """Pass on a whole answer in place of what came so far."""
-        self((None,))
-        self.relay(pieces_of(answer))
-
     def fail(self, error: BaseException) -> None:
         """Take back what was passed on, and leave in a ModelError only the partial text that people may see."""
         self((None,))
