@@ -53,7 +53,6 @@ import trio
 from actors import Inbox, Reply
 from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
-from pegasus.storage.carried_lines import SETTLED, restore_run
 from pegasus.storage.directory import Directory, resolve
 from pegasus.storage.disk import Batch, Disk, answer_whole_file
 from pegasus.storage.inbox import MAX_WAITING, InboxLog
@@ -182,7 +181,7 @@ class _Journal:
     # ------------------------------------------------------------------ start
 
     async def load(self) -> None:
-        """Read inbox and outbox, and put lines that replies of an earlier version carry into their sessions. Raises StorageError."""
+        """Read inbox and outbox. Raises StorageError."""
         damaged: list[RecordLog[Any]] = [
             log for log in (self._inbox, self._outbox) if await log.load(self._disk, self._report)
         ]
@@ -190,15 +189,6 @@ class _Journal:
         if self._outbox.size and not self._inbox.size:
             _log.warning("the inbox is gone or empty, though there are replies; what waited in it is lost")
             self._inbox.begin_above(self._clock() // 1000)
-        # First all runs are in their files, then the outbox says so. A crash in between repeats this, which changes
-        # nothing.
-        runs = self._outbox.carried.unsettled()
-        for run in runs:
-            if problem := await self._disk.run(restore_run, run):
-                self._report(problem)
-        if runs:
-            await self._disk.run(Volume.append, ((self._outbox.path, SETTLED),))
-            self._outbox.loaded(self._outbox.size + len(SETTLED))
         await self._rewrite(damaged)
 
     # ------------------------------------------------------------------ the loop

@@ -2,8 +2,7 @@
 
 State of `outbox/outbox.jsonl`, whose records are
 
-    {"type":"reply","key":"…","at":ms,"message":{…}}                  of earlier versions perhaps with "redo"
-    {"type":"settled"}                                                by earlier versions; see `carried_lines`
+    {"type":"reply","key":"…","at":ms,"message":{…}}
     {"type":"ack","channel":{"type","channelId"},"seq":13}            everything up to it
     {"type":"address","channel":{…},"seq":13,"acked":12}              after a rewrite: the numbering of an address
     {"type":"keys","channels":[{…}, …],"replies":[[key, seq, place in channels], …]}       acknowledged, without text
@@ -37,7 +36,6 @@ import attrs
 
 from pegasus.formatting import truncate
 from pegasus.messages import INTERNAL_ID_PREFIX, Address, ChannelInfo, InboundMessage, Json, OutboundMessage
-from pegasus.storage.carried_lines import NOTHING_CARRIED, SETTLED, CarriedLines, CarriedRuns
 from pegasus.storage.messages import Post, PostResult, Unroutable
 from pegasus.storage.record_log import RecordLog, Rewrite, Staged, count_field, in_pieces
 from pegasus.storage.volume import Span
@@ -89,8 +87,6 @@ class ReplyRecord:
     """The reply."""
     at: int = count_field()
     """Wall clock when it was posted, ms since the epoch."""
-    redo: CarriedLines = NOTHING_CARRIED
-    """Lines of a session that replies of earlier versions carry; none in the others."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -132,14 +128,6 @@ class KeysRecord:
     """Channels that the entries refer to by index."""
     replies: tuple[tuple[str, int, int], ...]
     """Entries (key, seq, index of the channel)."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class SettledRecord:
-    """See `carried_lines`.
-
-    Example: `{"type": "settled"}`, which empties the CarriedRuns.
-    """
 
 
 @attrs.define(eq=False, repr=False)
@@ -199,7 +187,6 @@ class OutboxLog(RecordLog[StoredReply]):
                 "ack": (AckRecord, self._replay_ack),
                 "address": (NumberingRecord, self._replay_numbering),
                 "keys": (KeysRecord, self._replay_keys),
-                "settled": (SettledRecord, lambda *_: self.carried.settle()),
             }
         )
         self._remembered = remembered
@@ -212,8 +199,6 @@ class OutboxLog(RecordLog[StoredReply]):
         """Acknowledged replies whose keys are recognised, oldest first."""
         self._unacknowledged_bytes = 0
         """Bytes of the records of all unacknowledged replies. A client that never acknowledges anything may leave 100,000 of them."""
-        self.carried = CarriedRuns()
-        """Lines of other files that replies of earlier versions carry."""
 
     # ------------------------------------------------------------------ posting
 
@@ -305,7 +290,7 @@ class OutboxLog(RecordLog[StoredReply]):
     # ------------------------------------------------------------------ loading
 
     def _replay_reply(self, record: ReplyRecord, span: Span) -> None:
-        """Take over a reply, and the lines that it may carry. Raises ValueError if its seq was given before."""
+        """Take over a reply. Raises ValueError if its seq was given before."""
         key, channel, seq = record.key, record.message.channel, record.message.seq
         if key in self._keys:
             return
@@ -313,8 +298,6 @@ class OutboxLog(RecordLog[StoredReply]):
         if numbering is not None and numbering.unacknowledged and seq <= numbering.unacknowledged[-1].seq:
             raise ValueError(f"seq {seq} is out of order")
         self._add(StoredReply(key, channel, seq, record.at, span))
-        if record.redo != NOTHING_CARRIED:
-            self.carried.add(record.redo)
 
     def _replay_ack(self, record: AckRecord, _: Span) -> None:
         numbering = self._numbering(record.channel)
@@ -358,9 +341,6 @@ class OutboxLog(RecordLog[StoredReply]):
     def _summary(self) -> list[bytes]:
         numberings = map(_numbering_line, self._addresses.values())
         return [*numberings, *map(_keys_line, in_pieces(self._acked_keys))]
-
-    def _closing_lines(self) -> list[bytes]:
-        return [SETTLED] if self.carried.was_used else []
 
     # ------------------------------------------------------------------ inside
 

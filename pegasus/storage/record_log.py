@@ -237,9 +237,9 @@ class RecordLog(ABC, Generic[V]):
     def _summary(self) -> list[bytes]:
         """Return the lines that stand for everything that is not kept."""
 
-    @abstractmethod
     def _closing_lines(self) -> list[bytes]:
         """Return the lines behind those that are kept."""
+        return []
 
 
 async def _set_tail_aside(disk: Disk, path: str, torn: BadLine, report: Report) -> None:
