@@ -37,13 +37,12 @@ from pegasus.cli.control import (
 )
 from pegasus.client import ClientError
 from pegasus.formatting import format_duration, format_time, plural, quote
-from pegasus.host import Home, print_error, read_if_there, wall_clock
+from pegasus.host import Home, print_error, wall_clock
 from pegasus.intake import PairingBook, PairingRefused, access_text, access_view, add_token
 from pegasus.messages import ApprovalNotice, Json
 from pegasus.policy import (
     SCOPE_WORDS,
     SCOPES,
-    TOKENS_FILE,
     AnswerScope,
     CallGrant,
     TokenBook,
@@ -51,10 +50,10 @@ from pegasus.policy import (
     describe_grant,
     describe_revoked,
     make_visible,
-    parse_tokens,
     read_answer,
     read_numbers,
     shown_subject,
+    stored_tokens,
     tokens_view,
 )
 from pegasus.settings import Settings
@@ -154,7 +153,7 @@ def run_token_add(
 def run_token_list(home: Home, settings: Settings) -> Answer:
     """List the tokens, and what each may do; the secrets are not kept."""
     # Read without holding the home: the file is replaced as a whole, so it is never half written.
-    return tokens_view(parse_tokens(read_if_there(home.data / TOKENS_FILE))[0])
+    return tokens_view(stored_tokens(home.data))
 
 
 @answering_command(

@@ -37,10 +37,10 @@ from pegasus.cli.files import doubts_about, skills_of
 from pegasus.cli.program import check_settings_in_use
 from pegasus.client import ClientError
 from pegasus.formatting import plural
-from pegasus.host import SHORTEST_TOKEN, Home, HomeError, read_daemon, read_if_there, read_token
+from pegasus.host import SHORTEST_TOKEN, Home, HomeError, read_daemon, read_token
 from pegasus.mcp import TOKENS_FOLDER, risks
 from pegasus.models import OFFLINE, find_providers, role_spec
-from pegasus.policy import OWN_TYPES, TOKENS_FILE, parse_tokens
+from pegasus.policy import OWN_TYPES, stored_tokens
 from pegasus.sandbox import SandboxError, probe_sandbox
 from pegasus.settings import Settings, SettingsError, load_settings
 from pegasus.terminal import neutralise
@@ -426,7 +426,7 @@ def _people(examined: Examined) -> Iterator[Finding]:
         text = f"these owners share one conversation and read what the others have said: {', '.join(listed)}"
         yield Finding("people", NOTE, text, f"{program_name()} config set agent.scope chat")
     by_place: dict[tuple[str, str], list[str]] = {}
-    for token in parse_tokens(read_if_there(examined.home.data / TOKENS_FILE))[0]:
+    for token in stored_tokens(examined.home.data):
         if token.channel_id:
             by_place.setdefault((token.type, token.channel_id), []).append(token.name)
     for (type, id), names in by_place.items():

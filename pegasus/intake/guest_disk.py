@@ -7,7 +7,7 @@ in memory until they are worth a write, so that a message costs no sync of its o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -20,8 +20,7 @@ from pegasus.formatting import file_key
 from pegasus.intake.access import Denied
 from pegasus.messages import InboundMessage, Json
 from pegasus.settings import InForce
-from pegasus.storage import JournalMessage, StateFile
-from pegasus.wire import decode_object
+from pegasus.storage import JournalMessage, KeyedStore
 
 WORTH_A_WRITE: Final = 1 << 16
 """Bytes of texts that are counted in memory only."""
@@ -51,37 +50,41 @@ class DiskLimits:
 
 
 class _Sent:
-    """Counts of one guest, and their file."""
+    """Counts of one guest."""
 
-    def __init__(self, key: str, journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
-        self.days: dict[str, int] = {}
-        """Bytes by day since the epoch."""
-        self.last: list[str] = []
-        """Ids of the last messages that were counted."""
+    def __init__(self, key: str, journal: Ref[JournalMessage]) -> None:
         self.pending = 0
-        """Bytes of texts that the file does not have yet."""
-        self.file = StateFile(f"guests/{key}/sent.json", self._take_over, self.content)
-        self.file.use(journal, clock)
+        """Bytes of texts that the store does not have yet."""
+        self.store = KeyedStore("guest-files", _read_row, _write_row, owner=key)
+        """Under "days" the bytes by day since the epoch, under "last" the ids of the last messages that were counted."""
+        self.store.use(journal)
 
-    def content(self) -> dict[str, Json]:
-        """Return what the file holds."""
-        return {"days": dict(self.days), "last": list(self.last)}
+    @property
+    def days(self) -> dict[str, int]:
+        """Bytes by day since the epoch."""
+        row = self.store.rows.get("days")
+        return row if isinstance(row, dict) else {}
 
-    def _take_over(self, content: bytes) -> Sequence[str]:
-        """Put what the file holds into memory; return what is wrong with it."""
-        self.days, self.last = {}, []
-        if not content:
-            return []
-        try:
-            found = decode_object(content)
-        except ValueError as error:
-            return [str(error)]
-        days, last = found.get("days"), found.get("last")
-        if isinstance(days, dict):
-            self.days = {day: size for day, size in days.items() if day.isdecimal() and type(size) is int}
-        if isinstance(last, list):
-            self.last = [id for id in last if isinstance(id, str)]
-        return []
+    @property
+    def last(self) -> list[str]:
+        """Ids of the last messages that were counted."""
+        row = self.store.rows.get("last")
+        return row if isinstance(row, list) else []
+
+
+def _read_row(name: str, value: Json) -> tuple[str, dict[str, int] | list[str]]:
+    """Return name and value of an entry of the file, without what makes no sense in it. Raises ValueError."""
+    match name, value:
+        case "days", dict():
+            return name, {day: size for day, size in value.items() if day.isdecimal() and type(size) is int}
+        case "last", list():
+            return name, [id for id in value if isinstance(id, str)]
+        case _:
+            raise ValueError(f"{name}: not the counts of a guest")
+
+
+def _write_row(row: dict[str, int] | list[str]) -> Json:
+    return {**row} if isinstance(row, dict) else [*row]
 
 
 @attrs.define(eq=False, repr=False)
@@ -113,7 +116,7 @@ class GuestDisk:
         if account not in self._sent:
             if len(self._sent) >= MOST_GUESTS:
                 self._sent.pop(next(iter(self._sent)))
-            self._sent[account] = _Sent(file_key(account), self._journal, self._clock)
+            self._sent[account] = _Sent(file_key(account), self._journal)
         sent = self._sent[account]
         if not message.media and sent.pending + size < WORTH_A_WRITE:
             sent.pending += size
@@ -123,7 +126,7 @@ class GuestDisk:
         in_folder = (
             0 if folder is None else await trio.to_thread.run_sync(self._size_of, folder, abandon_on_cancel=True)
         )
-        async with sent.file.change():
+        async with sent.store.change():
             if id in sent.last:
                 return
             today = self._clock() // _DAY
@@ -137,5 +140,5 @@ class GuestDisk:
                 )
             days[str(today)] = days.get(str(today), 0) + size + sent.pending
             last = [*sent.last[-_LAST:], id]
-            await sent.file.write({"days": dict(days), "last": list(last)})
-            sent.days, sent.last, sent.pending = days, last, 0
+            await sent.store.save({"days": days, "last": last})
+            sent.pending = 0

@@ -21,21 +21,19 @@ code that somebody has received. A crash between the two loses the answer; then 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
 
 import attrs
 
-from actors import ActorError, Ref
+from actors import Ref
 from pegasus.formatting import format_time, quote
 from pegasus.intake.access import person_of
 from pegasus.messages import ChannelInfo, Json
 from pegasus.observe import get_logger
-from pegasus.storage import Commit, JournalMessage, Post, StateFile, StorageError
-from pegasus.wire import WireError, decode_object, from_wire, to_wire
+from pegasus.storage import Commit, JournalMessage, KeyedStore, Post, StorageError
+from pegasus.wire import from_wire, to_wire
 
-ACCESS_FILE: Final = "access.json"
-"""File below data/: `{"people": [{"type", "userId", "since", "by"}], "codes": [{"code", "channel", "made", "asked"}]}`."""
 ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 """Characters of a code: none looks like another one."""
 CODE_LENGTH: Final = 8
@@ -48,7 +46,6 @@ PAIRING: Final = "pairing"
 MOST_OPEN: Final = 3
 """Open codes of one channel type."""
 
-T = TypeVar("T", bound=attrs.AttrsInstance)
 _log = get_logger("access")
 
 
@@ -122,14 +119,8 @@ class PairingBook:
     """
 
     def __init__(self) -> None:
-        self._people: dict[tuple[str, str], Person] = {}
-        """By type and id."""
-        self._codes: dict[str, OpenCode] = {}
-        """By code, oldest first."""
-        self._file = StateFile(
-            ACCESS_FILE, self._take_over, lambda: _content(self._people.values(), self._codes.values())
-        )
-        """Its lock is held during a request and a decision, so that they follow one another."""
+        self._store: KeyedStore[Person | OpenCode] = KeyedStore("access", _read_entry, to_wire)
+        """People and codes, oldest first. Its lock is held during a request and a decision, so that they follow one another."""
         self._journal: Ref[JournalMessage] | None = None
         """Writes the answers; None before `load`, and then nobody is let in."""
         self.owner_channels: Sequence[ChannelInfo] = ()
@@ -139,33 +130,22 @@ class PairingBook:
     async def load(self, journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
         """Read the file, and write changes to this journal from now on. clock: wall clock, ms.
 
-        What cannot be understood lets nobody in; the file is then kept beside its place, which is logged. A file that cannot be read
-        is read again before it is needed (`is_let_in`) and before the next change. Never raises.
+        What cannot be understood lets nobody in. A file that cannot be read is read again before it is needed (`is_let_in`) and before
+        the next change. Never raises.
         """
         self._journal, self._clock = journal, clock
-        self._file.use(journal, clock)
-        try:
-            await self.ensure_read()
-        except (StorageError, ActorError) as error:
-            _log.error("the file of people cannot be read: whoever may be in it has to wait", error=str(error))
+        await self._store.open(journal)
 
     async def ensure_read(self) -> None:
         """Read the file if that has not succeeded yet. Raises StorageError and ActorError."""
-        await self._file.ensure_read()
-
-    def _take_over(self, content: bytes) -> list[str]:
-        """Put what the file holds into memory; return what is wrong with entries that do not count."""
-        people, codes, problems = parse_access(content)
-        self._people = {(person.type, person.user_id): person for person in people}
-        self._codes = {code.code: code for code in codes}
-        return problems
+        await self._store.ensure_read()
 
     async def is_let_in(self, channel: ChannelInfo) -> bool:
         """Return whether the owner has let in the person on this channel, after reading the file if that has not succeeded yet.
 
         Raises PeopleUnreadable and ActorError if it cannot be read. A False would make strangers of people whom the owner knows.
         """
-        if not self._file.is_read:
+        if not self._store.is_read:
             try:
                 await self.ensure_read()
             except StorageError as error:
@@ -174,21 +154,21 @@ class PairingBook:
 
     def knows(self, channel: ChannelInfo) -> bool:
         """Return whether the person on this channel is in memory as one whom the owner has let in."""
-        return (channel.type, person_of(channel)) in self._people
+        return _person_key(channel.type, person_of(channel)) in self._store.rows
 
     def view(self) -> tuple[Sequence[Person], Sequence[OpenCode]]:
         """Return the people who were let in, and the codes that are valid, both oldest first."""
-        return list(self._people.values()), self._valid()
+        return [row for row in self._store.rows.values() if isinstance(row, Person)], self._valid()
 
     async def request(self, channel: ChannelInfo) -> None:
         """Send somebody unknown the answer with a code, unless they have it or there are too many open codes.
 
         Raises StorageError and ActorError if the disk refuses, or the file was never read; then they have got nothing.
         """
-        async with self._file.change():
+        async with self._store.change():
             now, codes = self._clock(), self._valid()
             key = channel.type, person_of(channel)
-            if self._journal is None or key in self._people:
+            if self._journal is None or self.knows(channel):
                 return
             # A person keeps the code for as long as it is valid. Another one with each message would fill the file, and
             # the owner could not tell which one counts.
@@ -200,9 +180,9 @@ class PairingBook:
                 if sum(code.channel.type == channel.type for code in codes) >= MOST_OPEN:
                     _log.info("somebody unknown gets no code: there are too many open ones", channel=channel.type)
                     return
-                found = OpenCode(_new_code(self._codes), channel, now)
+                found = OpenCode(self._new_code(), channel, now)
                 # The code is on disk before it is sent: a code that the owner types after a crash must still be known.
-                await self._keep([*codes, found])
+                await self._keep(found)
                 _log.info("somebody unknown has written", who=found.who)
             minutes = max(1, round((found.made + VALID - now) / 60_000))
             post = Post(f"pairing/{found.code}/{now}", _answer(found.code, minutes), channel.channel_id, channel)
@@ -210,8 +190,7 @@ class PairingBook:
             await self._journal.ask(Commit, (), tuple(posts))
             # Noted after the answer is on disk. A crash in between sends the answer once more, and does not leave the
             # person without one.
-            asked = attrs.evolve(found, asked=now)
-            await self._keep([asked if code is found else code for code in self._codes.values()])
+            await self._keep(attrs.evolve(found, asked=now))
 
     def _questions(self, code: OpenCode) -> list[Post]:
         """Return what owners are told of a code, once for each code. It has nothing in it that the person could choose but the id."""
@@ -235,7 +214,7 @@ class PairingBook:
         by: where the owner has said so. Raises PairingRefused for a code that is unknown, used or too old, and StorageError or
         ActorError if it may not be on disk.
         """
-        async with self._file.change():
+        async with self._store.change():
             # Letters beyond ASCII may become ASCII ones in upper case, as the long s does. No code has them.
             wanted = code.strip().upper() if code.isascii() else ""
             found = next((each for each in self._valid() if each.code == wanted), None)
@@ -245,43 +224,58 @@ class PairingBook:
                     "and whoever writes again gets a new one"
                 )
             person = Person(*found.key, self._clock(), by)
-            people = {**self._people, found.key: person}
-            codes = [each for each in self._valid() if each.key != found.key]
-            await self._file.write(_content(people.values(), codes))
-            self._people, self._codes = people, {each.code: each for each in codes}
+            await self._store.save({_person_key(*found.key): person}, self._codes_to_drop(found.who))
         _log.info("let somebody in", who=person.who, by=by)
         return person.who
 
     async def revoke(self, who: str) -> None:
         """Let a person in no more. who: `<type>:<userId>`. Raises PairingRefused for an unknown one, StorageError, ActorError."""
-        async with self._file.change():
-            people = {key: person for key, person in self._people.items() if person.who != who}
-            codes = [code for code in self._valid() if code.who != who]
-            if len(people) == len(self._people) and len(codes) == len(self._valid()):
+        async with self._store.change():
+            if f"people/{who}" not in self._store.rows and all(code.who != who for code in self._valid()):
                 raise PairingRefused(
                     f"nobody was let in as {quote(who, 80)}; `pair list` shows all, and who is in allow_from stands in the settings"
                 )
-            await self._file.write(_content(people.values(), codes))
-            self._people, self._codes = people, {code.code: code for code in codes}
+            await self._store.save(delete=[f"people/{who}", *self._codes_to_drop(who)])
         _log.info("let somebody in no more", who=who)
 
     def _valid(self) -> list[OpenCode]:
-        """Return the codes that are valid now. A clock that was set back makes none valid for longer."""
-        now = self._clock()
-        return [code for code in self._codes.values() if 0 <= now - code.made < VALID]
+        """Return the codes that are valid now."""
+        return [row for row in self._store.rows.values() if isinstance(row, OpenCode) and self._is_valid(row)]
 
-    async def _keep(self, codes: Collection[OpenCode]) -> None:
-        """Write and take over these codes."""
-        await self._file.write(_content(self._people.values(), codes))
-        self._codes = {code.code: code for code in codes}
+    def _is_valid(self, code: OpenCode) -> bool:
+        """Return whether a code is valid now. A clock that was set back makes none valid for longer."""
+        return 0 <= self._clock() - code.made < VALID
+
+    def _codes_to_drop(self, who: str = "") -> list[str]:
+        """Return the keys of codes that are not valid any more, and of those of this person."""
+        codes = [(key, row) for key, row in self._store.rows.items() if isinstance(row, OpenCode)]
+        return [key for key, code in codes if code.who == who or not self._is_valid(code)]
+
+    async def _keep(self, code: OpenCode) -> None:
+        """Write a code, and forget those that are not valid any more."""
+        await self._store.save({f"codes/{code.code}": code}, self._codes_to_drop())
+
+    def _new_code(self) -> str:
+        """Return a random code that is not in use."""
+        while True:
+            code = "".join(secrets.choice(ALPHABET) for _ in range(CODE_LENGTH))
+            if f"codes/{code}" not in self._store.rows:
+                return code
 
 
-def _new_code(taken: Collection[str]) -> str:
-    """Return a random code that is not in use."""
-    while True:
-        code = "".join(secrets.choice(ALPHABET) for _ in range(CODE_LENGTH))
-        if code not in taken:
-            return code
+def _person_key(type: str, id: str) -> str:
+    return f"people/{type}:{id}"
+
+
+def _read_entry(name: str, value: Json) -> tuple[str, Person | OpenCode]:
+    """Return key and value of an entry of the file. name: its list. Raises ValueError."""
+    if name == "people":
+        person = from_wire(value, Person)
+        return _person_key(person.type, person.user_id), person
+    code = from_wire(value, OpenCode)
+    if len(code.code) != CODE_LENGTH or not set(code.code) <= set(ALPHABET):
+        raise ValueError("a code that is none")
+    return f"codes/{code.code}", code
 
 
 def _answer(code: str, minutes: int) -> str:
@@ -289,43 +283,6 @@ def _answer(code: str, minutes: int) -> str:
         f"We have not met yet, so I have not read your message. Give my owner this code: {code}. "
         f"It is valid for {minutes} minutes; after you have been let in, write again."
     )
-
-
-def parse_access(content: bytes) -> tuple[list[Person], list[OpenCode], list[str]]:
-    """Return people and codes in the content of the file, and what is wrong with other entries."""
-    if not content:
-        return [], [], []
-    try:
-        record = decode_object(content)
-    except ValueError as error:
-        return [], [], [str(error)]
-    problems: list[str] = []
-    people = _parse_entries(record, "people", Person, problems)
-    codes = _parse_entries(record, "codes", OpenCode, problems)
-    good = [code for code in codes if len(code.code) == CODE_LENGTH and set(code.code) <= set(ALPHABET)]
-    if len(good) < len(codes):
-        problems.append("codes: a code that is none")
-    return people, good, problems
-
-
-def _content(people: Iterable[Person], codes: Iterable[OpenCode]) -> dict[str, Json]:
-    """Return people and codes as they stand in the file."""
-    return {"people": [*map(to_wire, people)], "codes": [*map(to_wire, codes)]}
-
-
-def _parse_entries(record: Mapping[str, Json], name: str, cls: type[T], problems: list[str]) -> list[T]:
-    """Return the entries of a list in the file that can be read; add what is wrong with the others to `problems`."""
-    entries = record.get(name, [])
-    if not isinstance(entries, list):
-        problems.append(f"{name}: no list")
-        return []
-    found: list[T] = []
-    for number, entry in enumerate(entries, start=1):
-        try:
-            found.append(from_wire(entry, cls))
-        except WireError as error:
-            problems.append(f"{name}, entry {number}: {error}")
-    return found
 
 
 def access_view(people: Collection[Person], codes: Collection[OpenCode]) -> dict[str, Json]:

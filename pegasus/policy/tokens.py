@@ -25,24 +25,22 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from hashlib import sha256
+from pathlib import Path
 from typing import Final
 
 import attrs
 import trio
 
-from actors import ActorError, Ref
+from actors import Ref
 from pegasus.formatting import quote
 from pegasus.messages import Address, ChannelInfo, Json
 from pegasus.observe import get_logger
 from pegasus.policy.principal import OWN_TYPES
-from pegasus.storage import JournalMessage, StateFile, StorageError
-from pegasus.wire import WireError, decode_object, from_wire, to_wire
+from pegasus.storage import JournalMessage, KeyedStore, StorageError, stored_rows
+from pegasus.wire import from_wire, to_wire
 
-TOKENS_FILE: Final = "tokens.json"
-"""File of the tokens, below data/: `{"tokens": [{"name", "hash", "scopes", "type", "channelId", "bridge", "created"}]}`, and
-"revoked", which lists some that count no more in the same form."""
 PREFIX: Final = "pgs_"
 """Beginning of each token, by which it is found in texts that are not to show it (`pegasus.secret_formats`)."""
 MESSAGE: Final = "message"
@@ -200,52 +198,50 @@ class TokenBook:
     def __init__(self) -> None:
         self._grants: dict[str, TokenGrant] = {}
         """By name, oldest first."""
-        self._revoked: dict[str, StoredToken] = {}
-        """By name, the latest last: tokens of guests that count no more. Their conversations have not become an owner's by that."""
-        self._file = StateFile(TOKENS_FILE, self._take_over, lambda: _content(self.view(), self._revoked.values()))
+        self._store = KeyedStore("tokens", _read_token, to_wire, after_read=self._take_over)
+        """Tokens by `tokens/<name>`, and by `revoked/<name>`, the latest last, those that count no more. The conversations of a
+        revoked one have not become an owner's by that."""
         self._clock: Callable[[], int] = lambda: 0
         """Wall clock, ms; 0 before `load`."""
 
     async def load(self, journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
         """Read the tokens, and write changes to this journal from now on. clock: wall clock, ms.
 
-        Entries that cannot be understood do not count; the file is then kept beside its place, which is logged. A file that cannot be
-        read is read again before the next change, and when a token is shown that may be in it (`find_read`). Never raises.
+        Entries that cannot be understood do not count. A file that cannot be read is read again before the next change, and when a
+        token is shown that may be in it (`find_read`). Never raises.
         """
-        self._clock, self._grants, self._revoked = clock, {}, {}
-        self._file.use(journal, clock)
-        try:
-            await self.ensure_read()
-        except (StorageError, ActorError) as error:
-            _log.error("the file of tokens cannot be read: clients have to wait", error=str(error))
+        self._clock, self._grants = clock, {}
+        await self._store.open(journal)
 
     @property
     def is_read(self) -> bool:
         """True if the tokens in memory are those of the file."""
-        return self._file.is_read
+        return self._store.is_read
 
     async def ensure_read(self) -> None:
         """Read the file if that has not succeeded yet. Raises StorageError and ActorError."""
-        await self._file.ensure_read()
+        await self._store.ensure_read()
 
-    def _take_over(self, content: bytes) -> list[str]:
-        """Put what the file holds into memory; return what is wrong with entries that do not count."""
-        tokens, problems = parse_tokens(content)
-        self._revoked = {token.name: token for token in parse_tokens(content, "revoked")[0]}
+    def _take_over(self) -> None:
+        """Make grants of the tokens that were read."""
         # A grant that an earlier read has made stays the same object: connections wait for it to be revoked. Those that
         # are gone were revoked by a change whose answer nobody has waited for.
         known = {(grant.name, grant.token.hash): grant for grant in self._grants.values()}
+        tokens = [token for key, token in self._store.rows.items() if key.startswith("tokens/")]
         self._grants = {token.name: known.pop((token.name, token.hash), TokenGrant(token)) for token in tokens}
         for grant in known.values():
             grant.revoked.set()
-        return problems
+
+    def _revoked(self) -> list[StoredToken]:
+        """Return the tokens that count no more, the latest last."""
+        return [token for key, token in self._store.rows.items() if key.startswith("revoked/")]
 
     async def find_read(self, token: str) -> TokenGrant | None:
         """Return the rights of a token as `find` does, after reading the file if that has not succeeded yet.
 
         Raises StorageError and ActorError if it cannot be read. A None would make a wrong token of one that may be right.
         """
-        if not self._file.is_read:
+        if not self._store.is_read:
             try:
                 await self.ensure_read()
             except StorageError as error:
@@ -274,7 +270,7 @@ class TokenBook:
         revoked: a new one may get what waits there. It ends with a token of the same name that speaks for an owner.
         """
         type, id = address.type, address.channel_id
-        grants = [*self._grants.values(), *map(TokenGrant, self._revoked.values())]
+        grants = [*self._grants.values(), *map(TokenGrant, self._revoked())]
         guests = [grant for grant in grants if not grant.vouches_for(type)]
         return any(not grant.refusal(type, None if grant.token.bridge else id) for grant in guests)
 
@@ -302,7 +298,7 @@ class TokenBook:
             raise TokenRefused(f"found the scope {', '.join(unknown) or 'none'}; allowed: {', '.join(SCOPES)}")
         if bridge and channel_id:
             raise TokenRefused("a bridge serves all conversations of its type; leave out --channel or --bridge")
-        async with self._file.change():
+        async with self._store.change():
             if name in self._grants:
                 raise TokenRefused(f"there is a token {quote(name)} already; revoke it, or choose another name")
             if len(self._grants) >= MOST_TOKENS:
@@ -311,9 +307,8 @@ class TokenBook:
             ordered = tuple(scope for scope in SCOPES if scope in scopes)
             stored = StoredToken(name, hash_token(token), ordered, type, channel_id, bridge, self._clock())
             # On disk before it counts. If the disk refuses, whoever asked gets the error and no token.
-            revoked = {key: each for key, each in self._revoked.items() if key != name}
-            await self._file.write(_content([*self.view(), stored], revoked.values()))
-            self._grants[name], self._revoked = TokenGrant(stored), revoked
+            await self._store.save({f"tokens/{name}": stored}, [f"revoked/{name}"])
+            self._grants[name] = TokenGrant(stored)
         _log.info("token added", name=name, scopes=",".join(ordered))
         return token
 
@@ -323,16 +318,15 @@ class TokenBook:
         Raises TokenRefused if there is none of this name, and StorageError, after which it still counts. After an ActorError, and when
         cancelled, it counts if the file says so, which is read before the next change and the next `find_read`.
         """
-        async with self._file.change():
+        async with self._store.change():
             grant = self._grants.get(name)
             if grant is None:
                 raise TokenRefused(f"there is no token {quote(name, 80)}; `token list` shows all")
-            left = [token for token in self.view() if token.name != name]
             # The oldest are forgotten beyond the bound, so that the file does not grow with each token that there was.
-            revoked = dict(list({**self._revoked, name: grant.token}.items())[-MOST_TOKENS:])
-            await self._file.write(_content(left, revoked.values()))
+            revoked = [token.name for token in self._revoked() if token.name != name]
+            over = [f"revoked/{old}" for old in revoked[: max(0, len(revoked) + 1 - MOST_TOKENS)]]
+            await self._store.save({f"revoked/{name}": grant.token}, [f"tokens/{name}", f"revoked/{name}", *over])
             del self._grants[name]
-            self._revoked = revoked
         # After the write: connections that end before it could come back with the token if the write fails.
         grant.revoked.set()
         _log.info("token revoked", name=name)
@@ -351,39 +345,20 @@ def hash_token(token: str) -> str:
     return sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
-def parse_tokens(content: bytes, key: str = "tokens") -> tuple[list[StoredToken], list[str]]:
-    """Return the tokens in the content of the file, and what is wrong with other entries. Of two with one name the first counts.
-
-    key: "revoked" for those that count no more.
-    """
-    tokens: dict[str, StoredToken] = {}
-    problems: list[str] = []
-    if not content:
-        return [], []
-    try:
-        entries = decode_object(content).get(key)
-        if not isinstance(entries, list):
-            raise ValueError("there is no list of tokens")
-    except ValueError as error:
-        return [], [str(error)]
-    for number, entry in enumerate(entries, start=1):
-        try:
-            token = from_wire(entry, StoredToken)
-        except WireError as error:
-            problems.append(f"entry {number}: {error}")
-            continue
-        if not _NAME.fullmatch(token.name) or not re.fullmatch("[0-9a-f]{64}", token.hash):
-            problems.append(f"entry {number}: name or hash is none")
-        elif not set(token.scopes) <= set(SCOPES) or token.name in tokens:
-            problems.append(f"entry {number}: a scope that does not exist, or a name that was there before")
-        else:
-            tokens[token.name] = token
-    return list(tokens.values()), problems
+def _read_token(name: str, value: Json) -> tuple[str, StoredToken]:
+    """Return key and token of an entry of the file. name: its list, "tokens" or "revoked". Raises ValueError."""
+    token = from_wire(value, StoredToken)
+    if not _NAME.fullmatch(token.name) or not re.fullmatch("[0-9a-f]{64}", token.hash):
+        raise ValueError("name or hash is none")
+    if not set(token.scopes) <= set(SCOPES):
+        raise ValueError("a scope that does not exist")
+    return f"{name}/{token.name}", token
 
 
-def _content(tokens: Iterable[StoredToken], revoked: Iterable[StoredToken]) -> dict[str, Json]:
-    """Return tokens as they stand in the file."""
-    return {"tokens": [*map(to_wire, tokens)], "revoked": [*map(to_wire, revoked)]}
+def stored_tokens(data: Path) -> Collection[StoredToken]:
+    """Return the tokens of a home, for a process that is not the daemon. data: folder of the journal. Raises OSError."""
+    rows, _ = stored_rows(data, "tokens", _read_token)
+    return [token for key, token in rows.items() if key.startswith("tokens/")]
 
 
 def tokens_view(tokens: Collection[StoredToken]) -> dict[str, Json]:

@@ -9,7 +9,8 @@ implement the same messages with a database. docs/storage.md states what is prom
 
 `messages` and, about what was accepted, `inbox_messages` are used by all others. Inside, from the top down:
 
-    state_file              a small JSON file whose content one object holds in memory
+    keyed_store             the small durable state: rows that are put and deleted by key, and lines
+    row_files               place and form of its files
     media_files             files that travel with messages, kept by their content and removed when old
     journal                 the actor: gathers messages, writes them as one batch, answers
     reply_queries           handing out replies
@@ -17,7 +18,6 @@ implement the same messages with a database. docs/storage.md states what is prom
     inbox_records           records of the inbox's log
     item_queue              items that are not done, and handing them out
     directory               known addresses and the way of a reply
-    carried_lines           files of earlier versions
     record_log              what the two logs share: staging, reading at a start, rewriting
     disk                    the thread for the disk's work, batches of appends, messages about whole files
     volume                  all-or-nothing changes of files
@@ -48,6 +48,7 @@ from pegasus.storage.inbox_messages import (
     Waiting,
 )
 from pegasus.storage.journal import FLUSH_AFTER, run_journal
+from pegasus.storage.keyed_store import KeyedStore, LineStore, stored_lines, stored_rows
 from pegasus.storage.media_files import (
     MEDIA_FOLDER,
     TRANSCRIPTS,
@@ -81,6 +82,7 @@ from pegasus.storage.messages import (
     RemoveOldFiles,
     ReplaceFile,
     Route,
+    SetAside,
     StorageError,
     TakeLease,
     Unacknowledged,
@@ -88,7 +90,6 @@ from pegasus.storage.messages import (
     Unroutable,
 )
 from pegasus.storage.outbox import UNDELIVERED_REPLY, undelivered_item
-from pegasus.storage.state_file import StateFile
 from pegasus.storage.volume import Volume
 
 __all__ = [
@@ -113,10 +114,12 @@ __all__ = [
     "Item",
     "ItemDone",
     "JournalMessage",
+    "KeyedStore",
     "KnownAddresses",
     "LastSeq",
     "Lease",
     "LeaseLost",
+    "LineStore",
     "Newer",
     "NextChat",
     "NextItem",
@@ -132,7 +135,7 @@ __all__ = [
     "RemoveOldFiles",
     "ReplaceFile",
     "Route",
-    "StateFile",
+    "SetAside",
     "StorageError",
     "Take",
     "TakeLease",
@@ -148,6 +151,8 @@ __all__ = [
     "read_kept",
     "run_in_thread",
     "run_journal",
+    "stored_lines",
+    "stored_rows",
     "sweep_media",
     "undelivered_item",
 ]

@@ -29,6 +29,7 @@ from pegasus.storage.messages import (
     ReadFiles,
     RemoveOldFiles,
     ReplaceFile,
+    SetAside,
     StorageError,
     WholeFile,
 )
@@ -167,6 +168,8 @@ async def answer_whole_file(
         case ReplaceFile(reply, path, content):
             await disk.run(Volume.replace, path, content)
             reply.send(None)
+        case SetAside(reply, path, content):
+            reply.send(await disk.run(Volume.keep_copy, path, content))
         case RemoveOldFiles(reply, path, since, before, limit):
             reply.send(await disk.run(Volume.remove_old, path, since, before, limit))
         case Archive(reply, path, content, at, name, prefix):

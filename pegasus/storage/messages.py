@@ -288,8 +288,6 @@ class Acknowledge:
     """Note: the client has every reply up to and including `seq`. A seq that was not assigned yet is ignored.
 
     If a crash loses the note, the replies are sent again, and the client recognises them by their seq.
-
-    Example: `await journal.tell(Acknowledge(Address("web", "c1"), 12))`.
     """
 
     address: Address
@@ -300,10 +298,7 @@ class Acknowledge:
 
 @attrs.frozen(eq=False, repr=False)
 class LastSeq:
-    """Query: the last seq that was assigned to an address, 0 if none.
-
-    Example: `await journal.ask(LastSeq, Address("web", "c1"))` for the frame that welcomes a client.
-    """
+    """Query: the last seq that was assigned to an address, 0 if none."""
 
     reply: Reply[int]
     """Handle for the seq."""
@@ -340,8 +335,6 @@ class TakeLease:
 
     So a file has one owner at a time, also while an owner that is given up still works. Leases are kept in memory: a restart of the
     journal restarts everybody who holds one.
-
-    Example: `lease = await journal.ask(TakeLease, "main/current.jsonl")` at the start of an agent, before it reads its session.
     """
 
     reply: Reply[Lease]
@@ -355,10 +348,7 @@ class TakeLease:
 
 @attrs.frozen(eq=False, repr=False)
 class ReadFile:
-    """Query: the content of `path` (below data/), with every earlier request in it; b"" if there is no such file.
-
-    Example: `content = await journal.ask(ReadFile, "main/current.jsonl")`.
-    """
+    """Query: the content of `path` (below data/), with every earlier request in it; b"" if there is no such file."""
 
     reply: Reply[bytes]
     """Handle for the content. StorageError: the file cannot be read."""
@@ -387,10 +377,7 @@ class ReadFiles:
 
 @attrs.frozen(eq=False, repr=False)
 class ReplaceFile:
-    """Request: make `path` (below data/) hold exactly `content`. Whatever happens, it holds that or what it held.
-
-    Example: `await journal.ask(ReplaceFile, "tasks/pending.json", content)`. After StorageError the old content is there.
-    """
+    """Request: make `path` (below data/) hold exactly `content`. Whatever happens, it holds that or what it held."""
 
     reply: Reply[None]
     """Handle for the end of the write."""
@@ -403,11 +390,23 @@ class ReplaceFile:
 
 
 @attrs.frozen(eq=False, repr=False)
-class RemoveOldFiles:
-    """Request: delete at most `limit` files of the folder `path`, written from `since` until `before` (ms). Answer: how many.
+class SetAside:
+    """Request: keep a damaged part of `path` (below data/) as `<path>.bad-<n>`; the file itself stays. The same content has one copy.
 
-    Example: `await journal.ask(RemoveOldFiles, "media", 0, now - 30 * 86_400_000, 500)` deletes files older than 30 days.
+    Example: `copy = await journal.ask(SetAside, "tokens.json", damaged)` before the file is replaced by what was understood of it.
     """
+
+    reply: Reply[str]
+    """Handle for the path of the copy, which is on disk. StorageError: there is none."""
+    path: str
+    """File below data/."""
+    content: bytes
+    """Bytes to be kept."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class RemoveOldFiles:
+    """Request: delete at most `limit` files of the folder `path`, written from `since` until `before` (ms). Answer: how many."""
 
     reply: Reply[int]
     """Handle for the number of deleted files."""
@@ -429,11 +428,6 @@ class Archive:
     crash there is either the old state or the new one, once the file is read (`ReadFile`).
 
     Earlier notes (`Done`) are made durable first: a session that was archived cannot show any more what is done.
-
-    Example::
-
-        name = await journal.ask(Archive, "main/current.jsonl", summary_line, now)
-        assert name == "2026-02-25-143000.jsonl"
     """
 
     reply: Reply[str]
@@ -472,7 +466,7 @@ class ArchiveName:
     """As in `Archive`."""
 
 
-WholeFile: TypeAlias = ReadFile | ReadFiles | ReplaceFile | RemoveOldFiles | Archive | ArchiveName
+WholeFile: TypeAlias = ReadFile | ReadFiles | ReplaceFile | SetAside | RemoveOldFiles | Archive | ArchiveName
 JournalMessage: TypeAlias = (
     Accept
     | Discard

@@ -22,7 +22,7 @@ the end of a record, or records that are not on the disk yet. A power failure ma
 version of the future, may have left anything.
 
 * What is read is made durable first, since the journal answers from it (a duplicate is answered at once).
-* A torn end is moved to `<file>.torn-<n>`. If there is no room for the copy it is cut off all the same: nobody was
+* A torn end is moved to `<file>.bad-<n>`. If there is no room for the copy it is cut off all the same: nobody was
   promised that it is safe, and the next record must not be joined to it.
 * Bad lines elsewhere are copied to `<file>.bad-<n>`, and the log is rewritten without them. If there is no room for
   the copy they stay where they are and are skipped.
@@ -256,7 +256,7 @@ async def _copy_bad_lines(disk: Disk, path: str, bad: list[BadLine], report: Rep
     """Copy bad lines to a file beside the log. Return whether they may be left out of the log now."""
     lines = "; ".join(map(str, bad[:MAX_NAMED_LINES])) + ("; …" if len(bad) > MAX_NAMED_LINES else "")
     try:
-        copy = await disk.run(Volume.keep_copy, path, b"".join(line.raw for line in bad), "bad")
+        copy = await disk.run(Volume.keep_copy, path, b"".join(line.raw for line in bad))
     except StorageError as error:
         report(f"{path}: {len(bad)} bad lines were skipped and left where they are: {lines} ({error})")
         return False

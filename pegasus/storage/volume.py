@@ -228,16 +228,22 @@ class Volume:
 
     # ------------------------------------------------------------------ repair
 
-    def keep_copy(self, path: str, data: bytes, suffix: str) -> str:
-        """Write `data` to `<path>.<suffix>-<n>`, for the first n that is free, and return that path."""
+    def keep_copy(self, path: str, data: bytes) -> str:
+        """Write damaged bytes of a file to `<path>.bad-<n>`, for the first n that is free or has them already; return that path.
+
+        So a repair that a crash or a full disk has cut off, and that begins anew, makes no second copy.
+        """
+        n = 1
         with self._refusing("repair", path):
-            copy = self._free_name(lambda n: f"{path}.{suffix}-{n}")
-        self.append(((copy, data),))
+            while self._files.exists(copy := f"{path}.bad-{n}") and self.read(copy) != data:
+                n += 1
+        if self.read_durable([copy]) != [data]:
+            self.replace(copy, data)  # whole or not at all: a part of it would be taken for another copy
         return copy
 
     def set_tail_aside(self, path: str, offset: int, tail: bytes) -> str:
-        """Move the end of a file, from `offset` on, to `<path>.torn-<n>`. A crash in between leaves both."""
-        copy = self.keep_copy(path, tail, "torn")
+        """Move the end of a file, from `offset` on, to `<path>.bad-<n>`. A crash in between leaves both."""
+        copy = self.keep_copy(path, tail)
         self.cut(path, offset)
         return copy
 

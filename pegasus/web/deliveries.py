@@ -18,27 +18,22 @@ which keys they have. `HookDelivery.is_done` only saves asking them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Final
 
 import attrs
 import trio
 
-from actors import ActorError, Ref
+from actors import Ref
 from pegasus.messages import Json
-from pegasus.observe import get_logger
-from pegasus.storage import JournalMessage, StateFile, StorageError
-from pegasus.wire import WireError, decode_object, from_wire, to_wire
+from pegasus.storage import JournalMessage, KeyedStore
+from pegasus.wire import from_wire, to_wire
 
-DELIVERIES_FILE: Final = "web/deliveries.json"
-"""File of the deliveries, below data/: `{"deliveries": [{"hook", "digest", "id", "at"}]}`."""
 KEPT_SECONDS: Final = 86_400
 """Seconds for which a delivery is remembered."""
 MOST_DELIVERIES: Final = 10_000
 """Deliveries that are remembered; a further one ends the oldest. Each costs 150 bytes of a file that is written as a whole."""
-
-_log = get_logger("web")
 
 
 @attrs.frozen
@@ -85,9 +80,9 @@ class HookDeliveries:
     """
 
     def __init__(self) -> None:
-        self._deliveries: dict[tuple[str, str], HookDelivery] = {}
-        """By hook and digest, oldest first."""
-        self._file = StateFile(DELIVERIES_FILE, self._take_over, lambda: _content(self._deliveries.values()))
+        self._deliveries: dict[str, HookDelivery] = {}
+        """By `_key`, oldest first."""
+        self._store = KeyedStore("hook-deliveries", _read_delivery, to_wire, after_read=self._take_over)
         self._clock: Callable[[], int] = lambda: 0
         self.repeats: Counter[str] = Counter()
         """Repeated deliveries that were not carried out, by hook, since the start."""
@@ -98,40 +93,35 @@ class HookDeliveries:
         A file that cannot be read is read again before the next change. Never raises.
         """
         self._clock = clock
-        self._file.use(journal, clock)
-        try:
-            await self._file.ensure_read()
-        except (StorageError, ActorError) as error:
-            _log.error("the file of webhook deliveries cannot be read: webhooks have to wait", error=str(error))
+        await self._store.open(journal)
 
-    def _take_over(self, content: bytes) -> list[str]:
+    def _take_over(self) -> None:
         """Put what the file holds into memory, beside what is there and not in the file yet."""
-        stored, problems = parse_deliveries(content)
-        for each in stored:
-            self._deliveries.setdefault((each.hook, each.digest), HookDelivery(each, is_written=True))
-        return problems
+        for key, each in self._store.rows.items():
+            self._deliveries.setdefault(key, HookDelivery(each, is_written=True))
 
     async def note(self, hook: str, digest: str, id: str) -> tuple[HookDelivery, bool]:
         """Return the delivery with this content, which is on disk then, and whether it comes for the first time.
 
         id: hash of the id that it has now; "" without one. Raises StorageError and ActorError; it is to be sent again then.
         """
-        if not self._file.is_read:
-            await self._file.ensure_read()
-        known = self._deliveries.get((hook, digest))
+        if not self._store.is_read:
+            await self._store.ensure_read()
+        known = self._deliveries.get(key := _key(hook, digest))
         is_new = known is None or self._is_old(known)
         if known is None or is_new:
             self._forget()
-            self._deliveries.pop((hook, digest), None)
+            self._deliveries.pop(key, None)
             known = HookDelivery(StoredDelivery(hook, digest, id, self._clock()))
-            self._deliveries[hook, digest] = known
+            self._deliveries[key] = known
         if not known.is_written:
-            async with self._file.change():
+            async with self._store.change():
                 # Those that came while another write was under way are written together.
                 if not known.is_written:
-                    written = list(self._deliveries.values())
-                    await self._file.write(_content(written))
-                    for each in written:
+                    new = {key: each for key, each in self._deliveries.items() if not each.is_written}
+                    over = {*self._store.rows} - self._deliveries.keys()
+                    await self._store.save({key: each.stored for key, each in new.items()}, delete=[*over, *new])
+                    for each in new.values():
                         each.is_written = True
         return known, is_new
 
@@ -146,26 +136,11 @@ class HookDeliveries:
             del self._deliveries[key]
 
 
-def parse_deliveries(content: bytes) -> tuple[list[StoredDelivery], list[str]]:
-    """Return the deliveries in the content of the file, and what is wrong with other entries."""
-    if not content:
-        return [], []
-    try:
-        entries = decode_object(content).get("deliveries")
-        if not isinstance(entries, list):
-            raise ValueError("there is no list of deliveries")
-    except ValueError as error:
-        return [], [str(error)]
-    deliveries: list[StoredDelivery] = []
-    problems: list[str] = []
-    for number, entry in enumerate(entries, start=1):
-        try:
-            deliveries.append(from_wire(entry, StoredDelivery))
-        except WireError as error:
-            problems.append(f"entry {number}: {error}")
-    return deliveries, problems
+def _key(hook: str, digest: str) -> str:
+    return f"{hook} {digest}"
 
 
-def _content(deliveries: Iterable[HookDelivery]) -> dict[str, Json]:
-    """Return deliveries as they stand in the file."""
-    return {"deliveries": [to_wire(each.stored) for each in deliveries]}
+def _read_delivery(_: str, value: Json) -> tuple[str, StoredDelivery]:
+    """Return key and delivery of an entry of the file. Raises WireError."""
+    delivery = from_wire(value, StoredDelivery)
+    return _key(delivery.hook, delivery.digest), delivery

@@ -20,23 +20,21 @@ minutes, and whoever restarts the daemon can ask for another.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from typing import Final
 
 import attrs
 import trio
 
-from actors import ActorError, Ref
+from actors import Ref
 from pegasus.gateway import GatewayConfig
 from pegasus.messages import Json
 from pegasus.observe import get_logger
 from pegasus.policy import OWNER_GRANT, TokenGrant, hash_token
 from pegasus.settings import InForce
-from pegasus.storage import JournalMessage, StateFile, StorageError
-from pegasus.wire import WireError, decode_object, from_wire, to_wire
+from pegasus.storage import JournalMessage, KeyedStore
+from pegasus.wire import from_wire, to_wire
 
-SESSIONS_FILE: Final = "web/sessions.json"
-"""File of the sessions, below data/: `{"sessions": [{"hash", "tokenName", "tokenHash", "opened"}]}`."""
 SESSION_DAYS: Final = 30
 """Days after which a session ends."""
 MOST_SESSIONS: Final = 100
@@ -77,11 +75,10 @@ class WebSessions:
         """Begin without sessions, which `load` reads. config: knows the tokens."""
         self._config = config
         self._home_hash = hash_token(config.now.token)
-        self._sessions: dict[str, StoredSession] = {}
-        """By the hash of the id, oldest first."""
         self._codes: dict[str, float] = {}
         """Time at which each code ends, by its hash, oldest first. Trio's clock."""
-        self._file = StateFile(SESSIONS_FILE, self._take_over, lambda: _content(self._sessions.values()))
+        self._store = KeyedStore("web-sessions", _read_session, to_wire, after_read=self._notify)
+        """By the hash of the id, oldest first."""
         self._clock: Callable[[], int] = lambda: 0
         self._changed = trio.lowlevel.ParkingLot()
         """Wakes those who wait for the end of a session, whenever the sessions have changed."""
@@ -89,31 +86,24 @@ class WebSessions:
     async def load(self, journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
         """Read the sessions, and write changes to this journal from now on. clock: wall clock, ms.
 
-        Entries that cannot be understood do not count; the file is then kept beside its place. A file that cannot be read is read
-        again when a cookie is shown (`find_read`) and before the next change. Never raises.
+        Entries that cannot be understood do not count. A file that cannot be read is read again when a cookie is shown (`find_read`)
+        and before the next change. Never raises.
         """
         self._clock = clock
-        self._file.use(journal, clock)
-        try:
-            await self._file.ensure_read()
-        except (StorageError, ActorError) as error:
-            _log.error("the file of sessions cannot be read: browsers have to wait", error=str(error))
+        await self._store.open(journal)
 
-    def _take_over(self, content: bytes) -> list[str]:
-        """Put what the file holds into memory; return what is wrong with entries that do not count."""
-        sessions, problems = parse_sessions(content)
-        self._sessions = {session.hash: session for session in sessions}
+    def _notify(self) -> None:
+        """Wake those who wait for the end of a session."""
         self._changed.unpark_all()
-        return problems
 
     async def find_read(self, id: str) -> TokenGrant | None:
         """Return the rights of a session as `find` does, after reading sessions and tokens if that has not succeeded yet.
 
         Raises StorageError and ActorError if they cannot be read. A None would sign out a browser whose session may count.
         """
-        if not self._file.is_read:
-            await self._file.ensure_read()
-        session = self._sessions.get(hash_token(id))
+        if not self._store.is_read:
+            await self._store.ensure_read()
+        session = self._store.rows.get(hash_token(id))
         tokens = self._config.now.tokens
         if session is not None and session.token_name and not tokens.is_read:
             await tokens.ensure_read()
@@ -124,7 +114,7 @@ class WebSessions:
 
         The lookup is by a hash, so its time tells nothing about other ids.
         """
-        session = self._sessions.get(hash_token(id))
+        session = self._store.rows.get(hash_token(id))
         return self._grant_of(session) if session is not None else None
 
     def _grant_of(self, session: StoredSession) -> TokenGrant | None:
@@ -139,7 +129,7 @@ class WebSessions:
     async def until_ended(self, id: str) -> None:
         """Return when a session has ended by a sign-out, by its age, or in favour of newer ones. Its token ends by itself."""
         hash = hash_token(id)
-        while (session := self._sessions.get(hash)) is not None and not self._is_old(session):
+        while (session := self._store.rows.get(hash)) is not None and not self._is_old(session):
             with trio.move_on_after(max(1.0, (_end_of(session) - self._clock()) / 1000)):
                 await self._changed.park()
 
@@ -157,24 +147,21 @@ class WebSessions:
         id = secrets.token_urlsafe(32)
         name, of_token = ("", self._home_hash) if grant.is_home else (grant.name, grant.token.hash)
         session = StoredSession(hash_token(id), name, of_token, self._clock())
-        async with self._file.change():
-            living = [other for other in self._sessions.values() if self._may_count(other)]
-            await self._keep([*living, session][-MOST_SESSIONS:])
+        async with self._store.change():
+            living = [key for key, other in self._store.rows.items() if self._may_count(other)]
+            kept = living[-(MOST_SESSIONS - 1) :]
+            await self._store.save({session.hash: session}, delete=self._store.rows.keys() - kept)
+            self._notify()
         _log.info("signed in", token=grant.name)
         return id
 
     async def close(self, id: str) -> None:
         """Sign out. Raises StorageError, after which the session still counts, and ActorError. One that does not exist is no error."""
         hash = hash_token(id)
-        async with self._file.change():
-            if hash in self._sessions:
-                await self._keep([other for other in self._sessions.values() if other.hash != hash])
-
-    async def _keep(self, sessions: Collection[StoredSession]) -> None:
-        """Write and take over these sessions. Raises StorageError and ActorError."""
-        await self._file.write(_content(sessions))
-        self._sessions = {session.hash: session for session in sessions}
-        self._changed.unpark_all()
+        async with self._store.change():
+            if hash in self._store.rows:
+                await self._store.save(delete=[hash])
+                self._notify()
 
     # ---------------------------------------------------------------- links
 
@@ -195,31 +182,12 @@ class WebSessions:
         return self._codes.pop(hash_token(code), 0.0) > trio.current_time()
 
 
-def parse_sessions(content: bytes) -> tuple[list[StoredSession], list[str]]:
-    """Return the sessions in the content of the file, and what is wrong with other entries."""
-    if not content:
-        return [], []
-    try:
-        entries = decode_object(content).get("sessions")
-        if not isinstance(entries, list):
-            raise ValueError("there is no list of sessions")
-    except ValueError as error:
-        return [], [str(error)]
-    sessions: list[StoredSession] = []
-    problems: list[str] = []
-    for number, entry in enumerate(entries, start=1):
-        try:
-            sessions.append(from_wire(entry, StoredSession))
-        except WireError as error:
-            problems.append(f"entry {number}: {error}")
-    return sessions, problems
+def _read_session(_: str, value: Json) -> tuple[str, StoredSession]:
+    """Return hash and session of an entry of the file. Raises WireError."""
+    session = from_wire(value, StoredSession)
+    return session.hash, session
 
 
 def _end_of(session: StoredSession) -> int:
     """Return when a session is too old, in ms."""
     return session.opened + SESSION_DAYS * 86_400_000
-
-
-def _content(sessions: Iterable[StoredSession]) -> dict[str, Json]:
-    """Return sessions as they stand in the file."""
-    return {"sessions": [to_wire(session) for session in sessions]}

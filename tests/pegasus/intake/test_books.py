@@ -10,7 +10,7 @@ from pegasus.intake import Access, ChannelRules, Denied, Intake, PairingBook, Pa
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.policy import TokenBook
 from pegasus.settings import InForce
-from pegasus.storage import Commit, ReadFile, ReplaceFile, StorageError
+from pegasus.storage import Commit, ReadFile, ReplaceFile, SetAside, StorageError
 
 STRANGER = ChannelInfo("telegram", "7", "7")
 ANN = {"type": "telegram", "userId": "42", "since": 1, "by": "cli:main"}
@@ -33,6 +33,9 @@ class Journal:
             if self.refuses_reads:
                 raise StorageError("I/O error")
             return self.files.get(args[0], b"")
+        if kind is SetAside:
+            self.files[copy := f"{args[0]}.bad-1"] = args[1]
+            return copy
         if kind is ReplaceFile:
             if self.refuses_writes:
                 raise StorageError("no space left on device")
@@ -73,7 +76,7 @@ async def test_a_damaged_file_of_people_is_set_aside_after_a_read_that_failed():
     await book.load(journal, lambda: 1_000_000)
     journal.refuses_reads = False
     await book.request(STRANGER)
-    assert journal.files["access.json.bad-1000000"] == b"{"
+    assert journal.files["access.json.bad-1"] == b"{"
     assert people(journal) == []
 
 

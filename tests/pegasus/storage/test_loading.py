@@ -78,9 +78,9 @@ async def test_a_torn_tail_is_set_aside_and_told_and_the_next_record_is_whole(st
     async with start(disk) as journal:
         [report] = journal.reports
         assert report.startswith(f"{INBOX}, line 2: ")
-        assert f"{INBOX}.torn-1" in report
+        assert f"{INBOX}.bad-1" in report
         await journal.accept("new")
-    assert disk.content(f"{INBOX}.torn-1") == torn
+    assert disk.content(f"{INBOX}.bad-1") == torn
     async with start(disk.survivor()) as journal:
         assert await journal.ask(Waiting) == 2
         assert journal.reports == []

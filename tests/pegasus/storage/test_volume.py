@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import errno
-from contextlib import suppress
 
 import pytest
 
-from pegasus.storage.carried_lines import CarriedRun, restore_run
 from pegasus.storage.files import OsFiles
 from pegasus.storage.messages import StorageError
 from pegasus.storage.volume import Span, Volume
@@ -390,34 +388,6 @@ def test_an_archive_holds_nothing_of_what_was_refused(volume, files):
     assert files.content(f"m/{archived}") == b"0\n"
 
 
-# ------------------------------------------------------------------ lines that replies of earlier versions carry
-
-
-RUN = CarriedRun("m/c", 2, b"1\n")
-
-
-@pytest.mark.parametrize("found", [b"0\n", b"0\n1", b"0\n1\n", b"0\nwrong\n"])
-def test_what_is_redone_is_durable_whatever_is_found(found):
-    """Also if it is there already: it may be in the memory of the operating system only."""
-
-    def setup(volume):
-        volume.append([("m/c", b"0\n")])
-        volume._files.append_unsynced("m/c", found[2:])
-
-    faults = [(kind, times) for kind in (errno.EIO, errno.ENOSPC, PowerLoss) for times in (1, 2, 5)]
-    for kind, times in faults:
-        for files, volume in (*every_fault(lambda volume: restore_run(volume, RUN), setup, kind, times), fresh(setup)):
-            if kind is PowerLoss:
-                files.crash(0, False)
-                volume = Volume(files, "data")
-            for _ in range(10):
-                with suppress(StorageError):
-                    restore_run(volume, RUN)
-                    break
-            files.crash(0, False)
-            assert files.content("m/c") == b"0\n1\n"
-
-
 def test_an_archive_that_fails_leaves_the_file_as_it_was_and_can_be_tried_again():
     def setup(volume):
         volume.append([("m/c", b"old\n")])
@@ -563,17 +533,17 @@ def test_spans_are_read(volume):
 
 def test_a_torn_tail_is_moved_aside(volume, files):
     files.put("x", b"good\nto")
-    assert volume.set_tail_aside("x", 5, b"to") == "x.torn-1"
+    assert volume.set_tail_aside("x", 5, b"to") == "x.bad-1"
     files.crash(0, False)
     assert files.content("x") == b"good\n"
-    assert files.content("x.torn-1") == b"to"
+    assert files.content("x.bad-1") == b"to"
 
 
 def test_torn_tails_of_several_crashes_are_all_kept(volume, files):
     for n in (1, 2):
         files.put("x", b"good\nto%d" % n)
-        assert volume.set_tail_aside("x", 5, b"to%d" % n) == f"x.torn-{n}"
-    assert files.content("x.torn-1") == b"to1"
+        assert volume.set_tail_aside("x", 5, b"to%d" % n) == f"x.bad-{n}"
+    assert files.content("x.bad-1") == b"to1"
 
 
 def test_a_power_loss_while_setting_aside_keeps_the_tail():
@@ -585,7 +555,7 @@ def test_a_power_loss_while_setting_aside_keeps_the_tail():
 
     for files, _ in every_fault(work, setup, PowerLoss):
         files.crash(0, False)
-        assert files.content("x") == b"good\nto" or (files.content("x"), files.content("x.torn-1")) == (
+        assert files.content("x") == b"good\nto" or (files.content("x"), files.content("x.bad-1")) == (
             b"good\n",
             b"to",
         )

@@ -6,13 +6,16 @@ import pytest
 import trio
 
 from pegasus.settings import HookSettings
-from pegasus.storage import Overloaded, ReadFile, StorageError
+from pegasus.storage import Overloaded, ReadFile, SetAside, StorageError
 from pegasus.web import HookDeliveries
-from pegasus.web.deliveries import DELIVERIES_FILE, MOST_DELIVERIES
+from pegasus.web.deliveries import MOST_DELIVERIES
 from tests.pegasus.web.test_events import HOOKS, SECRET, signed
 from tests.pegasus.web.world import Clock, world
 
 HOUR = 3_600_000
+
+
+DELIVERIES_FILE = "web/deliveries.json"
 
 
 class Files:
@@ -29,7 +32,7 @@ class Files:
             return self.files.get(path, b"")
         if self.broken:
             raise StorageError("the disk is full")
-        self.files[path] = content[0]
+        self.files[f"{path}.bad-1" if kind is SetAside else path] = content[0]
         self.writes += 1
         return None
 

@@ -8,7 +8,7 @@ import trio
 from pegasus.gateway import GatewayConfig
 from pegasus.policy import OWNER_GRANT, TokenBook
 from pegasus.settings import InForce
-from pegasus.storage import ReadFile, StorageError
+from pegasus.storage import ReadFile, SetAside, StorageError
 from pegasus.web import WebSessions
 from tests.pegasus.web.world import HANDSHAKE, world
 
@@ -25,7 +25,7 @@ class Files:
             if path in self.unreadable:
                 raise StorageError("I/O error")
             return self.files.get(path, b"")
-        self.files[path] = content[0]
+        self.files[f"{path}.bad-1" if kind is SetAside else path] = content[0]
         return None
 
     @property
@@ -101,7 +101,7 @@ async def test_a_damaged_entry_ends_its_session_and_the_others_stay(phone):
     _, sessions = await start(files)
     assert (await sessions.find_read(id)).name == "phone"
     assert files.sessions == ["phone"]
-    assert files.files["web/sessions.json.bad-7"] == damaged
+    assert files.files["web/sessions.json.bad-1"] == damaged
 
 
 async def test_a_cookie_that_cannot_be_judged_is_answered_with_503_and_not_as_signed_out():

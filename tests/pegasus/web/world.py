@@ -16,7 +16,7 @@ from pegasus.intake import Access, Intake
 from pegasus.models import Usage
 from pegasus.policy import TokenBook
 from pegasus.settings import InForce
-from pegasus.storage import Accepted, ItemDone, OpenReplies, OpenReply, Posted, ReadFile, ReplaceFile
+from pegasus.storage import Accepted, ItemDone, OpenReplies, OpenReply, Posted, ReadFile, ReplaceFile, SetAside
 from pegasus.web import HookDeliveries, HttpConfig, WebServices, WebSessions, run_http
 from tests.pegasus.gateway.world import FakeJournal
 
@@ -58,6 +58,9 @@ class Journal(FakeJournal):
                 if self.failure is None:
                     self.files[path] = content
                 self.answer(reply, None)
+            case SetAside(reply, path, content):
+                self.files[copy := f"{path}.bad-1"] = content
+                self.answer(reply, copy)
             case ItemDone(reply, n) if n not in self.done:
                 self.waiting_for.append((n, reply))
             case ItemDone(reply):
