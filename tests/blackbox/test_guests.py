@@ -70,8 +70,9 @@ async def test_the_owner_stops_a_thought_for_a_guest(stage, name):
 
 async def test_the_stop_of_a_guest_ends_tasks_of_guests_there_and_spares_those_of_the_owner(tmp_path):
     office = Office({"for eve": HANG, "for ann": HANG, "elsewhere": HANG})
+    # One call for each of the tasks that go on, one for the guest who is told, and one that is kept for owners.
     async with (
-        serving(tmp_path, office, ANN_OWNS) as daemon,
+        serving(tmp_path, office, {**ANN_OWNS, "models.max_concurrent_calls": 4}) as daemon,
         daemon.bridge("slack") as bridge,
         daemon.client("web", "c1") as owner,
     ):
