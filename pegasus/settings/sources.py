@@ -13,12 +13,11 @@ without nesting and without commands: a settings file must not be able to run an
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import stat
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -239,48 +238,42 @@ def _syntax_problem(file: Path, message: str, content: str) -> SettingsProblem:
     """
     match = re.fullmatch(r"(.*) \(at (.*)\)", message, re.DOTALL)
     found, place = match.groups() if match else (message, "")
-    if twice := _find_duplicate(found, place, content):
+    if twice := _find_duplicate(place, content):
         return SettingsProblem(str(file), "", f"{twice}; leave one of them", "")
     advice = "; a text stands in quotes" if found == "Invalid value" else ""
     return SettingsProblem(str(file), place, f"{found[:1].lower()}{found[1:]}{advice}", "")
 
 
-def _find_duplicate(message: str, place: str, content: str) -> str | None:
-    """Return a sentence about a section or key that is declared twice, None if the message is about something else.
+def _find_duplicate(place: str, content: str) -> str | None:
+    """Return a sentence about a section or key that is declared twice, None if the line of the mistake declares none a second time.
 
-    place: where tomllib noticed it, "line 3, column 8" or "end of document". It names the second declaration only, and people look
-    for the first: it is usually in the part of the file that they did not write themselves. The search is by line and may miss an
-    unusual spelling; then only the second line is named, or the message of tomllib is shown.
+    place: where tomllib noticed it, "line 3, column 8" or "end of document". People look for the first declaration: it is usually in
+    the part of the file that they did not write themselves. The search is by line and may miss an unusual spelling; then the message
+    of tomllib is shown.
     """
-    section = re.fullmatch(r"Cannot declare (\(.*\)) twice", message)
-    if not section and message != "Cannot overwrite a value":
-        return None
     lines = content.rstrip().splitlines()
     line = re.match(r"line (\d+)", place)
     second = min(int(line[1]), len(lines)) if line else len(lines)
-    paths = list(_declared_paths(lines[:second]))
-    path = ast.literal_eval(section[1]) if section else paths[-1]
-    first = [number for number, earlier in enumerate(paths[:-1], 1) if path and earlier[: len(path)] == path]
-    if section:
-        # The head of a section below this one is allowed before it; keys are not.
-        first = [number for number in first if header_path(lines[number - 1]) in (None, path)]
-        name = f"[{'.'.join(path)}]"
-        where = f"in lines {first[0]} and {second}" if first else f"the second time in line {second}"
-        return f"`{name}` is declared twice, {where}"
-    name = lines[second - 1].partition("=")[0].strip()
-    return f"`{name}` is declared twice, in lines {first[0]} and {second}" if first else None
+    *earlier, (_, path) = _declared_paths(lines[:second]) or [((), ())]
+    is_section = bool(header_path(lines[second - 1])) if lines else False
+    for number, (section, before) in enumerate(earlier, 1):
+        # A section may stand behind those below it, but not behind a key of its own that is written with dots.
+        is_own = before == path or len(section) < len(path) if is_section else True
+        if path and before[: len(path)] == path and is_own:
+            name = f"[{'.'.join(path)}]" if is_section else lines[second - 1].partition("=")[0].strip()
+            return f"`{name}` is declared twice, in lines {number} and {second}"
+    return None
 
 
-def _declared_paths(lines: list[str]) -> Iterator[tuple[str, ...]]:
-    """Yield for each line the path of the section or key that it declares, () for one that declares none."""
+def _declared_paths(lines: list[str]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Return for each line the section that it stands in, and the path that it declares, () for none. A head stands in itself."""
     section: tuple[str, ...] = ()
+    paths: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
     for line in lines:
-        if head := header_path(line):
-            section = head
-            yield head
-        else:
-            key = _only_path(f"{line.partition('=')[0]} = 0") if "=" in line else None
-            yield (*section, *key) if key else ()
+        section = header_path(line) or section
+        key = _only_path(f"{line.partition('=')[0]} = 0") if "=" in line and not header_path(line) else None
+        paths.append((section, header_path(line) or ((*section, *key) if key else ())))
+    return paths
 
 
 def header_path(line: str) -> tuple[str, ...] | None:
