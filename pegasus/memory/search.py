@@ -7,8 +7,8 @@ runs out of time answers from what is indexed, and says how many files are missi
 Whatever is wrong with the index (another program's file, damage, a lock that is not released), a new one is made: in its
 place, or in memory if the place itself is the trouble (a full or read-only disk).
 
-One search runs at a time, in a worker thread, unless nothing has to be scanned and all words are rare (`rare_words`). A search without
-a scan is not interrupted by a cancel: it takes a fifth of a millisecond, or some milliseconds for words that are everywhere.
+One search runs at a time, in a worker thread. A search without a scan is not interrupted by a cancel: it takes a fifth of a
+millisecond, or some milliseconds for words that are everywhere.
 
 Searching and indexing are one operation for the sake of correctness: what was written a moment ago is found,
 and there is no second thread that could fall behind or fail unnoticed. The price is that the first search of a
@@ -125,8 +125,6 @@ class Searcher:
             scan_at, behind = self._scans.get(prefix, (-math.inf, 0))
             if self._index is not None and trio.current_time() < scan_at and not behind:
                 with suppress(sqlite3.Error):
-                    if self._index.is_quick(query, where, prefix):
-                        return Found(self._index.find(query, limit, where, prefix))
                     return Found(await run_in_thread(self._index.find, query, limit, where, prefix))
             found = await trio.to_thread.run_sync(self._search, query, limit, where, prefix)
             if len(self._scans) > MOST_SCANS:

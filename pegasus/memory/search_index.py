@@ -34,8 +34,6 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final, NamedTuple, TypeAlias
 
-from pegasus.memory.rare_words import are_rare
-
 VERSION: Final = f"4 {unicodedata.unidata_version} {sqlite3.sqlite_version}"
 """Versions of everything that decides which words a text has."""
 PLACES: Final = ("facts", "episodes", "sessions")
@@ -288,11 +286,6 @@ class Index:
             )
             for row, _, path, line, title, text in rows
         )
-
-    def is_quick(self, query: str, where: str = "", prefix: str = "") -> bool:
-        """Return whether `find` takes a fraction of a millisecond with these arguments, because all words are rare."""
-        terms = terms_of(query[:LONGEST_QUERY])
-        return not terms or are_rare(self._db, terms, self._numbers(where, prefix))
 
     def _matching(self, terms: str, limit: int, numbers: Iterable[range]) -> list[_Row]:
         """Return the passages with these numbers that match, best first. Equal ranks: later ones first, which are newer."""

@@ -21,7 +21,7 @@ from benchmarks.workplace import Workplace
 from pegasus.memory import Searcher
 
 EPISODES = 10_000
-LIMIT = 1 / 20
+LIMIT = 1 / 12
 _FULL = 23_000
 """Bytes of a file; by tools it may have 24,000."""
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -442,39 +442,3 @@ def test_an_index_knows_its_conversations_when_it_is_opened_again(tmp_path):
         found = [hit.text for hit in index.find("harbour", 9, prefix="web.1.")]
         index.close()
     assert found == ["harbour light", "harbour lamp"]
-
-
-@pytest.mark.parametrize(
-    ("query", "is_quick"),
-    [
-        ("harbour", True),
-        ("harbour nowhere", True),
-        ("茶叶", True),
-        ("", True),
-        ("the", False),
-        ("harbour the", False),
-        ('"harbour tea"', False),  # two words, also where FTS5 takes no quotes for it
-        ("harbour-tea", False),
-        ("茶", False),
-    ],
-)
-def test_only_a_search_for_rare_plain_words_is_quick(index, query, is_quick):
-    add(index, "episodes/1.md", "episodes", "the harbour", "tea 茶叶", *["the lamp"] * 100)
-    assert index.is_quick(query) is is_quick
-
-
-async def test_common_words_are_searched_beside_the_event_loop_and_rare_ones_in_it(search, put, monkeypatch):
-    lamps = "\n".join(f"## lamp {n}\n- a lamp" for n in range(100))
-    put("episodes/1.md", f"{lamps}\n## harbour\n- a crane\n")
-    await search("lamp")
-    threads = []
-    find = Index.find
-
-    def watched(self, *args):
-        threads.append(threading.current_thread() is threading.main_thread())
-        return find(self, *args)
-
-    monkeypatch.setattr(Index, "find", watched)
-    assert len(await search("lamp", look=False)) == 8
-    assert [hit.title for hit in await search("crane", look=False)] == ["harbour"]
-    assert threads == [False, True]
