@@ -1,12 +1,13 @@
 """Fixtures of these tests: a mark by which the processes of one test are known, a home, and running commands."""
 
 import os
+from pathlib import Path
 
 import pytest
 
 from pegasus.sandbox import Sandbox, run_process
 from tests.pegasus.sandbox.processes import QUICK, alive, guards
-from tests.pegasus.sandbox.walls import make_home
+from tests.pegasus.sandbox.walls import KINDS, make_home, make_sandbox
 
 
 @pytest.fixture
@@ -38,10 +39,16 @@ def sandbox():
     return Sandbox()
 
 
+@pytest.fixture(params=KINDS)
+def each_kind(request, home):
+    """Walls of each kind that this machine can build, for modules whose `sandbox` they are."""
+    return make_sandbox(home, request.param)
+
+
 @pytest.fixture
-def folder(tmp_path):
-    """Where commands run."""
-    return tmp_path
+def folder(tmp_path, sandbox):
+    """Where commands run: the workspace, where walls are around it."""
+    return Path(sandbox.folders.workspace or tmp_path)
 
 
 @pytest.fixture

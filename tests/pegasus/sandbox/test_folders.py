@@ -93,3 +93,8 @@ def test_a_folder_alone_hides_all_others_that_can_be_written_but_for_programs(ho
     assert kinds == ["write", "hide", "hide", "hide", "hide", "hide", "read"]
     assert (folders.workspace, folders.kind_of("/usr")) == (str(own), "read")
     assert not is_all or folders.kind_of("/run/user") == "hide"
+
+
+def test_what_is_hidden_stays_so_where_the_same_folder_is_opened():
+    folders = Folders("/work", writable=("/work", "/keys"), hidden=("/keys",))
+    assert [folders.kind_of(path) for path in ("/work/a", "/keys/a")] == ["write", "hide"]

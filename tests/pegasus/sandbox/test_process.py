@@ -159,9 +159,11 @@ async def test_others_go_on_during_a_flood(run, tmp_path):
         nursery.cancel_scope.cancel()
 
 
-async def test_a_flood_of_a_program_that_ignores_its_end(run):
+@pytest.mark.parametrize("stream", [1, 2])
+async def test_a_flood_of_a_program_that_ignores_its_end(run, stream):
     ended = await run(
-        "trap '' TERM; while :; do echo xxxxxxxxxxxxxxxx; done", limits=CommandLimits(flood=100_000, grace=0.2)
+        f"trap '' TERM; while :; do echo xxxxxxxxxxxxxxxx >&{stream}; done",
+        limits=CommandLimits(flood=100_000, grace=0.2),
     )
     assert (ended.flooded, ended.signal) == (True, "SIGKILL")
 

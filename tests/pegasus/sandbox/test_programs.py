@@ -6,17 +6,10 @@ import sys
 
 import pytest
 
-from tests.pegasus.sandbox.walls import KINDS, make_sandbox
-
-
-@pytest.fixture(params=KINDS)
-def sandbox(request, home):
-    return make_sandbox(home, request.param)
-
 
 @pytest.fixture
-def folder(home):
-    return home / "workspace"
+def sandbox(each_kind):
+    return each_kind
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from pegasus.sandbox import DialError, ProcessError, TerminalSize, open_process,
 from pegasus.sandbox.proxy import MAX_CONNECTIONS, MAX_HEAD, ProxyOrder, serve_proxy
 from pegasus.tools.web.addresses import AddressGuard, guarded_dial
 from tests.pegasus.sandbox.processes import PYTHON, QUICK, Bell, guards
-from tests.pegasus.sandbox.walls import KINDS, make_sandbox
 
 
 @asynccontextmanager
@@ -177,14 +176,9 @@ async def test_the_dialer_refuses_what_the_web_tools_refuse():
 # ------------------------------------------------------------------ within walls
 
 
-@pytest.fixture(params=KINDS)
-def sandbox(request, home):
-    return attrs.evolve(make_sandbox(home, request.param, network="all"), dial=to_loopback)
-
-
 @pytest.fixture
-def folder(home):
-    return home / "workspace"
+def sandbox(each_kind):
+    return attrs.evolve(each_kind, network="all", dial=to_loopback)
 
 
 FETCH = """
@@ -211,10 +205,10 @@ async def test_a_program_that_does_not_use_it_has_none(run):
 
 
 SAME_PORT = """
-import os, socket, time
+import os, socket
 port = int(os.environ["HTTP_PROXY"].rpartition(":")[2])
 open("port", "w").write(str(port))
-while not os.path.exists("up"): time.sleep(0.01)
+open("up").close()
 for address in ("127.0.0.1", "127.0.0.2"):
     try: print("reached", socket.create_connection((address, port), 2) and address)
     except OSError: print("refused", address)
@@ -225,10 +219,11 @@ async def test_nothing_else_is_reached_at_the_port_of_the_proxy(run, home):
     """Landlock's rules are about ports and not about addresses; a server anywhere may listen at the same one."""
     workspace = home / "workspace"
     port = Bell(workspace / "port")
+    os.mkfifo(workspace / "up")
 
     async def serve():
-        with socket.create_server(("127.0.0.2", int(await port.wait()))):
-            (workspace / "up").touch()
+        number = int(await port.wait())
+        with socket.create_server(("127.0.0.2", number)), os.fdopen(os.open(workspace / "up", os.O_RDWR), "wb"):
             await trio.sleep_forever()
 
     async with trio.open_nursery() as nursery:

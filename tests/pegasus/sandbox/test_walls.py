@@ -13,17 +13,12 @@ import trio
 
 from pegasus.sandbox import ProcessError, TerminalSize, open_process
 from tests.pegasus.sandbox.processes import PYTHON, QUICK, Bell, alive, gone
-from tests.pegasus.sandbox.walls import KINDS, SECRET, make_home, make_sandbox
-
-
-@pytest.fixture(params=KINDS)
-def sandbox(request, home):
-    return make_sandbox(home, request.param)
+from tests.pegasus.sandbox.walls import SECRET, make_home, make_sandbox
 
 
 @pytest.fixture
-def folder(home):
-    return home / "workspace"
+def sandbox(each_kind):
+    return each_kind
 
 
 @pytest.fixture
