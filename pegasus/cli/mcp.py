@@ -136,12 +136,12 @@ def _take_environment(home: Home) -> None:
     os.environ.update({name: value for name, value in found.items() if isinstance(value, str)})
 
 
-def _result_line(result: CheckResult) -> str:
+def _result_line(result: CheckResult, *, as_trusted: bool = False) -> str:
     """Return the outcome on a line: `time  answers, 2 tools (2025-11-25, 0.4 s): 1 open reader, 1 act`."""
     if result.problem:
         return f"{result.name}  failed: {result.problem}"
     facts = f"{plural(len(result.tools), 'tool')} ({result.protocol}, {format_duration(result.seconds)})"
-    kinds = kinds_text(result.tools)
+    kinds = kinds_text(result.tools, as_trusted=as_trusted)
     return f"{result.name}  answers, {facts}" + (f": {kinds}" if kinds else "")
 
 
@@ -182,12 +182,15 @@ def run_add(
             changes.append(((*path, "trust"), trust))
         settings = check_text(home, source, _changed(old, changes))
         [result] = _check(home, settings, [(name, settings.mcp.servers[name])])
-        print_text(_result_line(result))
-        if result.problem:
-            return report_failure(f"{name} was not {done}, since it does not answer")
         # Shown as if it were trusted, so that the person sees what that would mean.
         says = any(tool.says for tool in result.tools)
-        print_text(tools_text(result.tools, as_trusted=trust is None and says))
+        as_trusted = trust is None and says
+        print_text(_result_line(result, as_trusted=as_trusted))
+        if result.problem:
+            if table:  # keys that the reason names can only be set in the file
+                print_text(f"To set more about it, write it into {source.file}:\n\n{_changed('', changes).strip()}\n")
+            return report_failure(f"{name} was not {done}, since it does not answer")
+        print_text(tools_text(result.tools, as_trusted=as_trusted))
         if trust is None and says and _asks_for_trust():
             changes.append(((*path, "trust"), "hints"))
         # The file is read again: somebody may have changed it while the server was checked and the person was asked.

@@ -103,10 +103,11 @@ async def _check_server(
         results[name] = CheckResult(name, problem=problem, seconds=seconds)
 
 
-def kinds_text(tools: Sequence[SortedTool]) -> str:
-    """Return how many tools there are of each kind.
+def kinds_text(tools: Sequence[SortedTool], *, as_trusted: bool = False) -> str:
+    """Return how many tools there are of each kind. as_trusted: as they were if their server were trusted.
 
     Example: "2 private readers, 1 act".
     """
-    counts = {kind: sum(tool.kind is kind for tool in tools) for kind in ToolKind}
+    kinds = [tool.if_trusted if as_trusted else tool.kind for tool in tools]
+    counts = {kind: kinds.count(kind) for kind in ToolKind}
     return ", ".join(f"{count} {KINDS[kind][count != 1]}" for kind, count in counts.items() if count)

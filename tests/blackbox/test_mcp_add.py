@@ -90,6 +90,7 @@ async def test_nobody_is_asked_without_a_terminal_and_nothing_is_trusted(tmp_pat
         added = await daemon.command("mcp", "add", "mail", *mail(tmp_path))
         assert added.code == 0, added
         assert GROUPS in added.out, "what it would be if it were trusted"
+        assert "1 private reader, 1 open reader, 1 act, 3 destructive acts" in added.out.partition("\n")[0]
         assert "mail: not trusted" in added.out
         assert "config set mcp.servers.mail.reads" in added.out
         assert "trust" not in in_file(daemon)["mail"]
@@ -145,6 +146,22 @@ async def test_what_cannot_be_added_leaves_the_file_as_it_was(tmp_path, argument
         assert added.code == code, added
         assert why in added.out + added.err
         assert (daemon.home / "pegasus.toml").read_bytes() == before
+
+
+async def test_a_server_that_does_not_start_can_be_written_by_hand(tmp_path):
+    """The reason names keys that only the settings have, and what was asked for is not in them."""
+    async with serving(tmp_path, Book(), start=False) as daemon:
+        daemon.configure()
+        added = await daemon.command(
+            "mcp", "add", "mail", "--env", "A=b", "--", "sh", "-c", 'echo "Permission denied" >&2; exit 1'
+        )
+        assert added.code == 1
+        _, section = added.out.split("pegasus.toml:\n", 1)
+        assert tomllib.loads(section)["mcp"]["servers"]["mail"]["env"] == {"A": "b"}
+        file = daemon.home / "pegasus.toml"
+        file.write_text(f"{file.read_text()}\n{section}\nsandbox = false\n")
+        checked = await daemon.command("mcp", "check", "mail")
+        assert "mail  failed" in checked.out, checked
 
 
 async def test_a_server_with_ten_thousand_tools_is_shown_in_a_screenful(tmp_path):
