@@ -99,7 +99,7 @@ class EndedWork:
     what: str
     """Short description: the beginning of the message, or what the task is about."""
     seconds: float
-    """Time for which it had run; 0 for a reflection."""
+    """Time for which it had run; 0 for a reflection and for a task that waited."""
     number: int = 0
     """Number of a task, 0 for a thought."""
 
@@ -109,7 +109,9 @@ class EndedWork:
         number = f" {self.number}" if self.number else ""
         if self.kind == "reflection":
             return f"reflection on task{number}: {self.what}"
-        return f"{self.kind}{number}: {self.what} (ran {format_duration(self.seconds)})"
+        # It waited: for a yes, for an answer, or for its turn.
+        ran = f"ran {format_duration(self.seconds)}" if self.seconds or self.kind != "task" else "was waiting"
+        return f"{self.kind}{number}: {self.what} ({ran})"
 
 
 @attrs.frozen(eq=False, repr=False)

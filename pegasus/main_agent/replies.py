@@ -22,8 +22,9 @@ import attrs
 from pegasus.formatting import truncate
 from pegasus.identity import SILENCE
 from pegasus.main_agent.session import REPLY_NAME, SENT
-from pegasus.messages import Address, Json, Metadata, OutboundMessage, StoredFile
+from pegasus.messages import APART, Address, Json, Metadata, OutboundMessage, StoredFile
 from pegasus.models import ToolCall, ToolSpec
+from pegasus.policy import ROLE, Role
 from pegasus.storage import Item, Post, PostResult, Unroutable
 from pegasus.tools import ToolOutcome, prepare_arguments
 from pegasus.wire import encode_json
@@ -59,6 +60,8 @@ ACCEPTED: Final[Metadata] = {
 """Schema that calls of `reply` are checked against."""
 IN_REPLY_TO: Final = "inReplyTo"
 """Key of a reply's metadata: the id of the message that it answers."""
+WHO: Final = "who"
+"""Key of a reply's metadata: "guest" if it comes of a guest's work and does not go to the guest's own conversation."""
 QUESTION: Final = "question"
 """Key of a reply's metadata: the beginning of that message, if it came from the conversation that the reply goes to."""
 QUESTION_LENGTH: Final = 200
@@ -195,6 +198,9 @@ def _post(item: Item, text: str, purpose: str, channel_id: str, channel_type: st
     is_same = given == message.channel.address or given.escaped == message.channel.address.escaped
     if metadata and is_same and (question := truncate(message.text[: 4 * QUESTION_LENGTH], QUESTION_LENGTH)):
         metadata[QUESTION] = question
+    # The guest's own conversation shows nobody else who it is for.
+    if message.metadata.get(ROLE) == Role.GUEST and not (is_same and message.metadata.get(APART)):
+        metadata[WHO] = Role.GUEST.value
     return Post(
         key=key,
         text=text,

@@ -47,7 +47,7 @@ from pegasus.terminal.greeting import ChatConfig, gone_text, greeting
 from pegasus.terminal.leaving import Leave, count_other_clients
 from pegasus.terminal.line_chat import DaemonGone, describe_rejection
 from pegasus.terminal.prompt_rules import STOP_ALL, ScreenListener
-from pegasus.terminal.questions import question_name
+from pegasus.terminal.questions import waiting_question
 from pegasus.terminal.status_line import ChatStatus, Draft, RunningTask, in_order, running_task
 from pegasus.terminal.tty import neutralise, restore_terminal
 from pegasus.terminal.typed_messages import TypedMessages, is_nothing_waiting
@@ -428,8 +428,8 @@ class InteractiveChat:
                 task = self._tasks.get(notice.task_id or "")
                 text = question_text(notice, str(task.number) if task else "", wall_clock(), neutralise)
                 self._asked[notice.id] = text
-            text, may_widen = self._asked[notice.id], "tool" in notice.scopes
-            self._screen.question(notice.id, question_name(notice), text, may_widen=may_widen, is_new=is_new)
+            id, name, may_widen, _ = waiting_question(notice, self._config.channel)
+            self._screen.question(id, name, self._asked[id], may_widen=may_widen, is_new=is_new)
         elif notice.state != "open" and notice.id in self._asked:
             self._questions.pop(notice.id, None)
             del self._asked[notice.id]
@@ -443,9 +443,7 @@ class InteractiveChat:
         """Show in the status line and in the menu which questions wait."""
         self._suggestions = attrs.evolve(self._suggestions, questions=self._question_names())
         self._screen.suggest(self._suggestions)
-        questions = tuple(
-            (id, question_name(notice), "tool" in notice.scopes) for id, notice in self._questions.items()
-        )
+        questions = tuple(waiting_question(notice, self._config.channel) for notice in self._questions.values())
         self._update_status(attrs.evolve(self._status, questions=questions))
 
     def _question_names(self) -> tuple[tuple[str, str], ...]:
@@ -460,7 +458,9 @@ class InteractiveChat:
         self._update_status(attrs.evolve(self._status, writing=bool(text)))
 
     def _show_question(self, reply: OutboundMessage) -> None:
-        """Show the question above its first answer, if another client of the conversation has asked it or more was sent since."""
+        """Mark a reply of a guest's work. Show the question above its first answer, if it is another client's or not the last one."""
+        if reply.metadata.get("who") == "guest":
+            self._screen.notice("(from work for a guest)")
         id, question = reply.metadata.get("inReplyTo"), reply.metadata.get("question")
         if not isinstance(id, str) or not isinstance(question, str) or id == self._last_question:
             return

@@ -101,10 +101,11 @@ def leave_question(status: ChatStatus, rules: LeaveRules) -> LeaveQuestion | Non
     awaited = bool(status.waiting or (status.thinking and not status.answered))
     # Other chats lose nothing as long as the agent goes on.
     lost = rules.others if rules.stops_agent else 0
-    if not status.online or not (awaited or status.tasks or lost):
+    asking = [question for question in status.questions if question.is_here]
+    if not status.online or not (awaited or status.tasks or asking or lost):
         return None
     loss = f"{'Another chat is' if lost == 1 else f'{lost} other chats are'} connected to this agent." if lost else ""
-    if not (awaited or status.tasks):
+    if not (awaited or status.tasks or asking):
         keys = {
             "l": ("leave the agent running in the background", Leave.KEEP),
             "q": ("stop the agent, as Ctrl-D does", Leave.LEAVE),
@@ -118,24 +119,31 @@ def leave_question(status: ChatStatus, rules: LeaveRules) -> LeaveQuestion | Non
     if awaited:
         more = status.waiting > 1
         parts.append(f"the answers to {status.waiting} messages" if more else "the answer to your message")
-    several = len(status.tasks) + max(status.waiting, awaited) > 1
+    if asking:
+        ids = ", ".join(f"{question.id} ({question.name})" for question in asking)
+        parts.append(f"{'tasks that wait' if len(asking) > 1 else 'a task that waits'} for your answer to {ids}")
+    several = len(status.tasks) + max(status.waiting, awaited) + len(asking) > 1
     them, they_go = ("them", "they go") if several else ("it", "it goes")
-    running = f"Still running: {', and '.join(parts)}." + (f" {loss}" if loss else "")
+    only_asks = not (status.tasks or awaited)
+    doing = "waiting" if only_asks else "running"
+    running = f"Still {'open' if only_asks else doing}: {', and '.join(parts)}." + (f" {loss}" if loss else "")
     if not rules.stops_agent:
         return LeaveQuestion(
             running,
             {
-                "l": (f"leave {them} running; so does Ctrl-D", Leave.LEAVE),
+                "l": (f"leave {them} {doing}; so does Ctrl-D", Leave.LEAVE),
                 "s": (f"stop {them} and leave", Leave.STOP),
             },
         )
     outcome = f"{they_go} {GOES_ON}" if status.tasks else f"{they_go} on at the next start"
-    if not rules.resumes:
+    if only_asks:
+        outcome = "the question comes again at the next start"
+    elif not rules.resumes:
         outcome = "tasks then count as failed"
     return LeaveQuestion(
         running,
         {
-            "l": (f"leave {them} running in the background", Leave.KEEP),
+            "l": (f"leave {them} {doing} in the background", Leave.KEEP),
             "s": (f"give {them} up, and stop the agent", Leave.STOP),
             "q": (f"only stop the agent, as Ctrl-D does; {outcome}", Leave.LEAVE),
         },

@@ -11,13 +11,13 @@ well as an answer: the person is asked, and Enter on the same line sends it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
 from pegasus.formatting import plural
-from pegasus.messages import ApprovalNotice
-from pegasus.policy import APPROVE, DENY
+from pegasus.messages import ApprovalNotice, ChannelInfo
+from pegasus.policy import APPROVALS, APPROVE, DENY
 from pegasus.terminal.tty import neutralise
 
 READING_SECONDS: Final = 1.0
@@ -51,10 +51,13 @@ KEYS: Final = "y once · n no · a always in this task · ? explains"
 KEYS_ONCE: Final = "y once · n no · ? explains"
 """Letters for a question whose yes must not reach further."""
 MEANINGS: Final = """\
-y  this call may be made, once
+y  this may be done, once
 n  it may not; {deny} ID REASON tells the agent why
-a  in this task the tool may be called with any arguments, also those that text from outside suggests
-{approve} ID and {deny} ID answer any question by its id, {approve} ID 1,3 a part of one with several calls"""
+a  in this task the tool may be called with any arguments,
+   also those that text from outside suggests
+{approve} ID and {deny} ID answer any question by its id.
+{approve} ID 1,3 allows a part of several calls, {approve} ID hour more than once.
+{approvals} lists what waits and what you have allowed."""
 """Answer to `?`, below the question."""
 
 
@@ -134,7 +137,7 @@ class OpenQuestions:
         self._doubted = ""
         if word == "?":
             texts = "\n\n".join(shown.text for shown in self._shown.values())
-            return Remark(f"{texts}\n\n{MEANINGS.format(approve=APPROVE, deny=DENY)}")
+            return Remark(f"{texts}\n\n{MEANINGS.format(approve=APPROVE, deny=DENY, approvals=APPROVALS)}")
         if word not in _COMMANDS:
             return None
         if len(self._shown) > 1:
@@ -151,7 +154,26 @@ class OpenQuestions:
         return ", ".join(f"{id} ({shown.tool})" for id, shown in self._shown.items())
 
 
-def question_name(notice: ApprovalNotice) -> str:
-    """Return what a question is about, in few words: the tool, and how many more calls a yes is for."""
-    more = len(notice.all_calls) - 1
-    return neutralise(notice.tool) + (f" and {plural(more, 'more call')}" if more else "")
+class WaitingQuestion(NamedTuple):
+    """A question that waits, as the line under the prompt and the end of the chat name it.
+
+    Example: `WaitingQuestion("a-7f3k", "shell_exec", may_widen=True, is_here=True)`.
+    """
+
+    id: str
+    """Id of the approval."""
+    name: str
+    """Subject in few words, neutralised."""
+    may_widen: bool = True
+    """True if a yes may be for the tool in the whole task."""
+    is_here: bool = False
+    """True if a task of this conversation waits for the answer."""
+
+
+def waiting_question(notice: ApprovalNotice, channel: ChannelInfo) -> WaitingQuestion:
+    """Return a notice as a question that waits. channel: of this conversation."""
+    asked, count = notice.channel, len(notice.all_calls)
+    is_here = asked is not None and asked.address == channel.address and bool(notice.task_id)
+    name = f"plan of {plural(count, 'call')}" if notice.is_plan else neutralise(notice.tool)
+    name += f" +{count - 1}" if count > 1 and not notice.is_plan else ""
+    return WaitingQuestion(notice.id, name, "tool" in notice.scopes, is_here)

@@ -18,7 +18,7 @@ import attrs
 from pegasus.formatting import plural
 from pegasus.messages import TaskProgress
 from pegasus.policy import APPROVE, DENY
-from pegasus.terminal.questions import KEYS, KEYS_ONCE
+from pegasus.terminal.questions import KEYS, KEYS_ONCE, WaitingQuestion
 from pegasus.terminal.tty import neutralise
 
 FRAME_SECONDS: Final = 0.2
@@ -88,8 +88,8 @@ class ChatStatus:
     """A reply is being written, and shown above the prompt as far as it is."""
     tasks: tuple[RunningTask, ...] = ()
     """Tasks of this conversation that run or wait for their turn, in the order of `in_order`."""
-    questions: tuple[tuple[str, str, bool], ...] = ()
-    """Questions that wait for this person's yes or no, oldest first: id, tool, and whether a yes may be for the tool in the task."""
+    questions: tuple[WaitingQuestion, ...] = ()
+    """Questions that wait for this person's yes or no, oldest first."""
 
     @property
     def is_busy(self) -> bool:
@@ -164,12 +164,12 @@ def _connection_text(status: ChatStatus) -> str:
     return f"{state}; {plural(status.unsent, 'message')} waiting to be sent" if status.unsent else state
 
 
-def _questions_text(questions: tuple[tuple[str, str, bool], ...]) -> str:
+def _questions_text(questions: tuple[WaitingQuestion, ...]) -> str:
     """Return what waits for a person, and how to answer."""
-    (id, tool, may_widen), *others = questions
+    (id, name, may_widen, _), *others = questions
     if others:
         return f"{len(questions)} questions wait for you: {APPROVE} or {DENY} ID"
-    return f"{id} {tool} waits for you: {KEYS if may_widen else KEYS_ONCE}"
+    return f"{id} {name} waits for you: {KEYS if may_widen else KEYS_ONCE}"
 
 
 def _thinking_text(writing: bool, seconds: float, unicode: bool) -> str:

@@ -230,7 +230,7 @@ async def test_stop_ends_what_waits(tmp_path):
         shown = await client.get("approval", state="open")
         await client.get("task", state="SUSPENDED")
         await client.say("/stop")
-        assert "task 1: work" in (await client.reply())["text"]
+        assert "task 1: work (was waiting)" in (await client.reply())["text"]
         await client.get("approval", id=shown["id"], state="withdrawn")
         await client.say(f"/approve {shown['id']}")
         texts = await client.replies(2)

@@ -194,8 +194,9 @@ async def is_answered(client):
     return not (await client.call("conversation", type="cli", channelId="main"))["waiting"]
 
 
-@pytest.mark.parametrize("key", [CTRL_C, ESC])
-async def test_a_key_ends_the_answer_and_leaves_what_was_written_of_it(tmp_path, key):
+@asynccontextmanager
+async def telling_beside_a_task(tmp_path):
+    """A terminal that shows the beginning of an answer while a task works."""
     book = Office({"dig": [act(shell("sleep 600"))]}, {"tell": hanging(to="main")})
     async with serving(tmp_path, book) as daemon, terminal(daemon.home, "chat") as screen:
         await screen.see("›")
@@ -203,6 +204,12 @@ async def test_a_key_ends_the_answer_and_leaves_what_was_written_of_it(tmp_path,
         await screen.see("task 1: dig")
         await screen.type("tell", ENTER)
         await screen.see("word by word")
+        yield book, daemon, screen
+
+
+@pytest.mark.parametrize("key", [CTRL_C, ESC])
+async def test_a_key_ends_the_answer_and_leaves_what_was_written_of_it(tmp_path, key):
+    async with telling_beside_a_task(tmp_path) as (book, daemon, screen):
         await screen.type(key)
         await book.abandoned()
         await screen.see("(ended here)")
@@ -214,13 +221,7 @@ async def test_a_key_ends_the_answer_and_leaves_what_was_written_of_it(tmp_path,
 
 
 async def test_ctrl_c_twice_ends_the_tasks_too(tmp_path):
-    book = Office({"dig": [act(shell("sleep 600"))]}, {"tell": hanging(to="main")})
-    async with serving(tmp_path, book) as daemon, terminal(daemon.home, "chat") as screen:
-        await screen.see("›")
-        await screen.type("do dig", ENTER)
-        await screen.see("task 1: dig")
-        await screen.type("tell", ENTER)
-        await screen.see("word by word")
+    async with telling_beside_a_task(tmp_path) as (_, daemon, screen):
         await screen.type(CTRL_C, CTRL_C)
         await screen.see("Stopped:")
         await screen.see("task 1: dig (ran")

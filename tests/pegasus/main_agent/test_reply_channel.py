@@ -2,7 +2,10 @@
 
 import pytest
 
-from pegasus.messages import ChannelInfo
+from pegasus.main_agent.replies import parse_replies
+from pegasus.messages import ChannelInfo, InboundMessage
+from pegasus.models import ToolCall
+from pegasus.storage import Item
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import ScriptedModel, call, say
 from pegasus.testing.world import CLI, FakeChannel, kill, open_world
@@ -38,3 +41,19 @@ async def test_replies_follow_the_channel_of_each_message(autojump_clock, killed
     assert heard(cli) == [("main", "1"), ("phone", "3"), ("main", "5")]
     assert heard(slack) == [("#general", "2"), ("#general", "4"), ("#general", "6")]
     assert {reply.channel.reply_to for reply in slack.replies} == {"thread:1"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "channel_id", "is_marked"),
+    [
+        ({"role": "guest", "apart": True}, "c1", False),  # the guest's own conversation
+        ({"role": "guest", "apart": True}, "main", True),
+        ({"role": "guest"}, "c1", True),  # nobody knows who has asked, so it goes to the owner
+        ({"role": "owner"}, "main", False),
+    ],
+)
+def test_what_comes_of_a_guests_work_and_goes_elsewhere_is_marked(metadata, channel_id, is_marked):
+    item = Item(1, InboundMessage("done", ChannelInfo("cli", "c1"), "internal/task/t1/1", metadata=metadata))
+    call = ToolCall("c1", "reply", {"text": "The report.", "channelId": channel_id})
+    [wanted] = parse_replies(item, (call,), room=1).values()
+    assert (wanted.post.metadata.get("who") == "guest") == is_marked

@@ -19,6 +19,7 @@ from pegasus.terminal.greeting import ChatConfig
 from pegasus.terminal.interactive import InteractiveChat
 from pegasus.terminal.leaving import Leave, LeaveRules
 from pegasus.terminal.line_chat import DaemonGone
+from pegasus.terminal.questions import WaitingQuestion
 from pegasus.terminal.status_line import ChatStatus, Draft
 from pegasus.terminal.typed_messages import MAX_UNSENT
 
@@ -166,6 +167,13 @@ async def test_files_that_come_along_are_named(rig):
     rig.talk.online()
     rig.talk.tell(OutboundMessage("Here.", channel, 1, media=(Media("a.png", "image/png", ""),)))
     await rig.screen.wait("reply", "Pegasus", "Here.\n\n[attached: a.png, image/png]")
+
+
+async def test_what_comes_of_work_for_a_guest_is_marked(rig):
+    rig.talk.tell(OutboundMessage("The report.", CHANNEL, 1, {"who": "guest"}), OutboundMessage("Mine.", CHANNEL, 2))
+    await rig.screen.wait("reply", "Pegasus", "Mine.")
+    shown = [what[-1] for what in rig.screen.calls if what[0] in ("notice", "reply")]
+    assert shown[1:] == ["(from work for a guest)", "The report.", "Mine."]
 
 
 async def test_the_question_of_another_client_is_shown_once_above_its_answers(rig):
@@ -740,7 +748,7 @@ def question(id, state="open", by=""):
 async def test_a_question_is_printed_once_and_counts_again_after_a_lost_connection(rig):
     rig.talk.tell(question("a-1"))
     await rig.screen.wait("question", "a-1", "shell_exec", True)
-    assert rig.screen.of("status")[-1][0].questions == (("a-1", "shell_exec", False),)
+    assert rig.screen.of("status")[-1][0].questions == (WaitingQuestion("a-1", "shell_exec", may_widen=False),)
     assert rig.screen.of("suggest")[-1][0].questions == (("a-1", "shell_exec"),)
     rig.talk.tell(Offline("gone", 1.0))
     await rig.screen.wait("question over", "")

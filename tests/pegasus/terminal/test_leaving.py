@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pegasus.terminal.leaving import Leave, LeaveRules, leave_question
+from pegasus.terminal.questions import WaitingQuestion
 from pegasus.terminal.status_line import ChatStatus, RunningTask
 
 DIG, FETCH = RunningTask(1, "dig"), RunningTask(2, "fetch")
@@ -30,6 +31,22 @@ def test_messages_that_wait_for_their_turn_are_work_too():
     assert lines(thinking=True, answered=True, waiting=200)[0] == "Still running: the answers to 200 messages."
     assert lines(waiting=1)[0] == "Still running: the answer to your message."
     assert lines(LeaveRules(stops_agent=True), waiting=2)[1] == "  l       leave them running in the background"
+
+
+def test_a_task_that_waits_for_a_yes_is_named():
+    asked = WaitingQuestion("a-7f3k", "shell_exec", is_here=True)
+    assert lines(questions=(asked,)) == [
+        "Still open: a task that waits for your answer to a-7f3k (shell_exec).",
+        "  l       leave it waiting; so does Ctrl-D",
+        "  s       stop it and leave",
+        "  Esc     stay",
+    ]
+    stopping = lines(LeaveRules(stops_agent=True, resumes=False), questions=(asked,))
+    assert stopping[3] == "  q       only stop the agent, as Ctrl-D does; the question comes again at the next start"
+    assert lines(tasks=(DIG,), questions=(asked,))[0] == (
+        "Still running: task 1 (dig), and a task that waits for your answer to a-7f3k (shell_exec)."
+    )
+    assert lines(questions=(WaitingQuestion("a-7f3k", "shell_exec"),)) is None, "it is asked for elsewhere"
 
 
 def test_a_chat_that_has_joined_leaves_or_stops_the_work():

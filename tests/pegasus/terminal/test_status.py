@@ -6,6 +6,7 @@ import attrs
 import pytest
 
 from pegasus.messages import ChannelInfo, TaskProgress
+from pegasus.terminal.questions import WaitingQuestion
 from pegasus.terminal.status_line import FRAME_SECONDS, ChatStatus, RunningTask, in_order, running_task, status_line
 from pegasus.terminal.stop_keys import leaving_hint
 
@@ -138,12 +139,12 @@ def test_an_agent_that_is_gone_is_not_called_a_lost_connection():
 
 
 def test_a_question_that_waits_is_named_with_its_letters():
-    asked = attrs.evolve(ONLINE, questions=(("a-7f3k", "shell_exec", True),))
+    asked = attrs.evolve(ONLINE, questions=(WaitingQuestion("a-7f3k", "shell_exec"),))
     assert (
         status_line(asked, 0.0) == "a-7f3k shell_exec waits for you: y once · n no · a always in this task · ? explains"
     )
-    once = attrs.evolve(ONLINE, questions=(("a-7f3k", "mail__delete", False),))
+    once = attrs.evolve(ONLINE, questions=(WaitingQuestion("a-7f3k", "mail__delete", may_widen=False),))
     assert status_line(once, 0.0) == "a-7f3k mail__delete waits for you: y once · n no · ? explains"
-    thinking = attrs.evolve(asked, thinking=True, questions=(("a-1", "x", True), ("a-2", "y", False)))
+    thinking = attrs.evolve(asked, thinking=True, questions=(WaitingQuestion("a-1", "x"), WaitingQuestion("a-2", "y")))
     assert status_line(thinking, 0.0) == "2 questions wait for you: /approve or /deny ID · ⠋ thinking"
     assert status_line(attrs.evolve(asked, online=False), 0.0) == "connecting"
