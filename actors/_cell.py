@@ -2,23 +2,29 @@
 
 The other half, one run of the actor's function, is an `Incarnation`. A cell has one incarnation after another.
 
+**A mailbox is a Trio memory channel.** It is opened when the actor is first started, outlives restarts, and is closed when
+the actor will not run again. What a channel does not know is added around it: the policies of a full mailbox, the counters,
+dead letters, and the records of who waits. A run that is to stop has its receiving end closed under it (`end_receiving`),
+and the next run goes on with a clone of that end. A task that already waits for a message gets the next one from its sender
+directly. Such a message counts as waiting until the task runs, although it takes no place in the channel.
+
 **Every message ends in exactly one way**: it is handled, dropped by the policy of its mailbox, or becomes a dead letter.
 So at any moment, for every cell::
 
     sent = handled + queued + dropped + dead
 
 A message that was refused with MailboxFull was never sent. The message in hand counts as handled; if the actor dies with
-it, it is counted as dead instead. A sender that waits for room has not sent yet, so a cancel there loses nothing.
+it, it is counted as dead instead. A sender that waits for room has not sent yet, so a cancel there loses nothing. If the
+mailbox is closed meanwhile, its message becomes a dead letter.
 
 **Waits of a start or stop.** While a supervisor waits for a child to come up or to end, it restarts nobody. If that
-child then waits for a sibling that is down, neither goes on. Such a message is not kept for the sibling's next run but
-becomes a dead letter (`is_unreachable`, `fail_waiters`), so that the child gets an error and can finish.
+child then waits for a sibling that is down, neither goes on. So its question fails, and its message is not kept for the
+sibling's next run but becomes a dead letter (`is_unreachable`, `fail_waiters`).
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from random import Random
@@ -28,7 +34,7 @@ from weakref import WeakValueDictionary
 
 import attrs
 import trio
-from trio.lowlevel import Abort, Task, TrioToken, current_task, reschedule, wait_task_rescheduled
+from trio.lowlevel import Task, TrioToken, current_task
 
 from actors._events import ActorDied, DeadLetter, Event, EventHub, Exit, MailboxFull, Overflowed
 from actors._reply import Exchange, break_cycle_of_asker, break_cycle_of_sender, exchange_of
@@ -71,6 +77,8 @@ class ActorSystem:
         self.cells: WeakValueDictionary[str, ActorCell] = WeakValueDictionary()
         """By path. A cell lives as long as a supervisor, a Ref or a running actor holds it."""
         self.hub = EventHub()
+        self.waits: dict[Exchange, Task] = {}
+        """Questions whose answers are waited for, each with the task that waits."""
         self.token = token
         self.thread = get_ident()
         """Trio's thread, and its token to reach it from others."""
@@ -96,7 +104,7 @@ class ActorCell:
 
         cell.expect(child.mailbox)  # the supervisor, before a start
         cell.offer(message)  # a sender: into the mailbox, or a dead letter
-        message = cell.take()  # the run, when it has received
+        message = await cell.receive()  # the run
 
     Messages that wait survive a restart, because they belong to the cell and not to the run.
     """
@@ -106,12 +114,14 @@ class ActorCell:
     path: str
     """Names from the root's child down, joined by "/"."""
     mailbox: Mailbox = attrs.field(init=False, default=_NO_MAILBOX)
-    queue: deque[object] = attrs.field(init=False, factory=deque)
-    """Messages that wait to be received, oldest first."""
-    senders: deque[tuple[Task, object]] = attrs.field(init=False, factory=deque)
-    """Tasks that wait for room, each with its message, in the order in which they came."""
-    receiver: Task | None = attrs.field(init=False, default=None)
-    """The task of the actor that waits for a message."""
+    sending: trio.MemorySendChannel[object] = attrs.field(init=False)
+    """End of the mailbox for senders. There is none before the first start, when `open` is False."""
+    receiving: trio.MemoryReceiveChannel[object] = attrs.field(init=False)
+    """End of the mailbox for the present run."""
+    has_receiver: bool = attrs.field(init=False, default=False)
+    """True while a task of the actor waits for a message."""
+    senders: dict[Task, trio.CancelScope] = attrs.field(init=False, factory=dict)
+    """Tasks that wait for room, each with a scope that ends its wait."""
 
     open: bool = attrs.field(init=False, default=False)
     """True if it takes messages. A cell that is down and waits for a restart does."""
@@ -190,17 +200,18 @@ class ActorCell:
         if not self.open:
             self._refuse(message)
             return True
-        if len(self.queue) >= self.mailbox.capacity and not self._make_room(message):
-            return self.mailbox.overflow is not Overflow.BLOCK
-        self._append(message)
-        self.wake_receiver()
+        try:
+            self.sending.send_nowait(message)
+        except trio.WouldBlock:
+            return self._overflow(message)
+        self._count_sent()
         return True
 
-    def _append(self, message: object) -> None:
-        """Put a message for which there is room into the mailbox, and count it."""
+    def _count_sent(self) -> None:
+        """Count a message that is in the mailbox now."""
         self.sent += 1
-        self.queue.append(message)
-        self.high_water = max(self.high_water, len(self.queue))
+        waiting = min(self.depth, self.mailbox.capacity)  # one that was given to a waiting task takes no place
+        self.high_water = max(self.high_water, waiting)
 
     def _refuse(self, message: object) -> None:
         """Turn a message for an actor that is down into a dead letter."""
@@ -211,20 +222,22 @@ class ActorCell:
         self.sent += 1
         self.dead_letter(message, why)
 
-    def _make_room(self, message: object) -> bool:
-        """Apply the policy of a full mailbox. Return whether the message fits now."""
+    def _overflow(self, message: object) -> bool:
+        """Apply the policy of a full mailbox. Return False if the sender has to wait for room."""
         overflow = self.mailbox.overflow
         if overflow is Overflow.BLOCK:
             return False
         if overflow is Overflow.REJECT:
             self.publish(Overflowed, message)
             raise self.full_error(message)
-        if overflow is Overflow.DROP_OLDEST:
-            self._drop(self.queue.popleft())
-            return True
         self.sent += 1
-        self._drop(message)
-        return False
+        if overflow is Overflow.DROP_OLDEST:
+            oldest = self.take()
+            self.sending.send_nowait(message)
+            self._drop(oldest)
+        else:
+            self._drop(message)
+        return True
 
     def full_error(self, message: object) -> MailboxFull:
         """Return the error for a message that does not fit."""
@@ -242,80 +255,83 @@ class ActorCell:
     async def wait_for_room(self, message: object) -> None:
         """Wait until the message is in the mailbox, or has become a dead letter because the mailbox was closed.
 
-        On cancel it was not sent.
+        A question is in the line of this mailbox meanwhile, and its former holder not responsible for it. On cancel it was
+        not sent, and the question is where it was before, so it can still be answered there.
         """
         if self.is_unreachable():
             self._dead_letter_unsent(message)
             return
-        place = (current_task(), message)
-        self.senders.append(place)
         exchange = exchange_of(message)
-        former_target = self if exchange is None else exchange.target
-        if exchange is not None and former_target is not self:
-            exchange.target = self
-            break_cycle_of_asker(exchange)
-
-        def give_up(_: Callable[[], object]) -> Abort:
-            """Leave the line of senders, on cancel. The question is where it was before, so it can still be answered there."""
-            self.senders.remove(place)
-            if exchange is not None:
-                exchange.target = former_target
-            return Abort.SUCCEEDED
-
-        sender = current_actor()
-        if sender is None or sender.waits_for is not None:
-            # An actor that asks is recorded as waiting for the answer, for which it waits after the room.
-            await wait_task_rescheduled(give_up)
+        if exchange is None:
+            await self._stand_in_line(message)
             return
-        sender.waits_for_room_in = self
-        break_cycle_of_sender(sender)
+        target, holder = exchange.target, exchange.holder
+        exchange.move_to(self)
+        break_cycle_of_asker(exchange)
         try:
-            await wait_task_rescheduled(give_up)
+            await self._stand_in_line(message)
+        except trio.Cancelled:
+            exchange.move_back(target, holder)
+            raise
+
+    async def _stand_in_line(self, message: object) -> None:
+        """Do the work of `wait_for_room`. The wait is recorded, for the search for cycles and for `fail_waiters`."""
+        sender = current_actor()
+        if sender is not None and sender.waits_for is not None:
+            sender = None  # it asks, and is recorded as waiting for the answer, for which it waits after the room
+        if sender is not None:
+            sender.waits_for_room_in = self
+            break_cycle_of_sender(sender)
+        task = current_task()
+        try:
+            with trio.CancelScope() as self.senders[task]:
+                await self.sending.send(message)
+                return
         finally:
-            sender.waits_for_room_in = None
+            del self.senders[task]
+            if sender is not None:
+                sender.waits_for_room_in = None
+        self._dead_letter_unsent(message)
 
     # ------------------------------------------------------------ messages out
 
+    @property
+    def depth(self) -> int:
+        """Number of messages that wait to be received."""
+        return self.sent - self.handled - self.dropped - self.dead
+
     def take(self) -> object:
-        """Remove the oldest message from the mailbox, and let the first sender that waits for room move up."""
-        message = self.queue.popleft()
-        if self.senders:
-            self._move_up()
+        """Remove the oldest message from the mailbox. Raises trio.WouldBlock if there is none.
+
+        The first sender that waits for room moves up in the same step, so nobody else takes its place. Its message is
+        counted here, since it may be received before the sender runs.
+        """
+        moves_up = self.senders and self.receiving.statistics().tasks_waiting_send
+        message = self.receiving.receive_nowait()
+        if moves_up:
+            self.sent += 1
         return message
 
-    def _move_up(self) -> None:
-        """Put the message of the first sender that waits into the mailbox, and wake the sender.
+    async def receive(self) -> object:
+        """Return the oldest message, which the caller has to count. For one task at a time.
 
-        The receiver does this for the sender, in one step with taking a message. If the sender were only woken, another
-        task could take the free place before it runs, and the order of senders would be lost.
+        Raises trio.EndOfChannel or trio.ClosedResourceError if the actor is asked to stop. On cancel no message is lost.
         """
-        task, message = self.senders.popleft()
-        self._append(message)
-        if (exchange := exchange_of(message)) is not None:
-            exchange.move_to(self)
-            break_cycle_of_asker(exchange)
-        reschedule(task)
-
-    async def wait_for_message(self) -> None:
-        """Wait until the actor has a message, or has to stop. For one task at a time.
-
-        Nothing is handed over with the wake-up: the receiver takes the message itself when it runs. So a cancel that
-        comes in between leaves the message in the mailbox.
-        """
-        if self.receiver is not None:
+        if self.has_receiver:
             raise trio.BusyResourceError("another task of this actor is receiving already")
-        self.receiver = current_task()
-        await wait_task_rescheduled(self._stop_receiving)
+        if self.depth:
+            return self.take()
+        self.has_receiver = True
+        try:
+            return await self.receiving.receive()
+        finally:
+            self.has_receiver = False
 
-    def _stop_receiving(self, _: Callable[[], object]) -> Abort:
-        self.receiver = None
-        return Abort.SUCCEEDED
-
-    def wake_receiver(self) -> None:
-        """Let the task in `wait_for_message` go on, if there is one."""
-        if self.receiver is not None:
-            task, self.receiver = self.receiver, None
-            reschedule(task)
+    def end_receiving(self) -> None:
+        """End the wait of the task in `receive`, if there is one. The messages stay in the mailbox."""
+        if self.has_receiver:
+            former, self.receiving = self.receiving, self.receiving.clone()
+            former.close()
 
     def dead_letter(
         self, message: object, why: str, *, holder: Incarnation | None = None, cause: BaseException | None = None
@@ -340,33 +356,17 @@ class ActorCell:
 
     def fail_if_unreachable(self, exchange: Exchange) -> None:
         """Fail this question, which the current task is about to wait for, if the actor is unreachable for it."""
-        if self.incarnation is not None and self.is_unreachable():
-            self.fail_waiters(self.incarnation.siblings, exchange)
+        if exchange.holder is None and self.is_unreachable():
+            exchange.refuse(exchange.make_error(ActorDied, UNREACHABLE))
 
-    def fail_waiters(self, siblings: Children, current: Exchange | None = None) -> None:
-        """Turn messages into dead letters whose senders must not wait for this actor, which is down.
-
-        current: the question that the current task is about to wait for. It has no `waiting_task` yet.
-        """
-        kept = deque[object]()
-        while self.queue:
-            message = self.queue.popleft()
-            exchange = exchange_of(message)
-            if (
-                exchange is not None
-                and exchange.open
-                and (exchange is current or siblings.blocked_by(exchange.waiting_task))
-            ):
-                self.dead_letter(message, UNREACHABLE)
-            else:
-                kept.append(message)
-        self.queue = kept
-        for place in tuple(self.senders):
-            task, message = place
+    def fail_waiters(self, siblings: Children) -> None:
+        """Fail the questions, and end the waits for room, of tasks that must not wait for this actor, which is down."""
+        for exchange, task in tuple(self.system.waits.items()):
+            if exchange.target is self and exchange.holder is None and exchange.open and siblings.blocked_by(task):
+                exchange.refuse(exchange.make_error(ActorDied, UNREACHABLE))
+        for task, scope in self.senders.items():
             if siblings.blocked_by(task):
-                self.senders.remove(place)
-                self._dead_letter_unsent(message)
-                reschedule(task)
+                scope.cancel(reason=UNREACHABLE)
 
     def _dead_letter_unsent(self, message: object) -> None:
         """Turn a message into a dead letter that has waited for room, or was about to."""
@@ -379,7 +379,9 @@ class ActorCell:
 
     def expect(self, mailbox: Mailbox) -> None:
         """Take messages from now on, because the actor is being started. The mailbox is that of its present spec."""
-        self.mailbox = mailbox
+        if not self.open:
+            self.mailbox = mailbox
+            self.sending, self.receiving = trio.open_memory_channel(mailbox.capacity)
         self.open = self.expected = True
         if self._gone.is_set():
             self._gone = trio.Event()
@@ -392,9 +394,12 @@ class ActorCell:
 
     def close_mailbox(self, why: str) -> None:
         """Take no more messages, and turn all that wait, in the mailbox or before it, into dead letters."""
-        self.open = False
-        while self.queue:
-            self.dead_letter(self.take(), why)
+        if self.open:
+            self.open = False
+            with suppress(trio.WouldBlock):
+                while True:
+                    self.dead_letter(self.take(), why)
+            self.sending.close()
 
     async def wait_gone(self) -> None:
         """Wait until the actor neither runs nor will run again. Always a checkpoint."""

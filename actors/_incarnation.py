@@ -175,7 +175,7 @@ class Incarnation:
         self.exit = self.cell.exit = exit
         self.done = True
         self._release_messages(exit)
-        self.cell.receiver = None
+        self.cell.end_receiving()
         self.cell.publish(Exited, exit)
         self.settled.set()
         self.ended.set()
@@ -208,7 +208,7 @@ class Incarnation:
         elif not self.has_received:
             self.scope.cancel(reason="asked to stop")
         else:
-            self.cell.wake_receiver()
+            self.cell.end_receiving()
 
     def kill(self, reason: str) -> None:
         """Cancel the actor, and everything below it at once. Of several reasons the first is kept.
@@ -259,21 +259,20 @@ class Incarnation:
             self.has_received = True
             self.come_up()
 
-    def take_message(self) -> object:
-        """Take the oldest message in hand. Return NOTHING if its asker has left already, so that it can be skipped."""
+    def take_in_hand(self, message: object) -> bool:
+        """Take a message in hand that was received. Return False if its asker has left already, so that it is skipped."""
         cell = self.cell
-        message = cell.take()
         exchange = exchange_of(message)
         if exchange is not None:
             if exchange.left:
                 cell.dead_letter(message, "its asker has left")
-                return NOTHING
+                return False
             exchange.take(self)
         HANDLING.set(exchange)
         cell.handled += 1
         self.current = message
         self.current_since = trio.current_time()
-        return message
+        return True
 
 
 class Inbox(Generic[M]):
@@ -286,7 +285,8 @@ class Inbox(Generic[M]):
                 ...
 
     Asking for the next message says that the one before is finished. When the actor is asked to stop, the iteration
-    ends; messages that are still queued are not given out. One task of the actor may receive at a time.
+    ends; messages that are still queued are not given out. A task that waited may still get one that was sent just before.
+    One task of the actor may receive at a time.
 
     Every receive is a checkpoint. It takes a message only after that, so on cancel no message was taken.
     """
@@ -309,15 +309,15 @@ class Inbox(Generic[M]):
         cell = incarnation.cell
         incarnation.current = NOTHING
         incarnation.begin_receiving()
-        if cell.queue:
+        if cell.depth:
             await trio.lowlevel.checkpoint()
         while not incarnation.stopping:
-            if cell.queue:
-                message = incarnation.take_message()
-                if message is not NOTHING:
-                    return message  # type: ignore[return-value]
-            else:
-                await cell.wait_for_message()
+            try:
+                message = await cell.receive()
+            except (trio.EndOfChannel, trio.ClosedResourceError):
+                break
+            if incarnation.take_in_hand(message):
+                return message  # type: ignore[return-value]
         raise StopAsyncIteration
 
     async def receive(self) -> M:
@@ -336,14 +336,12 @@ class Inbox(Generic[M]):
         incarnation = self._incarnation
         if incarnation.stopping:
             raise trio.EndOfChannel
-        cell = incarnation.cell
-        while cell.queue:
+        while True:
+            message = incarnation.cell.take()
             incarnation.begin_receiving()
             incarnation.current = NOTHING
-            message = incarnation.take_message()
-            if message is not NOTHING:
+            if incarnation.take_in_hand(message):
                 return message  # type: ignore[return-value]
-        raise trio.WouldBlock
 
     def reject(self, message: object, why: str = "the actor does not know this message") -> None:
         """Turn the message in hand into a dead letter; its asker gets ActorError. For the `case _:` of a match.

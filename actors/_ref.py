@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Generic, Never, TypeVar, TypeVarTuple, cast
 
 import attrs
 import trio
-from trio.lowlevel import checkpoint, checkpoint_if_cancelled
+from trio.lowlevel import checkpoint, checkpoint_if_cancelled, current_task
 
 from actors._cell import HANDLING, UNREACHABLE, current_actor, until
-from actors._events import ActorDied, AskCycle, AskTimeout, Exit, Killed
-from actors._reply import Exchange, Reply, exchange_of, find_cycle, paths_of
+from actors._events import ActorDied, AskTimeout, Exit, Killed
+from actors._reply import Exchange, Reply, exchange_of, find_cycle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,10 +110,7 @@ class Ref(Generic[M]):
         if cell.is_unreachable():
             exchange.leave()
             raise exchange.make_error(ActorDied, UNREACHABLE)
-        asker = current_actor()
-        if asker is not None:
-            _check_cycle(asker, exchange)
-            asker.waits_for, exchange.asker = exchange, asker
+        _begin_wait(exchange)
         try:
             with until(exchange.deadline):
                 if not cell.offer(message):
@@ -124,8 +121,7 @@ class Ref(Generic[M]):
             raise _timeout_error(exchange)
         finally:
             exchange.leave()
-            if asker is not None:
-                asker.waits_for = exchange.asker = None
+            _end_wait(exchange)
 
     async def request(self, make: Callable[[Reply[R], *Args], M], *args: *Args) -> Answer[R]:
         """Send the question `make(reply, *args)` without waiting for its answer.
@@ -137,9 +133,7 @@ class Ref(Generic[M]):
         cell = self._cell
         exchange, message = _make_question(cell, make, args, None)
         if not cell.offer(message):
-            asker = current_actor()
-            if asker is not None:
-                _check_cycle(asker, exchange)
+            _check_cycle(current_actor(), exchange)
             with trio.move_on_at(exchange.deadline) as scope:
                 await cell.wait_for_room(message)
             if scope.cancelled_caught:
@@ -177,20 +171,18 @@ class Answer(Generic[AnswerT]):
         On cancel it has not: `get` may be called again. So it may after an answer, which is given again.
         """
         exchange = self._exchange
-        asker = current_actor()
+        if exchange in exchange.waits:
+            raise trio.BusyResourceError("another task waits for this answer already")
         if exchange.open:
             exchange.target.fail_if_unreachable(exchange)
         if timeout is not None:
             exchange.deadline = min(exchange.deadline, _deadline_after(timeout))
-        if asker is not None and exchange.open:
-            _check_cycle(asker, exchange)
-            asker.waits_for, exchange.asker = exchange, asker
+        _begin_wait(exchange)
         try:
             with until(exchange.deadline):
                 return cast("AnswerT", await exchange.wait())
         finally:
-            if asker is not None:
-                asker.waits_for = exchange.asker = None
+            _end_wait(exchange)
         exchange.leave()
         raise _timeout_error(exchange)
 
@@ -269,8 +261,24 @@ def _timeout_error(exchange: Exchange) -> AskTimeout:
     return cast("AskTimeout", exchange.make_error(AskTimeout, "no answer before the deadline"))
 
 
-def _check_cycle(asker: ActorCell, exchange: Exchange) -> None:
+def _begin_wait(exchange: Exchange) -> None:
+    """Record that the current task waits for the answer. Raises AskCycle if its actor would wait for itself."""
+    asker = current_actor()
+    if asker is not None and exchange.open:
+        _check_cycle(asker, exchange)
+        asker.waits_for, exchange.asker = exchange, asker
+    exchange.waits[exchange] = current_task()
+
+
+def _end_wait(exchange: Exchange) -> None:
+    del exchange.waits[exchange]
+    if exchange.asker is not None:
+        exchange.asker.waits_for = None
+        exchange.asker = None
+
+
+def _check_cycle(asker: ActorCell | None, exchange: Exchange) -> None:
     """Raise AskCycle if the asker would wait for itself."""
-    cycle = find_cycle(asker, exchange.target)
+    cycle = None if asker is None else find_cycle(asker, exchange.target)
     if cycle is not None:
-        raise AskCycle(paths_of(cycle), message_type=exchange.message_type.__name__)
+        raise exchange.cycle_error(cycle)

@@ -34,15 +34,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-import outcome
 import trio
-from trio.lowlevel import Abort, Task, checkpoint, current_task, reschedule, wait_task_rescheduled
+from trio.lowlevel import checkpoint
 
-from actors._events import ActorError, AskCycle
+from actors._events import ActorDied, ActorError, AskCycle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from actors._cell import ActorCell
     from actors._incarnation import Incarnation
 
@@ -64,9 +61,10 @@ class Exchange:
     """
 
     __slots__ = (
-        "_error",
+        "_answer",
+        "_receive",
         "_scopes",
-        "_value",
+        "_send",
         "asker",
         "deadline",
         "holder",
@@ -74,12 +72,14 @@ class Exchange:
         "message_type",
         "open",
         "target",
-        "waiting_task",
+        "waits",
     )
 
     def __init__(self, target: ActorCell, deadline: float) -> None:
         self.target = target
         """The actor in whose mailbox the question was put last. Named in errors, and awaited in the search for cycles."""
+        self.waits = target.system.waits
+        """Questions of this tree whose answers are waited for. This one is among them while its asker waits."""
         self.deadline = deadline
         """Trio time after which the asker does not wait any more. Questions that this one leads to inherit it."""
         self.message_type: type = object
@@ -88,16 +88,14 @@ class Exchange:
         """The run of an actor that has taken the question and must answer it before it ends."""
         self.asker: ActorCell | None = None
         """The actor whose own task waits for the answer. None if the asker is no actor, or does not wait now."""
-        self.waiting_task: Task | None = None
-        """The task that is suspended in `wait`."""
         self.open = True
         """True if there is neither an answer nor a reason why none is needed."""
         self.left = False
         """True if the asker does not wait any more."""
-        self._value: object = None
-        """The answer, once the exchange is closed and not left, unless there is an error."""
-        self._error: BaseException | None = None
-        """Error that the asker gets in the place of an answer."""
+        self._send, self._receive = trio.open_memory_channel[tuple[object, BaseException | None]](1)
+        """Way of the answer: a value, or an error in its place."""
+        self._answer: tuple[object, BaseException | None] | None = None
+        """The answer, once the asker has received it."""
         self._scopes: list[trio.CancelScope] = []
         """Scopes from `Reply.scope`, to be cancelled when the asker leaves."""
 
@@ -109,9 +107,11 @@ class Exchange:
         self._release()
 
     def move_back(self, target: ActorCell, holder: Incarnation | None) -> None:
-        """Undo `move_to`, because there was no room in the mailbox."""
+        """Undo `move_to`, because there was no room in the mailbox. A holder that has ended meanwhile cannot answer."""
         self.target = target
-        if holder is not None:
+        if holder is not None and holder.done:
+            self.fail(ActorDied, f"the actor ended before it answered: {holder.describe_end()}")
+        elif holder is not None:
             self.take(holder)
 
     def take(self, holder: Incarnation) -> None:
@@ -130,22 +130,26 @@ class Exchange:
     def settle(self, value: object, error: BaseException | None = None) -> None:
         """Answer with a value, or with an error if one is given. The exchange must be open."""
         self.open = False
-        self._value = value
-        self._error = error
         self._release()
-        if self.waiting_task is not None:
-            task, self.waiting_task = self.waiting_task, None
-            reschedule(task, self._outcome())
+        self._send.send_nowait((value, error))
 
     def fail(self, kind: type[ActorError], why: str, cause: BaseException | None = None) -> None:
         """Settle with an error of this class. Without effect if the exchange is not open."""
         if self.open:
             self.settle(None, self.make_error(kind, why, cause))
 
-    def refuse(self, cycle: tuple[str, ...]) -> None:
-        """Settle with AskCycle and let the callee's work for the question stop. The exchange must be open."""
-        self.settle(None, AskCycle(cycle, message_type=self.message_type.__name__))
+    def refuse(self, error: ActorError) -> None:
+        """Settle with an error because the asker must not wait, and let the callee's work for it stop. It must be open."""
+        self.settle(None, error)
         self._abandon()
+
+    def refuse_cycle(self, cycle: tuple[ActorCell, ...]) -> None:
+        """Refuse with AskCycle."""
+        self.refuse(self.cycle_error(cycle))
+
+    def cycle_error(self, cycle: tuple[ActorCell, ...]) -> AskCycle:
+        """Return the error for a wait that would close this cycle."""
+        return AskCycle(tuple(cell.path for cell in cycle), message_type=self.message_type.__name__)
 
     def make_error(self, kind: type[ActorError], why: str, cause: BaseException | None = None) -> ActorError:
         """Return an error that names the target, the message and the time."""
@@ -166,20 +170,14 @@ class Exchange:
 
     async def wait(self) -> object:
         """Return the answer or raise the error, now and at every later call. On cancel, the asker has not left."""
-        if not self.open and (self._error is not None or not self.left):
+        if self._answer is None:
+            self._answer = await self._receive.receive()
+        else:
             await checkpoint()
-            return self._outcome().unwrap()
-        if self.waiting_task is not None:
-            raise trio.BusyResourceError("another task waits for this answer already")
-        self.waiting_task = current_task()
-        return await wait_task_rescheduled(self._stop_waiting)
-
-    def _stop_waiting(self, _: Callable[[], object]) -> Abort:
-        self.waiting_task = None
-        return Abort.SUCCEEDED
-
-    def _outcome(self) -> outcome.Outcome[object]:
-        return outcome.Value(self._value) if self._error is None else outcome.Error(self._error)
+        value, error = self._answer
+        if error is not None:
+            raise error
+        return value
 
     def leave(self) -> None:
         """Note that the asker does not wait any more. Without effect if the exchange is not open."""
@@ -299,7 +297,7 @@ def break_cycle_of_asker(exchange: Exchange) -> None:
     """
     cycle = None if exchange.asker is None or not exchange.open else find_cycle(exchange.asker, exchange.target)
     if cycle is not None:
-        exchange.refuse(paths_of(cycle))
+        exchange.refuse_cycle(cycle)
 
 
 def break_cycle_of_sender(sender: ActorCell) -> None:
@@ -310,10 +308,5 @@ def break_cycle_of_sender(sender: ActorCell) -> None:
     for index in reversed(range(len(cycle))):
         question = cycle[index].waits_for
         if question is not None and question.open:
-            question.refuse(paths_of((*cycle[index:-1], *cycle[: index + 1])))
+            question.refuse_cycle((*cycle[index:-1], *cycle[: index + 1]))
             return
-
-
-def paths_of(cells: tuple[ActorCell, ...]) -> tuple[str, ...]:
-    """Return the paths of these actors."""
-    return tuple(cell.path for cell in cells)

@@ -408,7 +408,7 @@ def _describe_child(loop: SupervisorLoop, entry: ChildEntry) -> ActorInfo:
         attempt=cell.attempt,
         restarts=max(0, cell.attempt - 1),
         due=_finite(max(0.0, _due_time(loop, entry, running) - now)),
-        depth=len(cell.queue),
+        depth=cell.depth,
         capacity=0 if entry.child.subtree is not None else cell.mailbox.capacity,
         high_water=cell.high_water,
         sent=cell.sent,

@@ -16,14 +16,14 @@ from benchmarks.report import Result
 from benchmarks.workplace import Workplace
 
 PAIRS = (
-    Pair("tell", actors_programs.tell, actors_floors.send, "channel send", 300, 1.4),
-    Pair("ask", actors_programs.ask, actors_floors.ask, "channel ask", 200, 1.2),
+    Pair("tell", actors_programs.tell, actors_floors.send, "channel send", 300, 1.6),
+    Pair("ask", actors_programs.ask, actors_floors.ask, "channel ask", 200, 1.6),
     Pair("ask with a deadline", actors_programs.ask_with_deadline, actors_floors.ask, "channel ask", 200, 2.0),
     Pair("request, then get", actors_programs.request, actors_floors.ask, "channel ask", 200),
     Pair("channel ask with a deadline", actors_floors.ask_with_deadline, actors_floors.ask, "channel ask", 200),
-    Pair("start of a child", actors_programs.start_child, actors_floors.start, "nursery.start", 100, 1.3),
-    Pair("start in a pool", actors_programs.start_in_pool, actors_floors.start, "nursery.start", 100, 1.3),
-    Pair("start in a tree", actors_programs.start_tree, actors_floors.start, "nursery.start", 100, 1.3),
+    Pair("start of a child", actors_programs.start_child, actors_floors.start, "task with a channel", 100, 1.3),
+    Pair("start in a pool", actors_programs.start_in_pool, actors_floors.start, "task with a channel", 100, 1.3),
+    Pair("start in a tree", actors_programs.start_tree, actors_floors.start, "task with a channel", 100, 1.3),
 )
 
 

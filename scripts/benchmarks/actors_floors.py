@@ -73,21 +73,22 @@ async def _once(channel: trio.MemorySendChannel[Any]) -> int:
 
 
 def start(times: int, clock: Clock) -> float:
-    """Call `nursery.start` with a task that reports its start and then waits on a channel that exists already."""
+    """Open a memory channel, and call `nursery.start` with a task that reports its start and then waits on it."""
     return trio.run(_start, times, clock)
 
 
 async def _start(times: int, clock: Clock) -> float:
-    _, receive = trio.open_memory_channel[Add](CAPACITY)
     async with trio.open_nursery() as nursery:
-        seconds = await timed(clock, _start_all, nursery, receive, times)
+        seconds = await timed(clock, _start_all, nursery, times)
         nursery.cancel_scope.cancel()
     return seconds
 
 
-async def _start_all(nursery: trio.Nursery, receive: trio.MemoryReceiveChannel[Add], times: int) -> None:
+async def _start_all(nursery: trio.Nursery, times: int) -> None:
+    channels = []
     for _ in range(times):
-        await nursery.start(_idle, receive)
+        channels.append(trio.open_memory_channel[Add](CAPACITY))
+        await nursery.start(_idle, channels[-1][1])
 
 
 async def _idle(receive: trio.MemoryReceiveChannel[Add], task_status: trio.TaskStatus[None]) -> None:

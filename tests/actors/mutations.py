@@ -51,8 +51,8 @@ class Mutation:
 
 
 TABLE, MACHINE, OTP, SUPERVISOR = "test_table.py", "test_table_machine.py", "test_otp.py", "test_supervisor.py"
-REF, CELL, CHILDREN, POOL, TREE, SPEC, LOOP = (
-    f"test_{name}.py" for name in ("ref", "cell", "children", "pool", "tree", "spec", "loop")
+REF, CELL, BLOCKED, CHILDREN, POOL, TREE, SPEC, LOOP = (
+    f"test_{name}.py" for name in ("ref", "cell", "blocked", "children", "pool", "tree", "spec", "loop")
 )
 
 MUTATIONS = [
@@ -335,31 +335,33 @@ MUTATIONS = [
     Mutation(
         "one message more than the capacity",
         "_cell",
-        "if len(self.queue) >= self.mailbox.capacity and",
-        "if len(self.queue) > self.mailbox.capacity and",
+        "trio.open_memory_channel(mailbox.capacity)",
+        "trio.open_memory_channel(mailbox.capacity + 1)",
         CELL,
     ),
     Mutation(
         "the newest is dropped for the oldest",
         "_cell",
-        "self._drop(self.queue.popleft())",
-        "self._drop(self.queue.pop())",
+        "if overflow is Overflow.DROP_OLDEST:",
+        "if False:",
         CELL,
+    ),
+    Mutation("who moves up is not counted", "_cell", "        if moves_up:\n", "        if False:\n", CELL),
+    Mutation(
+        "who must not wait stands in line",
+        "_cell",
+        "                scope.cancel(reason=UNREACHABLE)\n",
+        "                pass\n",
+        BLOCKED,
     ),
     Mutation(
-        "the last in line moves up first",
+        "the mailbox ends with the run",
         "_cell",
-        "task, message = self.senders.popleft()",
-        "task, message = self.senders.pop()",
+        "            former.close()\n",
+        "            self.receiving.close()\n",
         CELL,
     ),
-    Mutation(
-        "who waits for room is not woken",
-        "_cell",
-        "            break_cycle_of_asker(exchange)\n        reschedule(task)\n",
-        "            break_cycle_of_asker(exchange)\n",
-        CELL,
-    ),
+    Mutation("an actor that waits is not told to stop", "_cell", "            former.close()\n", "", CHILDREN),
     Mutation(
         "deadlines are not inherited",
         "_ref",
@@ -385,7 +387,20 @@ MUTATIONS = [
         "who has its answer still waits", "_reply", "question is not None and question.open else", "question else", REF
     ),
     Mutation("a circle that is closed by handing on is not seen", "_reply", "or not exchange.open", "or True", REF),
-    Mutation("a question in line is not where it stands", "_cell", "            exchange.target = self\n", "", REF),
+    Mutation(
+        "a question in line is not where it stands",
+        "_cell",
+        "        exchange.move_to(self)\n        break_cycle_of_asker(exchange)\n",
+        "        break_cycle_of_asker(exchange)\n",
+        REF,
+    ),
+    Mutation(
+        "a question that left the line is nobody's",
+        "_cell",
+        "            exchange.move_back(target, holder)\n            raise\n",
+        "            raise\n",
+        REF,
+    ),
     Mutation(
         "who stands in line does not wait",
         "_cell",
@@ -417,8 +432,8 @@ MUTATIONS = [
     Mutation(
         "the asker never leaves",
         "_ref",
-        "            exchange.leave()\n            if asker is not None:",
-        "            if asker is not None:",
+        "            exchange.leave()\n            _end_wait",
+        "            _end_wait",
         REF,
     ),
     Mutation(

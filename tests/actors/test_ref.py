@@ -25,11 +25,26 @@ from actors import (
     Overflow,
     Ref,
     Reply,
+    Restart,
     Supervisor,
     open_supervisor,
     watch,
 )
-from tests.actors.kit import Add, Boom, Crash, Probe, Total, Work, actor, counter, happened, idle, settle, tree
+from tests.actors.kit import (
+    Add,
+    Boom,
+    Crash,
+    Probe,
+    Total,
+    Work,
+    actor,
+    counter,
+    happened,
+    idle,
+    never_reads,
+    settle,
+    tree,
+)
 
 
 async def test_an_answer_comes_back() -> None:
@@ -532,6 +547,29 @@ async def test_a_reply_may_stand_in_line_before_a_full_mailbox() -> None:
             await settle()
         front = await supervisor.start_child(Child("front", forwards, other))
         assert await front.ask(Total) == 4
+
+
+async def test_a_question_that_leaves_the_line_of_a_mailbox_after_its_holder_has_ended_fails() -> None:
+    async def forwards(inbox: Inbox[Total], other: Ref[Any], nursery: trio.Nursery) -> None:
+        async def tell_within_two_seconds() -> None:
+            with trio.move_on_after(2):
+                await other.tell(question)
+
+        question = await inbox.receive()
+        nursery.start_soon(tell_within_two_seconds)
+        await trio.sleep(1)
+        raise Boom("has handed it to a task that is not its own")
+
+    full = Child("full", never_reads, mailbox=Mailbox(1), shutdown=0)
+    async with tree(full) as (supervisor, events), trio.open_nursery() as nursery:
+        other = supervisor.ref("full")
+        await other.tell(Add(1))
+        front = await supervisor.start_child(Child("front", forwards, other, nursery, restart=Restart.TEMPORARY))
+        begun = trio.current_time()
+        with pytest.raises(ActorDied, match="has handed it to a task"):
+            await front.ask(Total)
+        assert trio.current_time() == begun + 2
+        assert len(happened(events, DeadLetter)) == 1
 
 
 async def test_a_message_may_be_told_again_after_it_was_answered() -> None:

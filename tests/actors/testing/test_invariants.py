@@ -43,10 +43,11 @@ def counts_a_message_twice(root: Supervisor) -> None:
     cell_of(root, "below/inner").handled += 1
 
 
-def overfills(root: Supervisor) -> None:
+def keeps_a_message_of_a_closed_mailbox(root: Supervisor) -> None:
     cell = cell_of(root, "counter")
-    cell.queue.extend(range(65))
-    cell.sent += 65
+    cell.sending, cell.receiving = trio.open_memory_channel(1)
+    cell.sending.send_nowait(Add(1))
+    cell.sent, cell.open = 1, False
 
 
 def thinks_it_is_down(root: Supervisor) -> None:
@@ -68,7 +69,7 @@ def forgets_an_address(root: Supervisor) -> None:
 BREAKS = {
     loses_a_message: r"counter: 1 messages sent, but 0 handled \+ 0 queued \+ 0 dropped \+ 0 dead = 0",
     counts_a_message_twice: "below/inner: 0 messages sent, but 1 handled",
-    overfills: "counter: 65 messages in a mailbox for 64",
+    keeps_a_message_of_a_closed_mailbox: "counter: it takes no messages, and 1 are in its mailbox",
     thinks_it_is_down: "counter: it is down, and still runs",
     misses_an_exit: "counter: it counts as up, but its run has ended, and no exit is on its way to its supervisor",
     takes_messages_while_down: "counter: it is not expected to run again, and takes messages",
@@ -97,13 +98,14 @@ def test_a_contradiction_is_named(breaks: Callable[[Supervisor], None]) -> None:
 def snapshot(root: Supervisor) -> Callable[[], None]:
     """So that a tree that was broken can be stopped nevertheless."""
     counter, inner = cell_of(root, "counter"), cell_of(root, "below/inner")
+    mailbox = counter.sending, counter.receiving
 
     def undo() -> None:
         root._loop.children.cells = {"counter": counter, "below": root._loop.children.cells["below"]}
         root._loop.table.entries["counter"].state = State.UP
         counter.sent = inner.handled = 0
-        counter.queue.clear()
-        counter.expected = True
+        counter.sending, counter.receiving = mailbox
+        counter.open = counter.expected = True
         counter.incarnation.done = False
 
     return undo
@@ -115,7 +117,7 @@ def test_a_simulation_looks_by_itself() -> None:
             await root.ref("counter").tell(Add(1))
             cell_of(root, "counter").sent += 1
 
-    with pytest.raises(SimulationFailed, match="BrokenTree: counter: 2 messages sent, but 0 handled"):
+    with pytest.raises(SimulationFailed, match="BrokenTree: counter: 2 messages sent, but 1 handled"):
         simulate(main)
 
 
