@@ -244,6 +244,27 @@ async def test_a_code_is_closed_with_all_of_its_person_by_an_approval():
     assert not book.knows(STRANGER)
 
 
+async def test_a_letter_that_only_becomes_one_of_a_code_is_none():
+    """As the long s does in upper case."""
+    book, journal, clock = await new_book()
+    await book.request(STRANGER)
+    [code] = book.view()[1]
+    other = "S" * len(code.code)
+    journal.files["access.json"] = journal.files["access.json"].replace(code.code.encode(), other.encode())
+    await (book := PairingBook()).load(journal, lambda: clock[0])
+    with pytest.raises(PairingRefused):
+        await book.approve("\u017f" * len(other), "cli:main")
+    assert await book.approve(other.lower(), "cli:main") == "telegram:7"
+
+
+async def test_a_clock_that_was_set_back_keeps_nobody_without_an_answer():
+    book, journal, clock = await new_book()
+    for passed, answers in ((0, 1), (599_999, 1), (1, 2), (-500_000, 3)):
+        clock[0] += passed
+        await book.request(STRANGER)
+        assert len(journal.posts) == answers
+
+
 @pytest.mark.parametrize(("passed", "is_valid"), [(0, True), (3_599_999, True), (3_600_000, False), (-1, False)])
 async def test_a_code_is_valid_for_an_hour_and_not_before_it_was_made(passed, is_valid):
     """A clock that is set back makes no code valid for longer."""

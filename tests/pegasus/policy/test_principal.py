@@ -2,8 +2,8 @@
 
 import pytest
 
-from pegasus.messages import ChannelInfo
-from pegasus.policy import NOBODY, ROLE, Principal, Role, is_owner, principal_of
+from pegasus.messages import ChannelInfo, InboundMessage
+from pegasus.policy import DOOR, NOBODY, ROLE, Principal, Role, is_owner, principal_of, with_role
 
 ANN = ChannelInfo("telegram", "chat-7", "u1")
 
@@ -59,3 +59,10 @@ def test_what_is_recorded_can_only_take_rights_away(owners, recorded, role):
 def test_work_that_nobody_has_asked_for_has_no_rights_of_an_owner():
     assert principal_of(None, ["cli:*"], {ROLE: "owner"}) == NOBODY
     assert not NOBODY.is_owner
+
+
+@pytest.mark.parametrize("is_own_door", [True, False])
+def test_what_a_sender_claims_about_themselves_is_dropped(is_own_door):
+    claims = {ROLE: "owner", "account": "other", "apart": "no", DOOR: "mine", "mood": "good"}
+    message = with_role(InboundMessage("hello", ANN, "m-1", claims), None, is_own_door=is_own_door)
+    assert message.metadata == {"mood": "good"} | ({} if is_own_door else {DOOR: "bridge"})

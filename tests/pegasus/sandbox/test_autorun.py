@@ -35,6 +35,17 @@ def test_what_programs_run_is_found_at_any_depth_and_a_folder_of_it_counts_as_a_
     assert sorted(closed_below(tmp_path)) == [".git/config", ".git/hooks", ".venv", "a/b/.vscode"]
 
 
+@pytest.mark.parametrize("name", ["commondir", "config.worktree"])
+def test_what_leads_git_to_other_settings_is_closed_where_it_is_there(tmp_path, name):
+    make(tmp_path, f".git/{name}", ".git/HEAD")
+    assert closed_below(tmp_path) == [f".git/{name}"]
+
+
+def test_letter_case_makes_no_other_name(tmp_path):
+    make(tmp_path, ".VSCode/tasks.json", ".ENVRC")
+    assert sorted(closed_below(tmp_path)) == [".ENVRC", ".VSCode"]
+
+
 def test_the_settings_of_a_repositorys_modules_are_found_and_its_objects_are_not_looked_at(tmp_path):
     make(tmp_path, ".git/modules/lib/config", ".git/modules/lib/objects/ab/config", ".git/objects/ab/config")
     assert closed_below(tmp_path) == [".git/modules/lib/config"]
