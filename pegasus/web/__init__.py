@@ -1,6 +1,6 @@
-"""HTTP: the web page, the API for programs, and the WebSocket on the same port (Hypercorn's protocol on Trio, Starlette's routes).
+"""HTTP: the web page, the API for programs, and the WebSocket on the same port (h11 on Trio, Starlette's routes).
 
-The daemon imports this package at its start. Hypercorn and Starlette are imported when the first client connects (`actor`).
+The daemon imports this package at its start. Starlette and what needs it are imported when the first client connects (`actor`).
 docs/http.md describes the API for people who write a client.
 
 Read the files in this order; each uses only those before it:
@@ -9,7 +9,7 @@ Read the files in this order; each uses only those before it:
     deliveries  the webhook deliveries of the last day
     config      what the daemon gives the server
     access      who sends a request, and from which page; a refusal with its status
-    connection  one connection: socket, deadlines, Hypercorn's protocol
+    connection  one connection: socket, deadlines, h11
     requests    a request as handlers see it, and the forms of responses
     operations  a route of the table of all routes, and the description made of the table
     markdown    Markdown texts as HTML that a page may insert

@@ -3,8 +3,8 @@
 The listening sockets belong to the process, as the gateway's do: they listen before the daemon says that it is ready, and clients
 that connect while the actor is being restarted wait in the kernel's backlog.
 
-Hypercorn, Starlette and everything that needs them are imported when the first client connects, not before: 7 MB and a tenth of a
-second that an agent which is only used from a terminal never pays for.
+Starlette and everything that needs it are imported when the first client connects, not before: 4 MB and a tenth of a second
+that an agent which is only used from a terminal never pays for.
 """
 
 from __future__ import annotations

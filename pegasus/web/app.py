@@ -21,11 +21,11 @@ from collections.abc import Sequence
 from typing import Final
 
 import trio
-from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, HTTPScope, Scope
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route, Router
+from starlette.types import Message, Receive, Scope, Send
 
 from pegasus.observe import get_logger
 from pegasus.web.access import AccessRules, ApiError, Visitor
@@ -120,7 +120,7 @@ class WebApplication:
     def _methods_at(self, scope: Scope) -> list[str]:
         """Return the methods that the path of a request allows."""
         # A route matches in part if its path fits and its method does not.
-        found = [route.methods or () for route in self._routes if route.matches(scope)[0] is not Match.NONE]  # type: ignore[arg-type]
+        found = [route.methods or () for route in self._routes if route.matches(scope)[0] is not Match.NONE]
         return sorted({method for methods in found for method in methods})
 
     async def _check(self, request: Request, operation: Operation) -> ApiRequest:
@@ -142,14 +142,14 @@ class WebApplication:
             checked.require(operation.scope)
         return checked
 
-    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; see ASGI. Anything but HTTP is left alone. Raises nothing but what `send` raises."""
         if scope["type"] != "http":
             return
         # Tells whether a status was sent: until then an error can still have one of its own.
         is_started = is_stream = False
 
-        async def send_safely(message: ASGISendEvent) -> None:
+        async def send_safely(message: Message) -> None:
             """Send an event of ASGI. Add the header fields of all responses, and note that the response has begun."""
             nonlocal is_started, is_stream
             if message["type"] == "http.response.start":
@@ -158,7 +158,7 @@ class WebApplication:
                 message["headers"] = [*message["headers"], *SECURITY_HEADERS]
             await send(message)
 
-        scope["app"] = self  # type: ignore[typeddict-unknown-key]  # the router then raises HTTPException
+        scope["app"] = self  # the router then raises HTTPException
         async with trio.open_nursery() as nursery:
             with trio.CancelScope() as rights:
 
@@ -176,7 +176,7 @@ class WebApplication:
                     await send({"type": "http.response.body", "body": body, "more_body": False})
             # Otherwise the connection ends, by which the client sees that the response is incomplete.
             if response is not None and not is_started:
-                await response(scope, receive, send_safely)  # type: ignore[arg-type]
+                await response(scope, receive, send_safely)
             nursery.cancel_scope.cancel()
 
     async def _end_with_rights(self, visitor: Visitor, work: trio.CancelScope) -> None:
@@ -184,11 +184,11 @@ class WebApplication:
         await self._rules.until_ended(visitor)
         work.cancel()
 
-    async def _answer(self, scope: HTTPScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> Response | None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
         """Answer a request, and return the error object that is to be sent instead; None if there was no error."""
         try:
             self._rules.check_host(scope["headers"])
-            await self._router(scope, receive, send)  # type: ignore[arg-type]
+            await self._router(scope, receive, send)
         except ApiError as error:
             return _error_response(error)
         except HTTPException as error:

@@ -4,7 +4,7 @@
 connection asks for the present values whenever it sets a deadline. `WebServices` has the actors and objects
 that handlers of routes use. It is made once, before the first client connects.
 
-Nothing here imports Hypercorn or Starlette, which cost 7 MB and a tenth of a second; the daemon imports this
+Nothing here imports Starlette, which costs 4 MB and a tenth of a second; the daemon imports this
 file at its start.
 """
 

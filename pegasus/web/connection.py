@@ -1,40 +1,29 @@
-"""`HttpConnection`: one TCP connection, between its socket and Hypercorn's HTTP/1.1 protocol.
+"""`HttpConnection`: one TCP connection that speaks HTTP/1.1, between its socket and the application. h11 parses the bytes.
 
-Hypercorn parses requests (with h11) and runs the application; this file owns the socket and the time. Hypercorn's own shell for that
-(`hypercorn.trio.TCPServer`) was written for servers behind a proxy. It writes under a shield, so a client that does not read keeps
-the server from stopping; it closes while a refused body is still coming, so the client never reads why; and it has no bound on the
-memory of a WebSocket's message. So this shell
-
-* gives every write a deadline, after which the client is cut;
-* gives the head of a request a deadline, and so ends slow ones (the application does the same for bodies);
-* lingers at the end: it says that nothing more comes, and reads what the client still sends for a moment (RFC 9112 section 9.6);
-* cancels the work for a request whose client has gone;
-* refuses requests that a proxy in front of it could read otherwise (`pegasus.http_framing`);
-* speaks HTTP/1.1 alone. An offer to switch to HTTP/2 is ignored, as RFC 9110 section 7.8 allows;
-* hands a WebSocket handshake for `/ws` to the gateway, bytes and all, since the gateway has its own bounds and deadlines for
+* Every write has a deadline, after which the client is cut. A client that does not read keeps nobody from stopping.
+* The head of a request has a deadline, which ends slow ones (the application does the same for bodies).
+* At the end the connection says that nothing more comes, and reads what the client still sends for a moment (RFC 9112 section 9.6).
+  So a client whose body is refused while it is still coming reads why.
+* The work for a request whose client has gone is cancelled.
+* Requests that a proxy in front could read otherwise are refused (`pegasus.http_framing`).
+* An offer to switch to HTTP/2 is ignored, as RFC 9110 section 7.8 allows.
+* A WebSocket handshake for `/ws` is handed to the gateway, bytes and all, since the gateway has its own bounds and deadlines for
   clients of its protocol. A handshake for another path is treated as a plain request.
 
-Hypercorn's protocol classes are not documented for this use. They are touched in this file only, and
-tests/pegasus/web/test_server.py fails if a new version changes them.
+While the application answers, the connection goes on reading: for the rest of the body, of which BODY_PIECES wait at most, and to
+notice that the client has gone. A further request is looked at when the response is complete.
 """
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from email.utils import formatdate
+from typing import Final
+from urllib.parse import unquote
 
 import h11
 import trio
-from hypercorn.config import Config
-from hypercorn.events import Closed, Event, RawData, Updated
-from hypercorn.logging import Logger
-from hypercorn.protocol.h11 import H11Protocol
-from hypercorn.trio.task_group import TaskGroup
-from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, ConnectionState, Scope
-from hypercorn.utils import parse_socket_addr
+from starlette.types import ASGIApp, Message, Scope
 
 from pegasus.gateway import failures_logged
 from pegasus.http_framing import has_body, refuse_ambiguous
@@ -48,6 +37,8 @@ RECEIVE_BYTES: Final = 64 * 1024
 """Bytes that are read from the network at a time."""
 HEAD_BYTES: Final = 32 * 1024
 """Bytes of a request's head."""
+BODY_PIECES: Final = 10
+"""Pieces of a body that wait for the application. Beyond that the client is not read."""
 LINGER: Final = 2.0
 """Seconds in which a client that is still sending may read why it is refused."""
 
@@ -56,118 +47,20 @@ CLIENT_GONE: Final = "client_gone"
 
 _log = get_logger("web")
 
-Application = Callable[[Scope, ASGIReceiveCallable, ASGISendCallable], Awaitable[None]]
-"""An ASGI application."""
-
-
-class WebSocketRequest(Exception):
-    """Raised out of Hypercorn's protocol when a client wants to speak the gateway's protocol on `/ws`.
-
-    Example: `raise WebSocketRequest(request)` in `HttpOneProtocol`; `HttpConnection` catches it, and hands the
-    socket and the handshake to the gateway. An exception leaves Hypercorn's protocol at once, before it answers and before it looks
-    at the bytes behind the handshake.
-    """
-
-    def __init__(self, request: h11.Request) -> None:
-        super().__init__("a WebSocket handshake")
-        self.request = request
-
-
-class HttpOneProtocol(H11Protocol):
-    """Hypercorn's HTTP/1.1 without its ways to HTTP/2 and to its own WebSockets.
-
-    Example: `await protocol.handle(RawData(data))` feeds it with bytes from the network. It runs the
-    application for each request, and gives bytes to be sent to the function that it was made with.
-
-    Three methods of Hypercorn's class are overridden. They have underscores, so a new version may rename them;
-    the tests of the server would then fail.
-    """
-
-    admits: Callable[[h11.Request], bool]
-    """Returns whether a WebSocket is opened; if not, the application answers the handshake as a plain request, with the reason."""
-
-    async def _check_protocol(self, event: h11.Request) -> None:
-        """Ignore an offer to switch to HTTP/2."""
-
-    async def _send_error_response(self, status_code: int) -> None:
-        """Answer a request that is no HTTP with the error object that all errors have."""
-        error = ApiError(status_code, "bad_request", "found what is no HTTP/1.1 request, or a head that is too large")
-        body = encode_json(error.body).encode()
-        size = str(len(body)).encode()
-        fields = [(b"content-type", b"application/json"), (b"content-length", size), (b"connection", b"close")]
-        headers = [*fields, *self.config.response_headers("h11")]
-        await self._send_h11_event(h11.Response(status_code=status_code, headers=headers))
-        await self._send_h11_event(h11.Data(data=body))
-        await self._send_h11_event(h11.EndOfMessage())
-
-    async def _create_stream(self, request: h11.Request) -> None:
-        fields = dict(request.headers)
-        if fields.get(b"upgrade", b"").strip().lower() == b"websocket" and request.method == b"GET":
-            is_for_gateway = request.target.partition(b"?")[0] == b"/ws" and not has_body(request.headers)
-            if is_for_gateway and self.admits(request):
-                raise WebSocketRequest(request)
-            # Without the two fields Hypercorn takes the handshake for a plain request, and the application
-            # answers it with the reason.
-            kept = [(name, value) for name, value in request.headers if name not in (b"upgrade", b"connection")]
-            request = h11.Request(
-                method=request.method, target=request.target, headers=kept, http_version=request.http_version
-            )
-        await super()._create_stream(request)
-
-
-class ServerLog(Logger):
-    """The lines that Hypercorn wants to log: failures only, for the application answers for the rest.
-
-    Example: `config.logger_class = ServerLog`, of which Hypercorn makes one for each connection.
-
-    There is no log of requests: paths and header fields may hold secrets, and each request would cost a write
-    to disk.
-    """
-
-    def __init__(self, config: Config) -> None:
-        """Open no log of its own."""
-
-    async def access(self, request: Any, response: Any, request_time: float) -> None:
-        """Log no request, as said above."""
-
-    async def exception(self, message: str, *args: Any, **kwargs: Any) -> None:
-        """Log a failure of the application that it has not handled itself."""
-        _log.exception(message, error=sys.exc_info()[1] or RuntimeError("unknown"))
-
-
-def protocol_config() -> Config:
-    """Return the settings of Hypercorn's protocols: the size of a request's head, no server header, no log of its own."""
-    config = Config()
-    config.h11_max_incomplete_size = HEAD_BYTES
-    config.include_server_header = False
-    config.logger_class = ServerLog
-    return config
-
 
 class HttpConnection:
     """One client. Make it with an accepted stream and `run` it; it closes the stream.
 
-    admits: returns whether a WebSocket handshake is accepted. upgrade: serves it; called with the stream, whose first bytes are the
-    handshake's, and the handshake.
+    stopping: set when the server stops; the connection then ends behind the response that is under way. admits: returns whether a
+    WebSocket handshake is accepted. upgrade: serves it, from the first byte of the handshake on.
     on_idle: called when the connection begins to wait for a request (True) and when one has come (False).
-
-    Example::
-
-        connection = HttpConnection(application, config, protocol_config(), context, stream, admits, upgrade, on_idle)
-        await connection.run()      # returns when the client has gone
-        connection.cut()            # from another task: ends it at once
-
-    Two tasks work on a connection: the reader, which is the one that has called `run`, and the application of
-    the request under way. The reader goes on reading while the application works, since that is how it notices
-    that the client has gone.
     """
 
     def __init__(
         self,
-        application: Application,
+        application: ASGIApp,
         config: InForce[HttpConfig],
-        protocol: Config,
-        context: WorkerContext,
+        stopping: trio.Event,
         stream: trio.SocketStream,
         admits: Callable[[h11.Request], bool],
         upgrade: Callable[[trio.abc.Stream, h11.Request], Awaitable[None]],
@@ -175,8 +68,7 @@ class HttpConnection:
     ) -> None:
         self._application = application
         self._config = config
-        self._protocol_config = protocol
-        self._context = context
+        self._stopping = stopping
         self._stream = stream
         self._admits = admits
         self._upgrade = upgrade
@@ -184,16 +76,12 @@ class HttpConnection:
         # Made before `run`, so that `cut` works at any time, also before the task of the connection has begun.
         self._scope = trio.CancelScope()
         """Around everything that this connection does; cancelled by `cut`."""
-        self._waiting = trio.CancelScope()
-        """Around the wait for bytes. Its deadline is that of the head of a request, or of the end."""
-        self._deadline = math.inf
-        """Time at which the next wait for bytes ends."""
-        self._is_ending = False
-        """Nothing is answered any more; what still comes is dropped."""
         self._gone = trio.Event()
         """Set when the client has gone, before the work for its request is cancelled. A stop of the server does not set it."""
         self._writing = trio.Lock()
-        """Held during a write: the reader (errors of the protocol) and the application write."""
+        """Held during a write: the tasks of an application may write at the same time."""
+        self._parser = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
+        refuse_ambiguous(self._parser)
 
     async def run(self) -> None:
         """Serve the client until it has gone. Cancelled, the connection is cut.
@@ -204,8 +92,7 @@ class HttpConnection:
             with failures_logged(_log), self._scope:
                 handshake = await self._serve_requests()
                 if handshake is not None:
-                    self._on_idle(self, False)
-                    await self._upgrade(*handshake)
+                    await self._upgrade(self._replayed(handshake), handshake)
         finally:
             await trio.aclose_forcefully(self._stream)
 
@@ -213,97 +100,140 @@ class HttpConnection:
         """End the connection at once."""
         self._scope.cancel()
 
-    # ---------------------------------------------------------------- reading
+    # ---------------------------------------------------------------- requests
 
-    async def _serve_requests(self) -> tuple[trio.abc.Stream, h11.Request] | None:
-        """Serve requests until the client has gone. Return the stream and the handshake if it has become a WebSocket."""
-        socket = self._stream.socket
+    async def _serve_requests(self) -> h11.Request | None:
+        """Serve requests until the client has gone. Return the handshake if the connection is to become a WebSocket."""
         try:
-            client = parse_socket_addr(socket.family, socket.getpeername())
+            self._client = self._stream.socket.getpeername()[:2]
         except OSError:  # it has gone already
             return None
-        server = parse_socket_addr(socket.family, socket.getsockname())
-        handshake: WebSocketRequest | None = None
-        tasks = TaskGroup()
-        with trio.CancelScope() as work:
-            async with tasks:
-                protocol = HttpOneProtocol(
-                    self._run_application,
-                    self._protocol_config,
-                    self._context,
-                    tasks,
-                    ConnectionState({CLIENT_GONE: self._gone}),
-                    False,
-                    client,
-                    server,
-                    self._send,
-                )
-                protocol.admits = self._admits
-                if isinstance(protocol.connection, h11.Connection):
-                    refuse_ambiguous(protocol.connection)
-                self._protocol = protocol
-                self._wait_idle(self._config.now.head_time)
-                try:
-                    await self._read()
-                except WebSocketRequest as found:
-                    handshake = found
-                self._gone.set()
-                work.cancel()  # the client has gone: nobody waits for it any more
-        if handshake is None:
-            return None
-        # The handshake was taken apart by h11, so it is written again as a client would write it, with what
-        # came behind it in the same read.
-        begun = h11.Connection(h11.CLIENT).send(handshake.request) or b""
-        start = _ReplayedStart(self._stream, begun + protocol.connection.trailing_data[0])
-        return trio.StapledStream(self._stream, start), handshake.request
-
-    async def _read(self) -> None:
+        idle_time = self._config.now.head_time
         while True:
-            with trio.CancelScope(deadline=self._deadline) as self._waiting:
-                try:
-                    data = await self._stream.receive_some(RECEIVE_BYTES)
-                except (trio.BrokenResourceError, trio.ClosedResourceError):
-                    return
-            # The deadline has passed: the head of a request did not come in time, or the client has had its
-            # moment to read the end.
-            if self._waiting.cancelled_caught:
-                return
-            if not self._is_ending:
-                await self._protocol.handle(RawData(bytes(data)))
-            # End of the stream. The protocol was told above, so that a request whose body is not complete ends,
-            # too.
-            if not data:
+            self._on_idle(self, True)
+            try:
+                request = await self._read_head(trio.current_time() + idle_time)
+            except h11.RemoteProtocolError as error:
+                await self._refuse(error.error_status_hint)
+                break
+            if request is None:
+                return None
+            self._on_idle(self, False)
+            if _is_for_gateway(request) and self._admits(request):
+                return request
+            await self._answer(request)
+            try:
+                # A short body that the application has not read is dropped.
+                for _ in range(BODY_PIECES):
+                    if not isinstance(self._parser.next_event(), h11.Data):
+                        break
+                self._parser.start_next_cycle()
+            except h11.ProtocolError:  # one of the two wants the end, or a body or a response is not complete
+                break
+            if self._stopping.is_set():
+                break
+            idle_time = self._config.now.idle_time
+        await self._end()
+        return None
+
+    async def _read_head(self, deadline: float) -> h11.Request | None:
+        """Return the next request, None if the client has gone or is too slow. Raises RemoteProtocolError."""
+        with trio.CancelScope(deadline=deadline):
+            while (event := self._parser.next_event()) is h11.NEED_DATA:
+                if not await self._receive():
+                    return None
+            return event if isinstance(event, h11.Request) else None
+        return None
+
+    async def _receive(self) -> bool:
+        """Read what the client sends next; the end of the stream is something, too. Return False if the connection is broken."""
+        try:
+            self._parser.receive_data(bytes(await self._stream.receive_some(RECEIVE_BYTES)))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return False
+        return True
+
+    async def _answer(self, request: h11.Request) -> None:
+        """Have the application answer a request, unless its body turns out to be no HTTP or the client goes."""
+        status = None
+        sender, receiver = trio.open_memory_channel[bytes](BODY_PIECES)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._run_application, request, receiver, nursery.cancel_scope)
+            try:
+                await self._read_body(sender)
+                self._gone.set()
+            except h11.RemoteProtocolError as error:
+                status = error.error_status_hint
+            nursery.cancel_scope.cancel()
+        if status is not None:
+            await self._refuse(status)
+
+    async def _read_body(self, body: trio.MemorySendChannel[bytes]) -> None:
+        """Pass the body on; return when the client has gone, which may be long after its end. Raises RemoteProtocolError."""
+        while True:
+            event = self._parser.next_event()
+            if isinstance(event, h11.Data):
+                await body.send(bytes(event.data))
+            elif isinstance(event, h11.EndOfMessage):
+                body.close()
+            elif event is h11.PAUSED:  # bytes of the next request
+                await trio.sleep_forever()
+            elif event is not h11.NEED_DATA or not await self._receive():
                 return
 
     async def _run_application(
-        self,
-        scope: Scope,
-        receive: ASGIReceiveCallable,
-        send: ASGISendCallable,
-        sync_spawn: object,
-        call_soon: object,
+        self, request: h11.Request, body: trio.MemoryReceiveChannel[bytes], work: trio.CancelScope
     ) -> None:
-        """Let the application answer a request. Hypercorn's last two arguments are for applications that use threads."""
-        await self._application(scope, receive, send)
+        """Let the application answer; then end the reading. A failure is logged, and answered as long as nothing was sent."""
+        exchange = _HttpExchange(self._parser, request.method == b"HEAD", body, self._write)
+        with failures_logged(_log):
+            await self._application(self._scope_of(request), exchange.receive, exchange.send)
+        if self._parser.our_state is h11.SEND_RESPONSE:
+            await self._refuse(500, "internal", "this failed unexpectedly; the log has the details")
+        work.cancel()
 
-    # ---------------------------------------------------------------- what Hypercorn wants done
+    def _scope_of(self, request: h11.Request) -> Scope:
+        path, _, query = request.target.partition(b"?")
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.1"},
+            "http_version": request.http_version.decode(),
+            "method": request.method.decode(),
+            "scheme": "http",
+            "path": unquote(path.decode()),
+            "raw_path": path,
+            "query_string": query,
+            "root_path": "",
+            "headers": list(request.headers),
+            "client": self._client,
+            "server": self._stream.socket.getsockname()[:2],
+            "state": {CLIENT_GONE: self._gone},
+        }
 
-    async def _send(self, event: Event) -> None:
-        """Carry out what the protocol wants done.
+    def _replayed(self, handshake: h11.Request) -> trio.StapledStream[trio.SocketStream, _ReplayedStart]:
+        """Return the stream from its first byte on.
 
-        `Closed` means that no further response will be written, `Updated(idle=True)` that a response is complete and the next
-        request may come. Any other update means that a request has begun: from then on the application sets the deadlines.
+        The handshake was taken apart by h11, so it is written again as a client would write it, with what came behind it.
         """
-        match event:
-            case RawData(data=data):
-                await self._write(data)
-            case Closed():
-                await self._end()
-            case Updated(idle=True):
-                self._wait_idle(self._config.now.idle_time)
-            case Updated():
-                self._set_deadline(math.inf)
-                self._on_idle(self, False)
+        begun = h11.Connection(h11.CLIENT).send(handshake) or b""
+        return trio.StapledStream(self._stream, _ReplayedStart(self._stream, begun + self._parser.trailing_data[0]))
+
+    # ---------------------------------------------------------------- writing
+
+    async def _refuse(
+        self,
+        status: int,
+        code: str = "bad_request",
+        message: str = "found what is no HTTP/1.1 request, or a head that is too large",
+    ) -> None:
+        """Answer with an error object, the last answer of the connection; nothing if a response has begun."""
+        if self._parser.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return
+        body = encode_json(ApiError(status, code, message).body).encode()
+        size = str(len(body)).encode()
+        fields = [(b"content-type", b"application/json"), (b"content-length", size), (b"connection", b"close")]
+        events = (_response(status, fields), h11.Data(data=body), h11.EndOfMessage())
+        await self._write(b"".join([self._parser.send(event) or b"" for event in events]))
 
     async def _write(self, data: bytes) -> None:
         """Write, or cut the connection. Cancelled in the middle of a write, it is of no more use and is cut, too."""
@@ -328,23 +258,80 @@ class HttpConnection:
         answer at once. Closing the socket with unread bytes would make the kernel send a reset, which may
         overtake the answer.
         """
-        if not self._is_ending:
-            self._is_ending = True
-            self._set_deadline(trio.current_time() + LINGER)
-            try:
-                async with self._writing:
-                    await self._stream.send_eof()
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                self.cut()
-            await self._protocol.handle(Closed())
+        try:
+            await self._stream.send_eof()
+            with trio.move_on_after(LINGER):
+                while await self._stream.receive_some(RECEIVE_BYTES):
+                    pass
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
 
-    def _wait_idle(self, seconds: float) -> None:
-        """Wait so long for the head of the next request."""
-        self._set_deadline(trio.current_time() + seconds)
-        self._on_idle(self, True)
 
-    def _set_deadline(self, deadline: float) -> None:
-        self._deadline = self._waiting.deadline = deadline
+def _is_for_gateway(request: h11.Request) -> bool:
+    """Return whether a client wants to speak the gateway's protocol."""
+    return (
+        request.method == b"GET"
+        and dict(request.headers).get(b"upgrade", b"").strip().lower() == b"websocket"
+        and request.target.partition(b"?")[0] == b"/ws"
+        and not has_body(request.headers)
+    )
+
+
+def _response(status: int, fields: list[tuple[bytes, bytes]]) -> h11.Response:
+    return h11.Response(status_code=status, headers=[*fields, (b"date", formatdate(usegmt=True).encode())])
+
+
+class _HttpExchange:
+    """One request and its response, in the words of ASGI."""
+
+    def __init__(
+        self,
+        parser: h11.Connection,
+        is_head: bool,
+        body: trio.MemoryReceiveChannel[bytes],
+        write: Callable[[bytes], Awaitable[None]],
+    ) -> None:
+        self._parser = parser
+        self._has_no_body = is_head
+        """The response has fields only, whatever the application sends."""
+        self._body = body
+        self._write = write
+        self._unsent = b""
+        """Head of a response whose body comes at once, so that both are one write."""
+
+    async def receive(self) -> Message:
+        """Return the next piece of the body. The end of the client is not among the messages: it cancels the application."""
+        if self._parser.they_are_waiting_for_100_continue:
+            await self._write(self._parser.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
+        try:
+            return {"type": "http.request", "body": await self._body.receive(), "more_body": True}
+        except trio.EndOfChannel:
+            self._body.close()
+            return {"type": "http.request", "body": b"", "more_body": False}
+        except trio.ClosedResourceError:  # asked for more than the body
+            await trio.sleep_forever()
+            raise
+
+    async def send(self, message: Message) -> None:
+        """Send the head, or a part, of the response."""
+        if message["type"] == "http.response.start":
+            status, fields = message["status"], list(message["headers"])
+            self._has_no_body |= status in (204, 304)
+            self._unsent = self._parser.send(_response(status, fields)) or b""
+            if any(name.lower() == b"content-length" for name, _ in fields):
+                return
+            data = b""
+        else:
+            body = message.get("body", b"")
+            data = b"" if self._has_no_body or not body else self._parser.send(h11.Data(data=body)) or b""
+            if not message.get("more_body", False):
+                data += self._parser.send(h11.EndOfMessage()) or b""
+        if data := self._take_unsent() + data:
+            await self._write(data)
+
+    def _take_unsent(self) -> bytes:
+        data, self._unsent = self._unsent, b""
+        return data
 
 
 class _ReplayedStart(trio.abc.ReceiveStream):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import h11
 import trio
-from hypercorn.trio.worker_context import WorkerContext
+from starlette.types import ASGIApp
 
 from actors import ActorError
 from pegasus.gateway import ServeConnection, accept_connections
@@ -19,7 +19,7 @@ from pegasus.storage import StorageError
 from pegasus.web.access import AccessRules, ApiError, Visitor
 from pegasus.web.app import build_application
 from pegasus.web.config import WebServices
-from pegasus.web.connection import Application, HttpConnection, protocol_config
+from pegasus.web.connection import HttpConnection
 from pegasus.web.routes import EventFeed, gather_events
 
 _log = get_logger("web")
@@ -40,13 +40,13 @@ class HttpServer:
     themselves.
     """
 
-    def __init__(self, services: WebServices, rules: AccessRules, application: Application, feed: EventFeed) -> None:
+    def __init__(self, services: WebServices, rules: AccessRules, application: ASGIApp, feed: EventFeed) -> None:
         self._services = services
         self._rules = rules
         self._application = application
         self._feed = feed
-        self._protocol = protocol_config()
-        self._context = WorkerContext(None)
+        self._stopping: trio.Event
+        """Set when the server stops; connections are closed behind the response that is under way."""
         self._limit = services.config.now.max_connections
         self._nursery: trio.Nursery
         """The tasks of the connections."""
@@ -61,6 +61,7 @@ class HttpServer:
 
         Raises OSError if a listener is broken. Cancelled, all connections are cut.
         """
+        self._stopping = stopping
         async with trio.open_nursery() as self._nursery:
             # Ends with the nursery; it belongs to the server and not to one stream.
             self._nursery.start_soon(gather_events, self._services, self._feed)
@@ -69,7 +70,6 @@ class HttpServer:
                     accepting.start_soon(accept_connections, listener, self._wait_for_room, self._begin, _log)
                 await stopping.wait()
                 accepting.cancel_scope.cancel()
-            await self._context.terminated.set()  # connections are closed behind the response that is under way
             self._feed.close()
             for connection in list(self._idle):
                 connection.cut()
@@ -100,9 +100,8 @@ class HttpServer:
         It counts as open before its first byte was read. However its task ends, also by a cancel, it is taken out again, and an
         accept that waits for room is woken.
         """
-        config = self._services.config
-        parts = (self._application, config, self._protocol, self._context)
-        connection = HttpConnection(*parts, stream, self._admits, self._upgrade, self._note_idle)
+        parts = (self._application, self._services.config, self._stopping, stream)
+        connection = HttpConnection(*parts, self._admits, self._upgrade, self._note_idle)
         self._open[connection] = None
         try:
             await connection.run()

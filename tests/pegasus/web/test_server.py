@@ -291,3 +291,37 @@ async def test_a_restart_of_the_http_server_leaves_the_gateway_alone():
         assert there.supervisor.ref("gateway").alive
         gateway = next(info for info in there.supervisor.tree().children if info.name == "gateway")
         assert gateway.restarts == 0
+
+
+async def test_a_short_body_that_nobody_reads_does_not_end_the_connection():
+    async with world() as there:
+        request = "POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello"
+        last = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        async with there.raw() as stream:
+            await stream.send_all((request + last).encode())
+            answer = await read_all(stream)
+        assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"404", b"200"]
+
+
+async def test_a_body_is_asked_for_only_when_it_is_read():
+    async with world() as there:
+        head = "Host: localhost\r\nContent-Length: 5\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
+        async with there.raw() as stream:
+            await stream.send_all(f"POST /nothing HTTP/1.1\r\n{head}".encode())
+            assert re.findall(rb"HTTP/1.1 (\d+)", await read_all(stream)) == [b"404"]
+
+
+async def test_an_answer_whose_length_is_known_is_one_write(monkeypatch):
+    writes = []
+    send_all = trio.SocketStream.send_all
+
+    async def count(stream: trio.SocketStream, data: bytes) -> None:
+        if bytes(data).startswith(b"HTTP/1.1"):
+            writes.append(bytes(data))
+        await send_all(stream, data)
+
+    monkeypatch.setattr(trio.SocketStream, "send_all", count)
+    async with world() as there:
+        await exchange(there, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    [answer] = writes
+    assert answer.endswith(b"}")
