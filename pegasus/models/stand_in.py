@@ -18,11 +18,8 @@ call, and reports the result, which comes back as a notification and is passed o
     → in the task: shell_exec {"command": "uname -a"} → "Linux …"
     → notification "[Task ab completed] …" → reply "Linux …"
 
-It remembers what it is told to through the real memory tools ("remember that …", "what do you remember?", "forget that"), and `demo`
-shows the rest in a minute (`stand_in_tasks`, which has the jobs as well).
-
-The patterns of jobs accept little. A message that is taken for a job by mistake would run a command that nobody wanted; a job that is
-not recognised costs only an answer that says so.
+It remembers what it is told to through the real memory tools ("remember that …", "what do you remember?"), and `demo` shows the
+rest in a minute (`stand_in_tasks`, which has the job as well).
 """
 
 from __future__ import annotations
@@ -76,29 +73,12 @@ INTRODUCTION: Final = (
 )
 """End of the first reply in each conversation, because people must not take the rules below for a language model."""
 _ABILITIES: Final = (
-    "I can greet you, tell the time, remember things, and give small jobs to background tasks: "
-    '"list files", "read notes.txt", "run uname -a", "search for TODO", "fetch https://example.org", "remember that I like tea", '
-    '"what do you remember?", "forget that", "remind me in 10 minutes to drink tea". "demo" shows me at work.'
+    'I can greet you, tell the time, and do these: "run uname -a" (in a background task), "remember that I like tea", '
+    '"what do you remember?", "remind me in 10 minutes to drink tea". "demo" shows me at work.'
 )
 """Part of the reply where no rule matches a message. It must name only what the rules below can do."""
-_REMIND: Final = (
-    r"(?i)(?:please )?remind me in (?P<number>\d{1,6}|[a-z]+) (?P<unit>seconds?|minutes?|hours?)[: ]"
-    r"(?:to |that )?(?P<what>\S.*)"
-)
+_REMIND: Final = r"(?i)(?:please )?remind me in (?P<number>\d{1,6}) (?P<unit>seconds?|minutes?|hours?)[: ](?:to |that )?(?P<what>\S.*)"
 """Message that asks for a reminder."""
-_NUMBERS: Final = {
-    "a": 1,
-    "an": 1,
-    "one": 1,
-    "two": 2,
-    "three": 3,
-    "four": 4,
-    "five": 5,
-    "ten": 10,
-    "twenty": 20,
-    "thirty": 30,
-}
-"""Numbers that people write as words. Others are beyond the rules."""
 _ACKNOWLEDGEMENTS: Final = ("", "ok", "okay", "thanks", "thank you", "got it")
 """Messages that are not answered, without signs and emoji (nothing is left of a thumbs-up): a reply to each of them could start an
 endless exchange of politeness."""
@@ -214,7 +194,7 @@ def _decide(request: ModelRequest) -> Decision:
     # The newest message says where the reply goes. Several may have come while a call was under way.
     source = sources[-1]
     if re.search(_METADATA, last.text):
-        thought, planned = _answer(last.text[source.end() :].strip(), tools, calls)
+        thought, planned = _answer(last.text[source.end() :].strip(), tools)
     else:
         thought, planned = _continue(last.results, calls)
     channel: Metadata = {"channelId": source["id"], "channelType": source["type"]}
@@ -232,10 +212,10 @@ def _decide(request: ModelRequest) -> Decision:
     return thought, planned
 
 
-def _answer(text: str, tools: set[str], calls: list[ToolCall]) -> Decision:
+def _answer(text: str, tools: set[str]) -> Decision:
     """Return the decision of the first rule that matches a message. Without one the reply lists the abilities.
 
-    tools: names of those that are offered. calls: all calls so far, the newest last.
+    tools: names of those that are offered.
 
     The order counts. Rules for notices of the program come first, then wishes with a tool of their own, then
     work for a task; small talk comes last, because its words also stand in wishes ("what time …").
@@ -249,24 +229,17 @@ def _answer(text: str, tools: set[str], calls: list[ToolCall]) -> Decision:
         if not find_job(text):
             return "A job is due; I remind of it.", [_reply(f"Reminder: {text}")]
     # Every rule asks whether its tool is offered, as a model can only call what it is given.
-    if "cron" in tools and (wish := _wished_reminder(text)):
-        seconds = (
-            int(_NUMBERS.get(wish["number"].lower(), wish["number"]))
-            * {"s": 1, "m": 60, "h": 3600}[wish["unit"][0].lower()]
-        )
+    if "cron" in tools and (wish := re.fullmatch(_REMIND, text.partition("\n")[0])):
+        seconds = int(wish["number"]) * {"s": 1, "m": 60, "h": 3600}[wish["unit"][0].lower()]
         return "I schedule that.", [("cron", {"action": "add", "prompt": wish["what"], "delay": seconds})]
     if " ".join(re.sub(r"[^\w\s]", " ", text).lower().split()) in _ACKNOWLEDGEMENTS:
         return "An acknowledgement; it needs no answer.", []
-    # The body of a skill is in the message itself, as every model gets it.
-    if skill := re.match(r"(?s)/([a-z0-9-]+)(?: [^\n]*)?\n\n\(The skill \1 is in force\. It says:\)\n\n(.+)", text):
-        body = f"/{skill[1]} is a skill: instructions for a language model, which I am not. A model would get:\n\n{skill[2]}"
-        return "A skill; I can only show its instructions.", [_reply(shorten(body))]
     if "spawn_subagent" in tools and re.fullmatch(r"(?i)/?(?:(?:show|run|start) )?(?:me )?(?:the |a )?demo[.!]?", text):
         return "I show what I can do.", begin_demo()
-    if "memory_append" in tools and (remembered := _remember(text, calls)):
+    if "memory_append" in tools and (remembered := _remember(text)):
         return remembered
-    if "spawn_subagent" in tools and (job := find_job(text)):
-        line, _ = job
+    if "spawn_subagent" in tools and (command := find_job(text)):
+        line = f"run: {command}"
         spawn = "spawn_subagent", {"description": line, "input": line}
         return "This needs a task.", [_reply(f"I have given that to a background task: {line}"), spawn]
     asking = re.search(r"(?i)\b(?:what|current|tell)\b.*", text.partition("\n")[0])
@@ -278,32 +251,13 @@ def _answer(text: str, tools: set[str], calls: list[ToolCall]) -> Decision:
     return "I have no rule for this, and say so.", [_reply(sentence)]
 
 
-def _wished_reminder(text: str) -> re.Match[str] | None:
-    """Return the match of a message that asks for a reminder in so many seconds, minutes or hours."""
-    wish = re.fullmatch(_REMIND, text.partition("\n")[0])
-    return wish if wish and (wish["number"].isdigit() or wish["number"].lower() in _NUMBERS) else None
-
-
-def _remember(text: str, calls: list[ToolCall]) -> Decision | None:
+def _remember(text: str) -> Decision | None:
     """Return the decision about a message that is about memory, None for any other."""
     line = text.partition("\n")[0]
     if wish := re.fullmatch(r"(?i)(?:please )?remember[: ]\s*(?:that )?(?P<fact>(?!that$)\S.*)", line):
         return "I note that.", [("memory_append", {"path": _USER_FACTS, "entry": f"- {wish['fact']}"})]
     if re.fullmatch(r"(?i)what (?:do|have) you (?:remember|remembered|know about me)(?: so far)?[?.]*", line):
         return "I look into memory.", [("memory_read", {"path": _USER_FACTS})]
-    if wish := re.fullmatch(
-        r"(?i)(?:recall|what do you (?:remember|know) about)[: ]\s*(?P<words>[^\s?][^?]*)\??", line
-    ):
-        return "I search memory.", [("memory_search", {"query": wish["words"]})]
-    if re.fullmatch(r"(?i)(?:undo|forget)(?: that| it)?[.!]?", line):
-        noted = [call.arguments for call in calls if call.name == "memory_append"]
-        # Only what was noted in this conversation is taken back: rules cannot find out what else "that" could
-        # mean.
-        if not noted:
-            return "There is nothing to forget.", [_reply("There is nothing that I have noted in this conversation.")]
-        # The exact text that was noted: the tool refuses a change whose old text is not there.
-        change = {"path": str(noted[-1]["path"]), "old_str": str(noted[-1]["entry"]), "new_str": ""}
-        return "I take it back.", [("memory_patch", change)]
     return None
 
 
@@ -363,11 +317,7 @@ def _after_memory(call: ToolCall, result: ToolResult) -> PlannedCall:
     value: Mapping[str, Any] = parse_object_or_none(result.content) or {}
     if call.name == "memory_append":
         fact = str(call.arguments["entry"]).removeprefix("- ")
-        log = f'`{command_name()} memory log` shows it, "forget that" takes it back'
-        return _reply(f"Noted: {fact} ({_USER_FACTS}; {log}).")
-    if call.name == "memory_patch":
-        return _reply("Forgotten. The log of memory still has it, and can bring it back.")
-    if call.name == "memory_read":
-        return _reply(shorten(str(value.get("content") or "Nothing so far.")))
-    found = [f"- {hit['snippet']} ({hit.get('path') or hit.get('file')})" for hit in value.get("results") or ()]
-    return _reply(shorten("\n".join(found)) or "I remember nothing about that.")
+        return _reply(
+            f"Noted: {fact} ({_USER_FACTS}; `{command_name()} memory log` shows it, `memory undo` takes it back)."
+        )
+    return _reply(shorten(str(value.get("content") or "Nothing so far.")))

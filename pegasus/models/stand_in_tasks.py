@@ -1,7 +1,7 @@
-"""The stand-in at work: the jobs that it understands, its next step in a task, and the demo.
+"""The stand-in at work: the job that it understands, its next step in a task, and the demo.
 
-A job is one call of a tool. A message that asks for one becomes a task, whose input is the job again; in the task `task_step` makes
-the call and then reports the result.
+A message that asks for a command becomes a task, whose input is the command again; in the task `task_step` runs it and then reports
+the result.
 
 The demo shows in about a minute a background task with visible steps, memory with undo, and how to try a crash. Everything in it is
 real: the task is one like any other and its steps are calls of its tools, the fact goes through the memory tools into the log of
@@ -17,15 +17,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from pegasus.host import command_name
 from pegasus.messages import Json, Metadata
 from pegasus.models.base import ModelError, ToolCall, ToolResult, UserTurn
 
 _RESULT_LENGTH: Final = 1500
-"""Characters of a tool's output or a skill that a reply shows. It fits into one message of the usual channels."""
+"""Characters of a tool's output that a reply shows. It fits into one message of the usual channels."""
 
 PlannedCall: TypeAlias = tuple[str, Metadata]
 """Tool and arguments of a call. A reply without a channel goes to the newest message."""
@@ -33,32 +32,20 @@ Decision: TypeAlias = tuple[str, list[PlannedCall]]
 """A thought, and the calls in the order in which they are to be carried out. Without calls the work on the message ends."""
 
 
-# ------------------------------------------------------------------ jobs
+# ------------------------------------------------------------------ the job
 
-_JOBS: Final = (
-    ("shell_exec", "command", r"(?P<verb>run)[: ]\s*(?P<object>\S[^\n]*)"),
-    ("read_file", "path", r"(?P<verb>read)[: ]\s*(?P<object>`?(?=[^\s`]*[./])[^\s`]+`?)"),
-    ("list_files", "path", r"(?P<verb>list)(?: files)?(?:[: ]\s*(?P<object>\S+))?"),
-    ("grep_files", "pattern", r"(?P<verb>search)(?: for)?[: ]\s*(?P<object>\S[^\n]*)"),
-    ("http_get", "url", r"(?P<verb>fetch)[: ]\s*(?P<object>https?://\S*[^\s.,])[.,]*"),
-)
-"""Tool, its parameter, and the pattern of a message for each kind of job.
-
-No part of a pattern can match the same characters as the one before it in more than one way. Otherwise the time for a message that
-does not match would grow with the square of its length, and a message of a megabyte would stop the whole program for hours."""
+JOB: Final = "shell_exec"
+"""Tool of the job."""
 
 
-def find_job(text: str) -> tuple[str, PlannedCall] | None:
-    """Return the job that a message asks for, as one line and as the one call that it takes; None if it is not a job.
+def find_job(text: str) -> str | None:
+    """Return the command that a message asks to run, None if it asks for something else.
 
-    `find_job` understands the line as well as the message that it came from. Example: `find_job("please run uname -a")` is
-    `("run: uname -a", ("shell_exec", {"command": "uname -a"}))`.
+    It accepts little: a message that is taken for a job by mistake would run a command that nobody wanted.
+    Example: `find_job("please run uname -a")` is "uname -a", and so is `find_job("run: uname -a")`.
     """
-    for tool, parameter, pattern in _JOBS:
-        if match := re.fullmatch(f"(?i)(?:please )?{pattern}", text.strip()):
-            value = (match["object"] or ".").strip().strip("`")
-            return f"{match['verb'].lower()}: {value}", (tool, {parameter: value})
-    return None
+    match = re.fullmatch(r"(?i)(?:please )?run[: ]\s*(\S[^\n]*)", text.strip())
+    return match[1].strip().strip("`") if match else None
 
 
 def task_step(first: str, last: UserTurn, calls: list[ToolCall], tools: set[str]) -> Decision:
@@ -70,66 +57,34 @@ def task_step(first: str, last: UserTurn, calls: list[ToolCall], tools: set[str]
     if first.strip().partition("\n")[0] == DEMO:
         return _demo_step(len(calls), tools)
     if last.results and not last.text:
-        names = {call.id: call.name for call in calls}
-        report = "\n\n".join(_describe(names.get(result.call_id, ""), result) for result in last.results)
-        if any(_has_failed(names.get(result.call_id, ""), result) for result in last.results):
+        report = "\n\n".join(map(_describe, last.results))
+        if any(map(_has_failed, last.results)):
             raise ModelError(report, kind="request")
         return report, []
-    job = find_job((last.text or first).strip().partition("\n")[0])
-    if job is None:
-        return (
-            "I am a stand-in without a language model: I can run, list, read, search and fetch, one thing a task.",
-            [],
-        )
-    line, call = job
-    if call[0] not in tools:
-        return f"A task of this type may not use {call[0]}.", []
-    return f"I {line.partition(':')[0]} what was asked.", [call]
+    command = find_job((last.text or first).strip().partition("\n")[0])
+    if command is None:
+        return "I am a stand-in without a language model: I can run a command, one in a task.", []
+    if JOB not in tools:
+        return f"A task of this type may not use {JOB}.", []
+    return "I run what was asked.", [(JOB, {"command": command})]
 
 
 # ------------------------------------------------------------------ results of tools, for people
 
 
-def _has_failed(tool: str, result: ToolResult) -> bool:
-    """Return whether a call did not do what was asked for: the tool has failed, or its command ended with another code than 0."""
-    value = parse_object_or_none(result.content) if tool == "shell_exec" else None
-    return result.is_error or bool(value and value.get("exitCode"))
+def _has_failed(result: ToolResult) -> bool:
+    """Return whether the call did not do what was asked for: it has failed, or its command ended with another code than 0."""
+    return result.is_error or bool((parse_object_or_none(result.content) or {}).get("exitCode"))
 
 
-def _describe(tool: str, result: ToolResult) -> str:
-    """Return a tool's result as text for a person."""
-    if result.is_error:
-        return failure_text(result)
+def _describe(result: ToolResult) -> str:
+    """Return the result of a command as text for a person: its output, and its exit code if that is not 0."""
     value = parse_object_or_none(result.content)
-    return shorten(result.content if value is None else _DESCRIPTIONS.get(tool, str)(value))
-
-
-def _describe_shell(value: Mapping[str, Any]) -> str:
-    """Return the output of a command, and its exit code if that is not 0."""
+    if result.is_error or value is None:
+        return failure_text(result) if result.is_error else shorten(result.content)
     output = "\n".join(str(value[key]).rstrip() for key in ("stdout", "stderr") if value.get(key))
     code = value.get("exitCode")
-    return (output or "(no output)") + (f"\n(exit code {code})" if code else "")
-
-
-def _describe_list(value: Mapping[str, Any]) -> str:
-    """Return the names in a folder, one a line."""
-    return "\n".join(file["name"] + "/" * bool(file.get("isDir")) for file in value["files"]) or "(nothing there)"
-
-
-def _describe_matches(value: Mapping[str, Any]) -> str:
-    """Return the matches of a search, one a line."""
-    lines = [f"{found['file']}:{found['lineNumber']}: {found['line'].strip()}" for found in value["matches"]]
-    return "\n".join(lines) or "(no match)"
-
-
-_DESCRIPTIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
-    "shell_exec": _describe_shell,
-    "read_file": lambda value: f"{value['path']}:\n{value['content']}",
-    "list_files": _describe_list,
-    "grep_files": _describe_matches,
-    "http_get": lambda value: f"{value['url']} ({value['status']}):\n{value['body']}",
-}
-"""By tool, the function that describes its result. The result of any other tool is shown as it is."""
+    return shorten((output or "(no output)") + (f"\n(exit code {code})" if code else ""))
 
 
 def parse_object_or_none(content: str) -> dict[str, Json] | None:

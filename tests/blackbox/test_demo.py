@@ -18,9 +18,9 @@ STAND_IN = {"models.default": "offline/stand-in"}
 async def test_a_newcomer_without_a_key_sees_everything_work(tmp_path):
     async with running(tmp_path / "home", STAND_IN) as daemon:
         async with daemon.client("cli", "main") as client:
-            assert "plumber" in await _result(client, "read notes.txt")
-            assert "todo.md:" in await _result(client, "search for TODO")
-            assert "recipes/" in await _result(client, "list files")
+            assert "plumber" in await _result(client, "run cat notes.txt")
+            assert "todo.md:" in await _result(client, "run grep -r TODO .")
+            assert "recipes" in await _result(client, "run ls")
             assert "Noted: I like tea" in await client.ask("remember that I like tea")
             assert "not counted" in await client.ask("/usage")
             assert "Demo" in await client.ask("demo")

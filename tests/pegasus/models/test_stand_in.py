@@ -118,27 +118,16 @@ async def test_for_anything_else_it_says_honestly_that_it_cannot(text: str) -> N
     ("text", "delay"),
     [
         ("remind me in 10 minutes to drink tea", 600),
-        ("Remind me in one minute to drink tea", 60),
-        ("please remind me in an hour to drink tea", 3600),
+        ("please remind me in 1 hour to drink tea", 3600),
         ("remind me in some minutes to drink tea", None),
         ("remind me in \u0661 minutes to drink tea", 60),
     ],
 )
-async def test_a_reminder_is_asked_for_with_a_number_or_its_word(text: str, delay: int | None) -> None:
+async def test_a_reminder_is_asked_for_with_a_number(text: str, delay: int | None) -> None:
     cron = ToolSpec("cron", "Jobs.", {"type": "object"})
     calls = (await think(*BEFORE, UserTurn((), f"{HERE}\n{text}"), tools=(REPLY, cron))).calls
     asked = [dict(call.arguments) for call in calls if call.name == "cron"]
     assert asked == ([] if delay is None else [{"action": "add", "prompt": "drink tea", "delay": delay}])
-
-
-async def test_of_a_skill_it_shows_what_a_model_would_be_told() -> None:
-    """Also where what the skill says sounds like something that it has a rule for."""
-    body = "Make a plan for the day.\n\n- What time is it now? Tell the person that it is late.\n" + "x" * 3000
-    (reply,) = said(await hear(f"/plan-day a, b\n\n(The skill plan-day is in force. It says:)\n\n{body}"))
-    text = str(reply["text"])
-    assert text.startswith("/plan-day is a skill: instructions for a language model, which I am not.")
-    assert "\n\nMake a plan for the day.\n\n- What time" in text
-    assert len(text) < 1700
 
 
 async def test_of_several_messages_in_one_turn_the_last_is_answered() -> None:
@@ -189,9 +178,7 @@ def test_no_text_confuses_it(text: str) -> None:
 # ------------------------------------------------------------------ jobs
 
 SPAWN = ToolSpec("spawn_subagent", "Delegate.", {"type": "object"})
-TASK_TOOLS = tuple(
-    ToolSpec(name, "", {"type": "object"}) for name in ("shell_exec", "read_file", "list_files", "grep_files", "notify")
-)
+TASK_TOOLS = tuple(ToolSpec(name, "", {"type": "object"}) for name in ("shell_exec", "notify"))
 
 
 async def main_agent(text, tools=(REPLY, SPAWN)):
@@ -213,12 +200,8 @@ async def after(name, content, *, is_error=False):
     ("beginning", "middle", "end"),
     [
         ("", "what ", ""),
-        ("read ", ".", " x"),
         ("run ", " ", "x\ny"),
-        ("search for ", " ", "x\ny"),
-        ("fetch https://", ",", " x"),
-        ("fetch https://", "a,", " x"),
-        ("list ", " ", "x y"),
+        ("remember ", " ", "x\ny"),
         ("[Task ", "a", ""),
         ("/a ", "b ", ""),
     ],
@@ -231,24 +214,11 @@ async def test_a_long_message_does_not_stop_the_program(beginning: str, middle: 
 
 
 @pytest.mark.parametrize(
-    ("text", "tool", "arguments"),
-    [
-        ("run `ls -la`", "shell_exec", {"command": "ls -la"}),
-        ("Please run uname -a | head", "shell_exec", {"command": "uname -a | head"}),
-        ("read notes.txt", "read_file", {"path": "notes.txt"}),
-        ("read `src/a.py`", "read_file", {"path": "src/a.py"}),
-        ("list files", "list_files", {"path": "."}),
-        ("list", "list_files", {"path": "."}),
-        ("list src/", "list_files", {"path": "src/"}),
-        ("search for TODO", "grep_files", {"pattern": "TODO"}),
-        ("search TODO", "grep_files", {"pattern": "TODO"}),
-        ("fetch https://example.org/x.", "http_get", {"url": "https://example.org/x"}),
-    ],
+    ("text", "command"),
+    [("run `ls -la`", "ls -la"), ("Please run uname -a | head", "uname -a | head"), ("run: ls", "ls")],
 )
-def test_small_jobs_are_understood_and_their_line_is_understood_again(text, tool, arguments):
-    line, call = find_job(text)
-    assert call == (tool, arguments)
-    assert find_job(line) == (line, call)
+def test_a_command_is_understood(text, command):
+    assert find_job(text) == command
 
 
 @pytest.mark.parametrize("text", ["hello", "read my mind", "listen", "running late", "what is a file?", "researching"])
@@ -291,8 +261,8 @@ async def test_as_a_subagent_it_makes_the_one_call_of_its_job():
 
 
 async def test_a_tool_that_its_type_lacks_is_said():
-    response = await subagent(UserTurn(text="fetch: https://example.org"))
-    assert (response.calls, response.text) == ((), "A task of this type may not use http_get.")
+    response = await subagent(UserTurn(text="run: ls"), tools=TASK_TOOLS[1:])
+    assert (response.calls, response.text) == ((), "A task of this type may not use shell_exec.")
 
 
 @pytest.mark.parametrize(
@@ -300,9 +270,6 @@ async def test_a_tool_that_its_type_lacks_is_said():
     [
         ("shell_exec", {"exitCode": 0, "stdout": "a\nb\n", "stderr": ""}, "a\nb"),
         ("shell_exec", {"exitCode": 0, "stdout": "", "stderr": ""}, "(no output)"),
-        ("read_file", {"path": "x", "content": "hi"}, "x:\nhi"),
-        ("list_files", {"files": [{"name": "a"}, {"name": "d", "isDir": True}]}, "a\nd/"),
-        ("grep_files", {"matches": [{"file": "f", "lineNumber": 3, "line": "  TODO x"}]}, "f:3: TODO x"),
         ("other", "plain words", "plain words"),
     ],
 )
@@ -315,7 +282,7 @@ async def test_it_reports_a_failure_as_one_and_cuts_what_is_long():
         await after("shell_exec", "Error: no", is_error=True)
     with pytest.raises(ModelError, match=r"^no\n\(exit code 3\)$"):  # the task ends as failed
         await after("shell_exec", {"exitCode": 3, "stdout": "", "stderr": "no"})
-    assert (await after("read_file", {"path": "x", "content": "y" * 9000})).text.endswith("characters in all)")
+    assert (await after("shell_exec", {"exitCode": 0, "stdout": "y" * 9000})).text.endswith("characters in all)")
 
 
 @pytest.mark.parametrize(

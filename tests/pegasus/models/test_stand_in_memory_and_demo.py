@@ -24,7 +24,7 @@ async def ask(world, text: str) -> str:
     return (await world.next_reply()).text
 
 
-async def test_it_remembers_recalls_and_forgets(autojump_clock) -> None:
+async def test_it_remembers(autojump_clock) -> None:
     async with open_world(StandIn()) as world:
         await ask(world, "hello")
         assert "Nothing so far" in await ask(world, "what do you remember?")
@@ -32,14 +32,6 @@ async def test_it_remembers_recalls_and_forgets(autojump_clock) -> None:
         assert noted.startswith("Noted: I like tea (facts/user.md;")
         assert "- I like tea" in world.disk.content("memory/facts/user.md").decode()
         assert "I like tea" in await ask(world, "What do you remember?")
-        assert "Forgotten" in await ask(world, "forget that")
-        assert b"tea" not in world.disk.content("memory/facts/user.md")
-        assert "did not work" in await ask(world, "forget that"), "it is forgotten already"
-
-
-async def test_forgetting_before_anything_was_noted(autojump_clock) -> None:
-    async with open_world(StandIn()) as world:
-        assert "nothing that I have noted" in await ask(world, "undo")
 
 
 async def test_it_survives_a_crash_with_what_it_was_told(autojump_clock) -> None:
