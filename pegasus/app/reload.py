@@ -305,14 +305,14 @@ def _read_choice(home: Home, default: str) -> str:
     """Return the model that was chosen before this start; "" if none was, or if the file cannot be read, which is logged.
 
     default: `models.default` of this start. A choice that was made instead of another one is older than the settings, and does not
-    count. Versions before 0.2 did not write what it was made instead of; such a choice counts.
+    count.
     """
     try:
         choice = decode_object((home.data / CHOICE_FILE).read_bytes())
         spec = choice.get("default")
         if not isinstance(spec, str):
             raise ValueError("there is no model in it")
-        if spec and choice.get("insteadOf", default) != default:
+        if spec and choice.get("insteadOf") != default:
             _log.info(_NEWER, dropped=spec)
             return ""
     except FileNotFoundError:

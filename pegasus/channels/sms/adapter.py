@@ -178,7 +178,7 @@ class SmsAdapter(ServiceAdapter):
         """
         for key in self.log.fact_keys(_pending("")):
             sms = sms_of_json(self.log.fact(key))
-            # Facts of an earlier version that cannot be read are left alone.
+            # Facts that cannot be read are left alone.
             if sms is not None and self._fetching is not None:
                 self._fetching.start_soon(self._fetch_and_accept, sms, trio.Event())
 

@@ -198,19 +198,10 @@ def write_transcript(entries: Sequence[Entry], part_tokens: int, most_parts: int
 
 
 def previous_summary(entries: Sequence[Entry]) -> str:
-    """Return the summary in the opening line of these entries, "" if there is none.
-
-    Versions before this one carried promises over by code, as rows `[ts, type, channelId, text, tasks]`. They are added to
-    the text, so that the summary takes them up.
-    """
+    """Return the summary in the opening line of these entries, "" if there is none."""
     opening = next((entry for entry in entries if is_opening(entry)), None)
     summary = opening.metadata.get("summary") if opening is not None else None
-    if opening is None or not isinstance(summary, str):
-        return ""
-    carried = opening.metadata.get("carried")
-    promises = carried.get("promises") if isinstance(carried, dict) else None
-    rows = [row for row in promises if isinstance(row, list) and len(row) > 3] if isinstance(promises, list) else []
-    return "\n".join([summary, *(f"- promised on {row[1]}:{row[2]}: {row[3]}" for row in rows)])
+    return summary if isinstance(summary, str) else ""
 
 
 def format_minute(ts: int) -> str:

@@ -1,6 +1,5 @@
 """What the summarising model reads, the checks on what it writes, and the summary that needs no model."""
 
-import attrs
 import pytest
 
 from pegasus.main_agent.compaction.open_items import OpenItems, SessionSummary, memory_index_entry, summary_entry
@@ -137,13 +136,6 @@ def test_summaries_by_code_do_not_nest():
 def test_of_a_session_without_a_summary_there_is_none():
     assert previous_summary(long_talk(1).entries) == ""
     assert previous_summary([before("x")]) == "x"
-
-
-def test_promises_that_an_earlier_version_carried_over_by_code_are_told_to_the_summary():
-    opening = before("all is well")
-    carried = {"promises": [[NOW, "slack", "#dev", "I'll send the report", []], "broken", [1]]}
-    opening = attrs.evolve(opening, metadata={**opening.metadata, "carried": carried})
-    assert previous_summary([opening]) == "all is well\n- promised on slack:#dev: I'll send the report"
 
 
 def test_the_model_is_asked_for_what_was_promised():
