@@ -384,7 +384,7 @@ MACHINERY: Final = (str(Path(__file__).parent), str(Path(trio.__file__).parent))
 def stack_of(task: Task | None) -> tuple[str, ...]:
     """Return "file:line in function" for each await that the task stands in, outermost first.
 
-    Those of the tasks in its nurseries follow. This needs no help of the task, so it also works for one that is stuck.
+    Those of the tasks in its nurseries follow. This needs no help of the task, so it also works for a stuck one.
     """
     return tuple(_describe_frame(frame, line) for frame, line in _await_frames(task))
 

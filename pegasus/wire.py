@@ -14,7 +14,7 @@ A *JSON value* is what the `json` module works with: dicts, lists, strings, numb
 * Names are camelCase on the wire.
 * Fields that hold their default are left out, and absent fields get it. So a field with a default can be added later,
   and older files and clients stay valid. Keys that a class does not know are ignored, for the opposite direction.
-* Nothing is coerced. "5" is no number, 5 is no text, and 1 is not true: a sender that mixes them up has an error that
+* Nothing is coerced. The string "5" is not a number, and 1 is not `true`: a sender that mixes them up has an error that
   should be found, not guessed away.
 * Errors name the first field that does not fit, by its path on the wire: `channel.replyTo`, `media[1].mime`.
 * What a stranger has sent is read with `is_foreign`. It can then be written as UTF-8 JSON again: it has no halves of surrogate pairs,

@@ -73,8 +73,7 @@ class SharedServices:
     def speak_tools(self, settings: Settings) -> tuple[Tool, ...]:
         """Return the tool that speaks, if the settings name a model for it.
 
-        It is a tuple of none or one, so that callers can put it between their other tools. A reload that names a model, or
-        takes it away, is noticed by handles that follow SPEECH_KEYS.
+        Zero or one tool. Rebuilt when a reload changes SPEECH_KEYS.
         """
         if not settings.models.speech:
             return ()

@@ -326,7 +326,7 @@ async def start_channels(
     front = [_parkable("http", http)] if http is not None else []
 
     def children() -> Sequence[Child[Any]]:
-        """Return the children in the order in which they start. The adapters are those of the moment."""
+        """Return the children in their order of start. Adapters are listed afresh at each call, since a reload can change them."""
         return [switchboard, *front, gateway, *channels.children()]
 
     await tree.root.start_child(

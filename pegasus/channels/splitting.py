@@ -16,8 +16,8 @@ by patterns, because the parser does not tell where they stand.
 How it works: `_Outline` finds all places where the text may be cut (`Break`), each with a rank, and all parts that must be closed and
 opened again at a cut (`Region`). `_Splitter` then takes one piece after the other. It finds the last break up to which the text fits,
 and goes back from there to a better one: to the end of a paragraph, if the paragraph behind it fits into a message of its own. A
-paragraph that is too long for any message begins in this piece, so that no piece is left half empty for it. The same is asked for
-each rank down to single words. A text without any break that fits is cut between characters.
+paragraph that is too long for any message begins in this piece, so that no piece is left half empty for it. The same rule
+is applied to lines, sentences and words in turn. A text without any break that fits is cut between characters.
 
     >>> split_markdown("First.\n\nSecond.", 10)
     ['First.', 'Second.']

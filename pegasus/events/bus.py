@@ -134,7 +134,7 @@ class GetBusStatus:
     """
 
     reply: Reply[BusStatus]
-    """Handle for the figures, which are those of the moment at which the bus takes this message."""
+    """Receives the figures as of when this message is handled."""
 
 
 BusMessage: TypeAlias = Emit | Subscribe | Unsubscribe | GetBusStatus

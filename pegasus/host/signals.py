@@ -51,7 +51,7 @@ class Signals:
         self.overran = False
         self.number = None
         self.grace = grace
-        """Seconds that a stop may take; those of the moment of its signal count."""
+        """Grace period in seconds. Read when the signal arrives, so a reload may still change it."""
         self._on_reload = on_reload
         self._scope = trio.CancelScope()
         self._token = trio.lowlevel.current_trio_token()

@@ -150,7 +150,7 @@ def _decoded(content: object) -> object:
 
 
 def _parse(text: object) -> object:
-    """Return the JSON value of a text, None for one that is damaged."""
+    """Return the JSON value of a text, None for a damaged one."""
     try:
         return json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):

@@ -272,7 +272,7 @@ def stop_text(
 ) -> str:
     """Return the answer to /stop.
 
-    others_go_on: a guest has said it while work for somebody else runs, which does not end by it.
+    others_go_on: work for somebody else is running; a guest's /stop does not end it.
 
     ended: work that does not run any more. waiting: messages that are still in the queue; /stop does not remove them, because they
     were accepted and their senders wait. here: those of this conversation, which /stop all would discard. discarded: what became of

@@ -102,7 +102,7 @@ def delegation_tools(agent: Ref[TaskAgentMessage], types: Mapping[str, str]) -> 
     )
     resume = ToolSpec(
         RESUME,
-        "Continue a task with more information: one that asked for it, one that is suspended, or a finished one that is to go on.",
+        "Continue a task with more information: one that asked for it, a suspended one, or a finished one that is to go on.",
         parameters({"taskId": task_id, "input": _text_parameter("What it is to know or do now")}, "taskId", "input"),
     )
     return (

@@ -136,7 +136,7 @@ class LoggedFiles:
         return history
 
     async def _repair(self, history: History, data: bytes) -> None:
-        """Set aside what is no record, and write the rest anew: nothing may be appended behind a torn line."""
+        """Move damaged lines aside and rewrite the file, because an append after a torn line would join it."""
         aside = f"{self._log_path}.bad-{self._clock()}"
         await self._journal.ask(ReplaceFile, aside, b"".join(line.rstrip(b"\n") + b"\n" for line in history.damaged))
         good = shortened(data)

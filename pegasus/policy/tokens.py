@@ -249,7 +249,7 @@ class TokenBook:
         return self.find(token)
 
     def find(self, token: str) -> TokenGrant | None:
-        """Return the rights of a token, None if it is none of these.
+        """Return the rights of a token, None for an unknown token.
 
         All hashes are compared, each in constant time, so that the time tells nothing about them.
         """

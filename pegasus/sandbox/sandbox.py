@@ -61,7 +61,7 @@ _OF_THE_KERNEL: Final = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc
 _CAN_MOUNT: Final = ("--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP")
 """Options by which the guard may change mounts in its namespace. The command loses both capabilities (`landlock.restrict`)."""
 PRIVATE: Final = ("tmp", "home", "shm")
-"""Folders of one command: for temporary files, in place of homes, and for shared memory."""
+"""Private folders of each command: temporary files, home directory, shared memory."""
 
 
 GAPS: Final = {

@@ -417,7 +417,7 @@ class EnableJob:
     """
 
     reply: Reply[Job]
-    """Gets the job with its new next time, None for one that is paused."""
+    """Gets the job with its new next time, None for a paused one."""
     id: str
     """Id of the job."""
     enabled: bool

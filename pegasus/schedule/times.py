@@ -150,7 +150,7 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def _parse_at(text: str, zone: str, now: int) -> str:
-    """Return a point in time in the form in which it is kept. Raises ScheduleError, also for one that is over."""
+    """Return a point in time in the form in which it is kept. Raises ScheduleError, also for an ended one."""
     moment = _datetime(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=_zone(zone))

@@ -9,7 +9,7 @@ A settings class in `sections` is an attrs class whose fields are made by the fu
         port: int = whole(7717, "0 = any free port", least=0, most=65535)
 
 Each such field has a default, and a `Key` in its metadata with the type, the limits and the words for people. The limits are
-not validators of the field, because a default may say "nothing" where a person must not (`models.routes.NAME.model`). Error
+not validators of the field, because a default may be empty where a configured value may not (`models.routes.NAME.model`). Error
 messages, the file of `pegasus init`, `config show` and the test of docs/user/settings.md read the same metadata, so that they
 cannot contradict the check.
 

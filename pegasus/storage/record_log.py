@@ -1,7 +1,7 @@
 """The common part of inbox and outbox: state in memory that equals the content of a file of records.
 
 A `RecordLog` is pure, apart from `load`. Values go in, bytes to be appended come out, and the journal does the writing.
-So the rules can be tested without a disk, and the state after any crash is what `replay` makes of the file.
+So the rules can be tested without a disk, and after any crash the state is exactly the result of `replay(file)`.
 
 Changes reach the file in one of two ways:
 

@@ -90,7 +90,7 @@ def describe_attachment(media: Media) -> str:
 
 
 def _mentioned(text: str, folder: Path) -> Iterator[Path]:
-    """Yield the files that a text mentions, in order. Raises AttachmentProblem for one that is missing."""
+    """Yield the files that a text mentions, in order. Raises AttachmentProblem for a missing one."""
     for match in _MENTION.finditer(text):
         if match[4]:
             raise AttachmentProblem(f'the closing " behind {match[4]} is missing')

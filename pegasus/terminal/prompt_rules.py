@@ -5,7 +5,7 @@ agent (`pegasus.intake`).
 
 The functions know nothing of prompt_toolkit: they get the text of the line and return a `KeyAction`. So every decision about a
 key can be tested without a terminal, and `prompt` only connects keys with them. `ScreenListener`
-is what comes of them for the rest of the chat.
+receives their effects.
 """
 
 from __future__ import annotations

@@ -128,9 +128,9 @@ class HttpServer:
     async def _upgrade(self, stream: trio.abc.Stream, request: h11.Request) -> None:
         """Hand a WebSocket to the gateway, and wait until its client has gone.
 
-        The handshake is looked at a second time, for the grant: between `_admits` and here the settings may
-        have changed. The gateway answers when the client has gone; if the gateway crashes, its clients are cut
-        and connect again. So they are while it cannot be known whether their cookie counts, and when they are signed out.
+        The cookie is checked again, because the settings may have changed since `_admits`. If it cannot be checked, or when the
+        client is signed out, the connection is closed. The gateway answers when the client has gone; if the gateway crashes, its
+        clients are cut and connect again.
         """
         try:
             visitor = await self._rules.identify_socket(request.headers)

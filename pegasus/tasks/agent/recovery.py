@@ -63,7 +63,7 @@ class RecoveryPlan:
     events: tuple[TaskEventData, ...] = ()
     """Data of the events to record and apply, in order."""
     goes_on: bool = False
-    """True if the task waits for a slot then; False for one that is over, or suspended."""
+    """True if the task waits for a slot then; False for an ended one, or suspended."""
     dropped: str = ""
     """Reason why the task leaves the pending list without a notification: it was never accepted, or its log is gone."""
 

@@ -2,7 +2,7 @@
 
 A replay never raises, whatever the bytes are. Damaged lines, lines of newer versions and events that the machine refuses are
 reported and left out. A log that lost a line is continued as well as possible: the state that the next event presupposes
-is assumed, because a task that can still be finished or failed is worth more than one that is refused.
+is assumed, because a task that can still be finished or failed is worth more than a refused one.
 
 States are assumed only behind a line that could not be read. In an undamaged log an event that the machine refuses was refused
 when it happened, too, and the replay must do the same.

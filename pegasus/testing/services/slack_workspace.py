@@ -351,7 +351,7 @@ class SlackWorkspace:
         return {"channel": post.channel, "ts": post.ts}
 
     def _own_post(self, params: Mapping[str, Any], code: str) -> SlackPost:
-        """Return the app's message that a call is about. code: the refusal for one that is deleted."""
+        """Return the app's message that a call is about. code: the refusal for a deleted one."""
         channel = self._conversation(params)
         found = [post for post in self.posts if (post.channel, post.ts) == (channel, params.get("ts"))]
         if not found or found[0].is_deleted:

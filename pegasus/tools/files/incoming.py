@@ -46,7 +46,7 @@ class IncomingFile:
     """
 
     def __init__(self, context: ToolContext, path: str, name: str, *, expected: int = 0, replace: bool = False) -> None:
-        """Find the place of the file, which the block makes.
+        """Resolve the target path; the `async with` block creates the file.
 
         Raises ToolError for a path that may not be written, or that exists and is not to be replaced.
 

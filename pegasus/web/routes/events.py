@@ -4,8 +4,8 @@ One sequence for all streams: events of tasks by their names, `tree` for what ha
 written once, as the bytes that every stream sends. The last MAX_KEPT are kept, so a client that comes back with `Last-Event-ID` gets
 what it has missed; if some of that is gone, or the server was started anew, a `gap` comes first.
 
-A stream reads at its own speed: one that is slow costs nothing but its place, and finds a gap when it is MAX_KEPT behind. Nothing is
-gathered before the first stream is opened.
+A stream reads at its own speed: a slow client holds only its position and does not delay others. It finds a gap when it is MAX_KEPT
+behind. Nothing is gathered before the first stream is opened.
 
 A client that finds a `gap` reads the present state by the other routes, and goes on with the events behind it. The first number is
 the wall clock in ms at the start, so a number that a client has of an earlier run is smaller than all numbers of this one.

@@ -225,7 +225,7 @@ def _cookie(request: ApiRequest, session: str) -> dict[str, str]:
 
 
 async def refuse_plain_request(request: ApiRequest) -> Response:
-    """Answer a request to `/ws` that is no WebSocket handshake, or one that is refused.
+    """Answer a request to `/ws` that is no WebSocket handshake, or a refused one.
 
     A handshake that is refused comes here, too, and gets the reason from `admit_socket`: 403 or 421 with an
     error object.
