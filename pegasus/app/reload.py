@@ -40,15 +40,12 @@ from pegasus.settings import (
     secrets_of,
     settings_text,
 )
-from pegasus.storage import JournalMessage, ReplaceFile, StorageError
-from pegasus.wire import decode_object, encode_line
+from pegasus.storage import JournalMessage, KeyedStore, StorageError, stored_rows
 
 MODEL_KEYS: Final = ("models.", "providers.")
 """Prefixes of keys that the models follow."""
 USAGE_KEYS: Final = ("budget.", "prices.", "providers.")
 """Prefixes of keys that decide about costs."""
-CHOICE_FILE: Final = "models/choice.json"
-"""File of the chosen model below data/: `{"default": "<provider>/<model>", "insteadOf": "<models.default at that time>"}`."""
 DEFAULT_MODEL: Final = "models.default"
 """Key of the settings that a choice stands in for."""
 MISTAKES: Final = (SettingsError, ModelConfigError, PersonaError, SandboxError, OSError)
@@ -278,8 +275,10 @@ class Reloader:
     async def _write_choice(self, spec: str) -> None:
         """Write a choice to disk, with the model of the settings that it stands in for. Raises StorageError."""
         if self.journal is not None:
-            choice = {"default": spec, "insteadOf": self.in_force.now.models.default}
-            await self.journal.ask(ReplaceFile, CHOICE_FILE, encode_line(choice))
+            store = KeyedStore("model-choice", _read_text, str)
+            store.use(self.journal)
+            async with store.change():
+                await store.save({"default": spec, "insteadOf": self.in_force.now.models.default})
 
     def _warm_up_soon(self, _: frozenset[str] = frozenset()) -> None:
         """Let `run` import the SDK of the model that is in force now."""
@@ -308,16 +307,20 @@ def _read_choice(home: Home, default: str) -> str:
     count.
     """
     try:
-        choice = decode_object((home.data / CHOICE_FILE).read_bytes())
-        spec = choice.get("default")
-        if not isinstance(spec, str):
-            raise ValueError("there is no model in it")
-        if spec and choice.get("insteadOf") != default:
-            _log.info(_NEWER, dropped=spec)
-            return ""
-    except FileNotFoundError:
-        return ""
-    except (OSError, ValueError) as error:
-        _log.warning("the file of the chosen model cannot be read", file=CHOICE_FILE, error=str(error))
+        choice, problems = stored_rows(home.data, "model-choice", _read_text)
+    except OSError as error:
+        choice, problems = {}, [str(error)]
+    if problems:
+        _log.warning("the file of the chosen model cannot be read", problems="; ".join(problems))
+    spec = choice.get("default", "")
+    if spec and choice.get("insteadOf") != default:
+        _log.info(_NEWER, dropped=spec)
         return ""
     return spec
+
+
+def _read_text(key: str, value: Json) -> tuple[str, str]:
+    """Return an entry of the file. Raises ValueError."""
+    if not isinstance(value, str):
+        raise ValueError(f"{key}: no text")
+    return key, value

@@ -146,7 +146,7 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     if (usage := environment.models.usage) is not None:
         keeper = Child("keeper", usage_keeper, usage, journal, backoff=CHILD_BACKOFF)
         await root.start_child(Child("usage", supervisor([keeper], intensity=CHILD_INTENSITY)))
-    await environment.models.traits.load(journal, environment.clock)
+    await environment.models.traits.load(journal)
     if environment.has_chats:
         await environment.models.chat_choices.load(journal)
     keep_days = environment.in_force.follow(lambda settings: settings.media.keep_days, "media.keep_days")

@@ -1,6 +1,6 @@
 """Models that owners have chosen for single chats, with `/model` where each chat has a conversation of its own.
 
-A choice holds for its chat only; all other chats use the model of the settings. It is kept in CHOICES_FILE below data/:
+A choice holds for its chat only; all other chats use the model of the settings. It is kept in `data/models/chats.json`:
 
     {"telegram:-100123": "anthropic/claude-opus-5-5"}
 
@@ -11,25 +11,20 @@ allow any more is not used, and not forgotten either: the chat has it again when
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
-import trio
 
-from actors import ActorError, Ref
+from actors import Ref
 from pegasus.messages import Address, Json
 from pegasus.models.providers import ModelConfigError
 from pegasus.observe import get_logger
-from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
-from pegasus.wire import decode_object, encode_line
+from pegasus.storage import JournalMessage, KeyedStore
 
 if TYPE_CHECKING:
     from pegasus.models.roles import ModelSwitch
 
 _log = get_logger("models")
-
-CHOICES_FILE: Final = "models/chats.json"
-"""File of all choices, below data/."""
 
 
 class ChatChoices:
@@ -43,16 +38,12 @@ class ChatChoices:
     """
 
     def __init__(self) -> None:
-        self._chosen: dict[str, str] = {}
+        self._store = KeyedStore("model-choices", _read_choice, str)
         """Models by chat, as `str(address)`."""
-        self._journal: Ref[JournalMessage] | None = None
-        """Writes the file; None before `load`, and then nothing is kept."""
-        self._lock = trio.Lock()
-        """Held while the file is written, so that an older state never replaces a newer one."""
 
     def get(self, chat: Address) -> str:
         """Return the model that was chosen for a chat, "" if none was."""
-        return self._chosen.get(str(chat), "")
+        return self._store.rows.get(str(chat), "")
 
     def usable(self, chat: Address, check: Callable[[str], None]) -> str:
         """Return the model that was chosen for a chat, "" if none was or if it cannot be used now.
@@ -68,28 +59,20 @@ class ChatChoices:
         return spec
 
     async def load(self, journal: Ref[JournalMessage]) -> None:
-        """Read the choices of earlier runs, and write changes to this journal from now on.
-
-        A file that cannot be understood is logged and counts as empty; the next choice replaces it. Never raises.
-        """
-        self._journal = journal
-        try:
-            content = await journal.ask(ReadFile, CHOICES_FILE)
-            found = decode_object(content) if content else {}
-        except (StorageError, ActorError, ValueError) as error:
-            _log.warning("the file of models chosen for chats cannot be read", file=CHOICES_FILE, error=str(error))
-            found = {}
-        self._chosen = {chat: spec for chat, spec in found.items() if isinstance(spec, str) and spec}
+        """Read the choices of earlier runs, and write changes to this journal from now on. Never raises."""
+        await self._store.open(journal)
 
     async def choose(self, chat: Address, spec: str) -> None:
         """Keep a model for a chat, "" for that of the settings. Raises StorageError, and nothing has changed then."""
-        async with self._lock:
-            others = {other: model for other, model in self._chosen.items() if other != str(chat)}
-            chosen = {**others, str(chat): spec} if spec else others
-            if self._journal is not None:
-                record: dict[str, Json] = {**chosen}
-                await self._journal.ask(ReplaceFile, CHOICES_FILE, encode_line(record))
-            self._chosen = chosen
+        async with self._store.change():
+            await self._store.save({str(chat): spec} if spec else {}, [str(chat)])
+
+
+def _read_choice(chat: str, value: Json) -> tuple[str, str]:
+    """Return chat and model of an entry of the file. Raises ValueError."""
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{chat}: no model")
+    return chat, value
 
 
 @attrs.frozen(eq=False, repr=False)

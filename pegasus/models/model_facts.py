@@ -19,7 +19,7 @@ wins:
 **Traits** decide how a model is spoken with. A small local model behaves differently from a large hosted one, and no table could
 know them all. So each is observed. One that has called a tool is expected to do so again. The text of one that only writes text is
 taken for its reply. One whose server refuses tools is asked without them. The owner's choice with `/speech` is kept beside these
-facts. All of it is remembered by `<provider>/<model>` in the file TRAITS_FILE below data/, so that a restart does not have to find
+facts. All of it is remembered by `<provider>/<model>` in `data/models/traits.json`, so that a restart does not have to find
 out again:
 
     {"ollama/qwen3:0.6b": {"callsTools": false, "writesText": true, "refusesTools": false, "speech": "", "contextWindow": 0}}
@@ -45,8 +45,8 @@ from pegasus.models.formats import usual_window
 from pegasus.models.providers import SMALLEST_WINDOW, LocalModel
 from pegasus.models.tokens import PromptEstimate, TokenCounter
 from pegasus.observe import get_logger
-from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
-from pegasus.wire import decode_object, encode_line, from_wire, to_wire
+from pegasus.storage import JournalMessage, KeyedStore, StorageError
+from pegasus.wire import from_wire, to_wire
 
 _log = get_logger("models")
 
@@ -236,8 +236,6 @@ class ModelFacts:
 
 # ------------------------------------------------------------------ the manners of models
 
-TRAITS_FILE: Final = "models/traits.json"
-"""File of all traits, below data/."""
 SPEECHES: Final = ("auto", "monologue", "direct")
 """Ways of speaking that `agent.speech` and `/speech` allow."""
 _OFFLINE: Final = "offline/"
@@ -268,40 +266,28 @@ class TraitStore:
 
     Example:
         traits = TraitStore()
-        await traits.load(journal, clock)
+        await traits.load(journal)
         await traits.learn("ollama/qwen3:0.6b", writes_text=True)
         traits.get("ollama/qwen3:0.6b").writes_text  # True, also after a restart
     """
 
     def __init__(self) -> None:
-        self._traits: dict[str, ModelTraits] = {}
-        """By `<provider>/<model>`."""
-        self._journal: Ref[JournalMessage] | None = None
-        """Writes the file; None before `load`, and then nothing is kept."""
-        self._lock = trio.Lock()
-        """Held while the file is written, so that an older state never replaces a newer one."""
+        self._store = KeyedStore("model-traits", _read_traits, to_wire)
+        """On disk, by `<provider>/<model>`."""
+        self._learned: dict[str, ModelTraits] = {}
+        """Traits that hold and may not be on disk yet."""
 
     def get(self, model: str) -> ModelTraits:
         """Return what is known of a model, `<provider>/<model>`."""
-        return self._traits.get(model) or ModelTraits(calls_tools=model.startswith(_OFFLINE))
+        return (
+            self._learned.get(model)
+            or self._store.rows.get(model)
+            or ModelTraits(calls_tools=model.startswith(_OFFLINE))
+        )
 
-    async def load(self, journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
-        """Read the traits of earlier runs, and write changes to this journal from now on.
-
-        clock: returns the wall clock, ms. A file that cannot be understood is set aside beside its place, which is logged; the facts
-        are then learned anew. Never raises.
-        """
-        self._journal = journal
-        try:
-            content = await journal.ask(ReadFile, TRAITS_FILE)
-            try:
-                self._traits = _decode(content) if content else {}
-            except ValueError as error:
-                aside = f"{TRAITS_FILE}.bad-{clock()}"
-                _log.warning("set the file of model traits aside: it is damaged", file=aside, error=str(error))
-                await journal.ask(ReplaceFile, aside, content)
-        except (StorageError, ActorError) as error:
-            _log.warning("the file of model traits cannot be read", file=TRAITS_FILE, error=str(error))
+    async def load(self, journal: Ref[JournalMessage]) -> None:
+        """Read the traits of earlier runs, and write changes to this journal from now on. Never raises."""
+        await self._store.open(journal)
 
     async def learn(self, model: str, **facts: Any) -> ModelTraits:
         """Change traits of a model, fields of `ModelTraits`, and return all. They hold at once; a disk that refuses is only logged."""
@@ -310,10 +296,10 @@ class TraitStore:
         if changed == known:
             return known
         _log.info("learned about a model", model=model, **facts)
-        self._traits[model] = changed
+        self._learned[model] = changed
         try:
-            async with self._lock:
-                await self._write(self._traits)
+            async with self._store.change():
+                await self._save()
         except (StorageError, ActorError) as error:
             _log.error("the traits of a model are not on disk", model=model, error=str(error))
         return changed
@@ -323,23 +309,22 @@ class TraitStore:
 
         Everything that was learned about its manners is forgotten, so "auto" finds out anew.
         """
-        async with self._lock:
+        async with self._store.change():
             fresh = ModelTraits(calls_tools=model.startswith(_OFFLINE))
-            chosen = attrs.evolve(fresh, speech=speech, context_window=self.get(model).context_window)
-            await self._write({**self._traits, model: chosen})
-            self._traits[model] = chosen
+            await self._save({model: attrs.evolve(fresh, speech=speech, context_window=self.get(model).context_window)})
 
-    async def _write(self, traits: Mapping[str, ModelTraits]) -> None:
-        """Replace the file. Raises StorageError and ActorError."""
-        if self._journal is not None:
-            record: dict[str, Json] = {model: to_wire(facts) for model, facts in traits.items()}
-            await self._journal.ask(ReplaceFile, TRAITS_FILE, encode_line(record))
+    async def _save(self, chosen: Mapping[str, ModelTraits] | None = None) -> None:
+        """Write what was chosen, and what was learned before."""
+        learned = dict(self._learned)
+        await self._store.save({**learned, **(chosen or {})})
+        for model, traits in learned.items():
+            if self._learned[model] is traits or model in (chosen or {}):
+                del self._learned[model]
 
 
-def _decode(content: bytes) -> dict[str, ModelTraits]:
-    """Return the traits in the content of the file. Raises ValueError."""
-    traits = {model: from_wire(facts, ModelTraits) for model, facts in decode_object(content).items()}
-    for model, facts in traits.items():
-        if facts.speech not in ("", *SPEECHES):
-            raise ValueError(f"{model}: speech: found {facts.speech!r}; allowed: {', '.join(SPEECHES)}")
-    return traits
+def _read_traits(model: str, value: Json) -> tuple[str, ModelTraits]:
+    """Return name and traits of a model in the file. Raises ValueError."""
+    traits = from_wire(value, ModelTraits)
+    if traits.speech not in ("", *SPEECHES):
+        raise ValueError(f"{model}: speech: found {traits.speech!r}; allowed: {', '.join(SPEECHES)}")
+    return model, traits

@@ -4,11 +4,9 @@
 rule may allow by their text. `approvals` has the calls that wait for an owner's answer, `keeper` the actor that keeps them,
 `approvals_file` their file, `forms` the forms of their questions, and `question_texts` the question as people read it, with
 `shown_text` for what must not be hidden in it and `answer_words` for the words of an answer. `grants` has what a yes allows beyond
-its calls, `grant_book` those in force, and
-`plans` the calls that were allowed beforehand or denied.
-`tool_kinds` has the kinds of tools of other programs, `value_rules` the calls of
-such tools that need no question, and `owner_values` the arguments that an owner has typed. `tokens` has the rights of the
-programs that connect. `pegasus.tools` asks before each call (`gate`).
+its calls, `grant_book` those in force, and `plans` the calls that were allowed beforehand or denied. `tool_kinds` has the kinds of
+tools of other programs, `value_rules` the calls of such tools that need no question, and `owner_values` the arguments that an owner
+has typed. `tokens` has the rights of the programs that connect. `pegasus.tools` asks before each call (`gate`).
 
 A tool call takes this way: `pegasus.tools` describes it as a `CallRequest`, and `Policy.decide` says allow, ask or deny. For
 "ask" the call is put to an owner as an `ApprovalRequest`; the keeper writes it down, the channels show it, and the first answer

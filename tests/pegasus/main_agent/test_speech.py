@@ -10,7 +10,6 @@ import trio
 from actors import ActorError, GaveUp
 from pegasus.messages import ChannelInfo
 from pegasus.models import ModelError, ModelResponse, Usage
-from pegasus.models.model_facts import TRAITS_FILE
 from pegasus.settings import AgentSettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, ScriptedModel, call, down, reply, say
@@ -20,6 +19,8 @@ from tests.pegasus.main_agent.voices import CLI_OWNS, SLACK, spawn
 
 NAME = "scripted/test"
 MONOLOGUE = Settings(agent=AgentSettings(speech="monologue"))
+
+TRAITS_FILE = "models/traits.json"
 
 
 async def texts_after(world, *messages):

@@ -9,7 +9,6 @@ import pytest
 from actors import Child, open_supervisor
 from pegasus.messages import Address
 from pegasus.models import ChatChoices, ChatModelSwitch, ModelConfigError, model_command
-from pegasus.models.chat_choices import CHOICES_FILE
 from pegasus.settings import ModelSettings
 from pegasus.storage import ReplaceFile, StorageError, run_journal
 from pegasus.testing.memory_disk import MemoryDisk
@@ -65,7 +64,7 @@ async def test_choices_are_kept_over_restarts_and_a_full_disk_changes_nothing(au
         again = ChatChoices()
         await again.load(journal)
         assert (again.get(HERE), again.get(THERE)) == ("lab/b", "")
-        await journal.ask(ReplaceFile, CHOICES_FILE, b"[nonsense")
+        await journal.ask(ReplaceFile, "models/chats.json", b"[nonsense")
         await again.load(journal)
         assert again.get(HERE) == ""
 

@@ -15,7 +15,7 @@ import trio
 import trio.testing
 
 from actors import Child, open_supervisor
-from pegasus.app.reload import CHOICE_FILE, Reloader
+from pegasus.app.reload import Reloader
 from pegasus.host import Home
 from pegasus.models import ModelConfigError, ModelService, PriceList, UsageTracker, model_command
 from pegasus.observe import stop_logging
@@ -282,13 +282,6 @@ async def test_a_reload_with_another_default_model_ends_a_choice_for_good(tmp_pa
     assert reloader(tmp_path, load_settings(source, {})).current == "lab/a"
 
 
-async def test_a_choice_of_an_older_version_counts(tmp_path: Path) -> None:
-    file = tmp_path / "data" / CHOICE_FILE
-    file.parent.mkdir(parents=True)
-    file.write_text('{"default":"lab/b"}')
-    assert reloader(tmp_path).current == "lab/b"
-
-
 async def test_a_choice_that_cannot_work_any_more_is_left_out(tmp_path: Path) -> None:
     async with running(tmp_path) as made:
         await made.choose("lab/b")
@@ -301,7 +294,7 @@ async def test_a_mistake_is_not_kept(tmp_path: Path) -> None:
     async with running(tmp_path) as made:
         with pytest.raises(ModelConfigError):
             await made.choose("nobody/b")
-    assert not (tmp_path / "data" / CHOICE_FILE).exists()
+    assert not (tmp_path / "data" / "models/choice.json").exists()
 
 
 class FullDisk:
@@ -321,7 +314,7 @@ async def test_what_cannot_be_kept_is_not_in_force(tmp_path: Path) -> None:
     "content", [b"", b"{", b"[]", b'{"default":5}', b"\xff", b'{"default":"nobody/x"}', b"[" * 5000, b"{}"]
 )
 def test_a_file_that_makes_no_sense_is_left_out(tmp_path: Path, content: bytes) -> None:
-    file = tmp_path / "data" / CHOICE_FILE
+    file = tmp_path / "data" / "models/choice.json"
     file.parent.mkdir(parents=True)
     file.write_bytes(content)
     assert reloader(tmp_path).current == "lab/a"
