@@ -26,9 +26,9 @@ from pegasus.cli.follow import follow_task, print_log
 from pegasus.conversation import to_json
 from pegasus.events import event_json
 from pegasus.formatting import format_day, format_duration, format_time, quote
-from pegasus.host import Home, read_daemon, read_if_there, wall_clock
+from pegasus.host import Home, read_daemon, wall_clock
 from pegasus.messages import Json
-from pegasus.schedule import JOBS_FILE, Job, decode_jobs, jobs_view, schedule_text
+from pegasus.schedule import Job, jobs_view, schedule_text, stored_jobs
 from pegasus.settings import Settings
 from pegasus.tasks import (
     FOR_PERSON,
@@ -306,7 +306,7 @@ def job_text(verb: str) -> Callable[[Answer], str]:
 @answering_command(CRON, "list", JSON, method="cron.list", text=jobs_text, refusals=(ValueError,))
 def run_cron_list(home: Home, settings: Settings) -> Answer:
     """List the jobs."""
-    return jobs_view(decode_jobs(read_if_there(home.data / JOBS_FILE))[0], wall_clock())
+    return jobs_view(stored_jobs(home.data), wall_clock())
 
 
 @CRON.declare(

@@ -44,9 +44,9 @@ from pegasus.main_agent import GLOBAL, SessionFiles, session_files_of
 from pegasus.memory import FOLDER, Author, MemoryRefused, memory_in
 from pegasus.messages import Address, ChannelInfo
 from pegasus.policy import Principal, Role
-from pegasus.schedule import JOBS_FILE, Job, ScheduleError, decode_jobs, draft_job, encode_job, encode_jobs, next_run
-from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
-from pegasus.wire import decode_object, encode_line
+from pegasus.schedule import Job, ScheduleError, draft_job, next_run, read_job
+from pegasus.storage import JournalMessage, KeyedStore, ReadFile, ReplaceFile, StorageError
+from pegasus.wire import decode_object, encode_line, to_wire
 
 HOMES: Final[Mapping[str, tuple[tuple[str, ...], Callable[[ForeignFolder], Findings]]]] = {
     "openclaw": (openclaw.MARKS, openclaw.read_openclaw),
@@ -157,8 +157,7 @@ class _ImportSteps:
         taken: set[str] = set()
         for session in self._found.sessions:
             yield _before(self._record, self._found, "session", session.origin) or await self._session(session, taken)
-        jobs = await self._journal.ask(ReadFile, JOBS_FILE)
-        for line in await self._jobs(jobs):
+        for line in await self._jobs():
             yield line
 
     async def _note(self, note: FoundNote) -> ImportLine:
@@ -199,27 +198,23 @@ class _ImportSteps:
             await self._journal.ask(ReplaceFile, path, content)
         return attrs.evolve(line, target=path)
 
-    async def _jobs(self, content: bytes) -> list[ImportLine]:
-        """Add the jobs to the file of all jobs, in one step."""
-        try:
-            jobs, problems = decode_jobs(content)
-        except ValueError as error:
-            jobs, problems = [], [str(error)]
-        # Writing the file would drop the lines that could not be read.
-        if problems and self._found.jobs:
-            reason = f"{JOBS_FILE} here is damaged ({problems[0]}); start the agent once, which repairs it"
-            return [_left_out("job", job.origin, reason) for job in self._found.jobs]
-        by_id, lines = {job.id: job for job in jobs}, []
-        for found in self._found.jobs:
-            line = _before(self._record, self._found, "job", found.origin)
-            if line is None:
-                line, job = _job_line(found, self._target, self._found.source)
-                if job is not None:
+    async def _jobs(self) -> list[ImportLine]:
+        """Add the jobs to those of the home, in one step."""
+        lines: list[ImportLine] = []
+        store = KeyedStore("jobs", read_job, to_wire)
+        store.use(self._journal)
+        async with store.change():
+            new: dict[str, Job] = {}
+            for found in self._found.jobs:
+                line = _before(self._record, self._found, "job", found.origin)
+                if line is None:
+                    line, job = _job_line(found, self._target, self._found.source)
                     # A job that is here keeps its state: it may have been paused or changed since.
-                    by_id.setdefault(job.id, job)
-            lines.append(line)
-        if len(by_id) > len(jobs):
-            await self._journal.ask(ReplaceFile, JOBS_FILE, encode_jobs(map(encode_job, by_id.values())))
+                    if job is not None and job.id not in store.rows:
+                        new.setdefault(job.id, job)
+                lines.append(line)
+            if new:
+                await store.save(new)
         return lines
 
 

@@ -22,7 +22,6 @@ Example::
 
 from pegasus.schedule.heartbeat import HEARTBEAT, Heartbeat
 from pegasus.schedule.jobs import (
-    JOBS_FILE,
     PLACED,
     QUIET_FAILURE,
     SCHEDULED,
@@ -34,13 +33,12 @@ from pegasus.schedule.jobs import (
     RemoveJob,
     RunJob,
     ScheduleMessage,
-    decode_jobs,
     draft_job,
-    encode_job,
-    encode_jobs,
     job_item,
     job_view,
     jobs_view,
+    read_job,
+    stored_jobs,
 )
 from pegasus.schedule.keeper import ScheduleServices, schedule_keeper
 from pegasus.schedule.times import ScheduleError, next_run, schedule_text
@@ -48,7 +46,6 @@ from pegasus.schedule.tool import cron_tool
 
 __all__ = [
     "HEARTBEAT",
-    "JOBS_FILE",
     "PLACED",
     "QUIET_FAILURE",
     "SCHEDULED",
@@ -64,14 +61,13 @@ __all__ = [
     "ScheduleMessage",
     "ScheduleServices",
     "cron_tool",
-    "decode_jobs",
     "draft_job",
-    "encode_job",
-    "encode_jobs",
     "job_item",
     "job_view",
     "jobs_view",
     "next_run",
+    "read_job",
     "schedule_keeper",
     "schedule_text",
+    "stored_jobs",
 ]

@@ -9,7 +9,8 @@ run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Final, TypeAlias
 
 import attrs
@@ -27,10 +28,9 @@ from pegasus.schedule.times import (
     require_one_kind,
     schedule_text,
 )
-from pegasus.wire import WireError, decode_json, encode_json, from_wire, to_wire
+from pegasus.storage import stored_rows
+from pegasus.wire import from_wire, to_wire
 
-JOBS_FILE: Final = "cron/jobs.json"
-"""File of the jobs, below data/."""
 LONGEST_PROMPT: Final = 10_000
 """Characters of a job's text: it becomes a message each time."""
 LONGEST_NAME: Final = 100
@@ -301,36 +301,22 @@ def job_line(job: Job, now: int) -> str:
     return f"{job.id}: {job.title} ({schedule_text(job.schedule)}, {job.kind} for {job.channel}{state})"
 
 
-def encode_jobs(lines: Iterable[str]) -> bytes:
-    """Return the content of the file. lines: one `encode_job` for each job."""
-    return ("[" + ",\n ".join(lines) + "]\n").encode()
-
-
-def encode_job(job: Job) -> str:
-    """Return a job as it stands in the file."""
-    return encode_json(to_wire(job))
-
-
-def decode_jobs(content: bytes) -> tuple[list[Job], list[str]]:
-    """Return the jobs of the file, and what is wrong with the others. Raises ValueError if it is no JSON array.
+def read_job(_: str, value: Json) -> tuple[str, Job]:
+    """Return id and job of an entry of the file. Raises WireError, ScheduleError.
 
     A person may have edited it, so each job is checked for itself: a mistake in one does not stop the others.
     """
-    found = decode_json(content) if content.strip() else []
-    if not isinstance(found, list):
-        raise ValueError("found something else, allowed: an array of jobs")
-    # Of two jobs with one id the later counts, in the place of the first: a person has copied an entry and changed it.
-    jobs: dict[str, Job] = {}
-    problems: list[str] = []
-    for number, value in enumerate(found, 1):
-        try:
-            job = from_wire(value, Job)
-            _check(job)
-        except (WireError, ScheduleError) as error:
-            problems.append(f"job {number}: {error}")
-        else:
-            jobs[job.id] = job
-    return list(jobs.values()), problems
+    job = from_wire(value, Job)
+    _check(job)
+    return job.id, job
+
+
+def stored_jobs(data: Path) -> Collection[Job]:
+    """Return the jobs of a home, for a process that is not the daemon. data: folder of the journal. Raises ScheduleError, OSError."""
+    jobs, problems = stored_rows(data, "jobs", read_job)
+    if problems and not jobs:
+        raise ScheduleError(f"the file of jobs cannot be read: {problems[0]}")
+    return jobs.values()
 
 
 def _check(job: Job) -> None:

@@ -50,7 +50,6 @@ from pegasus.policy import Role
 from pegasus.retry import growing
 from pegasus.schedule.heartbeat import Heartbeat, heartbeat_item, is_active, things_to_do
 from pegasus.schedule.jobs import (
-    JOBS_FILE,
     PLACED,
     QUIET_FAILURE,
     AddJob,
@@ -61,15 +60,13 @@ from pegasus.schedule.jobs import (
     RemoveJob,
     RunJob,
     ScheduleMessage,
-    decode_jobs,
-    encode_job,
-    encode_jobs,
     job_item,
     job_key,
+    read_job,
 )
 from pegasus.schedule.times import ScheduleError, interval_ms, next_run
 from pegasus.settings import InForce
-from pegasus.storage import Accept, JournalMessage, Overloaded, ReadFile, ReplaceFile, StorageError
+from pegasus.storage import Accept, JournalMessage, KeyedStore, Overloaded, StorageError
 from pegasus.tasks import (
     DEFAULT_TASK_TYPE,
     GetTask,
@@ -151,8 +148,8 @@ class _JobKeeper:
         self._services = services
         self._jobs: dict[str, Job] = {}
         """By id, oldest first."""
-        self._lines: dict[str, str] = {}
-        """Each job as it stands in the file, so that a change of one does not write all others anew."""
+        self._store = KeyedStore("jobs", read_job, to_wire)
+        """On disk."""
         self._order: list[tuple[int, str]] = []
         """Heap of (next, id). It may hold entries of jobs that have changed; they are skipped."""
         self._lock = trio.Lock()
@@ -167,23 +164,12 @@ class _JobKeeper:
     # ------------------------------------------------------------------ the file
 
     async def load(self) -> None:
-        """Read the file. One that is no JSON is set aside, and so is one in which some jobs are damaged."""
-        journal, now = self._services.journal, self._services.clock()
-        content = await journal.ask(ReadFile, JOBS_FILE)
-        try:
-            jobs, problems = decode_jobs(content)
-        except ValueError as error:
-            jobs, problems = [], [str(error)]
-        for problem in problems:
-            _log.warning("a scheduled job cannot be read", file=JOBS_FILE, problem=problem)
-        for job in jobs:
+        """Read the jobs. Raises StorageError, ActorError."""
+        self._store.use(self._services.journal)
+        await self._store.ensure_read()
+        now = self._services.clock()
+        for job in self._store.rows.values():
             self._put(self._planned(job, now))
-        if problems:
-            # The copy first: a crash in between leaves the damaged file, to be set aside again.
-            aside = f"{JOBS_FILE}.bad-{now}"
-            await journal.ask(ReplaceFile, aside, content)
-            await self._write()
-            _log.warning("set the damaged file of jobs aside", file=aside)
 
     def _planned(self, job: Job, now: int) -> Job:
         """Return a job of the file with its next time, which may be missing or may make no sense by the present clock."""
@@ -201,32 +187,32 @@ class _JobKeeper:
         return job
 
     async def _write(self) -> None:
-        """Replace the file by the jobs in memory. It is on disk when this returns. Raises StorageError, ActorError."""
-        await self._services.journal.ask(ReplaceFile, JOBS_FILE, encode_jobs(self._lines.values()))
+        """Write the jobs that have changed since. They are on disk when this returns. Raises StorageError, ActorError."""
+        async with self._store.change():
+            rows = self._store.rows
+            changed = {id: job for id, job in self._jobs.items() if rows.get(id) is not job}
+            await self._store.save(changed, rows.keys() - self._jobs.keys())
 
     def _put(self, job: Job) -> None:
         """Keep a job in memory in its present state."""
-        self._jobs[job.id], self._lines[job.id] = job, encode_job(job)
+        self._jobs[job.id] = job
         if job.next is not None:
             heapq.heappush(self._order, (job.next, job.id))
             self._changed.set()
 
-    def _drop(self, job: Job) -> None:
-        del self._jobs[job.id], self._lines[job.id]
-
     async def _change(self, old: Job | None, new: Job | None) -> None:
         """Replace a job, in memory and on disk. If the disk refuses, nothing has changed. Raises StorageError, ActorError."""
-        before = dict(self._jobs), dict(self._lines)
+        before = dict(self._jobs)
         if new is not None:
             self._put(new)
         elif old is not None:
-            self._drop(old)
+            del self._jobs[old.id]
         try:
             await self._write()
         # BaseException, since a cancel leaves it open as well whether the file was replaced: memory goes back to the state
         # before, and the next write settles it.
         except BaseException:
-            self._jobs, self._lines = before
+            self._jobs = before
             raise
 
     # ------------------------------------------------------------------ requests

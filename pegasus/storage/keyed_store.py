@@ -84,8 +84,8 @@ class KeyedStore(Generic[T]):
         """The rows by key, in the order of the file. Only for reading."""
         self.is_read = False
         """True if `rows` are what could be understood of the file."""
-        self._written: dict[str, tuple[T, Json]] = {}
-        """Rows with their JSON, which is made once for each."""
+        self._written: dict[str, tuple[T, str]] = {}
+        """Rows with their text, which is made once for each."""
         self._damaged = b""
         """Content of a damaged file that is not set aside yet."""
         self._journal: Ref[JournalMessage] | None = None
@@ -166,11 +166,13 @@ class KeyedStore(Generic[T]):
         """Replace the file. Raises StorageError and ActorError."""
         if self._journal is None:
             return
-        written: dict[str, tuple[T, Json]] = {}
+        written: dict[str, tuple[T, str]] = {}
         for key, row in rows.items():
             known = self._written.get(key)
-            written[key] = known if known is not None and known[0] is row else (row, self._write_row(row))
-        content = self._form.encode((key, value) for key, (_, value) in written.items())
+            if known is None or known[0] is not row:
+                known = row, self._form.text(self._write_row(row))
+            written[key] = known
+        content = self._form.content((key, text) for key, (_, text) in written.items())
         try:
             await self._journal.ask(ReplaceFile, self._path, content)
         except (ActorError, trio.Cancelled):

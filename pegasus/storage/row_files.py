@@ -4,13 +4,14 @@ The names and forms are a contract: people read these files and edit some of the
 engine may keep rows elsewhere, but this table says how a home on files looks. Only `keyed_store` reads it; everybody else names a
 collection.
 
-A form turns the bytes of a file into entries, each with a name and a JSON value, and back. The name is the key of the row where the
+A form turns the bytes of a file into entries, each with a name and a JSON value, and puts a file together of the texts of its rows,
+so that a change of one row does not encode all others anew. The name is the key of the row where the
 file shows keys, as in `{"<chat>": "<model>"}`, otherwise the name of the list that holds the row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
 import attrs
@@ -25,14 +26,17 @@ Entry: TypeAlias = tuple[str, Json]
 class RowForm(Protocol):
     """A way in which rows stand in a file.
 
-    Example: `Array().encode([("", {"id": "j-1"})])` is `[{"id":"j-1"}]` and a newline.
+    Example: `form.content([("", form.text({"id": "j-1"}))])` of `Array()` is `[{"id":"j-1"}]` and a newline.
     """
 
     def decode(self, content: bytes) -> tuple[list[Entry], list[str]]:
         """Return the entries of a file, and what is wrong with it. Raises ValueError if it holds nothing that can be understood."""
 
-    def encode(self, entries: Iterable[Entry]) -> bytes:
-        """Return the content of a file with these entries. The name of one is its key, or the name of its list before a "/"."""
+    def text(self, value: Json) -> str:
+        """Return a row as it stands in the file."""
+
+    def content(self, rows: Iterable[tuple[str, str]]) -> bytes:
+        """Return a file of rows, each with its key and `text`. Where there are several lists, a key begins with the name and "/"."""
 
 
 @attrs.frozen
@@ -58,12 +62,17 @@ class Lists:
                 problems.append(f"there is no list {name!r}")
         return entries, problems
 
-    def encode(self, entries: Iterable[Entry]) -> bytes:
-        """Return an object whose lists have the entries in their order."""
-        lists: dict[str, list[Json]] = {name: [] for name in self.names}
-        for key, value in entries:
-            lists[key.partition("/")[0] if len(lists) > 1 else self.names[0]].append(value)
-        return f"{encode_json({**lists}, indent=2)}\n".encode()
+    def text(self, value: Json) -> str:
+        """Return a row with the indent of a list within an object."""
+        return _indented(value, 4)
+
+    def content(self, rows: Iterable[tuple[str, str]]) -> bytes:
+        """Return an object whose lists have the rows in their order."""
+        lists: dict[str, list[str]] = {name: [] for name in self.names}
+        for key, text in rows:
+            lists[key.partition("/")[0] if len(lists) > 1 else self.names[0]].append(text)
+        parts = [f'  "{name}": ' + _bracketed("[]", texts, 4) for name, texts in lists.items()]
+        return ("{\n" + ",\n".join(parts) + "\n}\n").encode()
 
 
 @attrs.frozen
@@ -80,33 +89,56 @@ class Array:
             raise ValueError("found something else, allowed: an array")
         return [("", value) for value in found], []
 
-    def encode(self, entries: Iterable[Entry]) -> bytes:
-        """Return an array of the values."""
-        return ("[" + ",\n ".join(encode_json(value) for _, value in entries) + "]\n").encode()
+    def text(self, value: Json) -> str:
+        """Return a row as one line."""
+        return encode_json(value)
+
+    def content(self, rows: Iterable[tuple[str, str]]) -> bytes:
+        """Return an array of the rows."""
+        return ("[" + ",\n ".join(text for _, text in rows) + "]\n").encode()
 
 
 @attrs.frozen
 class Object:
     """An object that shows the keys: `{"telegram:42": "anthropic/claude-opus-5-5"}`.
 
-    Example: `Object(indent=2)`.
+    Example: `Object(is_long=True)`.
     """
 
-    indent: int | None = None
-    """Spaces of a level; None: the object is one line."""
+    is_long: bool = False
+    """True if each value has lines of its own."""
 
     def decode(self, content: bytes) -> tuple[list[Entry], list[str]]:
         """Return the items."""
         return list(decode_object(content).items()), []
 
-    def encode(self, entries: Iterable[Entry]) -> bytes:
-        """Return an object of the entries."""
-        return f"{encode_json(dict(entries), indent=self.indent)}\n".encode()
+    def text(self, value: Json) -> str:
+        """Return a row, with the indent of a value within an object or as one line."""
+        return _indented(value, 2) if self.is_long else encode_json(value)
+
+    def content(self, rows: Iterable[tuple[str, str]]) -> bytes:
+        """Return an object of the rows."""
+        if self.is_long:
+            return (_bracketed("{}", [f"{encode_json(key)}: {text}" for key, text in rows], 2) + "\n").encode()
+        return ("{" + ",".join(f"{encode_json(key)}:{text}" for key, text in rows) + "}\n").encode()
+
+
+def _indented(value: Json, spaces: int) -> str:
+    """Return JSON whose lines behind the first begin with so many spaces."""
+    return encode_json(value, indent=2).replace("\n", "\n" + " " * spaces)
+
+
+def _bracketed(brackets: str, texts: Sequence[str], spaces: int) -> str:
+    """Return texts between brackets, each on lines of its own with so many spaces before it, as `encode_json` would write them."""
+    if not texts:
+        return brackets
+    between = "\n" + " " * spaces
+    return brackets[0] + between + f",{between}".join(texts) + between[:-2] + brackets[1]
 
 
 ROW_FILES: Final[Mapping[str, tuple[str, RowForm]]] = {
     "access": ("access.json", Lists(("people", "codes"))),
-    "guest-files": ("guests/{owner}/sent.json", Object(indent=2)),
+    "guest-files": ("guests/{owner}/sent.json", Object(is_long=True)),
     "hook-deliveries": ("web/deliveries.json", Lists(("deliveries",))),
     "jobs": ("cron/jobs.json", Array()),
     "model-choice": ("models/choice.json", Object()),

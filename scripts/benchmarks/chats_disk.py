@@ -20,10 +20,12 @@ from benchmarks.workplace import Workplace
 from pegasus.main_agent.session import chat_files, load_session
 from pegasus.messages import Address
 from pegasus.schedule import ScheduleServices, schedule_keeper
-from pegasus.schedule.jobs import JOBS_FILE, Job, RunJob, encode_job, encode_jobs
+from pegasus.schedule.jobs import Job, RunJob
 from pegasus.schedule.keeper import _JobKeeper
 from pegasus.schedule.times import Schedule
 from pegasus.storage import FileDisk, JournalMessage, run_journal
+from pegasus.storage.row_files import ROW_FILES
+from pegasus.wire import to_wire
 
 MESSAGES = 2_000
 RESUME = 5.0
@@ -68,9 +70,10 @@ async def _schedule(data: Path, rounds: int) -> list[Result]:
     floors: list[float] = []
     later = _now() + 10**9
     jobs = [_job(number, later + number) for number in range(JOBS)]
-    content = encode_jobs(map(encode_job, jobs))
-    (data / JOBS_FILE).parent.mkdir(parents=True)
-    (data / JOBS_FILE).write_bytes(content)
+    path, form = ROW_FILES["jobs"]
+    content = form.content((job.id, form.text(to_wire(job))) for job in jobs)
+    (data / path).parent.mkdir(parents=True)
+    (data / path).write_bytes(content)
     async with _journal_of(data) as root:
         journal: Ref[JournalMessage] = root.ref("journal")
         services = ScheduleServices(journal, root.ref("tasks"), root.ref("bus"), _now, Random(0))

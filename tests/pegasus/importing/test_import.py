@@ -16,7 +16,7 @@ from pegasus.importing import ImportTarget, NotAHome, carry_out_import, plan_imp
 from pegasus.main_agent import FolderArchives, SessionFiles, session_files_of
 from pegasus.memory import Memory, memory_in
 from pegasus.messages import Address
-from pegasus.schedule import decode_jobs
+from pegasus.schedule import stored_jobs
 from pegasus.storage import FileDisk, run_journal
 from tests.pegasus.importing.foreign_homes import (
     FAKE_KEY,
@@ -55,7 +55,7 @@ class Desk:
             return await carry_out_import(found, self.target, root.ref("journal"))
 
     def jobs(self):
-        return decode_jobs((self.data / "cron/jobs.json").read_bytes())[0]
+        return list(stored_jobs(self.data))
 
     def everything(self) -> dict[str, bytes]:
         return {str(p.relative_to(self.data)): p.read_bytes() for p in sorted(self.data.rglob("*")) if p.is_file()}

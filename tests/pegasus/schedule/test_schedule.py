@@ -14,13 +14,16 @@ from pegasus.identity import HEARTBEAT_FILE, WorkspaceFiles
 from pegasus.messages import ChannelInfo
 from pegasus.models import ModelError
 from pegasus.policy import Principal, Role
-from pegasus.schedule import JOBS_FILE, AddJob, EnableJob, ListJobs, RemoveJob, RunJob, ScheduleError, draft_job
+from pegasus.schedule import AddJob, EnableJob, ListJobs, RemoveJob, RunJob, ScheduleError, draft_job
 from pegasus.schedule.times import Schedule
 from pegasus.settings import AgentSettings, ScheduleSettings, Settings
 from pegasus.storage import StorageError
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, ScriptedModel, call, reply, say
 from pegasus.testing.world import START, FakeChannel, kill, open_world, wall_clock
+from pegasus.wire import to_wire
+
+JOBS_FILE = "cron/jobs.json"
 
 CLI = ChannelInfo("cli", "main")
 EVE = ChannelInfo("slack", "#general", "eve")
@@ -372,7 +375,7 @@ async def test_a_file_that_is_no_json_is_set_aside(autojump_clock):
 
 
 def test_a_job_file_reads_as_the_contract_says():
-    from pegasus.schedule.jobs import Job, encode_job
+    from pegasus.schedule.jobs import Job
 
     job = Job(
         id="j-7f3k2",
@@ -381,7 +384,7 @@ def test_a_job_file_reads_as_the_contract_says():
         channel="cli:main",
         next=5,
     )
-    assert json.loads(encode_job(job)) == {
+    assert to_wire(job) == {
         "id": "j-7f3k2",
         "schedule": {"cron": "0 9 * * 1-5", "tz": "Europe/Berlin"},
         "prompt": "news",

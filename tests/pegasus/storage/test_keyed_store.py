@@ -218,11 +218,15 @@ async def test_before_use_rows_are_in_memory_only(autojump_clock):
         (Array(), [("j-1", {"id": "j-1"}), ("j-2", {})], b'[{"id":"j-1"},\n {}]\n'),
         (Array(), [], b"[]\n"),
         (Object(), [("a", 1), ("b", "x")], b'{"a":1,"b":"x"}\n'),
-        (Object(indent=2), [("a", [])], b'{\n  "a": []\n}\n'),
+        (Object(is_long=True), [("a", [])], b'{\n  "a": []\n}\n'),
+        (Object(is_long=True), [("a", [1]), ("b", {"c": {}})], None),
+        (Object(is_long=True), [], None),
+        (Object(), [("a", {"x": ["\ud800"]})], b'{"a":{"x":["\\ud800"]}}\n'),
     ],
 )
 def test_a_form_reads_what_it_has_written(form, entries, content):
-    assert form.encode(entries) == content
+    content = content or f"{json.dumps(dict(entries), indent=2)}\n".encode()
+    assert form.content((key, form.text(value)) for key, value in entries) == content
     found, problems = form.decode(content)
     assert not problems
     assert sorted(str(value) for _, value in found) == sorted(str(value) for _, value in entries)
