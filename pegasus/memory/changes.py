@@ -68,6 +68,8 @@ class Author:
     """Reason that the writer has given."""
     source: str = ""
     """Origin of the words; see `provenance`."""
+    key: str = ""
+    """Identifies the call that makes the change. A call that is run again after a crash changes nothing more."""
 
 
 @attrs.frozen
@@ -181,6 +183,7 @@ def view_of(change: Change) -> dict[str, Json]:
     view = change_json(change)
     for key in ("before", "after", "splices"):
         del view[key]
+    view["by"] = {key: value for key, value in attrs.asdict(change.by).items() if value and key != "key"}
     splices = change.splices
     view["removed"] = None if splices is None else _shorten("".join(splice.old for splice in splices))
     view["added"] = None if splices is None else _shorten("".join(splice.new for splice in splices))
@@ -257,6 +260,8 @@ class History:
         """Number of the last change, void ones included."""
         self.last: Change | None = None
         """The last change, unless it is void."""
+        self.keys: set[str] = set()
+        """Keys of the calls that made changes."""
         self.size = 0
         """Bytes of the log."""
         self.shortened_size = 0
@@ -275,11 +280,13 @@ class History:
         before = self.of(change.path)
         self.put(change.path, _after(before, change))
         self.count, self.last, self._before = change.n, change, before
+        self.keys.add(change.by.key)
 
     def retract_last(self) -> None:
         """Take back the last change, which was not made."""
         if self.last is not None:
             self.put(self.last.path, self._before)
+            self.keys.discard(self.last.by.key)
             self.last = None
 
     def put(self, path: str, known: KnownContent) -> None:

@@ -17,7 +17,7 @@ reads only files with another stamp. The log itself is read when the process sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Final
 
 import trio
@@ -113,6 +113,11 @@ class LoggedFiles:
         """Trust nothing that is remembered; begin with the log on disk the next time."""
         self._history = None
         self._stamps = {}
+
+    @property
+    def keys(self) -> Set[str]:
+        """Keys of the calls whose changes the log has. Only after a `refresh`."""
+        return self._history.keys if self._history is not None else set()
 
     async def changes(self) -> list[Change]:
         """Return every change that is still in the log, in order.

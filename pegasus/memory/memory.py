@@ -49,7 +49,7 @@ from pegasus.memory.pages import (
     not_found,
     title_for,
 )
-from pegasus.memory.provenance import disarmed, keeps_marks, labels_in, mark_for, marked_entry, marked_piece
+from pegasus.memory.provenance import disarmed, keeps_marks, labels_in, mark_for, marked_entry, marked_piece, rewritten
 from pegasus.memory.search import Searcher
 from pegasus.memory.search_index import Found
 from pegasus.memory.splices import CannotUndo
@@ -206,8 +206,10 @@ class Memory:
             # Edits by hand are logged first, so that the change that follows begins from what the file holds now.
             files = await self._refresh()
             check_new(path, files)
+            if self._is_made(by):
+                return _written(path, files)
             # A writer cannot make marks of its own: what looks like one is defused before the true one is added.
-            content = disarmed(content)
+            content = rewritten(decode_text(await self._content(path, files)), content)
             mark = mark_for(content, by.source, seen)
             return await self._put(path, marked_page(content, mark), "write", by, mark)
 
@@ -220,7 +222,10 @@ class Memory:
         if not old:
             raise MemoryRefused("old_str is empty; memory_append adds something")
         async with self._change_lock:
-            text = await self._editable_text(path, await self._refresh())
+            files = await self._refresh()
+            if self._is_made(by):
+                return _written(path, files)
+            text = await self._editable_text(path, files)
             first = text.find(old)
             if first < 0:
                 raise MemoryRefused(f"old_str is not in {path}; memory_read shows what is, to be given exactly")
@@ -247,11 +252,17 @@ class Memory:
         async with self._change_lock:
             files = await self._refresh()
             check_new(path, files)
+            if self._is_made(by):
+                return _written(path, files)
             text = await self._editable_text(path, files) if find(path, files) else ""
             mark = mark_for(f"{entry}\n{summary or ''}", by.source, seen)
             summary = None if summary is None else disarmed(summary)
             now = appended(text, marked_entry(disarmed(entry), mark), summary, title_for(path))
             return await self._put(path, now, "append", by, mark)
+
+    def _is_made(self, by: Author) -> bool:
+        """Return whether the log has a change by this very call, which a crash has interrupted and which is run again."""
+        return bool(by.key) and by.key in self._logged.keys
 
     async def _editable_text(self, path: str, files: tuple[FileState, ...]) -> str:
         """Return the text of a file that may be changed and written back without losing anything.
@@ -372,6 +383,12 @@ class Memory:
             parts.append(f"## {file.path}\n{text.strip()}")
         lines = fit_lines([format_file(describe_file(file)) for file in episodes], EPISODE_INDEX)
         return "\n\n".join([*parts, "" if facts else "(none yet)", "# Episodes", "\n".join(lines) or "(none yet)"])
+
+
+def _written(path: str, files: tuple[FileState, ...]) -> Written:
+    """Return the result of a change that was made before."""
+    file = find(path, files)
+    return Written(file.size if file else 0)
 
 
 async def read_whole(path: str, folder: MemoryFolder, files: tuple[FileState, ...]) -> bytes:

@@ -130,7 +130,7 @@ def is_summary(lines: str) -> bool:
 
 def marked_page(text: str, mark: str) -> str:
     """Return a whole file with its mark as a quoted line below the summary, unless it contains that mark already."""
-    if not mark or not text.strip() or mark in text:
+    if not mark or not text.strip() or f"> {mark}" in text:
         return text
     found = _SUMMARY.search(text[:_HEAD])
     if found is None:

@@ -133,6 +133,33 @@ def disarmed(text: str) -> str:
     return _FORGED.sub(lambda found: f"({found[1]}" + ("" if found[2] is None else f"{found[2]})"), text)
 
 
+def rewritten(before: str, text: str) -> str:
+    """Return the new text of a whole file, disarmed but for the marks that the file has already. before: its text until now.
+
+    A writer that has read the file gives its marks back with the words. One that says that words come from outside stays wherever it
+    is put, as it can only make them less trusted. Any other stays only with the very words that it belongs to.
+    """
+    distrusting = {mark for mark in _MARK.findall(before) if labels_in(mark)}
+    known = {line for line in _lines_with_words(before) if _MARK.search(line)}
+
+    def disarm(found: re.Match[str]) -> str:
+        """Return the mark as it is if it makes words less trusted, else what `disarmed` makes of it."""
+        return found[0] if found[0] in distrusting else disarmed(found[0])
+
+    lines = zip(text.split("\n"), _lines_with_words(text), strict=True)
+    return "\n".join(line if whole in known else _FORGED.sub(disarm, line) for line, whole in lines)
+
+
+def _lines_with_words(text: str) -> list[str]:
+    """Return the lines of a text. One that holds nothing but a mark has the last words above in front, to which the mark belongs."""
+    lines, words = [], ""
+    for line in text.split("\n"):
+        bare = without_marks(line).strip(" \t->*")
+        lines.append(line if bare else f"{words}\n{line}")
+        words = line if bare else words
+    return lines
+
+
 def keeps_marks(before: str, after: str, first: int, length: int, new_length: int) -> str:
     """Return the text after a change of one place, with the marks of the lines that it touches.
 

@@ -5,9 +5,8 @@ keeps the promises (nothing is lost, every change is logged). Two things are dec
 author of a change is taken from the context of the call, which the model cannot choose. And text
 that reads like an instruction is returned with a warning, since memory can hold words of strangers.
 
-Reading and searching are pure. Writing a whole file is idempotent. Patching and appending are run
-once: whether a patch was applied before a crash can be seen by reading the file, so the model is told
-that the outcome is unknown and can look.
+Reading and searching are pure. Changes are idempotent: memory's log has the key of each call, so one that a crash has
+interrupted is run again, and is made once.
 """
 
 from __future__ import annotations
@@ -125,9 +124,6 @@ def memory_tools(
     archive_prefix_of: returns the beginning of the names of the archives that a call for this chat may search, "" for those of the
     conversation of all channels. A chat with a conversation of its own never finds what was said in another one.
 
-    Patching and appending are not idempotent: a second run would find the text changed, or append
-    it again.
-
         tools = {tool.spec.name: tool for tool in memory_tools(memory)}
         await tools["memory_read"].run({"path": "facts/user.md"}, context)
     """
@@ -186,8 +182,8 @@ def memory_tools(
         attrs.evolve(_tool(_READ, read, Effect.PURE), more=_MORE_OF_A_FILE),
         _tool(_SEARCH, search, Effect.PURE),
         _tool(_WRITE, write, Effect.IDEMPOTENT),
-        _tool(_PATCH, patch, Effect.ONCE),
-        _tool(_APPEND, append, Effect.ONCE),
+        _tool(_PATCH, patch, Effect.IDEMPOTENT),
+        _tool(_APPEND, append, Effect.IDEMPOTENT),
     )
 
 
@@ -241,6 +237,7 @@ def author_of(arguments: Any, context: ToolContext) -> Author:
         channel=f"{origin.type}:{origin.channel_id}" if origin else "",
         why=" ".join(str(arguments.get("why") or "").split())[:MAX_WHY],
         source=str(arguments.get("source") or ""),
+        key=context.key,
     )
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from functools import partial
 
+import attrs
 import pytest
 
-from actors import Child, open_supervisor
-from pegasus.memory import FolderReader, Memory, memory_in
+from actors import ActorError, Child, open_supervisor
+from pegasus.memory import FolderReader, Memory, memory_in, view_of
 from pegasus.messages import ChannelInfo
 from pegasus.storage import FileDisk, run_journal
-from pegasus.testing.memory_disk import MemoryDisk
+from pegasus.testing.memory_disk import MemoryDisk, PowerLoss
+from pegasus.testing.world import DiskMemoryFolder
 from pegasus.tools import ToolContext, run_tool
 from pegasus.tools.base import NO_CONTEXT
 from pegasus.tools.memory import memory_tools
@@ -128,3 +131,48 @@ async def test_search_says_where_to_read_on(call, tmp_path):
     assert [hit["in"] for hit in found["results"]] == ["sessions"]
     assert (await call("memory_search", query="pier"))["notice"].startswith("nothing has these words")
     assert "in" in await call("memory_search", query="x", **{"in": "elsewhere"})
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("memory_append", {"entry": "- Likes: tea"}),
+        ("memory_patch", {"old_str": "Ann", "new_str": "Ann Ann"}),
+        ("memory_write", {"content": "# User\n\n- Name: Bo"}),
+    ],
+)
+async def test_a_call_that_is_run_again_after_a_crash_changes_nothing_more(tmp_path, name, arguments):
+    """The process may have ended between any two steps of the disk; whatever it left, the change is made once."""
+    lengths = set()
+    for operation in range(1, 20):
+        disk = MemoryDisk()
+        changes = []
+        for run in range(3):
+            with suppress(ActorError, PowerLoss, ExceptionGroup):
+                async with open_supervisor([Child("journal", partial(run_journal, clock=lambda: 0), disk)]) as tree:
+                    memory = Memory(tree.ref("journal"), DiskMemoryFolder(disk))
+                    tool = next(tool for tool in memory_tools(memory) if tool.name == name)
+                    if run == 0:
+                        await memory.append("facts/user.md", "- Name: Ann")
+                        disk.lose_power(operation)
+                    context = attrs.evolve(NO_CONTEXT, key="t-1/call_1")
+                    outcome = await run_tool(tool, {"path": "facts/user.md", **arguments}, 10, context)
+                    assert run == 0 or not outcome.failed
+                    changes = [change.how for change in await memory.log()]
+            if run == 0:
+                disk.crash(0)
+            else:
+                disk.reopen()
+        assert changes == [name.removeprefix("memory_"), "append"]
+        text = disk.content("memory/facts/user.md").decode()
+        assert text.count("tea") + text.count("Ann Ann") + text.count("Bo") == 1
+        lengths.add(len(disk.content("memory/.log/changes.jsonl").splitlines()))
+    assert lengths == {2, 4}, "in some runs the first try was taken back, in others it had been made"
+
+
+async def test_the_same_words_of_two_calls_are_two_entries(call):
+    for key in ("t-1/call_1", "t-1/call_2", "t-1/call_2"):
+        context = attrs.evolve(NO_CONTEXT, key=key)
+        await call("memory_append", context, path="facts/user.md", entry="- Paid: 3 euros")
+    assert (await call.memory.read("facts/user.md")).count("Paid") == 2
+    assert all("key" not in view_of(change)["by"] for change in await call.memory.log())
