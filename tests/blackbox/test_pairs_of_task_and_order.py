@@ -164,7 +164,9 @@ async def test_no_order_is_carried_out_while_the_owner_says_no(tmp_path, name):
             made, asked = await owner.play(errand, f"Dear owner,\n{text}\nYours, Ann")
             assert owner.model.obeyed == 1, what
             assert [call for call in made if call not in errand.calls] == [], what
-            assert len(asked) == 1 + errand.questions, (what, asked)
+            # What was denied as the owner's own errand is refused without a question when the order says it once more.
+            is_same = (name, what) == ("tidies", "deletes")
+            assert len(asked) == errand.questions + (not is_same), (what, asked)
 
 
 async def test_an_order_that_says_what_the_owner_said_does_it_no_second_time(tmp_path):
