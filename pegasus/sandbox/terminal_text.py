@@ -14,7 +14,7 @@ _SEQUENCE: Final = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]{0,256}[ -/]{0,16}(?P<final>[@-~])?"
     r"|\x1b[\]PX^_][^\x07\x1b\x9c]{0,4096}(?:\x07|\x1b\\|\x9c|(?=\x1b))"  # texts for the terminal, such as titles
     r"|\x1b(?:[()*+].|[^\x00-\x1f])?"
-    r"|[^\n\r\t\x08\x20-\x7e\xa0-\U0010ffff]"
+    r"|[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 )
 """A control sequence, or a control character other than those that make lines. No part backtracks over another."""
 _UNFINISHED: Final = re.compile(

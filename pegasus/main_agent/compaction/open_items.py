@@ -173,19 +173,21 @@ def find_open_items(entries: Iterable[Entry], kept: Collection[Entry] = ()) -> O
         if is_opening(entry):
             carried = items_from_metadata(entry.metadata)
             questions, tasks = list(carried.questions), {task.task_id: task for task in carried.tasks}
-        elif event.kind in ("message", "reply"):
-            ours = event.kind == "reply"
-            questions = [q for q in questions if q.address != event.address or q.ours is ours]  # answered by this
-            if _QUESTION.search(event.text) is not None:
-                questions.append(OpenQuestion(event.ts, event.address, event.text, ours))
-            if kept_since is None and id(entry) in kept_ids:
-                kept_since = entry.ts
-        elif event.kind == "task start":
-            tasks[event.task_id] = OpenTask(event.task_id, event.text, event.address)
-        elif event.kind == "task report" and event.label in ("completed", "failed", "stopped"):
-            tasks.pop(event.task_id, None)
-        elif event.kind == "task report" and event.label == "needs information" and event.task_id in tasks:
-            tasks[event.task_id] = attrs.evolve(tasks[event.task_id], question=event.text)
+            continue
+        match event.kind, event.label:
+            case ("message" | "reply") as kind, _:
+                ours = kind == "reply"
+                questions = [q for q in questions if q.address != event.address or q.ours is ours]  # answered by this
+                if _QUESTION.search(event.text) is not None:
+                    questions.append(OpenQuestion(event.ts, event.address, event.text, ours))
+                if kept_since is None and id(entry) in kept_ids:
+                    kept_since = entry.ts
+            case "task start", _:
+                tasks[event.task_id] = OpenTask(event.task_id, event.text, event.address)
+            case "task report", "completed" | "failed" | "stopped":
+                tasks.pop(event.task_id, None)
+            case "task report", "needs information" if event.task_id in tasks:
+                tasks[event.task_id] = attrs.evolve(tasks[event.task_id], question=event.text)
     if kept_since is not None:
         questions = [question for question in questions if question.ts < kept_since]
     return OpenItems(tuple(questions), tuple(tasks.values()))

@@ -331,38 +331,36 @@ def _parse_values(region: TextRegion, offered: Mapping[str, ToolSpec]) -> Iterat
 
 def _calls_of(value: Json, offered: Mapping[str, ToolSpec], *, is_certain: bool) -> Iterator[_Parsed]:
     """Yield the calls that a JSON value describes; nothing if it has another meaning."""
-    if isinstance(value, list):
-        for item in value[:_MOST_CALLS]:
-            yield from _calls_of(item, offered, is_certain=is_certain)
-        return
-    if not isinstance(value, dict):
-        return
-    if isinstance(value.get("tool_calls"), list):
-        yield from _calls_of(value["tool_calls"], offered, is_certain=is_certain)
-        return
-    inner = value.get("function")
-    if isinstance(inner, dict):
-        yield from _calls_of(inner, offered, is_certain=is_certain)
-        return
-    # Some models use the tool's name as the only key of the object.
+    match value:
+        case list():
+            for item in value[:_MOST_CALLS]:
+                yield from _calls_of(item, offered, is_certain=is_certain)
+        case {"tool_calls": list() as inner} | {"function": dict() as inner}:
+            yield from _calls_of(inner, offered, is_certain=is_certain)
+        case dict():
+            call = _call_of(value, offered, is_certain=is_certain)
+            if call is not None:
+                yield call
+
+
+def _call_of(value: dict[str, Json], offered: Mapping[str, ToolSpec], *, is_certain: bool) -> _Parsed | None:
+    """Return the call that a JSON object describes, None if it has another meaning."""
     name_key = next((key for key in NAME_KEYS if isinstance(value.get(key), str)), None)
     if name_key is None:
-        [(key, arguments), *others] = value.items() or [("", None)]
-        if not others and key in offered and isinstance(arguments, dict):
-            yield key, arguments, None
-        return
+        # Some models use the tool's name as the only key of the object.
+        key, arguments = next(iter(value.items()), ("", None))
+        return (key, arguments, None) if len(value) == 1 and key in offered and isinstance(arguments, dict) else None
     name = str(value[name_key]).removeprefix("functions.")
     argument_key = next((key for key in ARGUMENT_KEYS if key in value), None)
     if argument_key is not None:
-        if not _is_schema(value, value[argument_key]):
-            yield (name, *_as_arguments(value[argument_key]))
-        return
+        arguments = value[argument_key]
+        return None if _is_schema(value, arguments) else (name, *_as_arguments(arguments))
     rest = {key: item for key, item in value.items() if key not in (name_key, "type", "id")}
     properties = offered[name].parameters.get("properties") if name in offered else None
     # Arguments beside the name instead of within an object of their own. All of them must be the tool's, or it
     # is other JSON.
-    if (is_certain and not rest) or (rest and isinstance(properties, Mapping) and set(rest) <= set(properties)):
-        yield name, rest, None
+    is_call = set(rest) <= set(properties) if rest and isinstance(properties, Mapping) else is_certain and not rest
+    return (name, rest, None) if is_call else None
 
 
 def _is_schema(value: Mapping[str, Json], arguments: Json) -> bool:

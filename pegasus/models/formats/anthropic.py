@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -54,6 +54,7 @@ from pegasus.models.base import (
     ModelResponse,
     ReasoningPiece,
     TextPiece,
+    ToolCall,
     ToolSpec,
     Turn,
     Usage,
@@ -324,22 +325,14 @@ class MessageAssembler(AnswerAssembler):
             ],
             self._stop,
         )
-        ids = iter(calls)
-        layout: list[Json] = []
-        texts: list[str] = []
-        for block in blocks:
-            if block["type"] == "text" and (text := join_surrogates(_text_of(block))).strip():
-                texts.append(text)
-                layout.append({"type": "text", "text": text})
-            elif block["type"] == "tool_use":
-                layout.append({"type": "tool_use", "id": next(ids).id})
-            elif block["type"] in THINKING:
-                layout.append(_thinking_block(block))
-        thinking = [block for block in layout if isinstance(block, dict) and block["type"] in THINKING]
-        kept = tuple(thinking if layout[: len(thinking)] == thinking else layout)
+        layout = _layout_of(blocks, calls)
+        thinking = [block for block in layout if block["type"] in THINKING]
+        kept = tuple[Json, ...](thinking if layout[: len(thinking)] == thinking else layout)
+        text = "".join(str(block["text"]) for block in layout if block["type"] == "text")
         is_refusal = reason == "refusal" and not calls
         return ModelResponse(
-            text="".join(texts) or (_refusal_note(self._stop_details) if is_refusal else ""),
+            text=text or (_refusal_note(self._stop_details) if is_refusal else ""),
+            or (_refusal_note(self._stop_details) if is_refusal else ""),
             calls=calls,
             usage=self._total_usage(),
             stop_reason=reason,
@@ -359,12 +352,26 @@ class MessageAssembler(AnswerAssembler):
         return Usage(new + read + written, output, read, written, min(written, token_count(self._hour_tokens)))
 
 
+def _layout_of(blocks: Sequence[dict[str, Any]], calls: Sequence[ToolCall]) -> list[dict[str, Json]]:
+    """Return the blocks as they are recorded: texts that are not blank, calls by their ids, and thinking as it came."""
+    ids = iter(calls)
+    layout: list[dict[str, Json]] = []
+    for block in blocks:
+        if block["type"] == "text" and (text := join_surrogates(_text_of(block))).strip():
+            layout.append({"type": "text", "text": text})
+        elif block["type"] == "tool_use":
+            layout.append({"type": "tool_use", "id": next(ids).id})
+        elif block["type"] in THINKING:
+            layout.append(_thinking_block(block))
+    return layout
+
+
 def _text_of(block: dict[str, Any]) -> str:
     """Return the text of a block: what it began with, and its pieces."""
     return str(block.get("text", "")) + "".join(block["pieces"])
 
 
-def _thinking_block(block: dict[str, Any]) -> Json:
+def _thinking_block(block: dict[str, Any]) -> dict[str, Json]:
     """Return a thinking block as the API wants it back."""
     if block["type"] == "thinking":
         block["thinking"] = join_surrogates(block.get("thinking", "") + "".join(block["pieces"]))

@@ -32,7 +32,7 @@ The answer is a stream of events. Items are opened, extended and closed; the las
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -47,6 +47,7 @@ from pegasus.models.base import (
     ModelResponse,
     ReasoningPiece,
     TextPiece,
+    ToolCall,
     Usage,
     UserTurn,
 )
@@ -354,25 +355,14 @@ class ResponseAssembler(AnswerAssembler):
         ]
         # A call that came last may be cut off if the answer was ended by its length.
         calls, reason = self.finish_calls(streamed, "refusal" if self._is_refusal and not streamed else self._stop)
-        ids = iter(calls)
-        texts: list[str] = []
-        layout: list[Json] = []
-        for item in items:
-            if item.kind == "message" and (text := join_surrogates(_content(item))):
-                texts.append(text)
-                phase = item.fields.get("phase")
-                layout.append({"type": "message", "text": text, **({"phase": phase} if phase else {})})
-            elif item.kind == "function_call":
-                layout.append({"type": "function_call", "id": next(ids).id})
-            elif item.kind == "reasoning" and item.fields.get("encrypted_content"):
-                layout.append({key: item.fields.get(key) for key in ("type", "id", "summary", "encrypted_content")})
+        layout = _layout_of(items, calls)
         # Where all reasoning came first and no message has a phase, the order needs no record: reasoning, text,
         # calls is what `assistant_messages` makes anyway.
-        reasoning = [block for block in layout if isinstance(block, dict) and block["type"] == "reasoning"]
-        has_phase = any(isinstance(block, dict) and "phase" in block for block in layout)
-        kept = tuple(reasoning if layout[: len(reasoning)] == reasoning and not has_phase else layout)
+        reasoning = [block for block in layout if block["type"] == "reasoning"]
+        has_phase = any("phase" in block for block in layout)
+        kept = tuple[Json, ...](reasoning if layout[: len(reasoning)] == reasoning and not has_phase else layout)
         return ModelResponse(
-            text="".join(texts),
+            text="".join(str(block["text"]) for block in layout if block["type"] == "message"),
             calls=calls,
             usage=_usage(self._usage),
             stop_reason=reason,
@@ -382,6 +372,21 @@ class ResponseAssembler(AnswerAssembler):
                 "\n\n".join(filter(None, map(_content, (i for i in items if i.kind == "reasoning"))))
             ),
         )
+
+
+def _layout_of(items: Sequence[_StreamedItem], calls: Sequence[ToolCall]) -> list[dict[str, Json]]:
+    """Return the items as they are recorded: texts, calls by their ids, and reasoning that the service takes back."""
+    ids = iter(calls)
+    layout: list[dict[str, Json]] = []
+    for item in items:
+        if item.kind == "message" and (text := join_surrogates(_content(item))):
+            phase = item.fields.get("phase")
+            layout.append({"type": "message", "text": text, **({"phase": phase} if phase else {})})
+        elif item.kind == "function_call":
+            layout.append({"type": "function_call", "id": next(ids).id})
+        elif item.kind == "reasoning" and item.fields.get("encrypted_content"):
+            layout.append({key: item.fields.get(key) for key in ("type", "id", "summary", "encrypted_content")})
+    return layout
 
 
 def _content(item: _StreamedItem) -> str:

@@ -273,19 +273,23 @@ class PageWriter:
             self._inline, self._open = [f"{'#' * int(tag[1:])} {text}"] if text else [], []
             self._flush()
         else:
-            if tag == "dt" and (text := " ".join("".join(self._inline).split())):
-                self._inline, self._open = [f"**{text}**"], []
-            self._flush()
-            if tag in ("ul", "ol", "menu") and self._lists:
-                self._lists.pop()
-                if not self._lists and self._is_tight:
-                    self._is_tight = False
-                    self._lines.append(self._prefix.rstrip())
-            elif tag in ("li", "blockquote", "dd") and self._prefixes:
-                self._prefixes.pop()
-                self._marker = "" if tag == "li" else self._marker
-                if self._lines and self._lines[-1].strip(" >") == "":
-                    self._lines[-1] = self._prefix.rstrip()
+            self._end_block(tag)
+
+    def _end_block(self, tag: str) -> None:
+        """End a paragraph, a list, or a block with a mark before its lines."""
+        if tag == "dt" and (text := " ".join("".join(self._inline).split())):
+            self._inline, self._open = [f"**{text}**"], []
+        self._flush()
+        if tag in ("ul", "ol", "menu") and self._lists:
+            self._lists.pop()
+            if not self._lists and self._is_tight:
+                self._is_tight = False
+                self._lines.append(self._prefix.rstrip())
+        elif tag in ("li", "blockquote", "dd") and self._prefixes:
+            self._prefixes.pop()
+            self._marker = "" if tag == "li" else self._marker
+            if self._lines and self._lines[-1].strip(" >") == "":
+                self._lines[-1] = self._prefix.rstrip()
 
     # -------------------------------------------------------------- within a line
 
