@@ -332,7 +332,6 @@ class MessageAssembler(AnswerAssembler):
         is_refusal = reason == "refusal" and not calls
         return ModelResponse(
             text=text or (_refusal_note(self._stop_details) if is_refusal else ""),
-            or (_refusal_note(self._stop_details) if is_refusal else ""),
             calls=calls,
             usage=self._total_usage(),
             stop_reason=reason,
