@@ -4,7 +4,7 @@ The package knows nothing of Pegasus and depends on nothing but trio, attrs and 
 here, except for two parts that a program may do without: `actors.text` shows trees and events to people, and
 `actors.testing` is the test kit. docs/actors.md is the guide.
 
-Layers, from the bottom: values (`_events`, `_spec`, `_table`), messages (`_reply`, `_cell`, `_ref`), one run of an actor
+Layers, from the bottom: `_signal`, values (`_events`, `_spec`, `_table`), messages (`_reply`, `_cell`, `_ref`), one run of an actor
 (`_incarnation`), supervision (`_children`, `_loop`, `_supervisor`).
 
 Example::
@@ -59,6 +59,7 @@ from actors._events import (
 from actors._incarnation import Inbox
 from actors._ref import Answer, Down, Ref, watch
 from actors._reply import Reply
+from actors._signal import Signal
 from actors._spec import AutoShutdown, Backoff, Child, Intensity, Mailbox, Overflow, Restart, Strategy
 from actors._supervisor import ActorInfo, Supervisor, open_pool, open_supervisor, supervisor
 
@@ -92,6 +93,7 @@ __all__ = [
     "Reply",
     "Restart",
     "Restarting",
+    "Signal",
     "Started",
     "Stopped",
     "Strategy",

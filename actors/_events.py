@@ -20,6 +20,8 @@ from typing import TypeAlias
 import attrs
 import trio
 
+from actors._signal import Signal
+
 # ------------------------------------------------------------ errors
 
 
@@ -377,8 +379,8 @@ class Events:
         self.missed = 0
         self._queue: deque[Event] = deque(maxlen=capacity)
         """Events that have not been read, oldest first. When it is full, the oldest makes room."""
-        self._wakeup = trio.Event()
-        """Set by the next event or by `close`. Replaced by each wait."""
+        self._news = Signal()
+        """Given by each event, and by `close`."""
         self._closed = False
         """True if no more events are taken."""
 
@@ -390,8 +392,7 @@ class Events:
         while not self._queue:
             if self._closed:
                 raise StopAsyncIteration
-            self._wakeup = trio.Event()
-            await self._wakeup.wait()
+            await self._news.wait()
         return self._queue.popleft()
 
     def __enter__(self) -> Events:
@@ -409,7 +410,7 @@ class Events:
     def close(self) -> None:
         """Take no more events. Those already in the stream can still be read; then the iteration ends."""
         self._closed = True
-        self._wakeup.set()
+        self._news.notify()
 
     def _publish(self, event: Event) -> None:
         """Append an event and wake the reader. Without effect after `close`."""
@@ -417,7 +418,7 @@ class Events:
             return
         self.missed += len(self._queue) == self._queue.maxlen
         self._queue.append(event)
-        self._wakeup.set()
+        self._news.notify()
 
 
 class EventHub:

@@ -41,6 +41,7 @@ from actors._cell import ActorCell, ActorSystem, until
 from actors._children import START_CANCELLED, Children
 from actors._events import ActorDied, ActorError, Crashed, GaveUp, Killed, Restarting
 from actors._incarnation import Incarnation
+from actors._signal import Signal
 from actors._spec import Child, Subtree
 from actors._table import RUNNING, ChildEntry, Decision, Replace, State, Table, Verdict
 
@@ -140,8 +141,8 @@ class SupervisorLoop:
         """Runs that have ended, requests, and names of children whose start has to be tried again."""
         self._busy = True
         """True if something is being carried out: the first starts, an item, a restart, or a start in its caller's task."""
-        self._wakeup = trio.Event()
-        """Set when there may be something to take up. Replaced by each wait."""
+        self._wakeup = Signal()
+        """Given when there may be something to take up."""
         self._work = trio.CancelScope()
         """Around everything that the task does before it stops its children. `stop` cancels it."""
 
@@ -191,7 +192,6 @@ class SupervisorLoop:
                 await self._take_next()
                 self._busy = False
             else:
-                self._wakeup = trio.Event()
                 with until(math.inf if self._busy else self.table.next_due()):
                     await self._wakeup.wait()
 
@@ -213,7 +213,7 @@ class SupervisorLoop:
 
     def _put(self, item: Incarnation | Request) -> None:
         self.queue.append(item)
-        self._wakeup.set()
+        self._wakeup.notify()
 
     async def _take_up(self, item: Incarnation | Request | str) -> None:
         if isinstance(item, Incarnation):
@@ -345,7 +345,7 @@ class SupervisorLoop:
         finally:
             self._busy = False
             if self.queue or self.table.pending:
-                self._wakeup.set()
+                self._wakeup.notify()
 
     async def stop_child(self, name: str) -> None:
         """Stop a child. On cancel, a stop that has begun goes on."""

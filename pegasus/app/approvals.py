@@ -457,6 +457,7 @@ async def ask_about_files(inbox: Inbox[object], files: WorkspaceFiles, approvals
     """Ask an owner about each text that is doubted, until cancelled. A question that could not be asked is asked again."""
     inbox.started()
     while True:
+        seen = files.doubt.count
         try:
             # The keeper knows an approval by its key and its arguments: after a restart the same text is not asked about twice.
             for name, text in files.doubted.items():
@@ -469,8 +470,7 @@ async def ask_about_files(inbox: Inbox[object], files: WorkspaceFiles, approvals
             _log.warning("an owner could not be asked about a file of the workspace yet", error=str(error))
             await trio.sleep(RETRY)
         else:
-            # Only after a round without errors: a doubt that could not be asked about is still there, and would not wake this.
-            await files.wait_for_doubt()
+            await files.doubt.wait(seen)
 
 
 async def accept_text(files: WorkspaceFiles, approval: Approval) -> None:

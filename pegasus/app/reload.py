@@ -19,7 +19,7 @@ from typing import Final
 
 import trio
 
-from actors import Ref
+from actors import Ref, Signal
 from pegasus.gateway import BadParams, Caller, Params
 from pegasus.host import Home, write_private
 from pegasus.identity import PersonaError
@@ -96,8 +96,8 @@ class Reloader:
         Keys of earlier settings stay among them. Some are used until the next start, others may still be valid.
         """
         self._writes_log = writes_log
-        self._requested = trio.Event()
-        """Set by `request` and by a choice of a model; `run` waits for it. Several requests at once are one
+        self._requested = Signal()
+        """Given by `request` and by a choice of a model; `run` waits for it. Several requests at once are one
         reload."""
         self._must_reload = False
         """A reload was requested and has not begun."""
@@ -122,7 +122,7 @@ class Reloader:
         Requests that come while a reload runs are carried out after it, once.
         """
         self._must_reload = True
-        self._requested.set()
+        self._requested.notify()
 
     async def run(self) -> None:
         """Carry out requested reloads, and import the SDK of a model that was chosen. Runs until it is cancelled.
@@ -131,8 +131,8 @@ class Reloader:
         """
         async with trio.open_nursery() as nursery:
             while True:
-                await self._requested.wait()
-                self._requested = trio.Event()
+                if not (self._must_warm_up or self._must_reload):
+                    await self._requested.wait()
                 if self._must_warm_up:
                     self._must_warm_up = False
                     nursery.start_soon(self.models.warm_up)
@@ -283,7 +283,7 @@ class Reloader:
     def _warm_up_soon(self, _: frozenset[str] = frozenset()) -> None:
         """Let `run` import the SDK of the model that is in force now."""
         self._must_warm_up = True
-        self._requested.set()
+        self._requested.notify()
 
     def _configure_logs(self, _: frozenset[str] = frozenset()) -> None:
         """Let the log follow the settings in force, and mask all secrets that are known now."""

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 import trio
 
+from actors import Signal
 from pegasus.channels.service_contract import RateLimited, ServiceDown
 from pegasus.retry import Pauses
 
@@ -69,7 +70,7 @@ class Reachability:
         """Trio's clock from which on the service may be tried, while it is out of reach."""
         self._turn = trio.Lock()
         """Held by the call that tries while the service is out of reach. It is fair, so that the calls take turns."""
-        self._is_back = trio.Event()
+        self._is_back = Signal()
 
     @property
     def is_down(self) -> bool:
@@ -122,8 +123,7 @@ class Reachability:
         self._pauses.reset()
         if was_down:
             self._on_change("")
-            self._is_back.set()
-            self._is_back = trio.Event()
+            self._is_back.notify()
 
 
 class CallPacing:

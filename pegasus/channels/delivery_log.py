@@ -30,7 +30,7 @@ from typing import Final
 import attrs
 import trio
 
-from actors import ActorError, Ref
+from actors import ActorError, Ref, Signal
 from pegasus.json_lines import Line, scan_lines
 from pegasus.messages import Address, Json, OutboundMessage
 from pegasus.observe import get_logger
@@ -124,8 +124,8 @@ class DeliveryLog:
         """Lines that were added in this process, and how many of them are on disk."""
         self._wanted = trio.Event()
         """Set when there is something for the writer."""
-        self._progress = trio.Event()
-        """Set, and replaced, when lines have reached the disk."""
+        self._progress = Signal()
+        """Given when lines have reached the disk."""
         self._has_writer = False
         self._writing = trio.Lock()
 
@@ -327,8 +327,7 @@ class DeliveryLog:
                 await self._append(lines)
                 del self._unwritten[: len(lines)]
                 self._written += len(lines)
-                self._progress.set()
-                self._progress = trio.Event()
+                self._progress.notify()
             for address, seq in delivered:
                 await self._journal_ref.tell(Acknowledge(address, seq))
                 if self._delivered[address] == seq:

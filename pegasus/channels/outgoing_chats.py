@@ -26,7 +26,7 @@ from typing import Final, Protocol
 import attrs
 import trio
 
-from actors import Ref
+from actors import Ref, Signal
 from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.call_pacing import CallPacing
 from pegasus.channels.delivery_log import DeliveryLog
@@ -109,9 +109,8 @@ class OutgoingChat:
     """Trio's clock at which the agent has begun to think."""
     _typing_due: float = 0.0
     """Trio's clock at which the sign is to be shown again."""
-    _woken: trio.Event = attrs.field(factory=trio.Event)
-    """Set when there is something new; replaced before each look at what there is, so that nothing is missed in
-    between."""
+    _woken: Signal = attrs.field(factory=Signal)
+    """Given when there is something new."""
 
     # ---------------------------------------------------------------- what there is to do
 
@@ -125,12 +124,12 @@ class OutgoingChat:
             self._is_behind = True
         else:
             self._waiting.append(reply)
-        self._woken.set()
+        self._woken.notify()
 
     def catch_up(self) -> None:
         """Read from the journal what was not delivered."""
         self._is_behind = True
-        self._woken.set()
+        self._woken.notify()
 
     def show(self, sign: Typing | ReplyDraft) -> None:
         """Show a draft or a typing sign when there is nothing to send. The newest draft replaces the others."""
@@ -141,7 +140,7 @@ class OutgoingChat:
         else:
             self._typing = sign
             self._typing_since = self._typing_due = trio.current_time()
-        self._woken.set()
+        self._woken.notify()
 
     def end_typing(self) -> None:
         """Show the typing sign no more."""
@@ -152,7 +151,7 @@ class OutgoingChat:
     async def serve(self) -> None:
         """Send and show what there is; return when there is nothing. Raises what `take` raises."""
         while True:
-            self._woken = trio.Event()
+            seen = self._woken.count
             if self._waiting:
                 # The reply stays first in the queue while it is sent: `add` takes the next number from the last
                 # one there.
@@ -165,16 +164,16 @@ class OutgoingChat:
                 if due <= trio.current_time():
                     await self._show_next()
                 else:
-                    await self._wait_until(due)
+                    await self._wait_until(due, seen)
             elif self._next_draft <= trio.current_time():  # the pause between drafts outlives the draft
                 return
             else:
-                await self._wait_until(self._next_draft)
+                await self._wait_until(self._next_draft, seen)
 
-    async def _wait_until(self, due: float) -> None:
-        """Wait until this time, or until there is something new."""
+    async def _wait_until(self, due: float, seen: int) -> None:
+        """Wait until this time, or until there is something new. seen: the count of `_woken` at the last look."""
         with trio.move_on_at(due):
-            await self._woken.wait()
+            await self._woken.wait(seen)
 
     async def _read_waiting(self) -> None:
         """Read the next replies from the journal. What was delivered before is acknowledged by that."""

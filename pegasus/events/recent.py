@@ -18,9 +18,8 @@ from itertools import islice
 from typing import Final
 
 import attrs
-import trio
 
-from actors import Inbox, Ref
+from actors import Inbox, Ref, Signal
 from pegasus.events.bus import BusMessage, Deliver, Subscribe
 from pegasus.events.event import Event
 from pegasus.messages import Json
@@ -95,14 +94,14 @@ class RecentEvents:
         """The events, oldest first: as they are, if they are known to be short, else as JSON."""
         self.newest = first - 1
         """Number of the newest event; that before the first one while there is none."""
-        self._news = trio.lowlevel.ParkingLot()
-        """Readers that wait for an event."""
+        self._news = Signal()
+        """Given by each event."""
 
     def add(self, event: Event) -> None:
         """Keep an event, and wake the readers. Never waits."""
         self.newest += 1
         self._kept.append(event if 0 < len(event.line) <= MAX_TEXT else event_json(event))
-        self._news.unpark_all()
+        self._news.notify()
 
     @property
     def oldest(self) -> int:
@@ -122,7 +121,7 @@ class RecentEvents:
     async def wait_beyond(self, n: int) -> None:
         """Wait until there is an event with a larger number."""
         while self.newest <= n:
-            await self._news.park()
+            await self._news.wait()
 
 
 async def keep_events(inbox: Inbox[Deliver], bus: Ref[BusMessage], recent: RecentEvents) -> None:

@@ -26,6 +26,7 @@ import attrs
 import trio
 from trio_websocket import ConnectionClosed
 
+from actors import Signal
 from pegasus.observe import get_logger
 from pegasus.protocol import TRY_LATER
 
@@ -101,7 +102,7 @@ class SendQueue:
         """Bytes of the entries."""
         self._answers = 0
         """Answers that wait."""
-        self._changed = trio.lowlevel.ParkingLot()
+        self._changed = Signal()
         """Wakes the writer, a backlog, and the reader whose answers wait, whenever something was added, taken or closed."""
 
     def __len__(self) -> int:
@@ -124,7 +125,7 @@ class SendQueue:
             self._entries.append(QueuedFrame(frame, size, is_answer))
             self._bytes += size
             self._answers += is_answer
-            self._changed.unpark_all()
+            self._changed.notify()
 
     def push(self, frame: str) -> None:
         """Queue a frame of the agent. If the queue is full, close it instead; the last frame may be of any size."""
@@ -143,7 +144,7 @@ class SendQueue:
             self._entries.remove(waiting)  # a reply may stand between the two: the new one comes behind it
         draft = self._drafts[channel_id] = QueuedFrame(frame, draft_of=channel_id)
         self._entries.append(draft)
-        self._changed.unpark_all()
+        self._changed.notify()
 
     def push_state(self, name: str, frame: str) -> None:
         """Queue the state of a task or an approval instead of the one that waits, if one does. name: its id."""
@@ -152,19 +153,19 @@ class SendQueue:
             self._states[name] = frame
             if len(self._states) > MAX_STATES:
                 del self._states[next(iter(self._states))]
-            self._changed.unpark_all()
+            self._changed.notify()
 
     async def answer(self, frame: FrameSource) -> None:
         """Queue an answer, then wait until the writer has taken enough of them. Cancelled in this wait, it is queued."""
         self.put(frame, is_answer=True)
         while self._answers >= ANSWERS:
-            await self._changed.park()
+            await self._changed.wait()
         await trio.lowlevel.checkpoint()
 
     async def wait_for_room(self) -> None:
         """Wait until the queue is at most half full or closing."""
         while self.is_behind and self.closing is None:
-            await self._changed.park()
+            await self._changed.wait()
         await trio.lowlevel.checkpoint()
 
     def close(self, code: int, reason: str, *, flush: bool = True) -> None:
@@ -174,7 +175,7 @@ class SendQueue:
             if not flush:
                 self.drop()
             self.closed.set()
-            self._changed.unpark_all()
+            self._changed.notify()
 
     def drop(self) -> None:
         """Drop what is queued: the client is not to have it."""
@@ -182,7 +183,7 @@ class SendQueue:
         self._drafts.clear()
         self._states.clear()
         self._bytes = self._answers = 0
-        self._changed.unpark_all()
+        self._changed.notify()
 
     async def write_to(self, socket: FrameSocket, send_timeout: float) -> bool:
         """Write what is queued until the queue is closed and empty. Return whether the client can still be reached. For one task.
@@ -199,7 +200,7 @@ class SendQueue:
             while not self._entries and not self._states:
                 if self.closing is not None:
                     return not is_gone
-                await self._changed.park()
+                await self._changed.wait()
             frames: list[str] = []
             while self._entries and (not frames or isinstance(self._entries[0].frame, str)):
                 entry = self._entries.popleft()
@@ -207,7 +208,7 @@ class SendQueue:
                 self._answers -= entry.is_answer
                 if entry.draft_of is not None:
                     del self._drafts[entry.draft_of]
-                self._changed.unpark_all()
+                self._changed.notify()
                 frames.append(entry.frame if isinstance(entry.frame, str) else await entry.frame())
             if not self._entries:
                 frames += self._states.values()

@@ -23,7 +23,7 @@ from typing import TypeAlias
 import attrs
 import trio
 
-from actors import Inbox, Reply
+from actors import Inbox, Reply, Signal
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply
 from pegasus.gateway.config import MAX_NEWCOMERS, MAX_PENDING, SILENT_TIME, GatewayConfig, Methods
 from pegasus.gateway.connection import Connection, GatewayServices, HttpVisitor, NewcomerPlace
@@ -145,12 +145,13 @@ class Server:
         """The places for newcomers."""
         self._pending = 0
         """Connections that were accepted and have no place yet."""
-        self._pending_changed = trio.Event()
-        """Replaced by a new one whenever a pending connection has got a place or ended."""
+        self._pending_changed = Signal()
+        """Given whenever a pending connection has got a place or ended."""
         self._silent: dict[trio.CancelScope, float] = {}
         """The connections that have sent nothing yet: the scope whose cancellation closes each, and Trio's time at which it was
         accepted."""
-        self._all_ended = trio.Event()
+        self._ended = Signal()
+        """Given whenever a connection has ended."""
 
     async def wait_for_room(self) -> None:
         """Wait until fewer than MAX_PENDING connections are pending, cutting silent ones.
@@ -187,8 +188,7 @@ class Server:
             # ones.
             self._silent.pop(scope, None)
             self._pending -= 1
-            self._pending_changed.set()
-            self._pending_changed = trio.Event()
+            self._pending_changed.notify()
         if scope.cancelled_caught:
             await trio.aclose_forcefully(stream)
         else:
@@ -223,18 +223,16 @@ class Server:
         finally:
             del self._connections[connection]
             place.leave()
-            if not self._connections:
-                self._all_ended.set()
+            self._ended.notify()
             await trio.aclose_forcefully(stream)
 
     async def close_all(self) -> None:
         """Close all connections. Returns when they have ended, or after GOODBYE_TIME seconds."""
         for connection in self._connections:
             connection.close(GOING_AWAY, STOPPING)
-        if self._connections:
-            self._all_ended = trio.Event()
-            with trio.move_on_after(GOODBYE_TIME):
-                await self._all_ended.wait()
+        with trio.move_on_after(GOODBYE_TIME):
+            while self._connections:
+                await self._ended.wait()
 
     def _refusal(self) -> str:
         """Return why the next connection is refused, "" if there is room. The client gets it as an error frame after its handshake."""

@@ -41,6 +41,7 @@ from typing import Final, NamedTuple
 import attrs
 import trio
 
+from actors import Signal
 from pegasus.formatting import cut_text
 from pegasus.host import HomeError, write_private
 from pegasus.observe import get_logger
@@ -165,8 +166,8 @@ class WorkspaceFiles:
     """Texts that were found and do not count before an owner has accepted them; "" for a file that is gone."""
     _expected: dict[str, str] = attrs.field(factory=dict, init=False)
     """Texts that owners have said yes to before a tool writes them, by name."""
-    _doubt: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set when there is a new one of these."""
+    doubt: Signal = attrs.field(factory=Signal, init=False)
+    """Given when there is a new one of these."""
     _running: int = attrs.field(default=0, init=False)
     """Programs that can write in the folder at present."""
     _is_guarded: bool = attrs.field(default=False, init=False)
@@ -259,7 +260,7 @@ class WorkspaceFiles:
                 changed.append(name)
             else:
                 self._doubted[name] = text
-                self._doubt.set()
+                self.doubt.notify()
                 _log.warning("a file of the workspace was changed while a program ran; an owner is asked", file=name)
         if changed:
             self._log_change(changed)
@@ -397,11 +398,6 @@ class WorkspaceFiles:
         known = before is None or _text_of(before) == self._texts.get(name, "")
         if known and len(after) < MOST_BYTES:
             self._expected[name] = _text_of(after)
-
-    async def wait_for_doubt(self) -> None:
-        """Wait for a text that is not the owner's for certain; one that came since the last call counts. For one caller only."""
-        await self._doubt.wait()
-        self._doubt = trio.Event()
 
     async def accept(self, name: str, text: str) -> bool:
         """Bring a doubted text into force, from the next message on. Return False if the file says something else by now."""

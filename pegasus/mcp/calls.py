@@ -25,7 +25,7 @@ from typing import Final, Protocol, TypeAlias
 import attrs
 import trio
 
-from actors import ActorError
+from actors import ActorError, Signal
 from pegasus.mcp.listing import clean
 from pegasus.mcp.questions import BadQuestion, ServerAnswer, ServerQuestion, read_question
 from pegasus.messages import OwnerQuestion
@@ -96,8 +96,8 @@ class CallUnderWay:
     """Of the task or the agent that has made it."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     """Cancels it."""
-    changed: trio.Event = attrs.field(factory=trio.Event)
-    """Set, and replaced, when anything below has changed."""
+    changed: Signal = attrs.field(factory=Signal)
+    """Given when anything below has changed."""
     over: trio.Event = attrs.field(factory=trio.Event)
     """Set when it has ended."""
     result: Illustrated = _NOTHING
@@ -117,8 +117,7 @@ class CallUnderWay:
 
     def note_change(self) -> None:
         """Wake the caller, if it waits."""
-        self.changed.set()
-        self.changed = trio.Event()
+        self.changed.notify()
 
     async def report(self, progress: float, total: float | None, message: str | None) -> None:
         """Take a report of progress."""

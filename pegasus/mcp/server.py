@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import attrs
 import trio
 
-from actors import Inbox
+from actors import Inbox, Signal
 from pegasus.mcp.calls import ReportProgress, ServerCalls, Work
 from pegasus.mcp.faults import ServerDown, first_fault
 from pegasus.mcp.listing import (
@@ -155,8 +155,8 @@ class McpServer:
         self._calls = ServerCalls(name, settings.timeout)
         self._open: tuple[McpConnection, trio.Nursery] | None = None
         """The connection, and the nursery of its calls."""
-        self._has_changed = trio.Event()
-        """Set when the server has said that its lists have changed."""
+        self._has_changed = Signal()
+        """Given when the server has said that its lists have changed."""
         self._legacy = False
         """Begin with the older protocol. Some servers end when they are asked for the newest one, so attempts alternate."""
         self._sse = False
@@ -257,6 +257,7 @@ class McpServer:
             self._legacy = legacy
             self._sse = legacy and bool(self.settings.url)
             # Instructions stand in the prompt like the tools do, so a change of them is told in the same way.
+            seen = self._has_changed.count  # before each reading: a change during it leads to another one
             words, self.instructions = self.instructions, clean(connection.instructions, LONGEST_INSTRUCTIONS)
             await self._read_lists(connection, is_changed=words != self.instructions)
             self.state = ServerState(self.name, "up", len(self.tools), "", connection.protocol)
@@ -267,20 +268,19 @@ class McpServer:
                 self._open = connection, nursery
                 try:
                     self.on_up()
-                    nursery.start_soon(self._follow_changes, connection)
+                    nursery.start_soon(self._follow_changes, connection, seen)
                     await connection.broken.wait()
                 finally:
                     self._open = None
                 raise ServerDown("it has ended the session")
 
-    async def _follow_changes(self, connection: McpConnection) -> None:
+    async def _follow_changes(self, connection: McpConnection, seen: int) -> None:
         """Read the lists again whenever the server says that they have changed. Raises ServerDown if it does not answer then."""
         while True:
-            await self._has_changed.wait()
+            await self._has_changed.wait(seen)
             # A server may tell of each of a thousand changes. All that come within the pause cost one reading.
             await trio.sleep(QUIET)
-            # Replaced before the lists are read: a change during the reading leads to another one.
-            self._has_changed = trio.Event()
+            seen = self._has_changed.count
             with trio.move_on_after(self.settings.timeout) as scope:
                 await self._read_lists(connection)
             if scope.cancelled_caught:
@@ -325,7 +325,7 @@ class McpServer:
         self._make_tools({tool.name: tool for tool in self.tools})
 
     def _note_change(self) -> None:
-        self._has_changed.set()
+        self._has_changed.notify()
 
     def _log_line(self, line: str) -> None:
         _log.info("MCP server wrote", server=self.name, line=self._redactor.apply(line))

@@ -37,7 +37,7 @@ from typing import Final, TypeAlias
 import attrs
 import trio
 
-from actors import ActorError, Inbox, Ref, Reply
+from actors import ActorError, Inbox, Ref, Reply, Signal
 from pegasus.formatting import quote, truncate, typed_id
 from pegasus.observe import get_logger
 from pegasus.policy.approvals import (
@@ -174,7 +174,7 @@ class _Keeper:
         """Newest time that the wall clock has shown, ms, and Trio's clock then: a clock that is set back must not lengthen a grant."""
         self._waiting: dict[str, list[Reply[Approval]]] = {}
         """Requests to answer when an approval is over, by its id."""
-        self._changed = trio.Event()
+        self._changed = Signal()
         """Set when the next time of expiry may have changed."""
         self._lock = trio.Lock()
         """Held from the look at an approval's state until its next state is on disk, so that it ends once: answered or expired."""
@@ -320,7 +320,7 @@ class _Keeper:
         # On disk first: an approval that people can see is one that a restart knows.
         await self._write(opening_line(approval))
         self._add(approval)
-        self._changed.set()
+        self._changed.notify()
         self._report_change(approval)
         return approval
 
@@ -384,7 +384,7 @@ class _Keeper:
         self._add(closed)
         for grant in grants:
             self._grants.add(grant)
-        self._changed.set()
+        self._changed.notify()
         for reply in self._waiting.pop(closed.id, ()):
             reply.send(closed)
         self._report_change(closed)
@@ -413,19 +413,16 @@ class _Keeper:
         self._nursery.start_soon(tell)
 
     async def expire(self) -> None:
-        """Close approvals whose time is over, until cancelled. A disk that refuses is asked again.
-
-        The event is replaced before the approvals are looked at, so that a change in between ends the wait that follows.
-        """
+        """Close approvals whose time is over, until cancelled. A disk that refuses is asked again."""
         while True:
-            self._changed = trio.Event()
+            seen = self._changed.count
             now = self._clock()
             waiting = self._open()
             pause = min((approval.expires - now for approval in waiting), default=math.inf) / 1000
             if waiting:
                 pause = min(pause, LONGEST_PAUSE)
             with trio.move_on_after(max(0.0, pause)):
-                await self._changed.wait()
+                await self._changed.wait(seen)
                 continue
             try:
                 for approval in waiting:

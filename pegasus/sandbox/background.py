@@ -23,6 +23,7 @@ from typing import Final
 import attrs
 import trio
 
+from actors import Signal
 from pegasus.sandbox.autorun import AutorunSnapshot
 from pegasus.sandbox.guarded import (
     DEFAULT_OUTPUT,
@@ -158,7 +159,7 @@ class BackgroundCommand:
         self._position = 0
         """Position in the output up to which it was read."""
         self._process: GuardedProcess | None = None
-        self._news = trio.Event()  # set and replaced when there is output, and at the end
+        self._news = Signal()  # given when there is output, and at the end
         self._stopping = trio.Event()
         self._writing = trio.Lock()  # held by the call that writes to it
         self._reading = trio.Lock()  # held by the call that reads from it
@@ -231,8 +232,7 @@ class BackgroundCommand:
 
     def _tell(self) -> None:
         """Wake up those who wait for output or for the end."""
-        self._news.set()
-        self._news = trio.Event()
+        self._news.notify()
 
     def request_stop(self) -> None:
         """Begin to end it. Never waits."""

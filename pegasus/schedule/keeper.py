@@ -39,7 +39,7 @@ from typing import Final
 import attrs
 import trio
 
-from actors import ActorError, Inbox, Ref
+from actors import ActorError, Inbox, Ref, Signal
 from pegasus.events import BusMessage, Emit, Event, EventType
 from pegasus.formatting import quote, typed_id
 from pegasus.intake import Priority
@@ -154,7 +154,7 @@ class _JobKeeper:
         """Heap of (next, id). It may hold entries of jobs that have changed; they are skipped."""
         self._lock = trio.Lock()
         """Held while jobs change, so that the file never falls behind."""
-        self._changed = trio.Event()
+        self._changed = Signal()
         """Set when another job may be the next."""
         self._latest = 0
         """The wall clock at the last look, ms."""
@@ -198,7 +198,7 @@ class _JobKeeper:
         self._jobs[job.id] = job
         if job.next is not None:
             heapq.heappush(self._order, (job.next, job.id))
-            self._changed.set()
+            self._changed.notify()
 
     async def _change(self, old: Job | None, new: Job | None) -> None:
         """Replace a job, in memory and on disk. If the disk refuses, nothing has changed. Raises StorageError, ActorError."""
@@ -286,8 +286,7 @@ class _JobKeeper:
     async def run(self) -> None:
         """Run the jobs that are due, until cancelled."""
         while True:
-            # The event is replaced before the jobs are looked at, so that a job that is added meanwhile ends the wait below.
-            self._changed = trio.Event()
+            seen = self._changed.count
             try:
                 async with self._lock:
                     pause = await self._run_due()
@@ -295,7 +294,7 @@ class _JobKeeper:
                 _log.error("the file of scheduled jobs is not written; it is tried again", error=str(error))
                 pause = RETRY
             with trio.move_on_after(pause):
-                await self._changed.wait()
+                await self._changed.wait(seen)
 
     async def _run_due(self) -> float:
         """Run what is due, and return the seconds until the next look. Raises StorageError, ActorError if the file is not written.

@@ -35,6 +35,7 @@ from typing import Any, Final, Generic, TypeVar
 import attrs
 import trio
 
+from actors import Signal
 from pegasus.settings.keys import Key, keys_of
 from pegasus.settings.load import changed_keys
 from pegasus.settings.sections import Settings
@@ -134,8 +135,8 @@ class SettingsInForce(InForce[Settings]):
         """Functions that are called after each replacement."""
         self._lock = trio.Lock()
         """Held by a replacement, so that two are carried out one after the other."""
-        self._replaced = trio.Event()
-        """Set by the next replacement, which puts a new one in its place."""
+        self._replaced = Signal()
+        """Given by each replacement."""
 
     def follow(self, make: Callable[[Settings], T], *prefixes: str, in_thread: bool = False) -> InForce[T]:
         """Return a handle of what `make` returns for the settings in force.
@@ -212,9 +213,7 @@ class SettingsInForce(InForce[Settings]):
             # Also if nothing has changed: somebody may have repaired what a key points to.
             for last in self._last_actions:
                 last()
-            self._replaced.set()
-            # Replaced after it is set, so that a later wait is for the next replacement.
-            self._replaced = trio.Event()
+            self._replaced.notify()
             return TakenUp(tuple(key for key in changed if key in now), tuple(key for key in changed if key not in now))
 
     def _swap(self, new: Settings, changed: frozenset[str], due: list[_Followed], read: dict[int, Any]) -> None:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 import trio
 
+from actors import Signal
 from pegasus.client import (
     ClientError,
     Conversation,
@@ -91,7 +92,7 @@ class InteractiveChat:
         """The agent is asked whether anything waits."""
         self._left = trio.Event()
         """Set when the user leaves, the screen has ended, or the daemon has refused for good."""
-        self._all_accepted = trio.Event()
+        self._all_accepted = Signal()
         """Set whenever no typed message waits for being accepted; replaced by `_wait_accepted`."""
         self._agent = "Pegasus"
         """Name of the agent, from the gateway's welcome."""
@@ -119,7 +120,7 @@ class InteractiveChat:
         """Id of the message that the last reply has answered."""
         self._replies = 0
         """Replies that were shown."""
-        self._status_changed = trio.Event()
+        self._status_changed = Signal()
         """Set at each change of the status and each reply; replaced by who waits for it."""
         self._suggestions = Suggestions()
         """Names that the agent understands."""
@@ -203,7 +204,6 @@ class InteractiveChat:
         """Return when every typed message has been accepted, ACCEPT_SECONDS at the latest."""
         with trio.move_on_after(ACCEPT_SECONDS):
             while self.unsent:
-                self._all_accepted = trio.Event()
                 await self._all_accepted.wait()
 
     def _post(self, callback: Callable[..., None], *args: object) -> None:
@@ -258,7 +258,6 @@ class InteractiveChat:
         # The draft and the end of the turn come on their own way.
         with trio.move_on_after(ENDED_SECONDS):
             while self._status.thinking:
-                self._status_changed = trio.Event()
                 await self._status_changed.wait()
         if isinstance(text, str):
             self._screen.notice(text)
@@ -287,7 +286,6 @@ class InteractiveChat:
         before = self._replies
         with trio.move_on_after(STOP_SECONDS):
             while self._status.thinking or self._status.tasks or self._replies == before:
-                self._status_changed = trio.Event()
                 await self._status_changed.wait()
         self._left.set()
 
@@ -486,7 +484,7 @@ class InteractiveChat:
             self._screen.notice(f"({usage})")
         await drawn.wait()
         self._replies += 1
-        self._status_changed.set()
+        self._status_changed.notify()
 
     def _update_status(self, status: ChatStatus | None = None) -> None:
         """Show this status, or the present one, with the number of unsent messages as it is now."""
@@ -494,6 +492,6 @@ class InteractiveChat:
         if status != self._status:
             self._status = status
             self._screen.status(status)
-            self._status_changed.set()
+            self._status_changed.notify()
         if not self._unsent_count:
-            self._all_accepted.set()
+            self._all_accepted.notify()

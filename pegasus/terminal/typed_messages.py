@@ -17,6 +17,7 @@ from typing import Final
 
 import trio
 
+from actors import Signal
 from pegasus.client import ClientError, Conversation
 from pegasus.formatting import plural
 from pegasus.intake import lane_of
@@ -100,7 +101,7 @@ class TypedMessages:
         self._changed = changed
         self._queue: deque[tuple[str, tuple[Media, ...]]] = deque()
         """Messages with their attachments that are not handed over yet."""
-        self._added = trio.Event()
+        self._added = Signal()
         """Wakes the task that hands them over."""
         self._sending = trio.CancelScope()
         """Around the wait of that task until the conversation has room for the first of them."""
@@ -131,7 +132,7 @@ class TypedMessages:
             self._notice(f"Not sent: {MAX_UNSENT} messages are waiting to be sent already.")
         else:
             self._queue.append((text, media))
-            self._added.set()
+            self._added.notify()
         self._changed()
 
     async def run(self) -> None:
@@ -145,7 +146,6 @@ class TypedMessages:
                         self._queue.popleft()
                         self.unanswered.add(self.last_id, text)
                     self._changed()
-                self._added = trio.Event()
                 await self._added.wait()
 
     async def _send_urgent(self, text: str, discarded: int) -> None:

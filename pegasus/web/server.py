@@ -12,7 +12,7 @@ import h11
 import trio
 from starlette.types import ASGIApp
 
-from actors import ActorError
+from actors import ActorError, Signal
 from pegasus.gateway import ServeConnection, accept_connections
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
@@ -53,7 +53,7 @@ class HttpServer:
         self._open: dict[HttpConnection, None] = {}
         self._idle: dict[HttpConnection, None] = {}
         """Those that wait for a request, the one that has waited the longest first."""
-        self._changed = trio.lowlevel.ParkingLot()
+        self._changed = Signal()
         """Woken whenever a connection has ended."""
 
     async def run(self, listeners: Sequence[trio.SocketListener], stopping: trio.Event) -> None:
@@ -75,7 +75,7 @@ class HttpServer:
                 connection.cut()
             with trio.move_on_after(self._services.config.now.stop_time):
                 while self._open:
-                    await self._changed.park()
+                    await self._changed.wait()
             self._nursery.cancel_scope.cancel()
 
     async def _wait_for_room(self) -> None:
@@ -89,7 +89,7 @@ class HttpServer:
                 connection = next(iter(self._idle))
                 del self._idle[connection]
                 connection.cut()
-            await self._changed.park()
+            await self._changed.wait()
 
     def _begin(self, stream: trio.SocketStream) -> None:
         self._nursery.start_soon(self._serve, stream)
@@ -108,14 +108,14 @@ class HttpServer:
         finally:
             self._open.pop(connection)
             self._idle.pop(connection, None)
-            self._changed.unpark_all()
+            self._changed.notify()
 
     def _note_idle(self, connection: HttpConnection, is_idle: bool) -> None:
         """Note that a connection has become idle or busy. The idle ones are sorted by the time at which their wait began."""
         self._idle.pop(connection, None)
         if is_idle:
             self._idle[connection] = None
-            self._changed.unpark_all()
+            self._changed.notify()
 
     def _admits(self, request: h11.Request) -> bool:
         """Return whether a WebSocket is opened. If not, the application answers with the reason."""

@@ -26,7 +26,7 @@ from typing import Final
 import attrs
 import trio
 
-from actors import Ref
+from actors import Ref, Signal
 from pegasus.gateway import GatewayConfig
 from pegasus.messages import Json
 from pegasus.observe import get_logger
@@ -80,7 +80,7 @@ class WebSessions:
         self._store = KeyedStore("web-sessions", _read_session, to_wire, after_read=self._notify)
         """By the hash of the id, oldest first."""
         self._clock: Callable[[], int] = lambda: 0
-        self._changed = trio.lowlevel.ParkingLot()
+        self._changed = Signal()
         """Wakes those who wait for the end of a session, whenever the sessions have changed."""
 
     async def load(self, journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
@@ -94,7 +94,7 @@ class WebSessions:
 
     def _notify(self) -> None:
         """Wake those who wait for the end of a session."""
-        self._changed.unpark_all()
+        self._changed.notify()
 
     async def find_read(self, id: str) -> TokenGrant | None:
         """Return the rights of a session as `find` does, after reading sessions and tokens if that has not succeeded yet.
@@ -131,7 +131,7 @@ class WebSessions:
         hash = hash_token(id)
         while (session := self._store.rows.get(hash)) is not None and not self._is_old(session):
             with trio.move_on_after(max(1.0, (_end_of(session) - self._clock()) / 1000)):
-                await self._changed.park()
+                await self._changed.wait()
 
     def _is_old(self, session: StoredSession) -> bool:
         """Return whether the time of a session is over."""

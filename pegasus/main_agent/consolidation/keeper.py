@@ -29,6 +29,7 @@ from typing import Final
 import attrs
 import trio
 
+from actors import Signal
 from pegasus.conversation import Entry, clean_text
 from pegasus.identity import NOTES_FILE, WorkspaceFiles
 from pegasus.main_agent.compaction import (
@@ -203,8 +204,8 @@ class WindowKeeper:
     """Knows what is open; None: nobody does."""
     session_lock: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     """To be held by whoever writes to the session."""
-    _wakeup: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set when there may be something to do; replaced by each look."""
+    _wakeup: Signal = attrs.field(factory=Signal, init=False)
+    """Given when there may be something to do."""
     _plan: CompactionPlan | None = attrs.field(default=None, init=False)
     """The part that a model is asked about now."""
     _asking: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
@@ -212,23 +213,24 @@ class WindowKeeper:
 
     def look(self) -> None:
         """Look whether there is something to do, to be called after each turn. A call about what is gone by now ends at once."""
-        self._wakeup.set()
+        self._wakeup.notify()
         if self._plan is not None and self._fitting(self._plan) is None:
             self._asking.cancel()
 
     async def run(self) -> None:
         """Consolidate whenever there is too much, until cancelled. Cancelled: what was begun is done by the next start."""
+        seen = 0
         while True:
             with trio.move_on_after(RETRY if pending_notes(self._session.entries) else math.inf):
-                await self._wakeup.wait()
-            self._wakeup = trio.Event()
+                await self._wakeup.wait(seen)
+            seen = self._wakeup.count
             # Notes that were left pending come first: their part of the session is gone, and only they still have it.
             if not await self._write_pending(again=True):
                 continue
             plan = self._plan_now()
             if plan is not None:
                 await self._consolidate(plan)
-                self._wakeup.set()  # a long session may need another one
+                self._wakeup.notify()  # a long session may need another one
 
     # ------------------------------------------------------------------ what leaves the window
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
+from actors import Signal
 from pegasus.formatting import format_day
 from pegasus.messages import Json
 from pegasus.models.base import Label, ModelError, ModelResponse, Usage
@@ -205,8 +206,8 @@ class UsageTracker:
         """Records that are not written yet, oldest first."""
         self._open: set[_OpenCall] = set()
         """Calls under way, with their reservations."""
-        self._call_ended = trio.Event()
-        """Set, and replaced, whenever a call ends."""
+        self._call_ended = Signal()
+        """Given whenever a call ends."""
         self._process_id, self._records = f"{rng.getrandbits(40):010x}", 0
         """The two parts of a record's id: one for this process, and a number."""
         self._unpriced: set[str] = set()
@@ -245,8 +246,7 @@ class UsageTracker:
             raise
         finally:
             self._open.discard(opened)
-            self._call_ended.set()
-            self._call_ended = trio.Event()
+            self._call_ended.notify()
         is_counted = bool(response.usage.prompt_tokens or response.usage.completion_tokens)
         usage = response.usage
         if not is_counted:

@@ -28,7 +28,7 @@ import trio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from actors import ActorError, Exited, GaveUp, Restarting, Started, Stuck
+from actors import ActorError, Exited, GaveUp, Restarting, Signal, Started, Stuck
 from actors import Event as TreeEvent
 from pegasus.gateway import BadParams, Caller
 from pegasus.messages import ApprovalNotice, Json
@@ -72,7 +72,7 @@ class EventFeed:
         """Number of the newest event; that before the first one while there is none."""
         self.is_open = True
         """False when the server stops: streams end."""
-        self._news = trio.lowlevel.ParkingLot()
+        self._news = Signal()
         self.readers = 0
         """Streams that are open."""
         self.wanted = trio.Event()
@@ -83,7 +83,7 @@ class EventFeed:
         self.newest += 1
         frame = f"id: {self.newest}\nevent: {name}\ndata: {encode_json(data)}\n\n".encode("utf-8", "replace")
         self._kept.append(SentEvent(self.newest, name, frame))
-        self._news.unpark_all()
+        self._news.notify()
 
     def after(self, n: int) -> tuple[Sequence[SentEvent], bool]:
         """Return the kept events with larger numbers, and whether some between them and `n` are missing.
@@ -104,12 +104,12 @@ class EventFeed:
         nothing has changed.
         """
         while self.newest <= n and self.is_open:
-            await self._news.park()
+            await self._news.wait()
 
     def close(self) -> None:
         """End all streams."""
         self.is_open = False
-        self._news.unpark_all()
+        self._news.notify()
 
 
 # ------------------------------------------------------------------ where events come from

@@ -172,7 +172,7 @@ async def test_an_edit_while_a_program_runs_counts_once_it_is_accepted(start, ru
         rules.write_text("the owner's second")
         await files.refresh()
         assert text(files) == "the owner's"
-        await files.wait_for_doubt()
+        await files.doubt.wait(0)
         assert await files.accept("AGENTS.md", files.doubted["AGENTS.md"])
         assert text(files) == "the owner's second"
     assert files.doubted == {}
