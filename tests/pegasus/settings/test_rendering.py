@@ -123,10 +123,14 @@ def _described(path: str, rule: Section, default: object) -> tuple[str, type, ob
     ("path", "cls", "default"), _sections(), ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_the_page_names_every_key_with_its_default_and_what_it_may_hold(path, cls, default):
-    section = next(part for part in PAGE.read_text().split("\n## ") if f"`[{path}]`" in part.splitlines()[0])
+    parts = {part.splitlines()[0]: part for part in PAGE.read_text().split("\n## ")}
+    own, shared = parts[f"`[{path}]`"], parts["`[channels.NAME]`"] if path.startswith("channels.") else ""
+    of_all = ChannelSettings()
     for name, rule in keys_of(cls).items():
         if isinstance(rule, Section):
             continue
+        is_shared = hasattr(of_all, name) and getattr(of_all, name) == getattr(default, name)
+        section = shared if shared and is_shared else own
         allowed = rule.allowed if rule.each is None else f"a table, each value {rule.each.allowed}"
         marks = (" Secret." if rule.secret else "") + (" Needs a restart." if rule.restart else "")
         meaning = f"{rule.doc}.{marks}"
