@@ -37,6 +37,8 @@ from contextlib import contextmanager
 from threading import get_ident
 from types import FrameType, ModuleType
 
+from trio.lowlevel import Task, current_task
+
 from actors.testing._faults import Nondeterminism
 from actors.testing._trio import THREADS
 
@@ -113,9 +115,12 @@ class Guards:
         # The one to blame is whoever called the library, not the library that passes the call on.
         while frame is not None and _is_from(frame, THROUGH):
             frame = frame.f_back
-        if frame is None or _is_from(frame, self._allowed):
+        line = frame.f_lineno if frame is not None else 0
+        if frame is None or _is_from(frame, (OWN,)):
+            frame, line = _await_of_program()
+        if _is_from(frame, self._allowed):
             return None
-        where = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
+        where = "main" if frame is None else f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_qualname}"
         error = Nondeterminism(f"{name} is called at {where}; it is not the same in each run: {ADVICE[what]}")
         if self.caught is None:
             self.caught = error
@@ -303,6 +308,20 @@ def _imported_by_name(replaced: Collection[int]) -> list[tuple[ModuleType, str, 
             continue
         found += [(module, key, value) for key, value in list(vars(module).items()) if id(value) in replaced]
     return found
+
+
+def _await_of_program() -> tuple[FrameType | None, int]:
+    """Return the innermost await of the program's own code, and its line, for a task that a library has started.
+
+    `trio.open_tcp_stream`, say, makes its sockets in tasks of its own. Then the task that waits for them is the one to look at.
+    """
+    task: Task | None = current_task()
+    while task is not None:
+        own = [at for at in task.iter_await_frames() if not _is_from(at[0], (*THROUGH, OWN))]
+        if own:
+            return own[-1]
+        task = task.parent_nursery.parent_task if task.parent_nursery is not None else None
+    return None, 0
 
 
 def _is_from(frame: FrameType | None, modules: Collection[str]) -> bool:

@@ -88,6 +88,13 @@ class Simulation:
         return self._scheduler.lines()
 
 
+class NoProgram(TypeError):
+    """What was given is no program or no check. It is raised as it is: there is no run to repeat.
+
+    Example: `simulate(main())` raises it, since only `main` itself can be called once for each seed.
+    """
+
+
 Main: TypeAlias = Callable[[], Awaitable[object]] | Callable[[Simulation], Awaitable[object]]
 Check: TypeAlias = Callable[[Simulation], object]
 
@@ -183,17 +190,20 @@ class Program:
             Run the program, and keep its result. Its errors leave through the scope of the scheduler.
             """
             with self.guards.watching(thoroughly=thoroughly), scheduler.scope:
-                simulation.result = await call(*args)
+                running = call(*args)
+                if not inspect.isawaitable(running):
+                    raise NoProgram(f"main has returned {running!r:.100} and is no async function; write `async def`")
+                simulation.result = await running
 
         return main
 
     def _judge(self, simulation: Simulation) -> BaseException | None:
         """Return the reason why the run counts as failed, in the order of the module's docstring; None if it does not.
 
-        An error group counts as allowed if all errors in it are. A Ctrl-C of the person at the keyboard is raised.
+        An error group counts as allowed if all errors in it are. A Ctrl-C of the person at the keyboard is raised, and NoProgram.
         """
         error = simulation.error
-        if error is not None and any(isinstance(leaf, KeyboardInterrupt) for leaf in leaf_errors(error)):
+        if error is not None and any(isinstance(leaf, KeyboardInterrupt | NoProgram) for leaf in leaf_errors(error)):
             raise error
         found = self.guards.caught or simulation._scheduler.problem
         if found is not None:
@@ -202,9 +212,9 @@ class Program:
             return error
         try:
             self.trees.check()
-            if self.check is not None:
-                self.check(simulation)
-        except KeyboardInterrupt:
+            if self.check is not None and inspect.isawaitable(self.check(simulation)):
+                raise NoProgram("check is an async function, so it has checked nothing; write `def`")
+        except (KeyboardInterrupt, NoProgram):
             raise
         except BaseException as wrong:
             return wrong
@@ -212,12 +222,17 @@ class Program:
 
 
 def _takes_simulation(main: Main) -> bool:
-    """Return whether main has a parameter that must be given."""
-    parameters = inspect.signature(main).parameters.values()
-    return any(
-        item.default is item.empty and item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
-        for item in parameters
-    )
+    """Return whether main has a parameter that must be given. Raises NoProgram if it cannot be called with one."""
+    if not callable(main):
+        raise NoProgram(f"main is {main!r:.100}; give an async function itself, which is called anew for each run")
+    required = [
+        item.name
+        for item in inspect.signature(main).parameters.values()
+        if item.default is item.empty and item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
+    ]
+    if len(required) > 1:
+        raise NoProgram(f"main wants {', '.join(required)}; it may want one argument, which is the Simulation")
+    return bool(required)
 
 
 _run_count = itertools.count(1)

@@ -85,6 +85,10 @@ class Scheduler:
         """Number of steps that tasks have taken, those of Trio's own tasks included."""
         self.done: dict[Perturbation, str] = {}
         """Perturbations that took effect, and where."""
+        self.strikes_drawn = 0
+        """Number of waits for which the choices were asked for a crash or a cancel."""
+        self.delays_drawn = 0
+        """Number of checkpoints for which the choices were asked for a delay."""
         self.places: list[tuple[str, int]] = []
         """Tasks and checkpoints at which a fault of the kind `find_places` could strike, in the order of the run."""
         self.problem: SimulationError | None = None
@@ -248,6 +252,7 @@ class Scheduler:
             self._let_go.discard(number)
             return None
         hit = self._choices.delays and self._may_hit(task, number)
+        self.delays_drawn += hit
         hold = self._choices.hold(name, _trio.step_of(task), alone, hit)
         if hold is not None:
             self._did(hold, task)
@@ -307,6 +312,7 @@ class Scheduler:
             if self._find_places is Kind.CANCEL or _trio.can_raise(task):
                 self.places.append((name, step))
             return
+        self.strikes_drawn += 1
         perturbation = self._choices.strike(name, step)
         if perturbation is None:
             return

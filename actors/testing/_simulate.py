@@ -17,6 +17,7 @@ the program. Otherwise a test could stay green after a rename while it has stopp
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Final
@@ -58,6 +59,8 @@ LAST_LINES: Final = 40
 """Number of lines of the trace in the text of an error."""
 MAX_STEPS: Final = 100_000
 """Default for the steps that a run may take."""
+TOO_RARE: Final = 10
+"""Runs with so many times the checkpoints would have to be made before a fault is to be expected: then it was not meant to come."""
 HITS_ADVICE: Final = "the default is the tasks of actors: pass hits=all_tasks for a program without actors"
 
 
@@ -78,6 +81,12 @@ class Report:
     """Number of steps of tasks, in all runs together."""
     places: int = 0
     """Number of checkpoints that were crashed or cancelled one by one."""
+    crashes: int = 0
+    """Number of crashes that took effect, in all runs together that were not repetitions."""
+    cancels: int = 0
+    """Number of cancels, likewise."""
+    delays: int = 0
+    """Number of delays, likewise."""
 
 
 def simulate(
@@ -89,6 +98,7 @@ def simulate(
     allowed: Collection[type[BaseException]] = (),
     replay: str | None = None,
     twice: int = 10,
+    keep_going: bool = False,
     max_steps: int = MAX_STEPS,
     shrink: int = 1000,
     allow: Collection[str] = (),
@@ -103,28 +113,35 @@ def simulate(
     Raises SimulationFailed for the first seed that fails, after at most `shrink` more runs to find the fewest
     perturbations that it takes; its text has the call with `replay`, which runs that schedule alone. A replay of which
     some perturbation does not take place any more fails with StaleReplay. The first 100 seeds and then every `twice`-th
-    are run twice, and must do the same in both runs (1: each, 0: none).
+    are run twice, and must do the same in both runs (1: each, 0: none). keep_going: run all seeds, and report each that fails.
 
-    Raises ValueError if there are no seeds, or if faults are wanted but no run has a task that they may hit.
+    Raises ValueError if there are no seeds, if faults are wanted but no run has a task that they may hit, and if a wanted kind of
+    fault never took effect and is far rarer than there were checkpoints for it. Raises TypeError if main is no async function.
 
     Not async: it calls trio.run. It always does the same for the same arguments.
     """
     canary()
     allowed = (*allowed, InjectedCrash)
     program = Program(main, check, allowed, faults.hits, max_steps, allow=tuple(allow))
+    if not isinstance(seeds, Iterable):
+        raise TypeError(f"seeds={seeds!r:.100}: give the seeds themselves, such as range(5)")
     with program.watched():
         if replay is not None:
             return _replay(program, replay)
-        return _explore(program, seeds, faults, twice, shrink)
+        return _explore(program, seeds, faults, twice, shrink, keep_going=keep_going)
 
 
-def _explore(program: Program, seeds: Iterable[int], faults: Faults, twice: int, shrink: int) -> Report:
-    """Run each seed, and some of them twice. Raises SimulationFailed for the first that fails.
+def _explore(
+    program: Program, seeds: Iterable[int], faults: Faults, twice: int, shrink: int, *, keep_going: bool
+) -> Report:
+    """Run each seed, and some of them twice. Raises SimulationFailed for the first that fails, or for all in the end.
 
     The global random source is compared at the end only if there is no `check`: a check runs outside the guards, and may
     use that source as it likes.
     """
     schedules = runs = steps = 0
+    failures: list[SimulationFailed] = []
+    took, drawn = Counter[Kind](), Counter[Kind]()
     hit_nobody = faults.strikes or faults.delay > 0
     tried = []
     for index, seed in enumerate(seeds):
@@ -133,19 +150,46 @@ def _explore(program: Program, seeds: Iterable[int], faults: Faults, twice: int,
         tried.append(seed)
         hit_nobody = hit_nobody and not simulation._scheduler.found_target
         schedules, runs, steps = schedules + 1, runs + 1, steps + simulation._scheduler.taken
-        if simulation.failure is not None:
-            raise found(program, simulation, shrink, f"seed {seed}, the {ordinal(index + 1)} that was tried,")
-        if again:
-            thoroughly = index < THOROUGH_AT_FIRST or index % THOROUGH_EVERY == 0
-            repeat(program, simulation, Seeded(seed, faults), thoroughly=thoroughly)
-            runs, steps = runs + 1, steps + simulation._scheduler.taken
+        took.update(item.kind for item in simulation.perturbations)
+        for kind in AFTER:
+            drawn[kind] += simulation._scheduler.strikes_drawn
+        drawn[Kind.DELAY] += simulation._scheduler.delays_drawn
+        try:
+            if simulation.failure is not None:
+                raise found(program, simulation, shrink, f"seed {seed}, the {ordinal(index + 1)} that was tried,")
+            if again:
+                thoroughly = index < THOROUGH_AT_FIRST or index % THOROUGH_EVERY == 0
+                repeat(program, simulation, Seeded(seed, faults), thoroughly=thoroughly)
+                runs, steps = runs + 1, steps + simulation._scheduler.taken
+        except SimulationFailed as failure:
+            if not keep_going:
+                raise
+            failures.append(failure)
+    if failures:
+        raise _all_of(failures, schedules)
     if not schedules:
         raise ValueError("there are no seeds, so nothing was simulated")
     if hit_nobody:
         raise ValueError(f"faults were wanted, but no task of the program may be hit by them; {HITS_ADVICE}")
+    for kind, rarity in ((Kind.CRASH, faults.crash), (Kind.CANCEL, faults.cancel), (Kind.DELAY, faults.delay)):
+        if not took[kind] and TOO_RARE * drawn[kind] < rarity and (kind is Kind.DELAY or faults.strikes):
+            raise ValueError(
+                f"{kind.value}={rarity}: one in so many checkpoints; all runs together had {drawn[kind]}, and none took effect"
+            )
     if program.check is None and program.guards.random_moved:
         _find_use(program, tried, faults)
-    return Report(schedules, runs, steps)
+    return Report(schedules, runs, steps, crashes=took[Kind.CRASH], cancels=took[Kind.CANCEL], delays=took[Kind.DELAY])
+
+
+def _all_of(failures: list[SimulationFailed], schedules: int) -> SimulationFailed:
+    """Return the error for these failures: the only one as it is, else one with the texts of all, and otherwise like the first."""
+    first = failures[0]
+    if len(failures) == 1:
+        return first
+    text = f"{len(failures)} of {schedules} seeds fail.\n\n" + "\n\n".join(map(str, failures))
+    error = SimulationFailed(text, seed=first.seed, replay=first.replay, lines=first.lines)
+    error.__cause__ = first.__cause__
+    return error
 
 
 def _find_use(program: Program, seeds: list[int], faults: Faults) -> None:
@@ -169,6 +213,9 @@ def _replay(program: Program, token: str) -> Report:
         simulation.failure = StaleReplay(
             f"the line does not fit the program any more; nowhere in the run was it possible that {texts}"
         )
+        text = f"{simulation.failure}. Without that the run passes, which says nothing; search again with seeds, or remove the line."
+        error = SimulationFailed(text, seed=seed, replay=token, lines=simulation.lines)
+        raise error from simulation.failure
     if simulation.failure is not None:
         raise failed(program, simulation, "the replayed schedule", simulation.perturbations)
     return Report(1, 1, simulation._scheduler.taken)
@@ -354,7 +401,8 @@ def _at_every(
                 )
             if run.failure is not None:
                 raise found(program, run, 200, f"the {ordinal(number)} of {len(chosen)} places")
-    return Report(1, 1 + len(chosen), steps, len(chosen))
+    struck = {Kind.CRASH: "crashes", Kind.CANCEL: "cancels"}[kind]
+    return attrs.evolve(Report(1, 1 + len(chosen), steps, len(chosen)), **{struck: len(chosen)})
 
 
 crash_at_every_checkpoint = partial(_at_every, Kind.CRASH)

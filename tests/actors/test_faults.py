@@ -458,5 +458,5 @@ def test_when_an_actor_fails_every_question_ends(main: Tree, fault: Fault, quest
 @pytest.mark.parametrize("hits", [actor_tasks, all_tasks], ids=["actors", "all"])
 def test_several_fail_in_any_order(main: Tree, hits: Callable[[Task], bool]) -> None:
     """Seeds choose who lags, is delayed, crashes and is cancelled. ACTORS_SEEDS says how many."""
-    faults = Faults(crash=40, cancel=40, delay=200, longest=2.0, max_strikes=2, hits=hits)
+    faults = Faults(crash=40, cancel=40, delay=100, longest=2.0, max_strikes=2, hits=hits)
     simulate(main, seeds=range(SEEDS), faults=faults, allowed=(GaveUp,))

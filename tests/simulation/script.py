@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from contextlib import suppress
@@ -26,6 +27,7 @@ class Script:
         self.asked = Counter()
         self.errors = Counter()
         self.bugs = Counter()
+        self.calls = {}
 
     async def generate(self, request):
         try:
@@ -49,8 +51,14 @@ class Script:
                 if only_speaks(missing) and not only_speaks(thought):  # or this would be the last one
                     missing.append(Step("time", "", plan.channel))
                 calls = tuple(self._call(f"call_{i}", step, plan) for i, step in enumerate(missing))
+                self.calls.setdefault(plan.number, []).extend((call.name, call.arguments) for call in calls)
                 return ModelResponse("hm", calls, Usage(), "tool_calls")
         return ModelResponse("", (), Usage(), "end")
+
+    def calls_in_a_row(self, number, tool):
+        """The most calls of a tool with the same arguments that were asked for one after the other, for a message."""
+        runs = itertools.groupby(self.calls.get(number, ()))
+        return max((len(list(run)) for (name, _), run in runs if name == tool), default=0)
 
     def _question(self, turns):
         """The plan of the message asked last, and the calls since then with their results."""

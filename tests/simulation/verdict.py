@@ -15,6 +15,9 @@ ANSWERS = {
     "/new": "This is a fresh",
 }
 FAILED = "Sorry, an internal error occurred: work on your message failed 3 times"
+GAVE_UP = re.compile(
+    r"I gave up: the tool (?P<tool>\w+) was called (?P<times>\d+) times in a row with the same arguments\."
+)
 NOT_THOUGHT = "The model did not answer: "
 
 
@@ -69,7 +72,11 @@ def _judge(plan, said, other, life, stopped, faults):
         return "" if failed or (other and other[0].startswith(ANSWERS[plan.command])) else f"the answers were {other}"
     if not said <= plan.says:
         return f"nobody had planned {said - plan.says}"
-    if other and not failed and not (other[0].startswith(NOT_THOUGHT) and life.model.errors[plan.number]):
+    gave_up = GAVE_UP.match(other[0]) if other else None
+    if gave_up and life.model.calls_in_a_row(plan.number, gave_up["tool"]) < int(gave_up["times"]):
+        return f"it was not called so often: {other}"
+    is_honest = failed or gave_up or (other and other[0].startswith(NOT_THOUGHT) and life.model.errors[plan.number])
+    if other and not is_honest:
         return f"why {other}?"
     if other and plan.ends_by_speaking and said == plan.says:
         return f"it was answered, and yet there is {other}"

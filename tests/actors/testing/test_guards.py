@@ -177,3 +177,11 @@ def test_other_threads_are_free() -> None:
     simulate(main, seeds=[0], twice=0)
     thread.join()
     assert not errors
+
+
+def test_sockets_that_trio_makes_in_tasks_of_its_own_are_blamed_on_who_waits_for_them() -> None:
+    async def main() -> None:
+        await trio.open_tcp_stream("127.0.0.1", 9)
+
+    with pytest.raises(SimulationFailed, match=r"socket\.socket\(\) is called at .*test_guards\.py:\d+ in .*main"):
+        simulate(main, seeds=range(1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -44,12 +45,66 @@ def test_random_faults_that_may_hit_no_task_are_refused(faults: Faults) -> None:
     simulate(plain, seeds=range(5))
 
 
-def test_random_faults_that_happened_to_strike_nobody_are_fine() -> None:
-    async def main() -> None:
-        async with open_supervisor([Child("counter", counter)]) as supervisor:
-            await supervisor.ref("counter").tell(Add(1))
+async def counts() -> None:
+    async with open_supervisor([Child("counter", counter)]) as supervisor:
+        await supervisor.ref("counter").tell(Add(1))
+        await trio.sleep(1)
 
-    simulate(main, seeds=range(2), faults=Faults(crash=10**9))
+
+@pytest.mark.parametrize("kind", ["crash", "cancel", "delay"])
+def test_faults_so_rare_that_none_took_effect_are_refused(kind: str) -> None:
+    with pytest.raises(ValueError, match=rf"{kind}=1000000000: one in so many checkpoints; .* none took effect"):
+        simulate(counts, seeds=range(2), faults=Faults(**{kind: 10**9}))
+
+
+def test_a_report_says_how_many_faults_took_effect() -> None:
+    report = simulate(counts, seeds=range(100), faults=Faults(crash=9, cancel=20, delay=9, max_strikes=1), twice=0)
+    assert report.crashes > report.cancels > 0 < report.delays
+    report = crash_at_every_checkpoint(counts)
+    assert (report.crashes, report.cancels) == (report.places, 0)
+
+
+# ------------------------------------------------------------ what is no program
+
+
+def test_what_is_no_program_is_told_in_plain_words() -> None:
+    def ordinary() -> None:
+        pass
+
+    async def wants_two(_: object, other: object) -> None:
+        pass
+
+    async def never_awaited(_: Simulation) -> None:
+        pass
+
+    running = plain()
+    for main, why in ((ordinary, "None and is no async"), (running, "itself"), (wants_two, "wants _, other")):
+        for tried in (simulate, crash_at_every_checkpoint):
+            with pytest.raises(TypeError, match=why):
+                tried(main)  # type: ignore[operator]
+    running.close()
+    with pytest.raises(TypeError, match=r"seeds=5: .* range\(5\)"):
+        simulate(plain, seeds=5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="check is an async function"), warnings.catch_warnings(action="ignore"):
+        simulate(plain, check=never_awaited)
+
+
+# ------------------------------------------------------------ all failures
+
+
+def test_all_seeds_that_fail_are_reported_if_it_shall_keep_going() -> None:
+    async def main(simulation: Simulation) -> None:
+        assert simulation.seed % 3, f"{simulation.seed} is a multiple"
+
+    with pytest.raises(SimulationFailed, match="seed 0, the 1st") as raised:
+        simulate(main, seeds=range(8))
+    assert "2 of" not in str(raised.value)
+    with pytest.raises(SimulationFailed, match="3 of 8 seeds fail") as raised:
+        simulate(main, seeds=range(8), keep_going=True)
+    assert raised.value.replay == "0"
+    for seed in (0, 3, 6):
+        assert f"{seed} is a multiple" in str(raised.value)
+        assert f"simulate(main, replay='{seed}')" in str(raised.value)
 
 
 # ------------------------------------------------------------ replays
@@ -59,6 +114,9 @@ def test_a_line_that_does_not_fit_the_program_any_more_is_stale() -> None:
     with pytest.raises(SimulationFailed, match="task that is gone at its checkpoint 7") as raised:
         simulate(plain, replay="3 lag:task%20that%20is%20gone@7*2")
     assert isinstance(raised.value.__cause__, StaleReplay)
+    assert "search again with seeds" in str(raised.value)
+    assert "Run it again" not in str(raised.value)
+    assert "It takes no" not in str(raised.value)
 
 
 def test_a_line_of_which_a_part_is_stale_but_that_fails_all_the_same_says_how_it_fails() -> None:
