@@ -89,12 +89,10 @@ from pegasus.redaction import KnownSecrets
 from pegasus.settings import InForce, PolicySettings
 from pegasus.storage import Commit, JournalMessage, Post, StorageError, Unroutable
 from pegasus.tasks import (
-    FOR_APPROVAL,
     GetTask,
-    Resume,
+    ResumeApproved,
     TaskAgentMessage,
     TaskError,
-    TaskState,
     TaskView,
     wait_until_running,
 )
@@ -103,8 +101,6 @@ from pegasus.wire import to_wire
 ANSWER_TIMEOUT: Final = 5.0
 """Seconds that the keeper may take to answer."""
 
-_RECHECK: Final = 0.05
-"""Seconds until a task that is about to suspend itself is looked at again, at first."""
 RETRY: Final = 5.0
 """Seconds until an owner is asked again after that has failed."""
 _WHY: Final = (
@@ -203,21 +199,11 @@ class ApprovalDesk:
     async def _let_task_go_on(self, approval: Approval) -> None:
         """Resume the task of an approval that is over, which then makes its call again and finds the answer.
 
-        The answer may come before the suspension of the task is on disk, so a task at work is looked at again.
+        The answer may come before the task is suspended; the task system hears of that.
         """
         await wait_until_running(self.tasks)
-        # The task system publishes the suspension to nobody here, so the state is read again. The pause grows, as a task at
-        # work may be in the middle of a long model call.
-        pause = _RECHECK
-        while (task := await self._task_of(approval)) is not None and not task.is_over:
-            if task.state is TaskState.SUSPENDED and task.waits_for != FOR_APPROVAL:
-                return
-            if task.state is TaskState.SUSPENDED:
-                with suppress(TaskError):  # somebody else has resumed it
-                    await self.tasks.ask(Resume, task.task_id, "", f"approval/{approval.id}")
-                    return
-            await trio.sleep(pause)
-            pause = min(2 * pause, 1.0)
+        with suppress(TaskError):  # nothing is known of it any more
+            await self.tasks.ask(ResumeApproved, approval.request.task_id, f"approval/{approval.id}")
 
     async def _task_of(self, approval: Approval) -> TaskView | None:
         """Return the task that made the call; None if nothing is known of it any more."""

@@ -4,10 +4,10 @@ Tasks work with the same memory, models and gate as the Main Agent (`shared_serv
 tools for files and commands are theirs alone, since they take longer than a conversation should wait. All that depends on
 settings is behind a handle, so that a task which is at work notices a reload at its next call.
 
-The task system knows nothing of chats. Four functions link it to them: `observe` shows progress where the task was
-asked for, `over` withdraws what owners were asked for a task that is over, `awaited` tells it which calls wait for an
-owner, and `before_resuming` lets a /stop that was accepted before a crash come first. They work on addresses and answer
-with nothing while the actor behind an address does not run.
+The task system knows nothing of chats. `observe_tasks` hears its tasks on the bus: it shows progress where a task was asked for, and
+withdraws what owners were asked for a task that is over. Two functions link it the other way: `awaited` tells it which calls wait
+for an owner, and `before_resuming` lets a /stop that was accepted before a crash come first. They work on addresses and answer with
+nothing while the actor behind an address does not run.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from typing import Any, Final
 
 import trio
 
-from actors import ActorError, MailboxFull, Ref
-from pegasus.app.environment import APPROVALS, BUS, SWITCHBOARD
+from actors import ActorError, Inbox, MailboxFull, Ref
+from pegasus.app.environment import APPROVALS, BUS
 from pegasus.app.shared_services import SPEECH_KEYS, SharedServices
-from pegasus.events import BusMessage
+from pegasus.events import BusMessage, Deliver, EventType, Subscribe
 from pegasus.main_agent import TaskProgressSender
+from pegasus.messages import TaskProgress
 from pegasus.observe import get_logger
 from pegasus.policy import ApprovalMessage, ListApprovals, WithdrawApprovals
 from pegasus.settings import SANDBOX_KEYS, Settings
@@ -33,6 +34,7 @@ from pegasus.tasks import (
     Reflector,
     TaskDeps,
     TaskLimits,
+    TaskUpdate,
     Thinker,
     task_tools,
 )
@@ -99,12 +101,34 @@ def task_deps(shared: SharedServices, find: Callable[[str], Ref[Any]]) -> TaskDe
         memory=shared.memory,
         # The keys are those that `_task_limits` reads; `limits_changed` above then lets waiting tasks look at them.
         limits=in_force.follow(_task_limits, "tasks.", "limits.guest_tasks", "models.max_concurrent_calls"),
-        observe=TaskProgressSender(find(SWITCHBOARD), environment.clock).observe,
-        over=partial(_withdraw_approvals, approvals),
         # Recovery asks for these: a call that waits for an owner has not begun, so it may be made again whatever it does.
         awaited=partial(_awaited_keys, approvals),
         before_resuming=partial(_commands_done, journal),
     )
+
+
+async def observe_tasks(
+    inbox: Inbox[Deliver],
+    bus: Ref[BusMessage],
+    switchboard: Ref[TaskProgress],
+    approvals: Ref[ApprovalMessage],
+    clock: Callable[[], int],
+) -> None:
+    """Run the actor that lets people know of tasks: it shows their progress, and withdraws what was asked for those that are over.
+
+    clock: wall clock, ms. At a start of the task system all tasks are heard anew, those included that are over and whose end may have
+    been missed.
+    """
+    await bus.ask(Subscribe, inbox.ref, frozenset({EventType.TASK_UPDATED}), True)
+    progress = TaskProgressSender(switchboard, clock)
+    inbox.started()
+    async for message in inbox:
+        updates = [event.data for event in message.events if isinstance(event.data, TaskUpdate)]
+        for update in updates:
+            progress.observe(update.task, update.ends)
+        over = [update.task.task_id for update in updates if update.task.is_over and (update.ends or not update.run)]
+        if over:
+            _withdraw_approvals(approvals, over)
 
 
 def _withdraw_approvals(approvals: Ref[ApprovalMessage], task_ids: Sequence[str]) -> None:

@@ -65,6 +65,7 @@ from pegasus.app.environment import (
 )
 from pegasus.app.owner_notes import write_owner_notes
 from pegasus.app.services import Services, build_services
+from pegasus.app.task_services import observe_tasks
 from pegasus.channels import AdapterMessage, run_switchboard
 from pegasus.events import BusMessage, event_bus, keep_events
 from pegasus.identity import HEARTBEAT_FILE
@@ -270,17 +271,20 @@ def _schedule_child(root: Supervisor, services: Services) -> Child[Any]:
 def task_system_child(root: Supervisor, services: Services) -> Child[Any]:
     """Return the task system as a child of the root.
 
-    Order of its children: the persister writes, the bus distributes events, the last of which are kept, the agent uses both.
+    Order of its children: the persister writes, the bus distributes events, the last of which are kept, an observer lets people know
+    of them, the agent uses all. Whoever stands behind one that crashes is restarted with it, and the agent publishes all tasks anew.
     """
     # The type of a reference by path cannot be known; the actors behind these paths are started below.
     persister: Ref[Any] = root.ref("tasks/persister")
     listener: Ref[Notify] = root.ref(TASK_LISTENER)
     bus: Ref[BusMessage] = root.ref(BUS)
-    agent = partial(task_agent, deps=services.tasks, logs=TaskLogs(persister), listener=listener)
+    agent = partial(task_agent, deps=services.tasks, logs=TaskLogs(persister, bus), listener=listener)
+    observer = partial(observe_tasks, clock=services.environment.clock)
     children: list[Child[Any]] = [
         Child("persister", task_persister, services.journal, services.environment.clock, mailbox=TASK_MAILBOX),
         Child("bus", event_bus, mailbox=TASK_MAILBOX),
         Child("recent", keep_events, bus, services.environment.recent, mailbox=TASK_MAILBOX),
+        Child("observer", observer, bus, root.ref(SWITCHBOARD), root.ref(APPROVALS), mailbox=TASK_MAILBOX),
         Child("agent", agent, mailbox=TASK_MAILBOX, shutdown=TASK_SHUTDOWN - 2),
     ]
     # An agent whose persister has crashed cannot know what was written, and recovers from the log: rest for one here too.

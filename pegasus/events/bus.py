@@ -2,22 +2,25 @@
 
 Events that wait together in the mailbox of the bus are published in the order of their priorities, and in order of emission among
 equals. Events that are emitted together keep their order, and go as early as the most urgent of them. The bus keeps no history and
-stores nothing. Events of tasks are emitted after they were recorded in the log of their task, so subscribers only ever see events that
-are already on disk (`_record` in `pegasus/tasks/run/task.py`; `record` and `announce` in `pegasus/tasks/agent/state.py`).
+stores nothing. A task's event is written to its log before it is emitted (`TaskLogs.record`), so whoever is moved by it is moved by
+something that no crash takes back. A task makes no further event before it has heard the last one, so priorities do not change the
+order of its events.
 
 A subscriber whose mailbox is full has a backlog, and a Trio task that forwards it: a subscriber that is slow, full or down delays
 nobody else. The backlog of an *essential* subscriber is not bounded, since it may lose nothing; of others the oldest
 events are dropped beyond `BACKLOG`.
 
 Why the oldest: an observer shows the present state, and the newest event is the one that matters for that. Why no bound for
-essential subscribers: the task agent creates tasks from events, so a dropped event would be work that is never done.
+essential subscribers: tasks are moved by their events, so a dropped one would be a task that stands still.
 
 `Emit` has no reply, because an emitter must never depend on its observers. The other requests have one, so that a subscriber knows
 from which moment on it receives events. `Deliver` is the only message that the bus sends; a subscriber has it among the messages
 of its own mailbox.
 
-A crash of the bus loses subscriptions and backlogs. No state of a task depends on that: its events are in its log before they
-are emitted, and the agent reads them from there.
+A crash of the bus loses subscriptions and backlogs, and so does a crash between the write of an event and its publication. Neither
+loses a move of a task: in the tree the agent and the observers of tasks stand behind the bus and the persister and are restarted with
+them. The agent then replays the logs of all pending tasks, which moves each to where its last line puts it, and publishes each task as
+it is (TASK_UPDATED). So observers need no memory of what they have missed.
 """
 
 from __future__ import annotations
@@ -50,8 +53,8 @@ _log = get_logger("bus")
 class Emit:
     """Publish events. Sent with `tell`, not `ask`: an emitter never waits for subscribers.
 
-    Events of a task must be on disk when they are emitted. Events that the bus has taken and not delivered are
-    lost for its observers if it crashes.
+    An event about a task that is not on disk asks the task for what it says (TASK_SUSPENDED, TASK_RESUMED, TASK_CANCELLED). Events
+    that the bus has taken and not delivered are lost if it crashes.
 
     Example: `await bus.tell(Emit((Event(EventType.SYSTEM_STARTED, clock(), "agent"),)))`.
     """

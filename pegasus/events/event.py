@@ -37,9 +37,13 @@ class EventType(IntEnum):
     WEBHOOK_TRIGGERED = 110
     SCHEDULE_FIRED = 120
     TASK_CREATED = 200
+    TASK_UPDATED = 205
+    """State of a task now, for the parts of this process (`data`). More urgent than TASK_STATE_CHANGED, which often goes with it:
+    then all updates are equally urgent, and keep their order."""
     TASK_STATE_CHANGED = 210
     TASK_COMPLETED = 220
     TASK_FAILED = 230
+    TASK_CANCELLED = 235
     TASK_SUSPENDED = 240
     TASK_RESUMED = 250
     TASK_NOTIFY = 260
@@ -80,7 +84,7 @@ class Event:
     data: object = None
     """The value that the payload was made of, for the part that made it; None if there is none."""
     line: bytes = b""
-    """Line of the event in the log of its task, newline included; b"" for an event that is not recorded."""
+    """Line of the event in the log of its task, newline included. b"": it is not recorded, so it says what happens, or asks for it."""
     id: int = attrs.field(factory=partial(next, _NUMBERS), kw_only=True)
     """Unique among the events that this process has made. An event that was read from a log has the number of its line instead, which
     may be equal to such an id; it is the cause of none."""

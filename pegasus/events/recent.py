@@ -21,7 +21,7 @@ import attrs
 
 from actors import Inbox, Ref, Signal
 from pegasus.events.bus import BusMessage, Deliver, Subscribe
-from pegasus.events.event import Event
+from pegasus.events.event import Event, EventType
 from pegasus.messages import Json
 
 MAX_KEPT: Final = 1000
@@ -32,6 +32,8 @@ MAX_EVENT: Final = 16_000
 """Characters of all texts of an event that are kept. With MAX_KEPT it bounds the memory; usual events are far smaller."""
 MAX_ITEMS: Final = 100
 """Items of a list or an object within an event that are kept."""
+SHOWN: Final = frozenset(EventType) - {EventType.TASK_UPDATED}
+"""Types of the events that are kept. The one left out says again, to parts of this process, what others have said."""
 
 
 def event_json(event: Event) -> dict[str, Json]:
@@ -125,8 +127,8 @@ class RecentEvents:
 
 
 async def keep_events(inbox: Inbox[Deliver], bus: Ref[BusMessage], recent: RecentEvents) -> None:
-    """Run the actor: every event of the bus is added to `recent`. Ended: the readers wait until it runs again."""
-    await bus.ask(Subscribe, inbox.ref, None, False)
+    """Run the actor: the events of the bus are added to `recent`. Ended: the readers wait until it runs again."""
+    await bus.ask(Subscribe, inbox.ref, SHOWN, False)
     inbox.started()
     async for message in inbox:
         for event in message.events:

@@ -99,7 +99,7 @@ def task_progress(task: TaskView, now: int) -> TaskProgress:
 class TaskProgressSender:
     """Sends the changes of tasks to the switchboard, each once.
 
-    Example: `TaskDeps(observe=TaskProgressSender(switchboard, clock).observe, …)`.
+    Example: `progress.observe(update.task, update.ends)` for each TASK_UPDATED of the bus.
     """
 
     def __init__(self, switchboard: Ref[TaskProgress], clock: Callable[[], int]) -> None:

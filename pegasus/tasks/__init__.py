@@ -43,6 +43,7 @@ from pegasus.tasks.agent.messages import (
     ListTasks,
     Notify,
     Resume,
+    ResumeApproved,
     Submit,
     Suspend,
     TaskAgentMessage,
@@ -60,7 +61,7 @@ from pegasus.tasks.log.persister import task_persister
 from pegasus.tasks.log.replay import ReplayedTask
 from pegasus.tasks.log.task_logs import TaskLogs, read_events, read_numbers, read_task, read_tasks_of_day
 from pegasus.tasks.run.deps import TaskDeps, TaskLimits
-from pegasus.tasks.run.messages import REFLECTING
+from pegasus.tasks.run.messages import REFLECTING, TaskUpdate
 from pegasus.tasks.run.thinker import Reflector, Thinker
 
 __all__ = [
@@ -87,6 +88,7 @@ __all__ = [
     "Reflector",
     "ReplayedTask",
     "Resume",
+    "ResumeApproved",
     "Submit",
     "Suspend",
     "TaskAgentMessage",
@@ -96,6 +98,7 @@ __all__ = [
     "TaskLogs",
     "TaskState",
     "TaskTypes",
+    "TaskUpdate",
     "TaskView",
     "Thinker",
     "Wait",

@@ -9,7 +9,7 @@ Read the files in this order; each uses only those before it:
     registry   the tasks in memory
     notifier   notifications, until the listener has taken them
     state      what the parts share: finding a task, recording events of one without an actor
-    pausing    answers where a task cannot be paused
+    refusals   answers where a task cannot do what is asked of it
     scheduler  slots: starting, suspending, resuming and ending tasks, and the stop of the process
     recovery   the tasks that the last run left pending
     tools      the tools task_list and task_replay

@@ -1,4 +1,9 @@
-"""The agent: it accepts work, creates tasks, and routes requests and reports. It runs no task itself.
+"""The agent: it accepts work, creates tasks, and routes requests and events. It runs no task itself.
+
+It hears the events of all tasks on the bus. For each it finds the task by its id and hands the event over, to its actor if there
+is one (`TaskScheduler.hand_over`). So tasks are moved by the bus, and by nothing else. What the agent knows of a task, it hears
+there, too (TASK_UPDATED), as everybody does. An event that is not on disk yet is a request of somebody else: TASK_SUSPENDED,
+TASK_RESUMED and TASK_CANCELLED move their task as the state machine says, by events that have the request as their cause.
 
 Tasks are actors in a pool below the agent, so they show in the tree of actors and stop side by side. The agent keeps a view of each
 for others, and the requests that wait for its end. Requests that wait for the disk or for a task run in tasks of their own,
@@ -6,10 +11,9 @@ so that no request delays another one.
 
 A crash of the agent ends its tasks with it; its next run treats them as a start of the process does.
 
-The order at the start matters. The subscription to the bus comes first, so that no event from outside is missed from then on. Requests
-that the mailbox has kept over a crash are taken out next, because reports of the ended tasks among them must be dropped before
-new tasks send reports under the same ids. Recovery comes before the first request is handled: a `Submit` with the key of an
-unfinished task must find that task and not create it again.
+The order at the start matters. The subscription to the bus comes first, so that no event is missed from then on. Recovery comes
+before the first request is handled: a `Submit` with the key of an unfinished task must find that task and not create it again. Events
+of tasks that ended with a crash of the agent may come later; nobody waits for them (`TaskEntry.run`), and the logs say the same.
 
 At the stop, running stages may finish, and then everything that still waits is cancelled. A request that was
 not answered by then fails for its sender; what it has recorded is taken up at the next start.
@@ -17,8 +21,7 @@ not answered by then fails for its sender; what it has recorded is taken up at t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -44,9 +47,10 @@ from pegasus.tasks.agent.messages import (
     ListTasks,
     Notify,
     Resume,
+    ResumeApproved,
     Submit,
     Suspend,
-    TaskAgentInput,
+    TaskAgentMessage,
     Wait,
     task_id_of,
 )
@@ -57,22 +61,26 @@ from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import TaskAgentState
 from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.fsm import FOR_PERSON, TaskFSM
-from pegasus.tasks.core.task_events import TaskCreated, json_object
+from pegasus.tasks.core.task_events import EVENT_DATA, TaskCreated, json_object
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, with_overrides, without_overrides
 from pegasus.tasks.core.views import TaskError, TaskView, task_view
 from pegasus.tasks.log.format import create_event
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps
-from pegasus.tasks.run.messages import TaskActorEnded, TaskUpdate
+from pegasus.tasks.run.messages import ResumeOrder, TaskActorEnded, TaskUpdate
 
 OUTSIDE_EVENTS: Final = frozenset({EventType.MESSAGE_RECEIVED, EventType.WEBHOOK_TRIGGERED, EventType.SCHEDULE_FIRED})
 """Events from outside that create a task or, with a task id, answer one that waits."""
+REQUESTS: Final = frozenset({EventType.TASK_SUSPENDED, EventType.TASK_RESUMED, EventType.TASK_CANCELLED})
+"""Events by which somebody else moves a task, if they are not on disk."""
+HEARD: Final = OUTSIDE_EVENTS | REQUESTS | frozenset(EVENT_DATA) | {EventType.TASK_UPDATED}
+"""Everything that the agent hears on the bus."""
 
 _log = get_logger("tasks")
 _T = TypeVar("_T")
 
 
-async def task_agent(inbox: Inbox[TaskAgentInput], deps: TaskDeps, logs: TaskLogs, listener: Ref[Notify]) -> None:
+async def task_agent(inbox: Inbox[TaskAgentMessage], deps: TaskDeps, logs: TaskLogs, listener: Ref[Notify]) -> None:
     """Run the task system.
 
     deps: everything that tasks work with. logs: those of all tasks. listener: receives the notifications of all tasks, and is asked
@@ -82,37 +90,24 @@ async def task_agent(inbox: Inbox[TaskAgentInput], deps: TaskDeps, logs: TaskLog
     Stopped: stages that run may finish for a while (`TaskScheduler.drain`); whatever is left is taken up at the next start.
     Cancelled or crashed: all tasks end at once, with everything they have started, and stay pending.
 
-    Example: `Child("agent", task_agent, deps, TaskLogs(persister), listener)`.
+    Example: `Child("agent", task_agent, deps, TaskLogs(persister, bus), listener)`.
     """
     async with open_pool(name="tasks") as pool, trio.open_nursery() as nursery:
         registry = TaskRegistry()
-        state = TaskAgentState(deps, logs, TaskNotifier(logs, listener, registry), registry)
-        scheduler = TaskScheduler(state, pool, nursery, inbox.ref)
+        state = TaskAgentState(deps, logs, TaskNotifier(listener), registry)
+        scheduler = TaskScheduler(state, pool, nursery)
         agent = _Agent(state, scheduler, nursery)
-        await deps.bus.ask(Subscribe, inbox.ref, OUTSIDE_EVENTS, True)
-        kept = _messages_of_last_run(inbox)
-        nursery.start_soon(state.notifier.run)
+        await deps.bus.ask(Subscribe, inbox.ref, HEARD, True)
+        nursery.start_soon(state.notifier.run, state.told)
         await recover_tasks(state, scheduler, nursery)
         await deps.bus.tell(Emit((Event(EventType.SYSTEM_STARTED, deps.clock(), "agent"),)))
         inbox.started()
-        for message in kept:
-            await agent.handle(message)
         async for message in inbox:
             await agent.handle(message)
+        state.stop_hearing()
         await deps.bus.tell(Emit((Event(EventType.SYSTEM_SHUTTING_DOWN, deps.clock(), "agent"),)))
         await scheduler.drain()
         nursery.cancel_scope.cancel()
-
-
-def _messages_of_last_run(inbox: Inbox[TaskAgentInput]) -> list[TaskAgentInput]:
-    """Return the requests that the mailbox kept over a crash of the agent, without reports of tasks that ended with it."""
-    kept: list[TaskAgentInput] = []
-    with suppress(trio.WouldBlock, trio.EndOfChannel):
-        while True:
-            message = inbox.receive_nowait()
-            if not isinstance(message, TaskUpdate | TaskActorEnded):
-                kept.append(message)
-    return kept
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -126,18 +121,12 @@ class _Agent:
     _nursery: trio.Nursery
     """Runs the work that requests cause, so that the loop of the agent never waits for a disk or a task."""
 
-    async def handle(self, message: TaskAgentInput) -> None:
+    async def handle(self, message: TaskAgentMessage) -> None:
         """Handle one message. Work that waits is started and not waited for."""
         start, scheduler = self._answer_with, self._scheduler
         match message:
-            case TaskUpdate():
-                await scheduler.take_update(message)
-            case TaskActorEnded():
-                self._nursery.start_soon(scheduler.actor_ended, message)
             case Deliver(events):
-                for event in events:
-                    if event.task_id is not None or "handledBy" not in event.payload:
-                        self._nursery.start_soon(self._take_event, event)
+                await self._hear(events)
             case LimitsChanged():
                 self._nursery.start_soon(scheduler.adjust)
             case Submit(reply):
@@ -156,6 +145,8 @@ class _Agent:
                 start(reply, partial(self._context, task_id))
             case Wait(reply, task_id):
                 self._nursery.start_soon(self._wait, reply, task_id)
+            case ResumeApproved(reply, task_id, key):
+                start(reply, partial(scheduler.resume_approved, task_id, key))
             case Cancel(reply, task_id, by):
                 start(reply, partial(scheduler.cancel, task_id, by))
             case CancelAll(reply, by, channel, guests_only):
@@ -165,8 +156,24 @@ class _Agent:
             case Continue(reply, task_id):
                 start(reply, partial(scheduler.continue_paused, task_id))
             case Resume(reply, task_id, text, key, outside, owner_messages):
-                resume = partial(scheduler.resume, task_id, text, key, outside=outside, owner_messages=owner_messages)
-                start(reply, resume)
+                order = ResumeOrder(text, key, None, outside, owner_messages)
+                start(reply, partial(scheduler.resume, task_id, order))
+
+    async def _hear(self, events: Sequence[Event]) -> None:
+        """Hand events that are on disk over to their tasks, take over what is told of tasks, and take what asks for something."""
+        written: list[Event] = []
+        for event in events:
+            if event.line:
+                written.append(event)
+            elif isinstance(event.data, TaskUpdate | TaskActorEnded):
+                await self._scheduler.take_update(event.data)
+            elif event.type in OUTSIDE_EVENTS and event.task_id is None:
+                if "handledBy" not in event.payload:
+                    self._nursery.start_soon(self._take_event, event)
+            elif event.type in OUTSIDE_EVENTS | REQUESTS:
+                self._nursery.start_soon(self._take_event, event)
+        if written:
+            await self._scheduler.hand_over(written)
 
     def _answer_with(self, reply: Reply[_T], work: Callable[[], Awaitable[_T]]) -> None:
         """Run the work of a request in a Trio task of its own, and answer with its result or its error.
@@ -198,28 +205,28 @@ class _Agent:
         registry = self._state.registry
         stored = None if registry.tasks.get(task_id) else await self._state.load_view(task_id)
         entry = registry.tasks.get(task_id)
-        return entry.shown if entry is not None else stored
+        return entry.view if entry is not None else stored
 
     async def _views(self, date: str | None) -> tuple[TaskView, ...]:
         """Return the tasks in memory that are on disk, or all tasks of a day (UTC, YYYY-MM-DD)."""
         registry = self._state.registry
         if date is None:
-            return tuple(entry.shown for entry in registry if entry.created.is_set())
+            return tuple(entry.view for entry in registry if entry.created.is_set())
         stored = await self._state.logs.views(date)
-        current = {entry.task_id: entry.shown for entry in registry}
+        current = {entry.task_id: entry.view for entry in registry}
         return tuple(current.get(view.task_id, view) for view in stored)
 
     async def _pending(self) -> tuple[TaskView, ...]:
         """Return the tasks of the pending list. One whose log cannot be read is not in memory, and is left out."""
         entries = [self._state.registry.tasks.get(pending.task_id) for pending in await self._state.logs.pending()]
-        return tuple(entry.shown for entry in entries if entry is not None)
+        return tuple(entry.view for entry in entries if entry is not None)
 
     async def _latest(self, count: int, since: float) -> tuple[TaskView, ...]:
         """Return the newest tasks that have changed since then, oldest first. Memory is checked again behind the logs."""
         registry = self._state.registry
         stored = await self._state.logs.latest(count, {entry.task_id for entry in registry})
         entries = {task_id: registry.tasks.get(task_id) for task_id in stored}
-        views = [entry.shown if (entry := entries[task_id]) is not None else view for task_id, view in stored.items()]
+        views = [entry.view if (entry := entries[task_id]) is not None else view for task_id, view in stored.items()]
         return tuple(view for view in views if view is not None and view.updated_at >= since)
 
     async def _context(self, name: str) -> TaskContext | None:
@@ -340,21 +347,27 @@ class _Agent:
         async with entry.lock:
             if announce:
                 await self._state.deps.bus.tell(Emit((cause,)))
-            numbers = await self._state.logs.record((created,))
+            numbers = await self._state.record_all(((entry, created),))
             entry.view = attrs.evolve(entry.view, number=numbers.get(task_id, 0))
         entry.created.set()
-        self._state.deps.observe(entry.view, False)
-        await self._state.deps.bus.tell(Emit((created,)))
+        await self._state.deps.bus.tell(Emit((self._state.updated(entry),)))
         if not entry.is_ending:
             await self._scheduler.enqueue(entry, created)
 
     async def _take_event(self, event: Event) -> None:
-        """Resume the task that an event from outside is for, or create one. Events have no reply, so problems are logged."""
-        text = event.payload.get("text")
+        """Do what an event that is not on disk asks of a task, or create one. Events have no reply, so problems are logged."""
+        payload = event.payload
+        text = payload.get("newInput" if event.type is EventType.TASK_RESUMED else "text")
         try:
-            if event.task_id is not None:
+            if event.type is EventType.TASK_SUSPENDED and event.task_id is not None:
+                reason = str(payload.get("suspendReason") or f"asked for by {event.source}")
+                await self._scheduler.take_suspension(event.task_id, reason, event)
+            elif event.type is EventType.TASK_CANCELLED and event.task_id is not None:
+                await self._scheduler.cancel(event.task_id, str(payload.get("by") or event.source), event)
+            elif event.task_id is not None:
                 await self._check_not_paused(event.task_id)
-                await self._scheduler.resume(event.task_id, text if isinstance(text, str) else "", cause=event)
+                order = ResumeOrder(text if isinstance(text, str) else "", cause=event)
+                await self._scheduler.resume(event.task_id, order)
             elif isinstance(text, str) and text.strip():
                 data = self._data_of(event, text)
                 await self._create(event, data, self._state.deps.new_task_id(), None)

@@ -23,7 +23,6 @@ from pegasus.policy import OwnerMessage
 from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
 from pegasus.tasks.core.views import Notification, TaskView
-from pegasus.tasks.run.messages import TaskReport
 
 
 def task_id_of(key: str) -> str:
@@ -119,6 +118,21 @@ class Continue:
     """Receives the task when TASK_RESUMED is on disk; it may still have to wait for a slot."""
     task_id: str
     """Id of the task."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class ResumeApproved:
+    """Let a task go on whose approval is answered. The answer may come before the task is suspended; then that is waited for.
+
+    Example: `await agent.ask(ResumeApproved, task_id, "approval/a-7kq2")`.
+    """
+
+    reply: Reply[None]
+    """Answered when TASK_RESUMED is on disk, or when there is nothing to resume: the task is over, or waits for something else."""
+    task_id: str
+    """Id of the task."""
+    key: str
+    """As that of `Resume`."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -303,6 +317,7 @@ class Notify:
 TaskAgentMessage: TypeAlias = (
     Submit
     | Resume
+    | ResumeApproved
     | Suspend
     | Continue
     | Cancel
@@ -318,5 +333,3 @@ TaskAgentMessage: TypeAlias = (
     | Deliver
 )
 """Everything that others may send to the agent; `Deliver` comes from the bus."""
-TaskAgentInput: TypeAlias = TaskAgentMessage | TaskReport
-"""Everything in the agent's mailbox: requests, events from outside, reports of the actors of tasks."""

@@ -13,7 +13,7 @@ is expected to take notifications again once it runs and can store them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import attrs
@@ -22,9 +22,7 @@ import trio
 from actors import ActorError, Ref
 from pegasus.observe import get_logger
 from pegasus.tasks.agent.messages import Notify
-from pegasus.tasks.agent.registry import TaskRegistry
 from pegasus.tasks.core.views import Notification
-from pegasus.tasks.log.task_logs import TaskLogs
 
 _log = get_logger("tasks")
 
@@ -51,12 +49,8 @@ class TaskNotifier:
     Example: `notifier.add(notification, is_last=view.is_over)`; `run` sends it.
     """
 
-    _logs: TaskLogs
-    """Logs of all tasks; a task whose submitter knows its end is taken off the pending list."""
     _listener: Ref[Notify]
     """Receives the notifications of all tasks."""
-    _registry: TaskRegistry
-    """Tasks in memory."""
     _queue: deque[_Waiting] = attrs.field(factory=deque, init=False)
     """Notifications in order of arrival, which is the order of the log for each task."""
     _added: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -67,8 +61,11 @@ class TaskNotifier:
         self._queue.append(_Waiting(notification, is_last))
         self._added.set()
 
-    async def run(self) -> None:
-        """Send notifications until it is cancelled. Cancelled: those that were not taken are sent again after the next start."""
+    async def run(self, told: Callable[[Sequence[Notification]], Awaitable[None]]) -> None:
+        """Send notifications until it is cancelled. Cancelled: those that were not taken are sent again after the next start.
+
+        told: called with the last notifications of tasks when the listener has taken them.
+        """
         while True:
             if not self._queue:
                 self._added = trio.Event()
@@ -76,6 +73,8 @@ class TaskNotifier:
             batch = self._next_batch()
             while not await self._send(batch):  # noqa: ASYNC110 the listener does not say when it is ready
                 await trio.sleep(RETRY_AFTER)
+            if ends := [waiting.notification for waiting in batch if waiting.is_last]:
+                await told(ends)
 
     def _next_batch(self) -> list[_Waiting]:
         """Take the first notifications of different tasks off the queue."""
@@ -86,22 +85,11 @@ class TaskNotifier:
         return list(batch.values())
 
     async def _send(self, batch: Sequence[_Waiting]) -> bool:
-        """Send a batch. Return whether the listener took it.
-
-        A task that was resumed since its last notification was made stays on the pending list.
-        """
+        """Send a batch. Return whether the listener took it."""
         try:
             await self._listener.ask(Notify, tuple(waiting.notification for waiting in batch))
         except ActorError as error:
             tasks = ", ".join(waiting.notification.task_id for waiting in batch)
             _log.info("task notifications not taken yet, retrying", tasks=tasks, error=str(error))
             return False
-        finished = [waiting.notification.task_id for waiting in batch if waiting.is_last and self._is_over(waiting)]
-        if finished:
-            await self._logs.forget(*finished)
         return True
-
-    def _is_over(self, waiting: _Waiting) -> bool:
-        """Return whether the task is over still."""
-        entry = self._registry.tasks.get(waiting.notification.task_id)
-        return entry is None or entry.is_over

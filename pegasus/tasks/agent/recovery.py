@@ -27,13 +27,13 @@ import trio
 
 from pegasus.collector import collector_paused
 from pegasus.conversation import Entry
-from pegasus.events import Event, EventType
+from pegasus.events import Emit, Event, EventType
 from pegasus.models import ToolCall
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.registry import TaskEntry
 from pegasus.tasks.agent.scheduler import TaskScheduler
-from pegasus.tasks.agent.state import TaskAgentState, TaskChange
+from pegasus.tasks.agent.state import TaskAgentState
 from pegasus.tasks.core.context import last_response, task_completed
 from pegasus.tasks.core.fsm import FOR_APPROVAL, FOR_PERSON, RESTARTED, TaskFSM
 from pegasus.tasks.core.task_events import TaskEventData, TaskFailed, TaskState, ToolCallDone, ToolCallFailed
@@ -41,6 +41,7 @@ from pegasus.tasks.core.views import Notification, task_view
 from pegasus.tasks.log.replay import ReplayedTask
 from pegasus.tasks.run.permission import ASK_PERMISSION
 from pegasus.tasks.run.plans import call_key, find_effect, next_steps, notify_result
+from pegasus.tasks.run.task import should_reflect
 from pegasus.tasks.run.thinker import ASK_USER, NOTIFY
 from pegasus.tools import Effect
 
@@ -64,6 +65,8 @@ class RecoveryPlan:
     """Data of the events to record and apply, in order."""
     goes_on: bool = False
     """True if the task waits for a slot then; False for an ended one, or suspended."""
+    reflects: bool = False
+    """True if the task is over, and the stop came before its reflection."""
     dropped: str = ""
     """Reason why the task leaves the pending list without a notification: it was never accepted, or its log is gone."""
 
@@ -87,11 +90,12 @@ def plan_recovery(
     task = found.task
     if task is None:
         return RecoveryPlan(dropped="there is no log of it")
-    if found.is_over:
-        return RecoveryPlan(
-            dropped="" if found.notifications else "its log is damaged: it is over and has no notification"
-        )
     context = task.context
+    if found.is_over:
+        if not found.notifications:
+            return RecoveryPlan(dropped="its log is damaged: it is over and has no notification")
+        is_completed = task.state is TaskState.COMPLETED
+        return RecoveryPlan(reflects=is_completed and context.post_reflection is None and should_reflect(context))
     if task.state is TaskState.COMPLETED:  # the answer was given, only the line that says so is missing
         return RecoveryPlan((task_completed(context, last_response(context), context.iteration),))
     if task.state is TaskState.SUSPENDED and context.suspend_reason in (FOR_APPROVAL, FOR_PERSON):
@@ -135,7 +139,7 @@ def _result(
 
 @attrs.frozen(eq=False, repr=False)
 class _RecoveringTask:
-    """A task whose plan is being carried out. One that ends by it is not held itself, but what is to be announced of it."""
+    """A task whose plan is being carried out."""
 
     entry: TaskEntry
     """Its entry in the registry, locked while events are recorded."""
@@ -143,10 +147,8 @@ class _RecoveringTask:
     """Notifications to send again; a listener that has their numbers already ignores them."""
     events: tuple[Event, ...]
     """Events to record."""
-    change: TaskChange | None
-    """Their outcome, None without events."""
-    goes_on: bool
-    """True if it waits for a slot then."""
+    fsm: TaskFSM | None
+    """The task, if it waits for a slot then or reflects."""
 
 
 async def recover_tasks(state: TaskAgentState, scheduler: TaskScheduler, nursery: trio.Nursery) -> None:
@@ -173,8 +175,6 @@ async def recover_tasks(state: TaskAgentState, scheduler: TaskScheduler, nursery
                     dropped.append(task_id)
                 if found.task is not None:
                     tasks.append(_take_up(state, found.task, found, plan))
-        if over := [task.entry.task_id for task in tasks if task.entry.view.is_over]:
-            state.deps.over(over)
         if dropped:
             await state.logs.forget(*dropped)
         await nursery.start(_carry_out, state, scheduler, tasks)
@@ -189,8 +189,7 @@ def _plan(state: TaskAgentState, found: ReplayedTask, awaited: Container[str]) -
 def _take_up(state: TaskAgentState, fsm: TaskFSM, found: ReplayedTask, plan: RecoveryPlan) -> _RecoveringTask:
     """Register a task, and find out what its plan leads to.
 
-    The task in its entry is ahead of the disk until its events are recorded. Nobody sees that: who records another event waits for the
-    lock, and without the lock only the tasks in the queue are read, where this one gets afterwards.
+    Who records another event of it waits for the lock.
     """
     view = task_view(fsm, number=found.number)
     entry = TaskEntry(view, notified=fsm.context.notified)
@@ -198,13 +197,11 @@ def _take_up(state: TaskAgentState, fsm: TaskFSM, found: ReplayedTask, plan: Rec
     state.registry.register(entry)
     if view.is_over:
         state.registry.finished(entry)
-    events = tuple(state.make_event(entry, data) for data in plan.events)
-    change = TaskChange.by_events(entry, fsm, events) if events else None
-    if change is None:  # otherwise it is observed when these are recorded
-        state.deps.observe(view, False)
-    if not fsm.is_over:
+    else:
         entry.fsm = fsm
-    return _RecoveringTask(entry, found.notifications, events, change, plan.goes_on)
+    events = tuple(state.make_event(entry, data) for data in plan.events)
+    entry.reflects = plan.reflects and state.deps.memory is not None
+    return _RecoveringTask(entry, found.notifications, events, fsm if plan.goes_on or entry.reflects else None)
 
 
 async def _carry_out(
@@ -213,7 +210,7 @@ async def _carry_out(
     tasks: Sequence[_RecoveringTask],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Send the old notifications, record the events of these tasks as one step, and let unfinished tasks wait for their slots.
+    """Publish these tasks, send the old notifications, record their events as one step, and let tasks that go on wait for slots.
 
     The locks are taken before `started`, so the event of a cancel or a resume that comes meanwhile is recorded behind these. They
     are free: nobody has seen these entries yet.
@@ -223,19 +220,21 @@ async def _carry_out(
             task.entry.lock.acquire_nowait()
             locks.callback(task.entry.lock.release)
         task_status.started()
+        if found := tuple(state.updated(task.entry) for task in tasks if not task.events):
+            await state.deps.bus.tell(Emit(found))
         for task in tasks:
             for notification in task.notifications:
                 is_last = task.entry.is_over and notification is task.notifications[-1]
                 state.notifier.add(notification, is_last=is_last)
-        events = [event for task in tasks for event in task.events]
-        if events:
-            await state.logs.record(events)
-        await state.announce([task.change for task in tasks if task.change is not None])
-    going_on = [task.entry for task in tasks if task.goes_on]
+        if moves := [(task.entry, event) for task in tasks for event in task.events]:
+            await state.record_all(moves)
+    going_on = [(task.entry, task.fsm) for task in tasks if task.fsm is not None]
     if going_on:
         await state.deps.before_resuming()
     start = Event(EventType.SYSTEM_STARTED, state.deps.clock(), "agent")
-    for entry in going_on:
-        if not entry.is_ending:  # cancelled meanwhile
+    for entry, fsm in going_on:
+        if entry.reflects:
+            await scheduler.start(entry, fsm, start)
+        elif not entry.is_ending:  # cancelled meanwhile
             state.registry.enqueue(entry, start)
     await scheduler.fill()

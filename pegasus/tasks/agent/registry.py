@@ -47,8 +47,14 @@ class TaskEntry:
     """The task itself, if it is in memory and no actor has it; else it is read from its log when it is needed."""
     ref: Ref[TaskMessage] | None = None
     """Its actor, while there is one."""
+    run: int = 0
+    """Id of the event that started its actor, 0 without one. What an actor tells that another event has started is old."""
     notified: int = 0
     """Notifications that were handed to the notifier."""
+    is_told: bool = False
+    """True while its submitter knows of its end and it is on the pending list still."""
+    reflects: bool = False
+    """True if a reflection on its result runs or is due."""
     holds_slot: bool = False
     """True if it holds one of the slots, since `since`."""
     since: float = 0.0
@@ -71,17 +77,17 @@ class TaskEntry:
     """Held while the agent records an event of the task."""
     waiting: list[Reply[TaskView]] = attrs.field(factory=list)
     """Requests to answer when the task is over."""
+    rests: trio.Event = attrs.field(factory=trio.Event)
+    """Set, and replaced, whenever the task is suspended or over."""
+
+    def take_slot(self) -> None:
+        """Note that the task holds a slot from now on."""
+        self.holds_slot, self.since = True, trio.current_time()
 
     @property
     def task_id(self) -> str:
         """Id of the task."""
         return self.view.task_id
-
-    @property
-    def shown(self) -> TaskView:
-        """The task as others see it, and that it is to pause."""
-        is_pausing = self.pausing is not None and not self.pausing.is_set()
-        return attrs.evolve(self.view, pausing=True) if is_pausing else self.view
 
     @property
     def is_guests(self) -> bool:

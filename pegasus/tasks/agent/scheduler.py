@@ -4,8 +4,9 @@ A task passes through these methods in this order:
 
 * `enqueue` puts it into the queue, with the event that starts it.
 * `fill` takes the most urgent task out of the queue while there are free slots, and starts its actor.
-* `take_update`, the reports of the actor, frees the slot when the task is suspended or over.
-* `actor_ended` comes last, and recovers from the log what a crashed actor has recorded and not reported.
+* `hand_over` gives the actor the events of its task, which move it.
+* `take_update`, what the actor tells on the bus, frees the slot when the task is suspended or over.
+* `actor_ended` comes last, and recovers from the log what a crashed actor has recorded and not told.
 
 At most `tasks.max_active` tasks hold a slot. Suspended and finished tasks hold none, so a question that nobody answers for a week
 blocks no other task; a reflection holds none either, since the result of its task is out already.
@@ -14,7 +15,7 @@ A resume goes to the actor of the task if there is one. Usually there is one onl
 agent records it. In both cases `is_resuming` is set before anything is awaited: a second resume is refused, and a task that looks
 finished is not treated as finished while its TASK_RESUMED is on the way to the disk.
 
-An actor may crash after it has recorded an event and before it has reported it. So the log is replayed before a crashed task is
+An actor may crash after it has recorded an event and before that has moved it. So the log is replayed before a crashed task is
 failed: if its result is in the log, the task is completed and its submitter receives the result; if it is suspended, it stays so.
 Actors are not restarted by their pool: the log decides what becomes of the task.
 
@@ -37,25 +38,33 @@ since an answer that comes too early would be false.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 import attrs
 import trio
 
 from actors import ActorError, Child, Crashed, Exit, Killed, Mailbox, Ref, Restart, Supervisor, watch
-from pegasus.events import Event
-from pegasus.formatting import describe_error, quote
+from pegasus.events import Deliver, Emit, Event, EventType
+from pegasus.formatting import describe_error
 from pegasus.observe import get_logger
-from pegasus.outside import Outside
-from pegasus.policy import OwnerMessage
 from pegasus.storage import StorageError
-from pegasus.tasks.agent.messages import StoppedTask, TaskAgentInput
-from pegasus.tasks.agent.pausing import activity_of, check_pausable
+from pegasus.tasks.agent.messages import StoppedTask
+from pegasus.tasks.agent.refusals import (
+    activity_of,
+    check_pausable,
+    check_resting,
+    check_resumable,
+    find_running,
+    not_running,
+)
 from pegasus.tasks.agent.registry import TaskEntry
 from pegasus.tasks.agent.state import TaskAgentState
-from pegasus.tasks.core.context import task_resumed, task_suspended
-from pegasus.tasks.core.fsm import FOR_PERSON, TaskFSM, is_interrupted
+from pegasus.tasks.core.context import task_suspended
+from pegasus.tasks.core.fsm import FOR_APPROVAL, FOR_PERSON, TaskFSM
 from pegasus.tasks.core.task_events import STOPPED, TaskFailed, TaskState
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, TaskType, apply_overrides
 from pegasus.tasks.core.views import TaskError, TaskView, task_view
@@ -63,6 +72,7 @@ from pegasus.tasks.run.messages import (
     CancelStage,
     EndedStage,
     FinishStage,
+    ResumeOrder,
     ResumeTask,
     SuspendAfterStage,
     TaskActorEnded,
@@ -96,8 +106,6 @@ class TaskScheduler:
     """Supervisor of the actors of tasks."""
     _nursery: trio.Nursery
     """Runs one watching task for each actor."""
-    _agent: Ref[TaskAgentInput]
-    """Mailbox of the agent, for the reports of the actors and of their ends."""
     _tool_slots: trio.CapacityLimiter = attrs.field(init=False)
     """Slots for tool calls that the actors of all tasks share; one is held for a single call."""
 
@@ -131,16 +139,17 @@ class TaskScheduler:
             if entry.pausing is not None:
                 await self._suspend_waiting(entry)
             else:
-                await self._start(entry, entry.fsm, entry.start)
+                # Before anything is awaited, so that two callers never give the same slot.
+                entry.take_slot()
+                await self.start(entry, entry.fsm, entry.start)
 
-    async def _start(self, entry: TaskEntry, fsm: TaskFSM, start: Event) -> None:
-        """Give the task a slot and start its actor.
+    async def start(self, entry: TaskEntry, fsm: TaskFSM, start: Event) -> None:
+        """Start the actor of a task: of one that has a slot, or of one that is over and has a reflection left.
 
-        The slot is taken before anything is awaited, so that two callers of `fill` never give the same one. While the actor is being
-        started, `starting` lets a cancel wait for it: the actor has no address yet.
+        While it is being started, `starting` lets a cancel wait for it: the actor has no address yet.
         """
-        self._take_slot(entry)
-        entry.fsm = entry.start = None
+        entry.fsm, entry.start, entry.run = None, None, start.id
+        entry.reflects = fsm.is_over
         entry.starting, entry.ended = trio.Event(), trio.Event()
         child: Child[TaskMessage] = Child(
             f"task:{fsm.task_id}",
@@ -150,7 +159,6 @@ class TaskScheduler:
             self._state.deps,
             self._state.logs,
             self._tool_slots,
-            self._agent,
             start,
             entry.view.number,
             restart=Restart.TEMPORARY,
@@ -162,50 +170,70 @@ class TaskScheduler:
         finally:
             entry.starting.set()
             entry.starting = None
-        self._nursery.start_soon(self._watch, fsm.task_id, entry.ref)
-
-    def _take_slot(self, entry: TaskEntry) -> None:
-        """Note that a task holds a slot from now on."""
-        entry.holds_slot, entry.since = True, trio.current_time()
+        self._nursery.start_soon(self._watch, fsm.task_id, entry.ref, start.id)
 
     def _type_of(self, fsm: TaskFSM) -> TaskType:
         """Return the type of a task with its overrides; one whose type was removed gets the default, which is built in."""
         types, context = self._state.deps.types, fsm.context
         return apply_overrides(types.get(context.task_type) or types[DEFAULT_TASK_TYPE], context.input_metadata)
 
-    async def _watch(self, task_id: str, ref: Ref[TaskMessage]) -> None:
-        """Report the end of an actor to the agent, through its mailbox: behind everything that the actor has reported itself."""
+    async def _watch(self, task_id: str, ref: Ref[TaskMessage], run: int) -> None:
+        """Tell of the end of an actor on the bus: behind everything that the actor has told itself."""
         down = await watch(ref)
-        await self._agent.tell(TaskActorEnded(task_id, _crash_reason(down.exit)))
+        ended = TaskActorEnded(task_id, _crash_reason(down.exit), run)
+        event = Event(EventType.TASK_UPDATED, self._state.deps.clock(), "agent", task_id, data=ended)
+        await self._state.deps.bus.tell(Emit((event,)))
 
-    # ------------------------------------------------------------------ reports of the actors
+    # ------------------------------------------------------------------ what is heard on the bus
 
-    async def take_update(self, report: TaskUpdate) -> None:
-        """Take over what the actor of a task reports, and give its slot to another task if it needs it no more."""
-        entry = self._state.registry.tasks[report.task.task_id]
-        self._state.update(entry, report.task, report.notifications)
+    async def hand_over(self, events: Sequence[Event]) -> None:
+        """Give events that are on disk to whoever moves their task: its actor, else the agent.
+
+        An actor takes its messages at once, whatever it is doing, so this does not wait for a stage.
+        """
+        without_actor: list[Event] = []
+        for task_id, some in groupby(events, attrgetter("task_id")):
+            entry = self._state.registry.tasks.get(task_id)
+            if entry is not None and entry.starting is not None:
+                await entry.starting.wait()
+            if entry is None or entry.ref is None:
+                without_actor += some
+                continue
+            with suppress(ActorError):  # it has crashed; then the log moves the task
+                await entry.ref.tell(Deliver(tuple(some)))
+        await self._state.hear(without_actor)
+
+    async def take_update(self, told: TaskUpdate | TaskActorEnded) -> None:
+        """Take over what the actor of a task tells. Other updates are old, or the agent's own."""
+        task_id = told.task.task_id if isinstance(told, TaskUpdate) else told.task_id
+        entry = self._state.registry.tasks.get(task_id)
+        if entry is None or not told.run or told.run != entry.run:
+            return
+        if isinstance(told, TaskActorEnded):
+            self._nursery.start_soon(self._actor_ended, entry, told.crashed)
+            return
+        entry.reflects = told.reflects
+        self._state.update(entry, told.task, told.notifications)
         if entry.view.is_over or entry.view.state is TaskState.SUSPENDED:
+            await self._state.settle(entry)
             await self._free(entry)
             return
         entry.is_resuming = False
         if not entry.holds_slot:  # resumed while it was reflecting
-            self._take_slot(entry)
+            entry.take_slot()
 
-    async def actor_ended(self, report: TaskActorEnded) -> None:
-        """Record in the entry that the actor has ended, and fail the task if the actor crashed.
-
-        Waits for the disk, so it must not run in the loop of the agent.
-        """
-        entry = self._state.registry.tasks[report.task_id]
-        entry.ref = None
-        if report.crashed:
+    async def _actor_ended(self, entry: TaskEntry, crashed: str) -> None:
+        """Record in the entry that the actor has ended, and fail the task if it crashed. Waits for the disk."""
+        entry.ref, entry.run, entry.reflects = None, 0, False
+        if crashed:
             async with entry.lock:
                 await self._catch_up(entry)
                 # One that rests has lost nothing: its suspension is in the log, and it was not told of only.
                 if not entry.view.is_over and entry.view.state is not TaskState.SUSPENDED:
-                    await self._fail(entry, f"the task crashed: {report.crashed}")
+                    await self._fail(entry, TaskFailed(f"the task crashed: {crashed}"))
         entry.is_resuming = False
         entry.ended.set()
+        await self._state.settle(entry)
         await self._free(entry)
 
     async def _catch_up(self, entry: TaskEntry) -> None:
@@ -217,18 +245,18 @@ class TaskScheduler:
             return
         if found.task is not None:
             entry.fsm = found.task
-            self._state.update(
-                entry, task_view(found.task, number=entry.view.number), found.notifications[entry.notified :]
-            )
+            told = found.notifications[entry.notified :]
+            self._state.update(entry, task_view(found.task, number=entry.view.number), told)
+            await self._state.deps.bus.tell(Emit((self._state.updated(entry, told),)))
 
-    async def _fail(self, entry: TaskEntry, error: str, reason: str = "") -> None:
+    async def _fail(self, entry: TaskEntry, failed: TaskFailed, cause: Event | None = None) -> None:
         """Record TASK_FAILED. A log that cannot be read now is left to the next start. The caller holds the lock of the entry."""
         try:
-            await self._state.record(entry, self._state.make_event(entry, TaskFailed(error, reason)))
+            await self._state.record(entry, self._state.make_event(entry, failed, cause))
         except (TaskError, StorageError, ActorError) as problem:
             _log.error("the failure of a task was not recorded", task=entry.task_id, error=str(problem))
 
-    async def stop(self, entry: TaskEntry, error: str) -> None:
+    async def _stop(self, entry: TaskEntry, error: str, cause: Event | None) -> None:
         """Fail a task that a person has ended, and that has no actor, or whose actor is ending; unless it is over by then.
 
         error: reason for people. Returns when the failure is on disk and the slot is free. Raises nothing: a log that cannot be
@@ -238,7 +266,7 @@ class TaskScheduler:
             await entry.ended.wait()
         async with entry.lock:
             if not entry.view.is_over:
-                await self._fail(entry, error, STOPPED)
+                await self._fail(entry, TaskFailed(error, STOPPED), cause)
         await self._free(entry)
 
     async def _free(self, entry: TaskEntry) -> None:
@@ -254,19 +282,28 @@ class TaskScheduler:
         entry = await self._state.find(await self._state.resolve(name))
         check_pausable(entry)
         pausing = entry.pausing = trio.Event()
-        self._state.deps.observe(entry.shown, False)
+        await self._suspend(entry, FOR_PERSON, None)
+        await pausing.wait()
+        return entry.view
+
+    async def take_suspension(self, task_id: str, reason: str, cause: Event) -> None:
+        """Suspend a task before its next step, as an event on the bus asks. Raises TaskError, StorageError."""
+        entry = await self._state.find(task_id)
+        check_pausable(entry)
+        await self._suspend(entry, reason, cause)
+
+    async def _suspend(self, entry: TaskEntry, reason: str, cause: Event | None) -> None:
+        """Let the actor of a task suspend it, or do it for one that waits for a slot."""
         if entry.starting is not None:
             await entry.starting.wait()
         if entry.ref is not None:
             with suppress(ActorError):  # it has crashed, and the task fails
-                await entry.ref.tell(SuspendAfterStage(FOR_PERSON))
+                await entry.ref.tell(SuspendAfterStage(reason, cause))
         elif entry.start is not None:
-            await self._suspend_waiting(entry)
-        await pausing.wait()
-        return entry.view
+            await self._suspend_waiting(entry, reason, cause)
 
-    async def _suspend_waiting(self, entry: TaskEntry) -> None:
-        """Record that a task which waits for a slot is paused. Raises StorageError, ActorError; then it waits as before."""
+    async def _suspend_waiting(self, entry: TaskEntry, reason: str = FOR_PERSON, cause: Event | None = None) -> None:
+        """Record that a task which waits for a slot is suspended. Raises StorageError, ActorError; then it waits as before."""
         self._state.registry.withdraw(entry)
         start, entry.start = entry.start, None
         try:
@@ -276,8 +313,8 @@ class TaskScheduler:
                     return
                 if fsm.state is TaskState.IDLE and start is not None:
                     fsm.transition(start)  # its TASK_CREATED, which a replay applies, too
-                data = task_suspended(fsm.context, fsm.state, FOR_PERSON)
-                await self._state.record(entry, self._state.make_event(entry, data))
+                data = task_suspended(fsm.context, fsm.state, reason)
+                await self._state.record(entry, self._state.make_event(entry, data, cause))
         except BaseException:
             if start is not None and not entry.is_ending:
                 self._state.registry.enqueue(entry, start)
@@ -289,102 +326,96 @@ class TaskScheduler:
         if entry.pausing is not None:
             entry.pausing.set()
             entry.pausing = None
-            self._state.deps.observe(entry.view, False)
             if entry.ref is not None:
                 with suppress(ActorError):
                     await entry.ref.tell(SuspendAfterStage(""))
         elif entry.view.waits_for == FOR_PERSON:
-            await self.resume(entry.task_id, "")
+            await self.resume(entry.task_id, ResumeOrder(""))
         else:
             raise TaskError(f"task {entry.view.number or entry.task_id} is not paused: it {activity_of(entry.view)}")
         return entry.view
 
-    async def resume(
-        self,
-        name: str,
-        text: str,
-        key: str = "",
-        cause: Event | None = None,
-        outside: tuple[Outside, ...] = (),
-        owner_messages: tuple[OwnerMessage, ...] = (),
-    ) -> None:
+    async def resume(self, name: str, order: ResumeOrder) -> None:
         """Resume a task. Returns when TASK_RESUMED is on disk, since the caller then confirms it to a person.
 
-        cause: the event from outside that asks for it, if there is one. outside: labels for the text. owner_messages:
-        that it comes of. Raises TaskError, StorageError.
+        Raises TaskError, StorageError.
         """
         entry = await self._state.find(await self._state.resolve(name))
-        if entry.is_resuming:
-            raise TaskError(f"task {name} is being resumed; only suspended and completed tasks can be resumed")
-        _check_resumable(entry, text)
+        check_resumable(entry, order.text, name)
         entry.is_resuming = True
         try:
             if entry.ref is not None:
                 try:
-                    await entry.ref.ask(ResumeTask, text, key, cause, outside, owner_messages)
-                    return  # `is_resuming` ends with the actor's report, which is on its way
+                    await entry.ref.ask(ResumeTask, order)
+                    return  # `is_resuming` ends with what the actor tells, which is on its way
                 except ActorError:  # it has ended before it answered
                     await entry.ended.wait()
-            await self._resume_by_agent(entry, text, key, cause, outside, owner_messages)
+            await self._resume_by_agent(entry, order)
         except BaseException:
             entry.is_resuming = False
             raise
         entry.is_resuming = False
 
-    async def _resume_by_agent(
-        self,
-        entry: TaskEntry,
-        text: str,
-        key: str,
-        cause: Event | None,
-        outside: tuple[Outside, ...],
-        owner_messages: tuple[OwnerMessage, ...],
-    ) -> None:
+    async def resume_approved(self, name: str, key: str) -> None:
+        """Resume a task that waits for an approval, or will in a moment: its suspension is waited for. Raises StorageError.
+
+        Returns also if there is nothing to resume: the task is over, or waits for something else.
+        """
+        entry = await self._state.find(await self._state.resolve(name))
+        while not entry.is_over:
+            if entry.view.state is TaskState.SUSPENDED and not entry.is_resuming:
+                if entry.view.waits_for == FOR_APPROVAL:
+                    with suppress(TaskError):  # it is being stopped
+                        await self.resume(entry.task_id, ResumeOrder("", key))
+                return
+            await entry.rests.wait()
+
+    async def _resume_by_agent(self, entry: TaskEntry, order: ResumeOrder) -> None:
         """Record the resume of a task without an actor, and let it wait for a slot. Raises TaskError, StorageError."""
         async with entry.lock:
-            _check_resumable(entry, text)  # its actor may have crashed meanwhile
-            data = task_resumed(text, entry.view.state, self._state.deps.clock(), key, outside, owner_messages)
-            event = self._state.make_event(entry, data, cause)
+            check_resting(entry, order.text)  # its actor may have crashed meanwhile
+            event = self._state.make_event(entry, order.data(entry.view.state, self._state.deps.clock()), order.cause)
             await self._state.record(entry, event)
         await self.enqueue(entry, event)
 
     # ------------------------------------------------------------------ cancel, drain
 
-    async def cancel(self, name: str, by: str) -> StoppedTask:
+    async def cancel(self, name: str, by: str, cause: Event | None = None) -> StoppedTask:
         """End a task. Returns when nothing of it runs and that it was stopped is on disk, or is not within RECORD_WAIT.
 
-        by: name for the error of the task. Raises TaskError if the task is not running, or is being cancelled already. For a task
-        that is over, a reflection that runs or is due is ended and the task stays completed.
+        by: name for the error of the task. cause: the event on the bus that asks for it, if there is one. Raises TaskError if the task
+        is not running, or is being cancelled already. For a task that is over, a reflection that runs or is due is ended and the task
+        stays completed.
         """
-        entry = self._state.registry.tasks.get(await self._state.resolve(name))
-        if entry is not None and entry.is_ending:
-            raise TaskError(f"task {quote(name)} is not running: it is being stopped already")
-        if entry is None or (entry.is_over and entry.ref is None):
-            raise TaskError(f"task {quote(name)} is not running: it has ended")
+        entry = find_running(self._state.registry, await self._state.resolve(name), name)
         what = entry.view.description or entry.view.input_text
         seconds = trio.current_time() - entry.since if entry.holds_slot else 0.0
         was_over, was_waiting, error = entry.is_over, not entry.holds_slot, f"stopped by {by}"
         entry.is_ending = not was_over
         self._state.registry.withdraw(entry)
-        if entry.starting is not None:
-            await entry.starting.wait()
-        ended: EndedStage | None = None
-        if entry.ref is not None:
-            with suppress(ActorError):
-                ended = await entry.ref.ask(CancelStage, error)
-        if ended is not None and ended.is_over:  # its report may be on its way only
-            was_over, entry.is_ending = True, False
-        if was_over and (ended is None or not ended.activity):
-            raise TaskError(f"task {quote(name)} is not running")
-        if not was_over:
-            await self._record_stop(entry, error, by_actor=ended is not None)
-            if entry.view.is_over and entry.view.error != error:  # its actor had ended before it could take the request
-                entry.is_ending = False
-                raise TaskError(f"task {quote(name)} is not running")
-        doing = "waiting" if was_waiting and not was_over else ended.activity if ended is not None else ""
+        ended = await self._end_stage(entry, error, cause)
+        if was_over or (ended is not None and ended.is_over):  # what it has told of its end may be on its way only
+            entry.is_ending = False
+            if ended is None or not ended.activity:
+                raise not_running(name)
+            return StoppedTask(entry.task_id, what, ended.activity, seconds, entry.view.number)
+        await self._record_stop(entry, error, cause, by_actor=ended is not None)
+        if entry.view.is_over and entry.view.error != error:  # its actor had ended before it could take the request
+            entry.is_ending = False
+            raise not_running(name)
+        doing = "waiting" if was_waiting else ended.activity if ended is not None else ""
         return StoppedTask(entry.task_id, what, doing, seconds, entry.view.number)
 
-    async def _record_stop(self, entry: TaskEntry, error: str, *, by_actor: bool) -> None:
+    async def _end_stage(self, entry: TaskEntry, error: str, cause: Event | None) -> EndedStage | None:
+        """Let the actor of a task end its stage. Returns what was ended, None if there is no actor or it has ended itself."""
+        if entry.starting is not None:
+            await entry.starting.wait()
+        if entry.ref is not None:
+            with suppress(ActorError):
+                return await entry.ref.ask(CancelStage, error, cause)
+        return None
+
+    async def _record_stop(self, entry: TaskEntry, error: str, cause: Event | None, *, by_actor: bool) -> None:
         """Return when the failure of a task that was stopped is on disk, or after RECORD_WAIT; it is then recorded later.
 
         by_actor: the actor records it and ends. Else there is none, or it has ended without having taken the request.
@@ -396,7 +427,7 @@ class TaskScheduler:
             if by_actor:
                 await entry.ended.wait()
             else:
-                await self.stop(entry, error)
+                await self._stop(entry, error, cause)
             recorded.set()
 
         self._nursery.start_soon(record)
@@ -446,17 +477,6 @@ class TaskScheduler:
             async with trio.open_nursery() as nursery:
                 for entry in self._state.registry:
                     nursery.start_soon(finish, entry)
-
-
-def _check_resumable(entry: TaskEntry, text: str) -> None:
-    """Raise TaskError, which says why, if the task cannot be resumed."""
-    state = entry.view.state
-    is_resting = state in (TaskState.SUSPENDED, TaskState.COMPLETED) or is_interrupted(state, entry.view.error)
-    name = entry.view.number or entry.task_id
-    if entry.is_ending or not is_resting:
-        raise TaskError(f"task {name} is {state.value}; only suspended and completed tasks can be resumed")
-    if state is TaskState.COMPLETED and not text.strip():
-        raise TaskError(f"task {name} is completed; say what it is to do now")
 
 
 def _crash_reason(exit: Exit) -> str:

@@ -2,15 +2,19 @@
 
 While a task has an actor, its actor records its events; otherwise the agent does, under the lock of the entry. Either way there is
 one writer for a task at a time, and the order in its log is the order in which it took the events.
+
+A task without an actor is moved as any other: its event is written and published, and the agent hears it. Who has recorded an event
+waits for that (`record`). An event that the agent hears and nobody waits for is of an actor that has crashed, whose log is replayed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
+import trio
 
-from pegasus.events import Emit, Event
+from pegasus.events import Emit, Event, EventType
 from pegasus.formatting import quote
 from pegasus.tasks.agent.notifier import TaskNotifier
 from pegasus.tasks.agent.registry import TaskEntry, TaskRegistry
@@ -20,33 +24,11 @@ from pegasus.tasks.core.views import Notification, TaskError, TaskView, no_such_
 from pegasus.tasks.log.format import create_event
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps
+from pegasus.tasks.run.messages import TaskUpdate
 from pegasus.tasks.run.task import apply_events
 
 
-@attrs.frozen(eq=False, repr=False)
-class TaskChange:
-    """The outcome of events of a task that has no actor. It is announced when they are on disk.
-
-    Example: `await state.announce((TaskChange.by_events(entry, fsm, events),))`.
-    """
-
-    entry: TaskEntry
-    """Entry of the task."""
-    published: tuple[Event, ...]
-    """Events to publish: those, and what follows from them."""
-    view: TaskView
-    """The task after them."""
-    notifications: tuple[Notification, ...]
-    """Notifications that they make."""
-
-    @classmethod
-    def by_events(cls, entry: TaskEntry, fsm: TaskFSM, events: Sequence[Event]) -> TaskChange:
-        """Apply events to a task. The caller holds the lock of the entry, or is the only one to know it."""
-        published, notifications = apply_events(fsm, events)
-        return cls(entry, published, task_view(fsm, number=entry.view.number), notifications)
-
-
-@attrs.frozen(eq=False, repr=False)
+@attrs.define(eq=False, repr=False)
 class TaskAgentState:
     """The tasks in memory and the objects that all parts of the agent work with.
 
@@ -61,6 +43,10 @@ class TaskAgentState:
     """Queue of notifications for submitters."""
     registry: TaskRegistry
     """Tasks in memory."""
+    _awaited: dict[int, tuple[TaskEntry, trio.Event | None]] = attrs.field(factory=dict, init=False)
+    """Events of tasks without an actor that were not heard yet, by id: the task, and for the last of a step what is set then."""
+    _is_stopping: bool = attrs.field(default=False, init=False)
+    """True if nothing is heard any more."""
 
     async def resolve(self, name: str) -> str:
         """Return the id of the task that is named by its id or its number. An unknown id is returned as it is.
@@ -108,52 +94,100 @@ class TaskAgentState:
         return create_event(data, entry.task_id, "agent", self.deps.clock(), cause)
 
     async def record(self, entry: TaskEntry, event: Event) -> None:
-        """Record an event of a task that has no actor, then apply it. The caller holds the lock of the entry.
+        """Record an event of a task that has no actor. Returns when it has moved the task. The caller holds the lock of the entry.
 
         Raises StorageError or ActorError if the log cannot be read; then nothing was recorded.
         """
-        fsm = entry.fsm or await self.logs.load(entry.task_id)
-        if fsm is None:
+        entry.fsm = entry.fsm or await self.logs.load(entry.task_id)
+        if entry.fsm is None:
             raise TaskError(f"there is no log of task {entry.task_id}")
-        entry.fsm = fsm
-        await self.logs.record((event,))
-        await self.announce((TaskChange.by_events(entry, fsm, (event,)),))
+        await self.record_all(((entry, event),))
 
-    async def announce(self, changes: Sequence[TaskChange]) -> None:
-        """Publish the events of changes, which are on disk, and show the changes. What is for all of them is sent as one message."""
-        if published := tuple(event for change in changes for event in change.published):
-            await self.deps.bus.tell(Emit(published))
-        ended = [
-            change.entry.task_id
-            for change in changes
-            if self._update_entry(change.entry, change.view, change.notifications)
-        ]
-        if ended:
-            self.deps.over(ended)
+    async def record_all(self, moves: Sequence[tuple[TaskEntry, Event]]) -> Mapping[str, int]:
+        """Record events of tasks as one step, and return when they have moved the tasks. Returns the numbers of those that are new.
+
+        The caller holds the locks of the entries, which have their tasks.
+        """
+        heard, last = trio.Event(), moves[-1][1]
+        self._awaited |= {event.id: (entry, heard if event is last else None) for entry, event in moves}
+        numbers = await self.logs.record([event for _, event in moves])
+        if not self._is_stopping:
+            await heard.wait()
+        await self.hear([event for _, event in moves])  # what was not heard, since the process stops
+        return numbers
+
+    async def hear(self, events: Sequence[Event]) -> None:
+        """Move tasks without an actor by the events that were recorded of them. What follows from all is published as one message."""
+        published: list[Event] = []
+        for event in events:
+            entry, heard = self._awaited.pop(event.id, (None, None))
+            if entry is not None:
+                published += self._move(entry, event)
+            if heard is not None:
+                heard.set()
+        if published:
+            await self.deps.bus.tell(Emit(tuple(published)))
+
+    def stop_hearing(self) -> None:
+        """Let nobody wait any longer for what the bus delivers: the process stops."""
+        self._is_stopping = True
+        for _, heard in self._awaited.values():
+            if heard is not None:
+                heard.set()
+
+    def _move(self, entry: TaskEntry, event: Event) -> Sequence[Event]:
+        """Move a task by an event. Returns what is to be published of it. The actor of a new one moves it, when it gets its slot."""
+        if event.type is EventType.TASK_CREATED or entry.fsm is None:
+            return ()
+        changes, notifications = apply_events(entry.fsm, (event,))
+        view = task_view(entry.fsm, number=entry.view.number)
+        self.update(entry, view, notifications)
+        return *changes, self.updated(entry, notifications)
+
+    async def told(self, ends: Sequence[Notification]) -> None:
+        """Note that the submitters of tasks know of their ends. One that was resumed meanwhile has another end before it."""
+        entries = [self.registry.tasks.get(end.task_id) for end in ends]
+        for entry, end in zip(entries, ends, strict=True):
+            if entry is not None:
+                entry.is_told = end.n == entry.notified
+        gone = [end.task_id for entry, end in zip(entries, ends, strict=True) if entry is None]
+        await self.settle(*(entry for entry in entries if entry is not None), gone=gone)
+
+    async def settle(self, *entries: TaskEntry, gone: Sequence[str] = ()) -> None:
+        """Take tasks off the pending list of which nothing is left: they are over, their submitters know, and they do not reflect.
+
+        gone: tasks that are over and not in memory any more.
+        """
+        settled = [entry for entry in entries if entry.is_over and entry.is_told and not entry.reflects]
+        for entry in settled:
+            entry.is_told = False
+        if settled or gone:
+            await self.logs.forget(*(entry.task_id for entry in settled), *gone)
+
+    def updated(self, entry: TaskEntry, notifications: Sequence[Notification] = ()) -> Event:
+        """Return the event that says how a task without an actor is now."""
+        update = TaskUpdate(entry.view, tuple(notifications))
+        return Event(EventType.TASK_UPDATED, self.deps.clock(), "agent", entry.task_id, data=update)
 
     def update(self, entry: TaskEntry, view: TaskView, notifications: Sequence[Notification]) -> None:
-        """Show the new state of a task: notify its submitter, and answer those who wait for its end."""
-        if self._update_entry(entry, view, notifications):
-            self.deps.over((entry.task_id,))
-
-    def _update_entry(self, entry: TaskEntry, view: TaskView, notifications: Sequence[Notification]) -> bool:
-        """Put the new view of a task into its entry, and tell all who want to know. Return whether the task ends by it.
-
-        The approvals of one that ends are left to the caller, who may withdraw those of several tasks together.
-        """
+        """Show the new state of a task: notify its submitter, and answer those who wait for its end or its rest."""
         was_over, entry.view = entry.view.is_over, view
-        if entry.pausing is not None and (view.is_over or view.state is TaskState.SUSPENDED):
+        is_resting = view.is_over or view.state is TaskState.SUSPENDED
+        if entry.pausing is not None and is_resting:
             entry.pausing.set()
             # One that waits for an answer goes on after it, and pauses then.
             entry.pausing = None if view.is_over or view.waits_for == FOR_PERSON else entry.pausing
         for notification in notifications:
             self.notifier.add(notification, is_last=view.is_over and notification is notifications[-1])
             entry.notified = notification.n
-        if ends := view.is_over and not was_over:
+        if view.is_over and not was_over:
             entry.start = entry.fsm = None
             for reply in entry.waiting:
                 reply.send(view)
             entry.waiting.clear()
             self.registry.finished(entry)
-        self.deps.observe(entry.shown, ends)
-        return ends
+        if not view.is_over:
+            entry.is_told = False
+        if is_resting:
+            entry.rests.set()
+            entry.rests = trio.Event()

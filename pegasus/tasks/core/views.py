@@ -129,7 +129,9 @@ class Notification:
     """Channel of the task (`TaskView.channel`)."""
 
 
-def task_view(fsm: TaskFSM, doing: str = "", number: int = 0, commands: tuple[str, ...] = ()) -> TaskView:
+def task_view(
+    fsm: TaskFSM, doing: str = "", number: int = 0, commands: tuple[str, ...] = (), *, pausing: bool = False
+) -> TaskView:
     """Return the view of a task. doing: its current activity. number: its number, where it is known. commands: those that run."""
     context = fsm.context
     response = (context.final_result or {}).get("response")
@@ -150,6 +152,7 @@ def task_view(fsm: TaskFSM, doing: str = "", number: int = 0, commands: tuple[st
         reason=context.fail_reason,
         question=context.question,
         waits_for=context.suspend_reason or "" if fsm.state is TaskState.SUSPENDED else "",
+        pausing=pausing,
         metadata=context.input_metadata,
         number=number,
         outside=context.outside,

@@ -17,7 +17,7 @@ from typing import TypeAlias
 import attrs
 
 from actors import ActorError, Ref, Reply
-from pegasus.events import Event
+from pegasus.events import BusMessage, Emit, Event
 from pegasus.observe import get_logger
 from pegasus.retry import retry
 from pegasus.storage import StorageError
@@ -168,19 +168,22 @@ class TaskLogs:
 
     Reading raises StorageError, or ActorError if the persister ends; writing goes on until the disk takes it.
 
-    Example: `found = await TaskLogs(persister).replay(task_id)`.
+    Example: `found = await TaskLogs(persister, bus).replay(task_id)`.
     """
 
     _persister: Ref[PersisterMessage]
     """The actor that reads and writes them."""
+    _bus: Ref[BusMessage]
+    """Publishes what is written."""
 
     async def record(self, events: Sequence[Event]) -> Mapping[str, int]:
-        """Return when these events are on disk. Asks again, with growing pauses, for as long as the disk refuses.
+        """Write these events, then publish them. Asks again, with growing pauses, for as long as the disk refuses.
 
-        Returns the numbers of the tasks that these events create, by id.
+        Returns the numbers of the tasks that these events create, by id. The tasks are moved when they hear the events.
 
         There is no limit on the attempts: a task whose events cannot be stored must wait, since going on without them would show
-        others a state that a crash takes back. Each refusal is logged. Cancelled: the events may be written or not.
+        others a state that a crash takes back. Each refusal is logged. Cancelled: the events may be written or not, and be written and
+        not published; then whoever has cancelled it replays the log.
 
         Raises ValueError for an event without a line: it would be answered and never be on disk.
         """
@@ -191,7 +194,10 @@ class TaskLogs:
             names, task, reason = ", ".join(event.type.name for event in events), events[0].task_id, str(error)
             _log.error("task events not stored yet, retrying", task=task, events=names, error=reason, seconds=seconds)
 
-        return await retry(partial(self._persister.ask, RecordEvents, tuple(events)), (StorageError, ActorError), log)
+        write = partial(self._persister.ask, RecordEvents, tuple(events))
+        numbers = await retry(write, (StorageError, ActorError), log)
+        await self._bus.tell(Emit(tuple(events)))
+        return numbers
 
     async def load(self, task_id: str) -> TaskFSM | None:
         """Return the task replayed from its log; None if there is none."""

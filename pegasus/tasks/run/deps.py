@@ -7,7 +7,7 @@ told. Functions stand where the owner of the answer is a part that the task syst
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 import attrs
@@ -21,7 +21,6 @@ from pegasus.models import LanguageModel, TraitStore
 from pegasus.settings import InForce
 from pegasus.storage import JournalMessage
 from pegasus.tasks.core.task_types import TaskTypes
-from pegasus.tasks.core.views import TaskView
 from pegasus.tasks.run.thinker import Reflector, Thinker
 from pegasus.tools import ToolContext, ToolExecutor
 
@@ -100,11 +99,6 @@ class TaskDeps:
     """Seconds between the result of a task and the reflection on it."""
     limits: InForce[TaskLimits] = attrs.field(factory=lambda: InForce(TaskLimits()))
     """Limits in force. After a change the agent is told (`LimitsChanged`), since tasks that wait may begin."""
-    observe: Callable[[TaskView, bool], None] = lambda view, ends: None
-    """Gets the view of a task whenever it may have changed, for people who watch, and whether the task has ended with this change.
-    It must not wait, nor raise."""
-    over: Callable[[Sequence[str]], None] = lambda task_ids: None
-    """Gets the ids of tasks that are over: nobody need be asked on their behalf any more. It must not wait, nor raise."""
     make_fence: Callable[[], str] = new_fence
     """Makes the id for the fences of a task's conversation. It must not be possible to guess it."""
     awaited: Callable[[], Awaitable[frozenset[str]]] = _nothing_awaited

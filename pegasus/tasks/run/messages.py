@@ -1,7 +1,7 @@
-"""Messages between the actor of a task and the agent.
+"""Messages to the actor of a task, and what is told about tasks.
 
-The agent sends requests of people; the actor sends reports. Events do not pass through these messages: the actor applies
-them itself once they are recorded, and a report only updates the view that the agent has of the task.
+The agent hands the task's events over to the actor (`Deliver`), as they come from the bus, and sends the requests of people. What the
+actor has to tell goes out on the bus, as the `data` of TASK_UPDATED, for the agent and for everybody else alike.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from typing import Final, TypeAlias
 import attrs
 
 from actors import Reply
-from pegasus.events import Event
+from pegasus.events import Deliver, Event
 from pegasus.outside import Outside
 from pegasus.policy import OwnerMessage
+from pegasus.tasks.core.context import task_resumed
+from pegasus.tasks.core.task_events import TaskResumed, TaskState
 from pegasus.tasks.core.views import Notification, TaskView
 
 REFLECTING: Final = "reflecting"
@@ -40,24 +42,28 @@ class CancelStage:
     Answered when nothing of it runs any more. That the task has failed is recorded after the answer, since a disk that refuses must
     not keep `/stop` from stopping. A reflection that runs or is due is ended too; its task stays completed.
 
-    Example: `ended = await entry.ref.ask(CancelStage, "stopped by the owner")`.
+    Example: `ended = await entry.ref.ask(CancelStage, "stopped by the owner", None)`.
     """
 
     reply: Reply[EndedStage]
     """Fails with ActorError if the actor has ended before; the agent then records the failure."""
     error: str
     """Error of the failed task, e.g. "stopped by the owner"."""
+    cause: Event | None
+    """Event on the bus that asks for this, if there is one."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class SuspendAfterStage:
     """Let the running stage finish, record what it did, then suspend the task.
 
-    Example: `await entry.ref.tell(SuspendAfterStage("until tomorrow"))`. A TaskUpdate reports the suspended task.
+    Example: `await entry.ref.tell(SuspendAfterStage("until tomorrow", None))`. A TaskUpdate reports the suspended task.
     """
 
     reason: str
     """Reason for the log and the view of the task; "" takes a request back that was not carried out yet."""
+    cause: Event | None = None
+    """Event on the bus that asks for this, if there is one."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -72,58 +78,77 @@ class FinishStage:
 
 
 @attrs.frozen(eq=False, repr=False)
+class ResumeOrder:
+    """Content of a resume, on its way from the one who asks to the log. Example: `ResumeOrder("And the red one?")`."""
+
+    text: str
+    """New input of the task; "" = go on as before."""
+    key: str = ""
+    """Key of the `Resume`, "" if it has none."""
+    cause: Event | None = None
+    """Event on the bus that asks for this, if there is one."""
+    outside: tuple[Outside, ...] = ()
+    """Labels of the text."""
+    owner_messages: tuple[OwnerMessage, ...] = ()
+    """Messages of owners that it comes of."""
+
+    def data(self, state: TaskState, at: int) -> TaskResumed:
+        """Return the data of TASK_RESUMED for a task in this state. at: wall clock, ms."""
+        return task_resumed(self.text, state, at, self.key, self.outside, self.owner_messages)
+
+
+@attrs.frozen(eq=False, repr=False)
 class ResumeTask:
     """Record a resume of a completed task whose reflection runs or is due, and go on. The reflection is ended.
 
-    Example: `await entry.ref.ask(ResumeTask, "And the red one?", "", None, (), ())`.
+    Example: `await entry.ref.ask(ResumeTask, ResumeOrder("And the red one?"))`.
     """
 
     reply: Reply[None]
     """Answered when TASK_RESUMED is on disk. Fails with TaskError if the task cannot be resumed now."""
-    text: str
-    """New input of the task."""
-    key: str
-    """Key of the `Resume`, "" if it has none."""
-    cause: Event | None
-    """Event from outside that asks for this, if there is one."""
-    outside: tuple[Outside, ...]
-    """Labels of the text."""
-    owner_messages: tuple[OwnerMessage, ...]
-    """Messages of owners that it comes of."""
+    order: ResumeOrder
+    """Content of the resume."""
 
 
-TaskMessage: TypeAlias = CancelStage | SuspendAfterStage | FinishStage | ResumeTask
+TaskMessage: TypeAlias = CancelStage | SuspendAfterStage | FinishStage | ResumeTask | Deliver
 """Everything that the actor of a task accepts."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class TaskUpdate:
-    """To the agent: the task as it is now, and what its submitter is to be told.
+    """Data of TASK_UPDATED: the task as it is now, and what its submitter is to be told.
 
-    Sent before each stage, after events were recorded, and when a background command has begun or ended. So the state of the task may
-    be the same as before; that it has changed is the event TASK_STATE_CHANGED on the bus.
+    Published before each stage, after events have moved the task, and when a background command has begun or ended. So the state may
+    be the same as before; that it has changed is the event TASK_STATE_CHANGED. At a start each pending task is published once.
 
-    Example: `await agent.tell(TaskUpdate(view, (notification,)))`.
+    Example: `Event(EventType.TASK_UPDATED, clock(), "task", view.task_id, data=TaskUpdate(view, (notification,)))`.
     """
 
     task: TaskView
     """The task after the events, with its activity and its background commands."""
     notifications: tuple[Notification, ...] = ()
-    """Notifications that the recorded events make for the submitter."""
+    """Notifications that the events make for the submitter."""
+    run: int = 0
+    """Id of the event that started the actor which tells this; 0: the agent does, about a task without one."""
+    reflects: bool = False
+    """True if a reflection on the result runs or is due."""
+
+    @property
+    def ends(self) -> bool:
+        """True if the task has ended just now. One that is over already makes no notification."""
+        return self.task.is_over and bool(self.notifications)
 
 
 @attrs.frozen(eq=False, repr=False)
 class TaskActorEnded:
-    """To the agent: the actor of a task has ended.
+    """Data of TASK_UPDATED, for the agent: the actor of a task has ended. Behind everything that the actor has told itself.
 
-    Example: `TaskActorEnded("t1", "")` for an actor that has done its work.
+    Example: `TaskActorEnded("t1", "", start.id)` for an actor that has done its work.
     """
 
     task_id: str
     """Id of the task."""
     crashed: str
     """Reason, "" if it ended by itself."""
-
-
-TaskReport: TypeAlias = TaskUpdate | TaskActorEnded
-"""Everything that the agent receives about the actors of tasks."""
+    run: int
+    """Id of the event that started it."""

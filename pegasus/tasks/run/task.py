@@ -1,25 +1,31 @@
-"""The actor of one task: it runs stage after stage, and records the events of each before it applies them.
+"""The actor of one task: it runs stage after stage, and is moved by the events that come of them when it hears them on the bus.
 
 The loop of the actor (`_TaskRun.run`) is the whole life of a task:
 
 1. Choose the next stage by the state of the task.
 2. Run it, under the time that is left for the task.
-3. Record the events that came of it: one request to the persister, answered when they are on disk.
-4. Apply them to the state machine, publish them on the bus, report the new state to the agent.
+3. Make events of what came of it. They are written to the log, then published (`TaskLogs.record`).
+4. Hear them. The agent finds the task by its id and hands them over; the state machine takes each, and the new state says what
+   the next stage is.
+5. Publish the task as it is now (TASK_UPDATED), which is what the agent and everybody else know of it.
 
 While a task has an actor, this loop is the only one that records events of it. So the order in the log is the order in which the task
-took them, and a replay of the log gives the same task. Requests of the agent are only stored for the loop (`_Requests`) and, where
-they cannot wait, cancel the running stage.
+took them, and a replay of the log gives the same task. An event on the bus that somebody else has published, and that is not written
+yet, is a request like those of people: the agent passes it on, and the loop makes an event that says the same and names it as its
+cause. Requests are only stored for the loop (`_Requests`) and, where they cannot wait, cancel the running stage.
 
 Background commands of the task run in the nursery of the actor, beside the loop, so that they outlive a stage and end with
 the actor, whatever ends it. The loop ends them earlier where somebody is told: before a result, a failure or a suspension is recorded,
 and before a cancel or a stop of the process is answered. A suspended task has no commands, since it may wait for days.
 
-A crash between 3 and 4 loses nothing: the agent replays the log of a task whose actor has crashed.
+A crash between 3 and 4 loses nothing: the agent replays the log of a task whose actor has crashed, and a restart of the bus or of the
+persister restarts the agent, which replays the logs of all tasks. When the process stops, nobody hears the bus any more; then the loop
+takes what it has written at once.
 
 The time limit covers the stages of a task together and not each alone, because a person who waits for the result cares about the sum.
 Reflections have no time limit of their own here; nobody waits for them, and the number of their model calls is bounded. They begin
-some seconds after the result (`TaskDeps.reflect_after`). A process that stops before that makes none.
+some seconds after the result (`TaskDeps.reflect_after`). A task stays on the pending list until its reflection has ended, so one that
+a stop prevents is made at the next start.
 
 An error in a stage fails this task only. A defect in a tool or in a provider's client is thus reported to the submitter as the
 error of the task, and does not restart the agent with all other tasks.
@@ -28,6 +34,7 @@ error of the task, and does not restart the agent with all other tasks.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
@@ -35,14 +42,14 @@ from typing import Final
 import attrs
 import trio
 
-from actors import Inbox, Ref, Reply
-from pegasus.events import Emit, Event, EventType
+from actors import Inbox, Reply
+from pegasus.events import Deliver, Emit, Event, EventType
 from pegasus.formatting import describe_error
 from pegasus.messages import Json
 from pegasus.models import ModelError
 from pegasus.observe import get_logger
 from pegasus.sandbox import BackgroundCommands
-from pegasus.tasks.core.context import TaskContext, task_resumed, task_suspended
+from pegasus.tasks.core.context import TaskContext, task_suspended
 from pegasus.tasks.core.fsm import InvalidTransition, TaskFSM, open_steps
 from pegasus.tasks.core.task_events import (
     STOPPED,
@@ -55,7 +62,7 @@ from pegasus.tasks.core.task_events import (
     TaskSuspended,
 )
 from pegasus.tasks.core.task_types import TaskType
-from pegasus.tasks.core.views import Notification, TaskError, TaskView, notification_of, task_view
+from pegasus.tasks.core.views import Notification, TaskError, notification_of, task_view
 from pegasus.tasks.log.format import create_events
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps
@@ -67,7 +74,6 @@ from pegasus.tasks.run.messages import (
     ResumeTask,
     SuspendAfterStage,
     TaskMessage,
-    TaskReport,
     TaskUpdate,
 )
 from pegasus.tasks.run.stages import Stages
@@ -89,7 +95,6 @@ async def task_actor(
     deps: TaskDeps,
     logs: TaskLogs,
     tool_slots: trio.CapacityLimiter,
-    agent: Ref[TaskReport],
     start: Event,
     number: int,
 ) -> None:
@@ -98,28 +103,27 @@ async def task_actor(
     Events of a stage that was cancelled are not recorded, so the task is in its log as it was before the stage.
 
     fsm: the task; from now on this actor alone changes it. tool_slots: slots for tool calls of all tasks together; one is held
-    for a single call. agent: receives the reports. start: the event that starts the task and is on disk already, which is the
-    cause of what follows. number: the task's, for its reports.
+    for a single call. start: the event that starts the task and is on disk already, which is the
+    cause of what follows. number: the task's, for what it tells.
     """
     async with trio.open_nursery() as nursery:
         commands = BackgroundCommands(nursery)
         stages = Stages(fsm, task_type, deps, tool_slots, commands)
-        run = _TaskRun(fsm, deps, logs, agent, stages, commands, nursery, start, number)
-        commands.changed = partial(nursery.start_soon, run.report)
+        run = _TaskRun(fsm, deps, logs, stages, commands, nursery, start, start.id, number)
+        commands.changed = run.tell_soon
         nursery.start_soon(run.run, nursery.cancel_scope)
         async for message in inbox:
             run.handle(message)
         nursery.cancel_scope.cancel()
 
 
-def apply_events(fsm: TaskFSM, events: Sequence[Event]) -> tuple[tuple[Event, ...], tuple[Notification, ...]]:
-    """Apply events to their task. Returns the events to publish, and the notifications that they make.
+def apply_events(fsm: TaskFSM, events: Sequence[Event]) -> tuple[list[Event], list[Notification]]:
+    """Move a task by events that are on disk. Returns what its new states are to be published with, and its notifications.
 
-    Nobody hears of either, nor of the new state, before the events are on disk.
-    Behind an event that changes the state of the task TASK_STATE_CHANGED is published. It is not recorded: the log says the same.
+    For each event that changes the state of the task that is TASK_STATE_CHANGED. It is not recorded: the log says the same.
     An event that the task refuses is logged and changes nothing; a replay of the log refuses it too.
     """
-    accepted: list[tuple[Event, TaskState, TaskState]] = []
+    changes: list[Event] = []
     notifications: list[Notification] = []
     for event in events:
         before, notified = fsm.state, fsm.context.notified
@@ -128,17 +132,13 @@ def apply_events(fsm: TaskFSM, events: Sequence[Event]) -> tuple[tuple[Event, ..
         except InvalidTransition as error:
             _log.warning("dropped an event", task=fsm.task_id, problem=str(error))
             continue
-        accepted.append((event, before, after))
         if fsm.context.notified > notified:
             notifications.append(notification_of(fsm, event))
-    published: list[Event] = []
-    for event, before, after in accepted:
-        published.append(event)
         if after is not before:
             change: dict[str, Json] = {"fromState": before.value, "toState": after.value}
             kind, at = EventType.TASK_STATE_CHANGED, event.timestamp
-            published.append(Event(kind, at, "task", event.task_id, change, parent_id=event.id))
-    return tuple(published), tuple(notifications)
+            changes.append(Event(kind, at, "task", event.task_id, change, parent_id=event.id))
+    return changes, notifications
 
 
 def should_reflect(context: TaskContext) -> bool:
@@ -168,12 +168,12 @@ class _Requests:
     FinishStage          ends by itself        nothing          kept
     """
 
-    cancel_error: str | None = None
-    """Error for TASK_FAILED, once a cancel was requested."""
+    cancel: CancelStage | None = None
+    """Cancel, once one was requested."""
     resume: ResumeTask | None = None
     """Resume that is not recorded yet."""
-    suspend_reason: str | None = None
-    """Reason for TASK_SUSPENDED, once a suspension was requested."""
+    suspend: SuspendAfterStage | None = None
+    """Suspension that is not recorded yet."""
     is_stopping: bool = False
     """True if no new stage may begin, because the process stops. This one is for good."""
     arrived: trio.Event = attrs.field(factory=trio.Event)
@@ -182,7 +182,7 @@ class _Requests:
     @property
     def stops_stage(self) -> bool:
         """True if a request cancels the running stage."""
-        return self.cancel_error is not None or self.resume is not None
+        return self.cancel is not None or self.resume is not None
 
 
 @attrs.define(eq=False, repr=False)
@@ -202,9 +202,7 @@ class _TaskRun:
     _deps: TaskDeps
     """Bus, clock, limits, and what the stages need."""
     _logs: TaskLogs
-    """Logs, by which events get on disk."""
-    _agent: Ref[TaskReport]
-    """Receives the reports."""
+    """Logs, by which events get on disk and on the bus."""
     _stages: Stages
     """The work that each state asks for."""
     _commands: BackgroundCommands
@@ -213,6 +211,8 @@ class _TaskRun:
     """Nursery of the actor."""
     _cause: Event
     """Last recorded event of the task, the cause of the next."""
+    _run: int
+    """Id of the event that started this actor, by which the agent knows what it tells."""
     _number: int
     """Number of the task, as its view has it."""
     _seconds_left: float = attrs.field(init=False)
@@ -223,8 +223,14 @@ class _TaskRun:
     """Trio time at which the reflection on the result begins; inf: there is none, or it was begun. Each completion has at most one."""
     _scope: trio.CancelScope | None = None
     """Scope of the stage that runs; None while none does."""
-    _recording: Sequence[TaskEventData] = ()
-    """Events that are on their way to the disk."""
+    _recording: deque[Event] = attrs.field(factory=deque)
+    """Events that are on their way to the disk, and back over the bus."""
+    _moved: trio.Event = attrs.field(factory=trio.Event)
+    """Set when the last of them has moved the task, or nothing more will be heard."""
+    _changes: list[Event] = attrs.field(factory=list)
+    """Events to publish with the next update: the new states of the task."""
+    _notifications: list[Notification] = attrs.field(factory=list)
+    """Notifications to publish with the next update."""
     _requests: _Requests = attrs.field(factory=_Requests)
     """Requests that wait."""
     _cancel_replies: list[tuple[Reply[EndedStage], EndedStage]] = attrs.field(factory=list)
@@ -234,14 +240,21 @@ class _TaskRun:
 
     def __attrs_post_init__(self) -> None:
         self._seconds_left = self._deps.limits.now.timeout
+        if self._fsm.is_over:  # a stop has prevented its reflection
+            self._reflect_at = trio.current_time() + self._deps.reflect_after
 
     # ------------------------------------------------------------------ requests
 
     def handle(self, message: TaskMessage) -> None:
-        """Store a request for the loop, and cancel the running stage if the request requires it. Never waits."""
+        """Take an event that moves the task, or store a request for the loop and cancel the stage if it requires that. Never waits."""
         match message:
-            case CancelStage(reply, error):
-                self._requests.cancel_error = error
+            case Deliver(events):
+                for event in events:
+                    if self._recording and event is self._recording[0]:
+                        self._move()
+                return
+            case CancelStage(reply):
+                self._requests.cancel = message
                 activity = self._activity or (REFLECTING if self._reflect_at < math.inf else "")
                 self._cancel_replies.append((reply, EndedStage(activity, self._will_be_over)))
                 self._commands.request_end()  # at the same time as the stage
@@ -250,13 +263,15 @@ class _TaskRun:
                 else:  # answered when the stage has ended
                     self._scope.cancel()
             case SuspendAfterStage(reason):
-                self._requests.suspend_reason = reason or None
+                self._requests.suspend = message if reason else None
+                self.tell_soon()
             case ResumeTask():
                 self._requests.resume = message
                 if self._scope is not None:
                     self._scope.cancel()
             case FinishStage(reply):
                 self._requests.is_stopping = True
+                self._moved.set()  # the agent hands over nothing more
                 self._finish_replies.append(reply)
         self._requests.arrived.set()
 
@@ -264,29 +279,23 @@ class _TaskRun:
 
     async def run(self, actor_scope: trio.CancelScope) -> None:
         """Alternate between the stages until the task is over. Then cancel the scope of the actor: nothing is left to listen for."""
-        notifications: tuple[Notification, ...] = ()
         if self._fsm.state is TaskState.IDLE:
-            (_, *changes), _ = apply_events(self._fsm, (self._cause,))
-            await self._deps.bus.tell(
-                Emit(tuple(changes))
-            )  # without TASK_CREATED, which was published when it was recorded
+            self._changes, _ = apply_events(self._fsm, (self._cause,))
         while True:
             requested = self._requested_events()
             may_begin = not requested and not self._requests.is_stopping
             stage = self._next_stage() if may_begin else None
             self._activity = stage.activity if stage is not None else ""
-            view = self._view()
-            if stage is not None and view.is_over:
+            if stage is not None and self._fsm.is_over:
                 self._reflect_at = math.inf  # this stage is the reflection
-            await self._agent.tell(TaskUpdate(view, notifications))
-            notifications = ()
+            await self._tell()
             if requested:
-                notifications = await self._record(requested)
+                await self._record(requested)
                 self._answer_resume()
             elif stage is not None and self._has_request_to_record:
-                continue  # a request came in while the report was sent; it goes first
+                continue  # a request came in while the task was published; it goes first
             elif stage is not None:
-                notifications = await self._record(await self._run_stage(stage))
+                await self._record(await self._run_stage(stage))
             elif self._needs_no_actor:
                 break
             else:
@@ -296,13 +305,20 @@ class _TaskRun:
         self._answer_finish()
         actor_scope.cancel()
 
-    async def report(self) -> None:
-        """Report the background commands that run now, with the rest of the task. The end of a task is reported by the loop only."""
-        if not self._fsm.is_over and self._fsm.state is not TaskState.SUSPENDED:
-            await self._agent.tell(TaskUpdate(self._view()))
+    async def _tell(self) -> None:
+        """Publish the task as it is now, behind its new states."""
+        is_pausing = self._fsm.is_active and self._requests.suspend is not None
+        view = task_view(self._fsm, self._activity, self._number, self._commands.names, pausing=is_pausing)
+        reflects = self._fsm.is_over and (self._reflect_at < math.inf or self._activity == REFLECTING)
+        update = TaskUpdate(view, tuple(self._notifications), self._run, reflects)
+        at, events = self._deps.clock(), self._changes
+        self._changes, self._notifications = [], []
+        await self._deps.bus.tell(Emit((*events, Event(EventType.TASK_UPDATED, at, "task", view.task_id, data=update))))
 
-    def _view(self) -> TaskView:
-        return task_view(self._fsm, self._activity, self._number, self._commands.names)
+    def tell_soon(self) -> None:
+        """Publish the task beside the loop: its commands have changed, or it is to pause. That it rests is told by the loop alone."""
+        if self._fsm.is_active:
+            self._nursery.start_soon(self._tell)
 
     async def _answer_cancel(self) -> None:
         """Answer those who wait for a cancel, when no background command is left."""
@@ -314,19 +330,20 @@ class _TaskRun:
     def _requested_events(self) -> list[TaskEventData]:
         """Return what a request asks to be recorded, [] if there is none or it comes too late."""
         requests, state = self._requests, self._fsm.state
-        if requests.cancel_error is not None:
+        if requests.cancel is not None:
             self._reflect_at = math.inf  # a reflection that was cancelled does not start again
             if not self._fsm.is_over:
-                return [TaskFailed(requests.cancel_error, STOPPED)]
+                self._cause = requests.cancel.cause or self._cause
+                return [TaskFailed(requests.cancel.error, STOPPED)]
         if (resume := requests.resume) is not None:
             if self._fsm.can_transition(EventType.TASK_RESUMED):
-                self._cause = resume.cause or self._cause
-                now = self._deps.clock()
-                return [task_resumed(resume.text, state, now, resume.key, resume.outside, resume.owner_messages)]
+                self._cause = resume.order.cause or self._cause
+                return [resume.order.data(state, self._deps.clock())]
             resume.reply.fail(TaskError(f"task {self._fsm.task_id} is {state.value}"))
             requests.resume = None
-        if requests.suspend_reason is not None and self._fsm.is_active:
-            return [task_suspended(self._fsm.context, state, requests.suspend_reason)]
+        if requests.suspend is not None and self._fsm.is_active:
+            self._cause = requests.suspend.cause or self._cause
+            return [task_suspended(self._fsm.context, state, requests.suspend.reason)]
         return []
 
     def _answer_resume(self) -> None:
@@ -334,7 +351,7 @@ class _TaskRun:
         resume = self._requests.resume
         if resume is not None and self._cause.type is EventType.TASK_RESUMED:
             resume.reply.send(None)
-            self._requests.resume = self._requests.suspend_reason = self._requests.cancel_error = None
+            self._requests.resume = self._requests.suspend = self._requests.cancel = None
             self._reflect_at = math.inf
             self._seconds_left = self._deps.limits.now.timeout
 
@@ -359,12 +376,12 @@ class _TaskRun:
     @property
     def _will_be_over(self) -> bool:
         """True if the task is over, or will be when the disk has written what is on its way there."""
-        return self._fsm.is_over or any(isinstance(data, _ENDS) for data in self._recording)
+        return self._fsm.is_over or any(isinstance(event.data, _ENDS) for event in self._recording)
 
     @property
     def _has_request_to_record(self) -> bool:
         """True if a request is to be recorded before the next stage begins."""
-        return self._requests.stops_stage or (self._requests.suspend_reason is not None and self._fsm.is_active)
+        return self._requests.stops_stage or (self._requests.suspend is not None and self._fsm.is_active)
 
     @property
     def _needs_no_actor(self) -> bool:
@@ -422,31 +439,41 @@ class _TaskRun:
         Results of tools are kept in any case, since the calls were made.
         """
         is_thought = bool(happened) and isinstance(happened[0], ReasonDone | NeedMoreInfo)
-        if is_thought and self._requests.cancel_error is not None:
+        if is_thought and self._requests.cancel is not None:
             return []
-        return happened[:1] if is_thought and self._requests.suspend_reason is not None else happened
+        return happened[:1] if is_thought and self._requests.suspend is not None else happened
 
     # ------------------------------------------------------------------ events
 
-    async def _record(self, happened: Sequence[TaskEventData]) -> tuple[Notification, ...]:
-        """Write what has happened as events, then apply and publish them. Returns the notifications that they make.
+    async def _record(self, happened: Sequence[TaskEventData]) -> None:
+        """Write and publish what has happened as events. Returns when they have moved the task.
 
         Cancelled: the events are in the log or not, and if they are, perhaps not published: observers are not promised to see all.
         """
         if not happened:
-            return ()
-        self._recording = happened
+            return
         if self._commands.names and any(isinstance(data, _ENDS_OF_COMMANDS) for data in happened):
             await self._commands.end_all()
         events = create_events(happened, self._fsm.task_id, "task", self._deps.clock(), cause=self._cause)
-        await self._logs.record(events)
-        self._recording = ()
-        published, notifications = apply_events(self._fsm, events)
         self._cause = events[-1]
-        if isinstance(happened[-1], TaskCompleted) and self._deps.memory is not None:
-            self._reflect_at = (
-                trio.current_time() + self._deps.reflect_after if should_reflect(self._fsm.context) else math.inf
-            )
-        if published:
-            await self._deps.bus.tell(Emit(published))
-        return notifications
+        self._recording, self._moved = deque(events), trio.Event()
+        await self._logs.record(events)
+        if not self._requests.is_stopping:
+            await self._moved.wait()
+        while self._recording:
+            self._move()
+
+    def _move(self) -> None:
+        """Let the task take the next of the events that it has recorded."""
+        event = self._recording.popleft()
+        changes, notifications = apply_events(self._fsm, (event,))
+        self._changes += changes
+        self._notifications += notifications
+        if (
+            event.type is EventType.TASK_COMPLETED
+            and self._deps.memory is not None
+            and should_reflect(self._fsm.context)
+        ):
+            self._reflect_at = trio.current_time() + self._deps.reflect_after
+        if not self._recording:
+            self._moved.set()

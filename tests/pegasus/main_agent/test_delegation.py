@@ -107,7 +107,7 @@ async def test_a_result_comes_by_itself_and_nobody_polls(autojump_clock):
         before = heard(world)
         await trio.sleep(200)
         assert heard(world) == before
-        assert set(before) == {"persister", "bus", "recent", "agent"}
+        assert set(before) == {"persister", "bus", "recent", "observer", "agent"}
         assert len(model.requests) == 1
         assert "x is 5" in (await world.next_reply()).text
 
@@ -535,7 +535,11 @@ class Observer:
         bus = world.root.ref("tasks/bus")
         assert await wait_until_running(bus)
         status = await bus.ask(GetBusStatus)
-        assert status.subscribers == ("tasks/recent", "tasks/agent")  # the Main Agent is told, it does not listen
+        assert status.subscribers == (
+            "tasks/recent",
+            "tasks/observer",
+            "tasks/agent",
+        )  # the Main Agent is told, it does not listen
         await bus.ask(Subscribe, ref, frozenset(types or {EventType.MESSAGE_RECEIVED}))
 
 

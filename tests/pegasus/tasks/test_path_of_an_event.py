@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from actors import Backoff, Child, Intensity, Mailbox, Restart, Strategy, open_supervisor
-from pegasus.events import Deliver, Emit, Subscribe, event_bus
+from pegasus.events import Deliver, Subscribe, event_bus
 from pegasus.storage import run_journal
 from pegasus.tasks.core.task_events import TaskCreated, TaskNotified
 from pegasus.tasks.log.format import task_path
@@ -41,10 +41,9 @@ async def test_what_is_published_survives(autojump_clock, seed):
                 got.append(event)
 
     async def live(events):
-        """As the actor of a task does: first to disk, then onto the bus."""
+        """As the actor of a task does."""
         for n, event in enumerate(events):
-            await TaskLogs(root.ref("persister")).record((event,))
-            await bus.tell(Emit((event,)))
+            await TaskLogs(root.ref("persister"), bus).record((event,))
             if n % 10 == 0:
                 await trio.sleep(random.choice([0, 0.1, 5]))
                 if random.random() < 0.3:

@@ -52,10 +52,10 @@ class Running:
         self.disk = disk
         self.persister = root.ref("persister")
         self.journal = root.ref("journal")
-        self.logs = TaskLogs(self.persister)
+        self.logs = TaskLogs(self.persister, root.ref("bus"))
 
     async def record(self, *events):
-        await TaskLogs(self.persister).record(events)
+        await self.logs.record(events)
 
     async def pending(self):
         return [entry.task_id for entry in await self.persister.ask(GetPending)]

@@ -198,27 +198,46 @@ async def test_a_suspended_task_of_an_earlier_run_can_be_cancelled(autojump_cloc
 
 
 @pytest.mark.parametrize("mode", ["fail", "resume"])
-async def test_killed_while_it_looks_back_a_task_stays_completed_and_is_told_of_once(mode, autojump_clock):
+@pytest.mark.parametrize("seconds", [1, 5.5])
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+async def test_a_reflection_that_a_stop_prevents_is_made_at_the_next_start(how, seconds, mode, autojump_clock):
+    """Whether it was due or under way: once, and the submitter hears of the result once."""
+
     async def nothing():
         return ""
 
     shelf, listener, limits = MemoryFolder(), Listener(), TaskLimits(recovery=mode)
     memory = StubMemory(nothing, nothing)
     model = ScriptedModel(lambda request: Hang() if "Look back" in request.system else "found it " * 50)
-    with trio.move_on_after(5):
+    with trio.move_on_after(seconds) as scope:
         async with open_desk(model, shelf=shelf, listener=listener, memory=memory, limits=limits) as desk:
             task_id = await desk.submit("the job")
-            await trio.sleep_forever()
-    assert model.cancelled == 1
-    shelf.forgotten.clear()  # as if the kill had come before that was on disk
-    again = ScriptedModel([])
-    async with open_desk(again, shelf=shelf, listener=listener, memory=memory, limits=limits) as desk:
-        await trio.sleep(5)
-        assert (await desk.agent.ask(GetTask, task_id)).state is TaskState.COMPLETED
-    assert again.requests == []
+            await trio.sleep(seconds - 0.5 if how == "stopped" else 1000)
+            scope.deadline += 100
+    assert shelf.forgotten == []
+    again = ScriptedModel(["Nothing to keep."])
+    for asked in (1, 1):
+        async with open_desk(again, shelf=shelf, listener=listener, memory=memory, limits=limits) as desk:
+            await trio.sleep(20)
+            assert (await desk.agent.ask(GetTask, task_id)).state is TaskState.COMPLETED
+        assert ["Look back" in request.system for request in again.requests] == [True] * asked
+        assert shelf.forgotten == [task_id]
     assert {(told.type, told.n) for told in listener.heard} == {("completed", 1)}
-    assert shelf.events(task_id) == ["TASK_CREATED", "REASON_DONE", "STEP_COMPLETED", "TASK_COMPLETED"]
-    assert shelf.forgotten == [task_id]
+    assert shelf.events(task_id)[-2:] == ["TASK_COMPLETED", "REFLECTION_COMPLETE"]
+
+
+async def test_a_reflection_that_a_person_has_ended_is_not_made_at_the_next_start(autojump_clock):
+    async def nothing():
+        return ""
+
+    shelf, memory = MemoryFolder(), StubMemory(nothing, nothing)
+    model = ScriptedModel(lambda request: Hang() if "Look back" in request.system else "found it " * 50)
+    async with open_desk(model, shelf=shelf, memory=memory) as desk:
+        task_id = await desk.submit("the job")
+        await trio.sleep(10)
+        assert (await desk.agent.ask(Cancel, task_id, "x")).doing == "reflecting"
+        await trio.sleep(1)
+        assert shelf.forgotten == [task_id]
 
 
 @pytest.mark.parametrize("mode", ["fail", "resume"])

@@ -20,6 +20,7 @@ from pegasus.tasks import (
     TaskDeps,
     TaskLimits,
     TaskLogs,
+    TaskUpdate,
     Thinker,
     Wait,
     load_task_types,
@@ -42,7 +43,7 @@ class MemoryFolder(TaskLogs):
     """Logs in memory: `gate` writes them as the persister does; they are read without it."""
 
     def __init__(self):
-        super().__init__(None)
+        super().__init__(None, None)
         self.logs = {}
         self.forgotten = []
         self.refusing = None
@@ -134,6 +135,22 @@ class Watcher:
             self.events += message.events
 
 
+class Observer:
+    """Hears how tasks are, as those do who show them to people."""
+
+    def __init__(self, observe, over):
+        self.observe = observe
+        self.over = over
+
+    async def run(self, inbox):
+        async for message in inbox:
+            updates = [event.data for event in message.events if isinstance(event.data, TaskUpdate)]
+            for update in updates:
+                self.observe(update.task, update.ends)
+            if over := [each.task.task_id for each in updates if each.task.is_over and (each.ends or not each.run)]:
+                self.over(over)
+
+
 class StubMemory:
     """Long-term memory made of two functions."""
 
@@ -221,7 +238,10 @@ async def open_desk(
         bus = await root.start_child(Child("bus", event_bus, mailbox=Mailbox(1024)))
         ear = await root.start_child(Child("listener", listener.run))
         eye = await root.start_child(Child("watcher", watcher.run, mailbox=Mailbox(4096)))
-        await bus.ask(Subscribe, eye, None, True)
+        shelf._bus = bus
+        await bus.ask(Subscribe, eye, set(EventType) - {EventType.TASK_UPDATED}, True)
+        observer = await root.start_child(Child("observer", Observer(observe, over).run, mailbox=Mailbox(4096)))
+        await bus.ask(Subscribe, observer, {EventType.TASK_UPDATED}, True)
         random = Random(0)
         deps = TaskDeps(
             bus=bus,
@@ -234,8 +254,6 @@ async def open_desk(
             model_for=model_for or (lambda name: model),
             context_window=lambda name: window,
             context=InForce(context),
-            observe=observe,
-            over=over,
             memory=memory,
             traits=traits or TraitStore(),
             limits=InForce(limits),
