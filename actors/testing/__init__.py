@@ -10,7 +10,8 @@ A test gives the program's async function to `simulate`, which runs it once for 
 
 The layers, from the bottom: the private parts of Trio (_trio.py), the perturbations and their sources (_faults.py), the
 order of one run (_scheduler.py), guards against what differs between runs (_guards.py), one run with its verdict (_run.py),
-and many runs (_simulate.py). Beside them stand the scripted actor (_probe.py) and the checks of trees (_trees.py).
+shrinking (_shrink.py), and many runs
+(_simulate.py). Beside them stand the scripted actor (_probe.py) and the checks of trees (_trees.py).
 
 Nothing of `actors` itself imports this package, so a program in production never loads it.
 """

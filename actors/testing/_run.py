@@ -89,7 +89,7 @@ class Simulation:
 
 
 class NoProgram(TypeError):
-    """What was given is no program or no check. It is raised as it is: there is no run to repeat.
+    """Wrong kind of program or check. It is raised as it is: there is no run to repeat.
 
     Example: `simulate(main())` raises it, since only `main` itself can be called once for each seed.
     """
