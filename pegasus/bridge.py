@@ -37,9 +37,6 @@ from urllib.parse import urlsplit
 import anyio
 import attrs
 from anyio.abc import ByteStream
-from wsproto import ConnectionType, WSConnection
-from wsproto.events import AcceptConnection, CloseConnection, Event, Ping, RejectConnection, Request, TextMessage
-from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from pegasus.formatting import quote
 from pegasus.messages import Address, ChannelInfo, Media, Metadata, OutboundMessage, ReplyDraft, Typing
@@ -59,6 +56,7 @@ from pegasus.protocol import (
     encode_frame,
 )
 from pegasus.retry import Pauses
+from pegasus.websocket import BadMessage, WebSocket, WebSocketClosed
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """First and longest of the growing pauses between attempts, seconds."""
@@ -66,7 +64,8 @@ CONNECT_TIME: Final = 15.0
 """Seconds for connecting and for the greeting."""
 PING_AFTER: Final = 30.0
 """Seconds of silence after which the gateway is asked whether it is there. After as many again the connection counts as lost."""
-STREAM_ERRORS: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
+MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of a frame that is taken, so that a server that is not ours cannot fill the memory."""
 MOST_WAITING: Final = 1000
 """Replies that wait for the loop. The gateway keeps those beyond, and is asked for them later."""
 
@@ -271,7 +270,7 @@ class Bridge:
                     draft.answered.set()
                 self._wake()
                 return
-            except (OSError, BridgeDisconnected, *STREAM_ERRORS) as error:  # TimeoutError is an OSError
+            except (OSError, BridgeDisconnected, WebSocketClosed, BadMessage) as error:  # TimeoutError is an OSError
                 _log.warning("no connection to the agent: %s", str(error) or type(error).__name__)
             # A connection that has lasted was a good one, so the next loss begins with a short pause again.
             if anyio.current_time() - begun > LONGEST_PAUSE:
@@ -381,8 +380,29 @@ class Bridge:
     async def _write(self, frame: ClientFrame) -> None:
         """Send a frame if there is a connection. What is lost with it is made up for by the next greeting."""
         if self._socket is not None:
-            with suppress(BridgeDisconnected, *STREAM_ERRORS):  # the reader notices, too
+            with suppress(WebSocketClosed):  # the reader notices, too
                 await self._socket.write(frame)
+
+
+class _AnyioStream:
+    """A stream of anyio as `WebSocket` wants it."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Return what has come; b"" at the end, however it came."""
+        try:
+            return await self._stream.receive(max_bytes or 65_536)
+        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return b""
+
+    async def send_all(self, data: bytes) -> None:
+        """Send all of it. Raises OSError."""
+        try:
+            await self._stream.send(data)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise BrokenPipeError(str(error)) from None
 
 
 class _BridgeSocket:
@@ -390,11 +410,7 @@ class _BridgeSocket:
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
-        self._protocol = WSConnection(ConnectionType.CLIENT)
-        self._events: deque[Event] = deque()
-        self._text: list[str] = []
-        """Parts of a message whose end has not come."""
-        self._lock = anyio.Lock()
+        self._socket = WebSocket(_AnyioStream(stream), MAX_FRAME_BYTES)
 
     @classmethod
     async def connect(cls, url: str) -> _BridgeSocket:
@@ -411,13 +427,12 @@ class _BridgeSocket:
         socket = cls(stream)
         try:
             target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-            await socket._send(Request(host=parts.netloc, target=target, subprotocols=[SUBPROTOCOL]))
-            event = await socket._next()
-            if not isinstance(event, AcceptConnection):
-                status = f" (status {event.status_code})" if isinstance(event, RejectConnection) else ""
-                raise BridgeDisconnected(f"no gateway answers there{status}")
-        except BaseException:
-            await stream.aclose()
+            await socket._socket.connect(parts.netloc, target, SUBPROTOCOL)
+        except BaseException as error:
+            await anyio.aclose_forcefully(stream)
+            if isinstance(error, WebSocketClosed):
+                status = f" (status {error.code})" if error.code else ""
+                raise BridgeDisconnected(f"no gateway answers there{status}") from None
             raise
         return socket
 
@@ -428,13 +443,13 @@ class _BridgeSocket:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close without waiting for the other side. The reader gets ClosedResourceError."""
+        """Close without waiting for the other side, which ends the reader."""
         await anyio.aclose_forcefully(self._stream)
 
     async def write(self, frame: ClientFrame) -> None:
-        """Send a frame. Raises BridgeDisconnected and anyio's BrokenResourceError. Cancelled, the connection is closed."""
+        """Send a frame. Raises WebSocketClosed. Cancelled, the connection is closed."""
         try:
-            await self._send(TextMessage(data=encode_frame(frame)))
+            await self._socket.write([encode_frame(frame)])
         except anyio.get_cancelled_exc_class():
             # A frame that was sent in part cannot be completed any more, so the connection is of no use.
             with anyio.CancelScope(shield=True):
@@ -444,43 +459,15 @@ class _BridgeSocket:
     async def read(self) -> ServerFrame | None:
         """Return the next frame; None for one that only a later version knows.
 
-        Raises BridgeDisconnected, TimeoutError and STREAM_ERRORS.
+        Silence may be a peer that is gone without a word, so it is pinged. Raises BridgeDisconnected, WebSocketClosed, BadMessage and
+        TimeoutError.
         """
         while True:
-            match event := await self._next():
-                case TextMessage():
-                    self._text.append(event.data)
-                    if event.message_finished:
-                        text, self._text = "".join(self._text), []
-                        try:
-                            return decode_server_frame(text)
-                        except BadFrame as error:
-                            raise BridgeDisconnected(f"a frame cannot be read: {error}") from None
-                case Ping():
-                    await self._send(event.response())
-                case CloseConnection():
-                    raise BridgeDisconnected(f"closed with code {event.code} {event.reason or ''}".rstrip())
-
-    async def _next(self) -> Event:
-        while not self._events:
-            # Silence may be a peer that is gone without a word. The ping makes it answer, or TCP notice.
-            with anyio.move_on_after(PING_AFTER) as first:
-                data = await self._stream.receive()
-            if first.cancelled_caught:
-                await self._send(Ping())
-                with anyio.fail_after(PING_AFTER):
-                    data = await self._stream.receive()
-            try:
-                self._protocol.receive_data(data)
-                self._events.extend(self._protocol.events())
-            except RemoteProtocolError as error:
-                raise BridgeDisconnected(f"no WebSocket: {error}") from None
-        return self._events.popleft()
-
-    async def _send(self, event: Event) -> None:
-        async with self._lock:
-            try:
-                data = self._protocol.send(event)
-            except LocalProtocolError:
-                raise BridgeDisconnected("the connection is closed") from None
-            await self._stream.send(data)
+            with anyio.move_on_after(PING_AFTER):
+                try:
+                    return decode_server_frame(await self._socket.receive() or "")
+                except BadFrame as error:
+                    raise BridgeDisconnected(f"a frame cannot be read: {error}") from None
+            if anyio.current_time() - self._socket.active_at > 1.5 * PING_AFTER:  # nor was the last ping answered
+                raise TimeoutError("it is silent")
+            await self._socket.ping()

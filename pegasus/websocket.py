@@ -1,242 +1,268 @@
-"""Both ends of a WebSocket on trio-websocket: `ServerSocket` for the gateway, `ClientSocket` for its clients.
+"""`WebSocket`: one end of a WebSocket on wsproto, for the gateway, its clients, bridges and Slack; on Trio and on asyncio.
 
-trio-websocket's own server has one queue more than the gateway needs, gathers a message of any size before it looks at the
-limit, closes before the reason can be sent, and waits a minute for a handshake that cannot come any more. Its own client
-waits for a handshake that cannot succeed any more if the server hangs up in the middle of it, and leaves the stream open
-when the server closes first. So the two classes run its reader themselves and override its event handlers. Those are private
-names. They are touched in this file only, and a test fails if a new version of trio-websocket changes them
-(tests/pegasus/gateway/test_websocket.py).
+trio-websocket's connection gathers a message of any size before it looks at the limit, closes before a reason can be sent, and keeps a
+queue and a task of its own for what one caller reads. Its public interface has no place for other bounds, so wsproto, on which it
+stands, is used directly. The bounds, each at the place where the bytes come in:
 
-A `ServerSocket` calls a `SocketHandler` for each thing that the client does. While a handler runs, nothing more is read from
-this client: that is the backpressure. Handlers are checkpoints, and so is each fragment of a message, for which no handler
-is called: 16 KiB of empty fragments are 2,700 events, which would keep the event loop from everybody else.
+* A message has `max_bytes` at most, over all its fragments; until `takes_fragments` is set it must come in one piece. What is beyond
+  is dropped as it comes, and so is what is no WebSocket frame.
+* Nothing is read until `receive` is called: TCP slows the other side down.
+* Each fragment and each pong is a checkpoint: 16 KiB of empty fragments are 2,700 events, for which nobody else would have a turn.
+
+Deadlines are the callers', by cancel scopes. Cancelled in the middle of a write, the connection is of no more use.
 """
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final, Protocol, TypeAlias
 
+import anyio
+import anyio.lowlevel
+import h11
 import trio
-from trio_websocket import ConnectionClosed, HandshakeError, WebSocketConnection
 from wsproto import ConnectionType, WSConnection
 from wsproto.connection import ConnectionState
-from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Pong, Request, TextMessage
-from wsproto.utilities import LocalProtocolError, RemoteProtocolError
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Event,
+    Ping,
+    RejectConnection,
+    Request,
+    TextMessage,
+)
+from wsproto.utilities import ProtocolError, RemoteProtocolError
 
 from pegasus.http_framing import has_body, refuse_ambiguous
 
-RECEIVE_BYTES = 16 * 1024
+RECEIVE_BYTES: Final = 16 * 1024
 """Bytes that are read from the network at a time."""
-LINGER = 2.0
-"""Seconds that a client whose bytes are no WebSocket frames gets to read the reason, before the connection is cut."""
-MESSAGE_QUEUE = 16
-"""Messages that a client's socket keeps until they are asked for. Beyond that the connection is not read, and TCP slows the
-server down."""
+BROKEN_STREAM: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 """Names and values of the handshake's header fields, as they came."""
 
 
-class _Socket(WebSocketConnection):
-    """The reader that both ends share. The stream belongs to the caller."""
+class ByteStream(Protocol):
+    """Both directions of bytes, as Trio's streams have them. Other errors than BROKEN_STREAM are passed on."""
 
-    async def run(self) -> None:
-        """Read until the other side has gone or the handshake has failed, neither of which is an error here.
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        """Return what has come; b"" at the end."""
 
-        Afterwards nobody waits any more: neither for the end of a handshake nor for a message.
-        """
-        try:
-            await self._reader_task()
-        except (ConnectionClosed, HandshakeError, LocalProtocolError, RemoteProtocolError):
-            pass
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
-        finally:
-            self._open_handshake.set()
-            self._close_handshake.set()
+    async def send_all(self, data: bytes) -> None:
+        """Send all of it."""
 
 
-class SocketHandler(Protocol):
-    """The receiver of what a client does. The client is not read while one of these methods runs.
+class WebSocketClosed(Exception):
+    """The connection is closed, or is being closed. str() is a sentence for a person."""
 
-    Example: `ServerSocket(stream, handler, subprotocol="pegasus.v1", max_bytes=65_536)` calls these methods; the gateway's
-    `Connection` is such a handler.
+    def __init__(self, code: int | None = None, reason: str = "") -> None:
+        """code, reason: of the other side's close frame; None and "" without one."""
+        said = "" if code is None else f" ({code}{': ' + reason if reason else ''})"
+        super().__init__(f"the connection was closed{said}")
+        self.code = code
+        self.reason = reason
+
+
+class BadMessage(Exception):
+    """The other side sent a message beyond the limits, or what is no WebSocket frame. Close with its code, and `drop` the rest."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class WebSocket:
+    """One connection, over a stream that the caller closes. `accept` or `connect` comes first.
+
+    One task may call `receive` and `drop`. All other methods may be called meanwhile, by any task.
     """
 
-    async def on_open(self, headers: Headers) -> None:
-        """Handle the end of the WebSocket handshake."""
-
-    async def on_text(self, data: str) -> None:
-        """Handle a whole text message."""
-
-    async def on_binary(self) -> None:
-        """Handle a whole binary message, whose content was not kept."""
-
-    async def on_oversize(self) -> None:
-        """Handle a message beyond the limits. What follows is read and dropped until the connection is closed."""
-
-    async def on_broken(self, code: int, reason: str) -> None:
-        """Handle bytes that are no WebSocket frames; nothing more can be understood. code: what to close with."""
-
-
-class ServerSocket(_Socket):
-    """One accepted connection. `run` reads it; the other methods may be called once `on_open` was.
-
-    Reading and writing are independent: `write` may be called while a handler runs. Only one task may write.
-
-    Example::
-
-        socket = ServerSocket(stream, handler, subprotocol="pegasus.v1", max_bytes=65_536)
-        nursery.start_soon(socket.run)  # calls the handler
-        await socket.write(['{"type":"welcome", …}'])
-        await socket.finish(1001, "the gateway is stopping")
-    """
-
-    def __init__(self, stream: trio.abc.Stream, handler: SocketHandler, *, subprotocol: str, max_bytes: int) -> None:
-        """max_bytes: of the first message, which must also come in one piece; see `allow`."""
-        protocol = WSConnection(ConnectionType.SERVER)
-        refuse_ambiguous(protocol.handshake._h11_connection)
-        super().__init__(stream, protocol, receive_buffer_size=RECEIVE_BYTES)
-        self._handler = handler
-        self._offered = subprotocol
-        """The subprotocol that is agreed if the client offers it."""
-        self._max_bytes = max_bytes
-        """Bytes of a message, over all its fragments."""
-        self._takes_fragments = False
-        """A message may come in several frames. A large frame that arrives in pieces is no such message."""
+    def __init__(self, stream: ByteStream, max_bytes: int, *, takes_fragments: bool = True) -> None:
+        self.max_bytes = max_bytes
+        """Bytes of a message, over all its fragments. May be changed."""
+        self.takes_fragments = takes_fragments
+        """A message may come in several frames. A large frame that arrives in pieces is no such message. May be changed."""
+        self.active_at = anyio.current_time()
+        """Time at which something came last, if only a pong: the other side was reachable then."""
+        self.ended = anyio.Event()
+        """Set when nothing more can come."""
+        self.is_broken = False
+        """The other side sends what is no WebSocket frame; its close frame cannot be understood either."""
+        self._closed: WebSocketClosed | None = None
+        self._stream = stream
+        self._protocol = WSConnection(ConnectionType.CLIENT)  # of a server from `accept` on
+        self._events: Iterator[Event] = iter(())
+        """Events of what was read. They are made one by one, as they are asked for."""
+        self._parts: list[str] = []
+        """Parts of a message whose end has not come."""
+        self._size = 0
+        """Bytes of that message."""
         self._is_dropping = False
-        """A message was too large; everything that follows is read and dropped."""
-        self._is_broken = False
-        """The client's bytes are no WebSocket frames any more."""
-        self.active_at = trio.current_time()
-        """Time of the client's last frame, if only a pong, on Trio's clock: it was reachable then."""
+        self._lock = anyio.Lock(fast_acquire=True)
+        """Held during a write."""
 
-    def allow(self, max_bytes: int) -> None:
-        """Take messages of so many bytes from now on, also in fragments: the client has shown who it is."""
-        self._max_bytes = max_bytes
-        self._takes_fragments = True
+    # ---------------------------------------------------------------- handshakes
 
-    async def write(self, frames: list[str]) -> None:
-        """Send text messages in one write. Raises ConnectionClosed. Cancelled, the connection is of no more use."""
-        if self._close_reason:
-            raise ConnectionClosed(self._close_reason)
-        data = b"".join([self._wsproto.send(TextMessage(data=frame)) for frame in frames])
+    async def accept(self, subprotocol: str) -> Headers:
+        """Answer a client's handshake; return its header fields. Raises WebSocketClosed if the client has gone, or was refused.
+
+        A client that offers no subprotocol, or another one, is served all the same; nothing is agreed then.
+        """
+        parser = h11.Connection(h11.SERVER)
+        refuse_ambiguous(parser)
         try:
-            self._stream_lock.acquire_nowait()  # usually it is free; sending is the checkpoint
-        except trio.WouldBlock:
-            await self._stream_lock.acquire()
+            while (request := parser.next_event()) is h11.NEED_DATA:
+                parser.receive_data(await self._read())
+            if not isinstance(request, h11.Request):  # it has gone
+                raise self._end()
+            if (request.method, request.http_version) != (b"GET", b"1.1") or has_body(request.headers):
+                raise RemoteProtocolError("no handshake")
+            self._protocol = WSConnection(ConnectionType.SERVER)
+            self._protocol.initiate_upgrade_connection(list(request.headers), request.target)
+            [event] = self._protocol.events()
+            is_agreed = isinstance(event, Request) and subprotocol in event.subprotocols
+            await self._write(self._protocol.send(AcceptConnection(subprotocol if is_agreed else None)))
+        except (h11.ProtocolError, RemoteProtocolError) as error:
+            hint = getattr(error, "event_hint", None)
+            status, fields = (hint.status_code, hint.headers) if isinstance(hint, RejectConnection) else (400, [])
+            answer = h11.Response(
+                status_code=status, headers=[*fields, (b"connection", b"close"), (b"content-length", b"0")]
+            )
+            await self._write(parser.send(answer) or b"")
+            raise self._end() from None
+        self._feed(parser.trailing_data[0])
+        return list(request.headers)
+
+    async def connect(self, host: str, path: str, subprotocol: str = "") -> None:
+        """Shake hands with a server. Raises WebSocketClosed; `code` is the HTTP status if it answered with another one."""
+        offered = [subprotocol] if subprotocol else []
+        await self._write(self._protocol.send(Request(host=host, target=path, subprotocols=offered)))
         try:
-            await self._stream.send_all(data)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            await self._abort_web_socket()
-            raise ConnectionClosed(self._close_reason) from None
-        finally:
-            self._stream_lock.release()
+            event = await self._next_event()
+        except ProtocolError:
+            raise self._end() from None
+        if not isinstance(event, AcceptConnection):
+            raise self._end(event.status_code if isinstance(event, RejectConnection) else None)
 
-    async def probe(self) -> None:
-        """Send a ping; the pong changes `active_at`. Raises ConnectionClosed."""
-        if self._close_reason:
-            raise ConnectionClosed(self._close_reason)
-        await self._send(Ping())
+    # ---------------------------------------------------------------- reading
 
-    async def finish(self, code: int, reason: str) -> None:
-        """Send the close frame and wait for the client's; the caller sets the deadline."""
-        if not self._is_broken:
-            await self.aclose(code, reason)
+    async def receive(self) -> str | None:
+        """Return the next text message; None for a binary one, whose content is not kept. Pings are answered meanwhile.
+
+        Raises WebSocketClosed and, once, BadMessage. Cancelled, nothing is lost.
+        """
+        while True:
+            match event := await self._next_event():
+                case TextMessage() | BytesMessage():
+                    if self._is_dropping or not event.message_finished:
+                        await anyio.lowlevel.checkpoint()
+                    self._gather(event)
+                    if event.message_finished and not self._is_dropping:
+                        text, self._parts, self._size = "".join(self._parts), [], 0
+                        return text if isinstance(event, TextMessage) else None
+                case Ping() if self._protocol.state is ConnectionState.OPEN:
+                    await self._write(self._protocol.send(event.response()))
+                case CloseConnection() if self._protocol.state is ConnectionState.OPEN:
+                    # No close frame came: wsproto gave up on the bytes.
+                    self.is_broken = True
+                    raise BadMessage(int(event.code), event.reason or "no WebSocket frame")
+                case CloseConnection():
+                    if self._protocol.state is ConnectionState.REMOTE_CLOSING:
+                        await self._write(self._protocol.send(event.response()))
+                    raise self._end(int(event.code), event.reason or "")
+                case _:
+                    await anyio.lowlevel.checkpoint()
+
+    async def drop(self) -> None:
+        """Read and drop what still comes, until the other side has gone."""
+        self._is_dropping, self._parts = True, []
+        try:
+            while not self.is_broken:
+                with suppress(BadMessage):
+                    await self.receive()
+            # What cannot be parsed is not gathered either. It is read so that our last frames are not lost in a TCP reset.
+            while await self._read():
+                pass
+        except WebSocketClosed:
             return
-        with trio.move_on_after(LINGER):
-            await self._send(CloseConnection(code=code, reason=reason))
-            if isinstance(self._stream, trio.abc.HalfCloseableStream):
-                await self._stream.send_eof()
-            await self._close_handshake.wait()
+        self._lose()
 
-    # -------------------------------------------------------- trio-websocket's event handlers
+    async def _next_event(self) -> Event:
+        if self._closed is not None:
+            raise WebSocketClosed(self._closed.code, self._closed.reason)
+        while (event := next(self._events, None)) is None:
+            data = await self._read()
+            if not data:
+                raise self._lose()
+            self._feed(data)
+        return event
 
-    async def _handle_request_event(self, event: Request) -> None:
-        if has_body(event.extra_headers):
-            await self._reject(400, [(b"connection", b"close")], b"")
-            await self._close_stream()
-            return
-        # A client that offers no subprotocol, or another one, is served all the same; nothing is agreed then.
-        agreed = self._offered if self._offered in event.subprotocols else None
-        await self._accept(event, agreed, [])
-        await self._handler.on_open(list(event.extra_headers))
+    def _feed(self, data: bytes) -> None:
+        self._protocol.receive_data(data)
+        self._events = self._protocol.events()
 
-    async def _handle_message_event(self, event: BytesMessage | TextMessage) -> None:
-        self.active_at = trio.current_time()
-        if self._is_dropping or not event.message_finished:
-            await trio.lowlevel.checkpoint()
+    async def _read(self) -> bytes:
+        try:
+            data = await self._stream.receive_some(RECEIVE_BYTES)
+        except BROKEN_STREAM:
+            return b""
+        self.active_at = anyio.current_time()
+        return bytes(data)
+
+    def _gather(self, event: TextMessage | BytesMessage) -> None:
+        """Keep a part of a message. Raises BadMessage."""
         if self._is_dropping:
             return
         data = event.data
         is_fragment = event.frame_finished and not event.message_finished
-        self._message_size += len(data.encode()) if isinstance(data, str) else len(data)
-        if self._message_size > self._max_bytes or (is_fragment and not self._takes_fragments):
-            self._is_dropping = True
-            self._message_parts = []
-            await self._handler.on_oversize()
-            return
+        self._size += len(data.encode()) if isinstance(data, str) else len(data)
+        if self._size > self.max_bytes or (is_fragment and not self.takes_fragments):
+            self._is_dropping, self._parts = True, []
+            raise BadMessage(1009, f"found a message of more than {self.max_bytes} bytes, or in pieces")
         if data and isinstance(data, str):
-            self._message_parts.append(data)
-        if event.message_finished:
-            parts, self._message_parts, self._message_size = self._message_parts, [], 0
-            if isinstance(data, str):
-                await self._handler.on_text("".join(parts))  # type: ignore[arg-type]
-            else:
-                await self._handler.on_binary()
+            self._parts.append(data)
 
-    async def _handle_ping_event(self, event: Ping) -> None:
-        self.active_at = trio.current_time()
-        await super()._handle_ping_event(event)
+    def _lose(self) -> WebSocketClosed:
+        """Note that the other side has gone without a close frame, for which RFC 6455 has a code."""
+        return self._end(None if self._protocol.state is ConnectionState.CONNECTING else 1006)
 
-    async def _handle_pong_event(self, event: Pong) -> None:
-        await trio.lowlevel.checkpoint()
-        self.active_at = trio.current_time()
+    def _end(self, code: int | None = None, reason: str = "") -> WebSocketClosed:
+        self._closed = self._closed or WebSocketClosed(code, reason)
+        self.ended.set()
+        return self._closed
 
-    async def _handle_close_connection_event(self, event: CloseConnection) -> None:
-        if self._wsproto.state is ConnectionState.OPEN:  # no close frame came: wsproto gave up on the client's bytes
-            self._is_broken = True
-            self._reader_running = False  # or it would gather what it can no longer parse
-            await self._handler.on_broken(int(event.code), event.reason or "no WebSocket frame")
-            while await self._stream.receive_some(RECEIVE_BYTES):
-                pass  # what it still sends is dropped, so that our last frames are not lost in a TCP reset
-            return
-        await super()._handle_close_connection_event(event)
+    # ---------------------------------------------------------------- writing
 
+    async def write(self, messages: list[str]) -> None:
+        """Send text messages in one write. Raises WebSocketClosed."""
+        await self._send(*[TextMessage(data=message) for message in messages])
 
-class ClientSocket(_Socket):
-    """One connection to a server, over a stream that the caller opens and closes.
+    async def ping(self) -> None:
+        """Send a ping, which changes `active_at` if it is answered. Raises WebSocketClosed."""
+        await self._send(Ping())
 
-    Its life: start `run` in a task, `wait_open`, look at `is_open`, then use `send_message`, `get_message` and `aclose`.
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        """Send the close frame, unless the connection is closed. The other side's ends `receive` and `drop`, and sets `ended`."""
+        with suppress(WebSocketClosed):
+            await self._send(CloseConnection(code=code, reason=reason))
 
-    Example::
+    async def _send(self, *events: Event) -> None:
+        if self._closed is not None:
+            raise WebSocketClosed(self._closed.code, self._closed.reason)
+        try:
+            data = b"".join([self._protocol.send(event) for event in events])
+        except ProtocolError:  # the close frame was sent, or its answer
+            raise WebSocketClosed from None
+        await self._write(data)
 
-        socket = ClientSocket(stream, host="127.0.0.1:7717", path="/", subprotocol="pegasus.v1", max_bytes=1 << 20)
-        nursery.start_soon(socket.run)
-        await socket.wait_open()
-        if socket.is_open:
-            await socket.send_message("…")
-    """
-
-    def __init__(self, stream: trio.abc.Stream, *, host: str, path: str, subprotocol: str, max_bytes: int) -> None:
-        """subprotocol: "" for a server that has none."""
-        super().__init__(
-            stream,
-            WSConnection(ConnectionType.CLIENT),
-            host=host,
-            path=path,
-            client_subprotocols=[subprotocol] if subprotocol else [],
-            message_queue_size=MESSAGE_QUEUE,
-            max_message_size=max_bytes,
-            receive_buffer_size=RECEIVE_BYTES,
-        )
-        self.is_open = False
-        """The handshake has succeeded."""
-
-    async def wait_open(self) -> None:
-        """Wait until the handshake has succeeded or cannot succeed any more; `is_open` says which."""
-        await self._open_handshake.wait()
-
-    async def _handle_accept_connection_event(self, event: AcceptConnection) -> None:
-        self.is_open = True
-        await super()._handle_accept_connection_event(event)
+    async def _write(self, data: bytes) -> None:
+        async with self._lock:
+            try:
+                await self._stream.send_all(data)
+            except BROKEN_STREAM:
+                raise self._lose() from None

@@ -27,7 +27,6 @@ from urllib.parse import SplitResult, urlsplit
 import attrs
 import trio
 from outcome import Error, Outcome, Value
-from trio_websocket import ConnectionClosed
 
 from pegasus.messages import ChannelInfo, Json, Media, Metadata
 from pegasus.protocol import (
@@ -48,7 +47,7 @@ from pegasus.protocol import (
     decode_server_frame,
     encode_frame,
 )
-from pegasus.websocket import ClientSocket
+from pegasus.websocket import BadMessage, WebSocket, WebSocketClosed
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 """Bytes of a frame that the client takes. A reply with attachments may be larger than what a client may send. The bound keeps a
@@ -174,7 +173,7 @@ class Client:
                 print(event)
     """
 
-    def __init__(self, socket: ClientSocket, welcome: WelcomeFrame) -> None:
+    def __init__(self, socket: WebSocket, welcome: WelcomeFrame) -> None:
         self.welcome = welcome
         """The gateway's greeting: the agent's name, and the last reply made for this address."""
         self.closed: str | None = None
@@ -244,15 +243,13 @@ class Client:
         reason = "the connection was closed"
         try:
             while True:
-                await self._dispatch(decode_server_frame(await self._socket.get_message()))
-        except ConnectionClosed as error:
-            reason = describe_close(error)
-        except BadFrame as error:
+                await self._dispatch(decode_server_frame(await self._socket.receive() or ""))
+        except WebSocketClosed as error:
+            reason = str(error)
+        except (BadFrame, BadMessage) as error:
             reason = (
                 f"the agent sent something that this program does not understand; is it of another version? ({error})"
             )
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            reason = "the connection was closed on this side"
         finally:
             self.closed = reason
             self._events_in.close()
@@ -260,13 +257,13 @@ class Client:
                 call.end(Error(NotConnected(reason)))
 
     async def _write(self, frame: MessageFrame | AckFrame | CallFrame) -> None:
-        """Send a frame. Raises NotConnected. Several tasks may write at the same time; trio-websocket has a lock."""
+        """Send a frame. Raises NotConnected. Several tasks may write at the same time."""
         if self.closed is not None:
             raise NotConnected(self.closed)
         try:
-            await self._socket.send_message(encode_frame(frame))
-        except ConnectionClosed as error:
-            raise NotConnected(describe_close(error)) from None
+            await self._socket.write([encode_frame(frame)])
+        except WebSocketClosed as error:
+            raise NotConnected(str(error)) from None
 
     async def _dispatch(self, frame: ServerFrame | None) -> None:
         """Give a frame to the call that waits for it, or make it an event. Waits while EVENT_BUFFER events are kept.
@@ -306,7 +303,7 @@ class _Call:
 
 
 @asynccontextmanager
-async def _connected(url: str, timeout: float) -> AsyncIterator[ClientSocket]:
+async def _connected(url: str, timeout: float) -> AsyncIterator[WebSocket]:
     """Yield an open WebSocket, and close it afterwards. Raises NotConnected."""
     parts = urlsplit(url)
     try:
@@ -315,18 +312,18 @@ async def _connected(url: str, timeout: float) -> AsyncIterator[ClientSocket]:
     except (OSError, ValueError, trio.TooSlowError) as error:
         raise NotConnected(f"no agent answers at {url} ({error or 'too slow'})") from None
     try:
-        path = parts.path or "/"
-        socket = ClientSocket(stream, host=parts.netloc, path=path, subprotocol=SUBPROTOCOL, max_bytes=MAX_FRAME_BYTES)
-        async with background(socket.run):
-            with trio.move_on_after(timeout):
-                await socket.wait_open()
-            if not socket.is_open:
-                raise NotConnected(f"no agent answers at {url}, but another program")
-            try:
-                yield socket
-            finally:
-                with trio.move_on_after(CLOSE_TIME):
-                    await socket.aclose()
+        socket = WebSocket(stream, MAX_FRAME_BYTES)
+        try:
+            with trio.fail_after(timeout):
+                await socket.connect(parts.netloc, parts.path or "/", SUBPROTOCOL)
+        except (WebSocketClosed, trio.TooSlowError):
+            raise NotConnected(f"no agent answers at {url}, but another program") from None
+        try:
+            yield socket
+        finally:
+            with trio.move_on_after(CLOSE_TIME):
+                await socket.close()
+                await socket.drop()
     finally:
         await trio.aclose_forcefully(stream)
 
@@ -340,20 +337,20 @@ async def _open_stream(parts: SplitResult) -> trio.abc.Stream:
     return await trio.open_ssl_over_tcp_stream(parts.hostname, parts.port or 443, https_compatible=True)
 
 
-async def _greet(socket: ClientSocket, hello: HelloFrame, timeout: float) -> WelcomeFrame:
+async def _greet(socket: WebSocket, hello: HelloFrame, timeout: float) -> WelcomeFrame:
     """Say hello and return the welcome. Raises Refused for an error frame, NotConnected for anything else."""
     try:
         with trio.move_on_after(timeout):
-            await socket.send_message(encode_frame(hello))
-            frame = decode_server_frame(await socket.get_message())
+            await socket.write([encode_frame(hello)])
+            frame = decode_server_frame(await socket.receive() or "")
             if isinstance(frame, ErrorFrame):
                 raise Refused(frame.code, frame.message, frame.id)
             if not isinstance(frame, WelcomeFrame):
                 raise NotConnected(f"the server there does not speak {SUBPROTOCOL}: it sent no welcome")
             return frame
-    except ConnectionClosed as error:
-        raise NotConnected(describe_close(error)) from None
-    except BadFrame as error:
+    except WebSocketClosed as error:
+        raise NotConnected(str(error)) from None
+    except (BadFrame, BadMessage) as error:
         raise NotConnected(f"the server there does not speak {SUBPROTOCOL}: {error}") from None
     raise NotConnected(f"no welcome within {timeout:g} s")
 
@@ -377,11 +374,3 @@ async def background(run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
         nursery.cancel_scope.cancel()
     if failure is not None:
         raise failure
-
-
-def describe_close(error: ConnectionClosed) -> str:
-    """Return the end of a connection in words: with code and reason where the other side gave one."""
-    reason = error.reason
-    if reason is None:
-        return "the connection was closed"
-    return f"the connection was closed ({reason.code}{': ' + reason.reason if reason.reason else ''})"

@@ -14,11 +14,12 @@ not its sender waits for the answer. Cancelled, the connection is cut without a 
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
 from typing import Final
 
 import attrs
 import trio
-from trio_websocket import ConnectionClosed
 
 from actors import ActorError
 from pegasus.formatting import quote
@@ -46,8 +47,10 @@ from pegasus.protocol import (
 )
 from pegasus.settings import InForce
 from pegasus.storage import StorageError
-from pegasus.websocket import Headers, ServerSocket
+from pegasus.websocket import BROKEN_STREAM, BadMessage, Headers, WebSocket, WebSocketClosed
 
+LINGER: Final = 2.0
+"""Seconds that a client whose bytes are no WebSocket frames gets to read the reason, before the connection is cut."""
 REVOKED_TIME: Final = 1.0
 """Seconds in which a client whose token was revoked may read that; then it is cut."""
 
@@ -168,7 +171,8 @@ class Connection:
         """Reason why the client is refused after the handshake; "" if it is not."""
         self._visitor = visitor
         self._queue = SendQueue(self._config.now.queue_frames, self._config.now.queue_bytes)
-        self._socket = ServerSocket(stream, self, subprotocol=SUBPROTOCOL, max_bytes=HELLO_BYTES)
+        self._stream = stream
+        self._socket = WebSocket(stream, HELLO_BYTES, takes_fragments=False)
         self._bearer: str | None = None
         """The token of the handshake's Authorization header."""
         self._requests: Requests | None = None
@@ -215,7 +219,19 @@ class Connection:
 
     async def _read(self) -> None:
         """Read until the client has gone, or has sent what is no WebSocket frame."""
-        await self._socket.run()
+        try:
+            self._look_at(await self._socket.accept(SUBPROTOCOL))
+            while True:
+                text = await self._socket.receive()
+                # The client may have sent this before it learned of the refusal. Carrying it out would answer into a
+                # closed queue.
+                if self._queue.closing is None:
+                    await self._handle(text)
+        except BadMessage as error:
+            self._refuse_bytes(error)
+            await self._socket.drop()
+        except WebSocketClosed:
+            pass
         # The queue is closed so that the writer ends. What waits in it is lost with the connection; replies are still
         # in the outbox.
         self.close(GOING_AWAY, "the client has gone")
@@ -224,8 +240,18 @@ class Connection:
         """Write until the queue is closed and empty, then close the connection."""
         is_reachable = await self._queue.write_to(self._socket, self._config.now.send_timeout)
         if self._queue.closing is not None and is_reachable:
-            await self._socket.finish(*self._queue.closing)
+            await self._finish(*self._queue.closing)
         self.cut()
+
+    async def _finish(self, code: int, reason: str) -> None:
+        """Send the close frame, and wait until the client has gone. One that sends no frames gets a moment to read the reason."""
+        if not self._is_open:
+            return
+        await self._socket.close(code, reason)
+        with trio.move_on_after(LINGER if self._socket.is_broken else math.inf), suppress(*BROKEN_STREAM):
+            if self._socket.is_broken and isinstance(self._stream, trio.abc.HalfCloseableStream):
+                await self._stream.send_eof()
+            await self._socket.ended.wait()
 
     async def _wait_for_hello(self) -> None:
         """Return when the client has greeted, or when the connection is closing; refuse it if neither happens in time."""
@@ -253,8 +279,8 @@ class Connection:
             # silence.
             with trio.move_on_after(interval):
                 try:
-                    await self._socket.probe()
-                except ConnectionClosed:
+                    await self._socket.ping()
+                except WebSocketClosed:
                     return
             await trio.sleep_until(pinged_at + interval)
             if self._socket.active_at < pinged_at:
@@ -262,9 +288,9 @@ class Connection:
                 _log.info("a client does not answer pings; it is cut off", client=client, seconds=seconds)
                 self.cut()
 
-    # ---------------------------------------------------------------- what the client does (SocketHandler)
+    # ---------------------------------------------------------------- what the client does
 
-    async def on_open(self, headers: Headers) -> None:
+    def _look_at(self, headers: Headers) -> None:
         """Look at the handshake's headers: a browser's page must be an allowed one; the token may be among them."""
         self._is_open = True
         fields = {name.lower(): value.decode("utf-8", "replace") for name, value in headers}
@@ -280,41 +306,33 @@ class Connection:
             message = f"Origin: found {quote(origin, 100)}, which is not in gateway.allowed_origins of the settings"
             self._refuse("unauthorized", message, UNAUTHORIZED)
 
-    async def on_text(self, data: str) -> None:
-        """Handle a text frame: the hello, or what may follow it."""
-        # The client may have sent this before it learned of the refusal. Carrying it out would answer into a closed
-        # queue.
-        if self._queue.closing is not None:
-            return
-        if self._requests is None:
-            await self._greet(data)
-        else:
-            await self._requests.handle(data)
+    async def _handle(self, text: str | None) -> None:
+        """Handle a frame: the hello, or what may follow it. None: a binary one, which is refused."""
+        match text, self._requests:
+            case None, None:
+                self._refuse("unauthorized", "the first frame must be a hello; found a binary frame", UNAUTHORIZED)
+            case None, _:
+                message = "found a binary frame, allowed: JSON objects in text frames"
+                await self._queue.answer(error_frame("bad_frame", message))
+            case str(), None:
+                await self._greet(text)
+            case str(), Requests():
+                await self._requests.handle(text)
 
-    async def on_binary(self) -> None:
-        """Refuse a binary frame."""
-        if self._requests is None:
-            self._refuse("unauthorized", "the first frame must be a hello; found a binary frame", UNAUTHORIZED)
-        else:
-            message = "found a binary frame, allowed: JSON objects in text frames"
-            await self._queue.answer(error_frame("bad_frame", message))
+    def _refuse_bytes(self, error: BadMessage) -> None:
+        """End a connection for a frame beyond the limits, or for bytes that are no frames.
 
-    async def on_oversize(self) -> None:
-        """Refuse a frame beyond the limits. Before the hello that is `unauthorized`, for no other frame is allowed there."""
-        if self._requests is None:
+        Before the hello a large frame is `unauthorized`, for no other frame is allowed there.
+        """
+        if error.code != TOO_LARGE:
+            self._refuse("bad_frame", f"found bytes that are no WebSocket text: {error.reason}", error.code)
+        elif self._requests is None:
             message = f"the first frame must be a hello in one piece, of at most {HELLO_BYTES} bytes"
             self._refuse("unauthorized", message, UNAUTHORIZED)
         else:
             limit = self._config.now.max_frame_bytes
             message = f"found a frame of more than {limit} bytes, allowed: gateway.max_frame_bytes = {limit}"
             self._refuse("too_large", message, TOO_LARGE)
-
-    async def on_broken(self, code: int, reason: str) -> None:
-        """End a connection whose bytes are no WebSocket frames."""
-        if self._is_open:
-            self._refuse("bad_frame", f"found bytes that are no WebSocket text: {reason}", code)
-        else:
-            self.cut()
 
     # ---------------------------------------------------------------- hello
 
@@ -351,7 +369,8 @@ class Connection:
         )
         self._nursery.start_soon(self._end_when_revoked, grant)
         self._queue.client = str(hello.channel)
-        self._socket.allow(self._config.now.max_frame_bytes)
+        self._socket.max_bytes = self._config.now.max_frame_bytes
+        self._socket.takes_fragments = True
         self._place.leave()
         self._settled.set()
         try:

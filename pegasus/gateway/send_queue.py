@@ -24,11 +24,11 @@ from typing import Protocol, TypeAlias
 
 import attrs
 import trio
-from trio_websocket import ConnectionClosed
 
 from actors import Signal
 from pegasus.observe import get_logger
 from pegasus.protocol import TRY_LATER
+from pegasus.websocket import WebSocketClosed
 
 ANSWERS = 64
 """Answers that one connection may have outstanding. So many messages share a sync of the disk; the next is not read before."""
@@ -63,13 +63,13 @@ class QueuedFrame:
 
 
 class FrameSocket(Protocol):
-    """The part of a `ServerSocket` that the writer needs.
+    """The part of a `WebSocket` that the writer needs.
 
     Example: a test gives `SendQueue.write_to` an object that only collects the frames.
     """
 
     async def write(self, frames: list[str]) -> None:
-        """Send text messages in one write. Raises ConnectionClosed."""
+        """Send text messages in one write. Raises WebSocketClosed."""
 
 
 class SendQueue:
@@ -218,7 +218,7 @@ class SendQueue:
             try:
                 with trio.fail_after(send_timeout):
                     await socket.write(frames)
-            except ConnectionClosed:
+            except WebSocketClosed:
                 is_gone = True
             except trio.TooSlowError:
                 is_gone = True

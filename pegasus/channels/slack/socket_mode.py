@@ -19,17 +19,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, NoReturn
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import attrs
 import trio
-from trio_websocket import ConnectionClosed
 
 from pegasus.channels.service_contract import CredentialsRefused, NotKept, RateLimited, ServiceDown
 from pegasus.channels.slack.api import SlackApi
 from pegasus.channels.slack.reading import conversation_of
 from pegasus.observe import get_logger
-from pegasus.websocket import ClientSocket
+from pegasus.websocket import BadMessage, WebSocket, WebSocketClosed
 from pegasus.wire import decode_object, encode_json
 
 CONNECT_TIME: Final = 15.0
@@ -166,9 +165,7 @@ class SocketMode:
                 stream = await self._connect(url)
         except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
             raise ServiceDown(f"the WebSocket cannot be opened ({type(error).__name__})") from None
-        path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-        socket = ClientSocket(stream, host=parts.netloc, path=path, subprotocol="", max_bytes=LARGEST)
-        link = _Link(socket, stream, self._take, self._under_way)
+        link = _Link(stream, parts, self._take, self._under_way)
         # Started before the greeting, since it is what reads it.
         nursery.start_soon(link.run)
         with trio.move_on_after(CONNECT_TIME):
@@ -189,10 +186,11 @@ class _Link:
     """
 
     def __init__(
-        self, socket: ClientSocket, stream: trio.abc.Stream, take: Take, under_way: trio.CapacityLimiter
+        self, stream: trio.abc.Stream, address: SplitResult, take: Take, under_way: trio.CapacityLimiter
     ) -> None:
-        self._socket = socket
+        self._socket = WebSocket(stream, LARGEST)
         self._stream = stream
+        self._address = address
         self._take = take
         self._under_way = under_way
         self._scope = trio.CancelScope()
@@ -210,7 +208,6 @@ class _Link:
         try:
             async with trio.open_nursery() as nursery:
                 with self._scope:
-                    nursery.start_soon(self._socket.run)
                     nursery.start_soon(self._ping)
                     await self._receive(nursery)
                 nursery.cancel_scope.cancel()
@@ -234,17 +231,19 @@ class _Link:
 
     async def _receive(self, nursery: trio.Nursery) -> None:
         """Read frames until the connection ends. A frame that is no JSON is logged and passed over."""
-        await self._socket.wait_open()
-        if not self._socket.is_open:
+        path, query = self._address.path or "/", self._address.query
+        try:
+            await self._socket.connect(self._address.netloc, f"{path}?{query}" if query else path)
+        except WebSocketClosed:
             self.reason = "the WebSocket was refused"
             return
         while True:
             try:
-                text = await self._socket.get_message()
-            except ConnectionClosed:
+                text = await self._socket.receive()
+            except (WebSocketClosed, BadMessage):
                 return
             try:
-                frame = decode_object(text)
+                frame = decode_object(text or "")
             except ValueError:
                 _log.warning("a frame of Slack is no JSON object")
                 continue
@@ -275,8 +274,8 @@ class _Link:
             await work()
             # Without its acknowledgement Slack delivers it again, on the next connection, where it is
             # recognised.
-            with suppress(ConnectionClosed):
-                await self._socket.send_message(encode_json({"envelope_id": id}))
+            with suppress(WebSocketClosed):
+                await self._socket.write([encode_json({"envelope_id": id})])
         except NotKept as error:
             _log.warning("a delivery of Slack was not taken", reason=str(error))
         finally:
@@ -287,11 +286,10 @@ class _Link:
         await self.is_greeted.wait()
         while True:
             await trio.sleep(PING_PAUSE)
-            # `continue` leaves the block after a pong. Getting behind the block means that none has come in
-            # time, or that the connection is closed.
-            with trio.move_on_after(PONG_TIME), suppress(ConnectionClosed):
+            silence = trio.current_time() - self._socket.active_at
+            # While all places are taken nothing is read, and no pong either.
+            if silence >= PING_PAUSE + PONG_TIME and self._under_way.available_tokens:
+                self.reason = "the connection is silent"
+                self.cut()
+            with trio.move_on_after(PONG_TIME), suppress(WebSocketClosed):
                 await self._socket.ping()
-                continue
-            self.reason = "the connection is silent"
-            self.cut()
-            return

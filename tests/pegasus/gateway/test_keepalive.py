@@ -5,10 +5,9 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 import trio.testing
+from trio_websocket import wrap_client_stream
 
 from actors import Child, open_supervisor
-from pegasus.client.client import background
-from pegasus.websocket import ClientSocket
 from tests.pegasus.gateway.test_websocket import PING, RawSocket, frame
 from tests.pegasus.gateway.world import FakeJournal, RawClient, make_server
 
@@ -29,9 +28,8 @@ async def connect(server, nursery):
 @asynccontextmanager
 async def living(server, nursery):
     stream = await connect(server, nursery)
-    socket = ClientSocket(stream, host="x", path="/", subprotocol="pegasus.v1", max_bytes=1000)
-    async with background(socket.run):
-        await socket.wait_open()
+    async with trio.open_nursery() as sockets:
+        socket = await wrap_client_stream(sockets, stream, "x", "/", subprotocols=["pegasus.v1"])
         client = RawClient(socket)
         await client.hello(channel={"type": "web", "channelId": "c"})
         yield client

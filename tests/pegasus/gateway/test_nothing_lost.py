@@ -5,12 +5,10 @@ from random import Random
 import pytest
 import trio
 import trio.testing
-from trio_websocket import ConnectionClosed
+from trio_websocket import ConnectionClosed, wrap_client_stream
 
 from actors import Child, Mailbox, open_supervisor
-from pegasus.client.client import background
 from pegasus.messages import Address, ChannelInfo
-from pegasus.websocket import ClientSocket
 from tests.pegasus.gateway.world import FakeJournal, RawClient, make_server
 
 CHANNELS = [ChannelInfo("web", f"c{n}") for n in range(3)]
@@ -29,10 +27,9 @@ class Life:
     async def run(self, last, task_status):
         ours, theirs = trio.testing.memory_stream_pair()
         self.here.nursery.start_soon(self.here.server.serve, theirs, await self.here.server.take_place())
-        socket = ClientSocket(ours, host="x", path="/", subprotocol="pegasus.v1", max_bytes=1 << 20)
         with self.scope:
-            async with background(socket.run):
-                await socket.wait_open()
+            async with trio.open_nursery() as sockets:
+                socket = await wrap_client_stream(sockets, ours, "x", "/", subprotocols=["pegasus.v1"])
                 self.client = RawClient(socket)
                 who = {"type": "web"} if self.address is None else {"type": "web", "channelId": self.address.channel_id}
                 assert (await self.client.hello(channel=who, **last))["type"] == "welcome"
