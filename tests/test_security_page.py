@@ -42,17 +42,17 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "The HTTP server listens on loopback only, unless the settings allow another address, and answers under its own names only, "
     "so that no page can point another name at it.": (
         "tests/blackbox/test_http.py::test_a_host_for_others_needs_consent",
-        "tests/pegasus/web/test_access.py::test_a_page_that_points_its_own_name_at_this_machine_gets_nothing",
+        "tests/pegasus/web/test_visitors.py::test_a_page_that_points_its_own_name_at_this_machine_gets_nothing",
     ),
     "A page of others can use neither the cookie nor the WebSocket of a browser that is signed in.": (
-        "tests/pegasus/web/test_access.py::test_a_page_of_others_cannot_use_the_cookie",
-        "tests/pegasus/web/test_access.py::test_what_changes_something_with_the_cookie_needs_an_origin",
+        "tests/pegasus/web/test_visitors.py::test_a_page_of_others_cannot_use_the_cookie",
+        "tests/pegasus/web/test_visitors.py::test_what_changes_something_with_the_cookie_needs_an_origin",
     ),
     "A browser never holds the token, and its session ends with the token, at a sign-out, or after 30 days.": (
-        "tests/pegasus/web/test_access.py::test_the_cookie_holds_no_token_and_no_script_can_read_it",
-        "tests/pegasus/web/test_access.py::test_a_session_ends_with_its_token",
-        "tests/pegasus/web/test_access.py::test_signing_out_ends_the_session",
-        "tests/pegasus/web/test_access.py::test_a_session_survives_a_restart_and_ends_after_thirty_days",
+        "tests/pegasus/web/test_visitors.py::test_the_cookie_holds_no_token_and_no_script_can_read_it",
+        "tests/pegasus/web/test_visitors.py::test_a_session_ends_with_its_token",
+        "tests/pegasus/web/test_visitors.py::test_signing_out_ends_the_session",
+        "tests/pegasus/web/test_visitors.py::test_a_session_survives_a_restart_and_ends_after_thirty_days",
     ),
     "No path of a request leads out of the files of the page.": (
         "tests/pegasus/web/test_server.py::test_no_path_leads_out_of_the_static_files",
@@ -105,7 +105,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/blackbox/test_guests.py::test_a_role_in_the_metadata_of_a_message_is_a_claim_and_does_not_count",
     ),
     "A channel type cannot be made to look like an owner's.": (
-        "tests/pegasus/policy/test_principal.py::test_a_channel_type_cannot_be_made_to_look_like_an_owner",
+        "tests/pegasus/access/test_principal.py::test_a_channel_type_cannot_be_made_to_look_like_an_owner",
     ),
     "The words of a guest are labelled and fenced, and the words of an owner never are.": (
         "tests/pegasus/main_agent/test_labels.py::test_only_the_words_of_guests_are_fenced",
@@ -233,11 +233,11 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "A wider yes is bound to the tools as they were, never stands above a denial, is none for a guest's work or for what cannot "
         "be taken back, and ends with its task, its hour, or when you revoke it."
     ): (
-        "tests/pegasus/policy/test_grants.py::test_a_scope_covers_what_it_says",
-        "tests/pegasus/policy/test_grants.py::test_a_scope_that_does_not_fit_is_refused_and_the_question_stays_open",
-        "tests/pegasus/policy/test_grants.py::test_a_grant_of_a_task_ends_with_it_and_is_not_inherited",
-        "tests/pegasus/policy/test_grants.py::test_an_hour_ends_whatever_becomes_of_the_clock",
-        "tests/pegasus/policy/test_grants.py::test_a_revoked_grant_covers_nothing_and_stays_revoked",
+        "tests/pegasus/access/test_grants.py::test_a_scope_covers_what_it_says",
+        "tests/pegasus/access/test_grants.py::test_a_scope_that_does_not_fit_is_refused_and_the_question_stays_open",
+        "tests/pegasus/access/test_grants.py::test_a_grant_of_a_task_ends_with_it_and_is_not_inherited",
+        "tests/pegasus/access/test_grants.py::test_an_hour_ends_whatever_becomes_of_the_clock",
+        "tests/pegasus/access/test_grants.py::test_a_revoked_grant_covers_nothing_and_stays_revoked",
         "tests/blackbox/test_grants.py::test_a_yes_for_good_stands_above_no_denial",
         "tests/blackbox/test_grants.py::test_a_yes_for_a_server_is_for_its_tools_as_they_were",
     ),
@@ -253,7 +253,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     ): (
         "tests/blackbox/test_grants.py::test_a_plan_is_one_question_and_each_of_its_calls_runs_once",
         "tests/blackbox/test_grants.py::test_a_plan_that_cannot_be_asked_about_is_refused_without_a_question",
-        "tests/pegasus/policy/test_grants.py::test_each_call_of_a_plan_is_allowed_once",
+        "tests/pegasus/access/test_grants.py::test_each_call_of_a_plan_is_allowed_once",
     ),
     (
         "What changes in such a file while a command or a server of yours runs is in no prompt before an owner has accepted "
@@ -418,7 +418,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/blackbox/test_walls.py::test_walls_that_are_required_are_full_or_the_start_fails",
     ),
     "Within walls that are partial, a command of work that has read text from outside is asked for.": (
-        "tests/pegasus/policy/test_rules.py::test_partial_walls_ask_after_text_from_outside_and_for_others_than_owners",
+        "tests/pegasus/access/test_rules.py::test_partial_walls_ask_after_text_from_outside_and_for_others_than_owners",
         "tests/blackbox/test_walls_kernel.py::test_partial_walls_ask_after_text_from_outside_and_the_state_is_shown",
     ),
     # From MCP servers

@@ -9,10 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from pegasus.formatting import plural, quote, truncate
-from pegasus.gateway import BadParams
-from pegasus.messages import ApprovalNotice, Json, NoticeCall
-from pegasus.policy import (
+from pegasus.access import (
     APPROVALS,
     PROMPT_FILE,
     AnswerScope,
@@ -21,10 +18,12 @@ from pegasus.policy import (
     CallGrant,
     allowed_scopes,
     describe_grant,
-    host_notes,
     shown_arguments,
-    texts_of,
 )
+from pegasus.formatting import plural, quote, truncate
+from pegasus.gateway import BadParams
+from pegasus.messages import ApprovalNotice, Json, NoticeCall
+from pegasus.policy import host_notes, texts_of
 
 OWNERS_ONLY: Final = "Only my owner may decide about that."
 """Answer to a command of somebody else."""

@@ -36,6 +36,35 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
+from pegasus.access import (
+    APPROVALS,
+    APPROVE,
+    DENY,
+    DOOR,
+    PROMPT_FILE,
+    ROLE,
+    SCOPE_WORDS,
+    AnswerApproval,
+    AnswerScope,
+    Approval,
+    ApprovalError,
+    ApprovalMessage,
+    ApprovalRequest,
+    ApprovalState,
+    AskedCall,
+    ListApprovals,
+    ListGrants,
+    RevokeGrant,
+    Role,
+    SeekApproval,
+    WithdrawApprovals,
+    describe_revoked,
+    parse_scope,
+    principal_of,
+    question_text,
+    read_answer,
+    sender_of,
+)
 from pegasus.app.approval_texts import (
     OWNERS_ONLY,
     UNREACHABLE,
@@ -54,37 +83,7 @@ from pegasus.identity import WorkspaceFiles
 from pegasus.main_agent import post_of_held, task_name
 from pegasus.messages import Address, ApprovalNotice, ChannelInfo, InboundMessage, Json, Metadata
 from pegasus.observe import get_logger
-from pegasus.policy import (
-    APPROVALS,
-    APPROVE,
-    DENY,
-    DOOR,
-    PROMPT_FILE,
-    ROLE,
-    SCOPE_WORDS,
-    AnswerApproval,
-    AnswerScope,
-    Approval,
-    ApprovalError,
-    ApprovalMessage,
-    ApprovalRequest,
-    ApprovalState,
-    AskedCall,
-    FormError,
-    ListApprovals,
-    ListGrants,
-    RevokeGrant,
-    Role,
-    SeekApproval,
-    WithdrawApprovals,
-    describe_revoked,
-    parse_answer,
-    parse_scope,
-    principal_of,
-    question_text,
-    read_answer,
-    sender_of,
-)
+from pegasus.policy import FormError, parse_answer
 from pegasus.redaction import KnownSecrets
 from pegasus.settings import InForce, PolicySettings
 from pegasus.storage import Commit, JournalMessage, Post, StorageError, Unroutable

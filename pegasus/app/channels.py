@@ -23,6 +23,7 @@ from typing import Final
 import trio
 
 from actors import ActorInfo, Child, Ref, Supervisor
+from pegasus.access import Access, PairingBook, PairingRefused, TokenBook, rules_of
 from pegasus.app.control_plane import MESSAGE_METHODS, READ_METHODS
 from pegasus.app.environment import (
     ADAPTER,
@@ -40,20 +41,9 @@ from pegasus.channels import AdapterMessage, ServiceAdapter, ServiceContext, mak
 from pegasus.gateway import GatewayConfig, GatewayMessage, Listeners, Methods, run_gateway
 from pegasus.host import wall_clock
 from pegasus.identity import Persona
-from pegasus.intake import (
-    Access,
-    DiskLimits,
-    GuestDisk,
-    GuestLimits,
-    Intake,
-    PairingBook,
-    PairingRefused,
-    SenderRates,
-    rules_of,
-)
+from pegasus.intake import DiskLimits, GuestDisk, GuestLimits, Intake, SenderRates
 from pegasus.main_agent import MainAgents, TaskDelegation, task_progress
 from pegasus.messages import ChannelInfo, InboundMessage, Json, TaskProgress
-from pegasus.policy import TokenBook
 from pegasus.settings import SERVICE_SECTIONS, HttpSettings, InForce, Settings
 from pegasus.storage import JournalMessage, StorageError
 from pegasus.tasks import TaskAgentMessage

@@ -20,10 +20,10 @@ from typing import TypeAlias
 
 import attrs
 
+from pegasus.access import APPROVALS, APPROVE, DENY, PairingRefused, access_text, access_view, sender_of
 from pegasus.app.services import Services
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import quote, truncate
-from pegasus.intake import PairingRefused, access_text, access_view
 from pegasus.main_agent import (
     CONTINUE,
     PAUSE,
@@ -45,7 +45,6 @@ from pegasus.models import (
     ModelSwitch,
     model_command,
 )
-from pegasus.policy import APPROVALS, APPROVE, DENY, sender_of
 
 CommandAnswer: TypeAlias = Callable[[InboundMessage], Awaitable[str]]
 """Returns the answer to a command. A StorageError that it raises becomes the answer."""

@@ -30,6 +30,7 @@ from typing import Final
 import trio
 
 from actors import ActorDied, GaveUp, Ref, Strategy, Supervisor, open_supervisor
+from pegasus.access import TokenBook, WebSessions
 from pegasus.app.channels import (
     ServiceChannels,
     gateway_child,
@@ -91,13 +92,12 @@ from pegasus.identity import PersonaError
 from pegasus.main_agent import describe_commands
 from pegasus.models import OFFLINE, ModelConfigError, ModelService
 from pegasus.observe import get_logger, stop_logging
-from pegasus.policy import TokenBook
 from pegasus.sandbox import SandboxError, SandboxProbe
 from pegasus.settings import Settings, SettingsInForce
 from pegasus.storage import StorageError
 from pegasus.tasks import TaskAgentMessage
 from pegasus.tools import passed_on
-from pegasus.web import HookDeliveries, WebServices, WebSessions
+from pegasus.web import HookDeliveries, WebServices
 from pegasus.wire import encode_json
 
 EXIT_FAILURE: Final = 1

@@ -20,11 +20,11 @@ import attrs
 import trio
 
 from actors import Inbox, Ref
+from pegasus.access import PairingBook, TokenBook
 from pegasus.app.owner_notes import OwnerNotes
 from pegasus.conversation import new_fence
 from pegasus.events import RecentEvents
 from pegasus.identity import Persona, WorkspaceFiles
-from pegasus.intake import PairingBook
 from pegasus.main_agent import SessionArchives, SessionFiles
 from pegasus.mcp import McpServers
 from pegasus.memory import Memory
@@ -40,7 +40,6 @@ from pegasus.models import (
     TraitStore,
     UsageTracker,
 )
-from pegasus.policy import TokenBook
 from pegasus.redaction import KnownSecrets
 from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.schedule import ScheduleMessage, ScheduleServices, schedule_keeper

@@ -15,10 +15,10 @@ from typing import Final
 import trio
 
 from actors import ActorError, Inbox, Ref
+from pegasus.access import is_owner
 from pegasus.formatting import cut_text, plural
 from pegasus.messages import ChannelInfo
 from pegasus.observe import get_logger
-from pegasus.policy import is_owner
 from pegasus.settings import InForce
 from pegasus.storage import Commit, JournalMessage, Post, StorageError
 

@@ -13,9 +13,9 @@ from typing import Final
 import attrs
 
 from actors import Ref
+from pegasus.access import ApprovalMessage, Confinement, Decision, Policy, parse_rules
 from pegasus.app.environment import Environment
 from pegasus.memory import Memory
-from pegasus.policy import ApprovalMessage, Confinement, Decision, Policy, parse_rules
 from pegasus.settings import SANDBOX_KEYS, PolicySettings, Settings
 from pegasus.storage import JournalMessage
 from pegasus.tasks import TaskAgentMessage, TaskTypes

@@ -20,13 +20,13 @@ from typing import Any, Final
 import trio
 
 from actors import ActorError, Inbox, MailboxFull, Ref
+from pegasus.access import ApprovalMessage, ListApprovals, WithdrawApprovals
 from pegasus.app.environment import APPROVALS, BUS
 from pegasus.app.shared_services import SPEECH_KEYS, SharedServices
 from pegasus.events import BusMessage, Deliver, EventType, Subscribe
 from pegasus.main_agent import TaskProgressSender
 from pegasus.messages import TaskProgress
 from pegasus.observe import get_logger
-from pegasus.policy import ApprovalMessage, ListApprovals, WithdrawApprovals
 from pegasus.settings import SANDBOX_KEYS, Settings
 from pegasus.storage import JournalMessage, StorageError, Waiting
 from pegasus.tasks import (

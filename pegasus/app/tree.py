@@ -50,6 +50,7 @@ from actors import (
     open_supervisor,
     supervisor,
 )
+from pegasus.access import approvals_keeper
 from pegasus.app.approvals import ask_about_files
 from pegasus.app.chat_commands import ChatCommands
 from pegasus.app.environment import (
@@ -81,7 +82,6 @@ from pegasus.mcp import ServerDown
 from pegasus.messages import Address, ChannelInfo
 from pegasus.models import usage_keeper
 from pegasus.observe import get_logger
-from pegasus.policy import approvals_keeper
 from pegasus.schedule import Heartbeat, ScheduleServices
 from pegasus.settings import Settings
 from pegasus.storage import JournalMessage, KnownAddresses, run_journal, sweep_media

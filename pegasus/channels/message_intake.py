@@ -15,16 +15,9 @@ from typing import Final
 import trio
 
 from actors import ActorError, Answer
+from pegasus.access import Denied, PeopleUnreadable, is_group
 from pegasus.channels.service_contract import NotKept, ServiceContext
-from pegasus.intake import (
-    JOURNAL_TIMEOUT,
-    Denied,
-    InvalidMessage,
-    PeopleUnreadable,
-    QuotaReached,
-    TooManyMessages,
-    is_group,
-)
+from pegasus.intake import JOURNAL_TIMEOUT, InvalidMessage, QuotaReached, TooManyMessages
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Metadata
 from pegasus.observe import get_logger
 from pegasus.storage import Accepted, Commit, Overloaded, Post, StorageError

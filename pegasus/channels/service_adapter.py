@@ -45,6 +45,7 @@ import attrs
 import trio
 
 from actors import Inbox, Ref
+from pegasus.access import PAIRING, Denied
 from pegasus.channels.adapter import Adapter, AdapterMessage, CatchUp, DeliverReply, ReplyRefused
 from pegasus.channels.call_pacing import CallPacing, OutagePauses, Reachability
 from pegasus.channels.delivery_log import UNCONFIRMED, DeliveryLog
@@ -60,7 +61,6 @@ from pegasus.channels.service_contract import (
     WebhookRequest,
 )
 from pegasus.formatting import first_cause
-from pegasus.intake import PAIRING, Denied
 from pegasus.messages import ApprovalNotice, ChannelInfo, InboundMessage, Metadata, OutboundMessage, ReplyDraft, Typing
 from pegasus.observe import get_logger
 from pegasus.retry import retry

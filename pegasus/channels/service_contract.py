@@ -22,9 +22,9 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from pegasus.access import AnswerScope, is_owner
 from pegasus.intake import Intake
 from pegasus.messages import ChannelInfo, OutboundMessage
-from pegasus.policy import AnswerScope, is_owner
 from pegasus.settings import InForce
 
 APPROVAL: Final = "approval"

@@ -22,6 +22,25 @@ import click
 import trio
 
 from actors import Ref
+from pegasus.access import (
+    SCOPE_WORDS,
+    SCOPES,
+    AnswerScope,
+    CallGrant,
+    PairingBook,
+    PairingRefused,
+    TokenBook,
+    TokenRefused,
+    access_text,
+    access_view,
+    describe_grant,
+    describe_revoked,
+    read_answer,
+    read_numbers,
+    shown_subject,
+    stored_tokens,
+    tokens_view,
+)
 from pegasus.cli.commands import JSON, pegasus, program_name
 from pegasus.cli.control import (
     Answer,
@@ -38,24 +57,9 @@ from pegasus.cli.control import (
 from pegasus.client import ClientError
 from pegasus.formatting import format_duration, format_time, plural, quote
 from pegasus.host import Home, print_error, wall_clock
-from pegasus.intake import PairingBook, PairingRefused, access_text, access_view, add_token
+from pegasus.intake import add_token
 from pegasus.messages import ApprovalNotice, Json
-from pegasus.policy import (
-    SCOPE_WORDS,
-    SCOPES,
-    AnswerScope,
-    CallGrant,
-    TokenBook,
-    TokenRefused,
-    describe_grant,
-    describe_revoked,
-    make_visible,
-    read_answer,
-    read_numbers,
-    shown_subject,
-    stored_tokens,
-    tokens_view,
-)
+from pegasus.policy import make_visible
 from pegasus.settings import Settings
 from pegasus.storage import JournalMessage, StorageError
 from pegasus.wire import from_wire

@@ -31,6 +31,7 @@ import attrs
 import trio
 
 from pegasus import __version__
+from pegasus.access import OWN_TYPES, stored_tokens
 from pegasus.cli.commands import JSON, Options, pegasus, program_name
 from pegasus.cli.control import STATE_SECONDS, Answer, ask_daemon, describe_refusal, find_daemon, json_line, print_text
 from pegasus.cli.files import doubts_about, skills_of
@@ -40,7 +41,6 @@ from pegasus.formatting import plural
 from pegasus.host import SHORTEST_TOKEN, Home, HomeError, read_daemon, read_token
 from pegasus.mcp import TOKENS_FOLDER, risks
 from pegasus.models import OFFLINE, find_providers, role_spec
-from pegasus.policy import OWN_TYPES, stored_tokens
 from pegasus.sandbox import SandboxError, probe_sandbox
 from pegasus.settings import Settings, SettingsError, load_settings
 from pegasus.terminal import neutralise

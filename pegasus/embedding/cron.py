@@ -12,9 +12,9 @@ from typing import Protocol
 import trio
 
 from actors import ActorError, Inbox
+from pegasus.access import Role
 from pegasus.formatting import quote
 from pegasus.intake import Priority
-from pegasus.policy import Role
 from pegasus.schedule import (
     AddJob,
     EnableJob,

@@ -31,9 +31,10 @@ from types import TracebackType
 import trio
 
 from actors import ActorError
+from pegasus.access import Denied
 from pegasus.embedding.bus import InboundChatMessage, MessageKind, OutboundChatMessage, TurnUsage
 from pegasus.embedding.desk import AgentClosed, EmbeddedTurn, ReplyDesk
-from pegasus.intake import JOURNAL_TIMEOUT, Denied, Intake, InvalidMessage, TooManyMessages
+from pegasus.intake import JOURNAL_TIMEOUT, Intake, InvalidMessage, TooManyMessages
 from pegasus.main_agent import MainAgents
 from pegasus.messages import InboundMessage, OutboundMessage
 from pegasus.retry import retry

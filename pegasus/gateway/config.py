@@ -12,16 +12,15 @@ descriptors of the same process. So `connections_within` leaves RESERVED_DESCRIP
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol, TypeAlias
 
 import attrs
 
+from pegasus.access import CONTROL, MESSAGE, OWNER_GRANT, READ, Credentials, TokenGrant, is_owner
 from pegasus.formatting import quote
 from pegasus.messages import ApprovalNotice, ChannelInfo, Json
-from pegasus.policy import CONTROL, MESSAGE, OWNER_GRANT, READ, TokenBook, TokenGrant, is_owner
 from pegasus.protocol import ClientChannel
 
 MAX_NEWCOMERS = 32
@@ -38,7 +37,7 @@ RESERVED_DESCRIPTORS = 256
 
 
 @attrs.frozen(eq=False, repr=False, kw_only=True)
-class GatewayConfig:
+class GatewayConfig(Credentials):
     """The gateway's behaviour. Made by the daemon from the settings; tests change single values.
 
     Example::
@@ -46,10 +45,6 @@ class GatewayConfig:
         GatewayConfig(token="s3cret", agent="Pegasus", origins=frozenset({"https://chat.example"}))
     """
 
-    token: str
-    """The secret of the home's owner. Raises ValueError if it is empty, which everybody would know."""
-    tokens: TokenBook = attrs.field(factory=TokenBook)
-    """The tokens of other clients, with what each of them may do."""
     read_methods: Collection[str] = ()
     """Names of the methods that only show something: a token with the scope "read" may call them. All others need "control"."""
     message_methods: Collection[str] = ()
@@ -77,25 +72,11 @@ class GatewayConfig:
     queue_bytes: int = 1 << 20
     """Bytes that may wait for one client, likewise."""
 
-    def __attrs_post_init__(self) -> None:
-        if not self.token:
-            raise ValueError("GatewayConfig.token is empty, which everybody would know")
-
     def scope_of(self, method: str) -> str:
         """Return the scope that a method of the control plane needs."""
         if method in self.message_methods:
             return MESSAGE
         return READ if method in self.read_methods else CONTROL
-
-    async def find_grant(self, token: str) -> TokenGrant | None:
-        """Return the rights of a token, None if it is none that counts.
-
-        The token of the home is compared in constant time, so that its characters cannot be guessed one by one. Raises StorageError
-        and ActorError while it cannot be known whether another one counts.
-        """
-        if hmac.compare_digest(token.encode("utf-8", "replace"), self.token.encode()):
-            return OWNER_GRANT
-        return await self.tokens.find_read(token)
 
 
 def connections_within(descriptors: int, servers: int = 1) -> int:

@@ -22,15 +22,15 @@ import attrs
 import trio
 
 from actors import ActorError
+from pegasus.access import MESSAGE, Denied, TokenGrant
 from pegasus.formatting import quote
 from pegasus.gateway.config import HELLO_BYTES, GatewayConfig, Methods
 from pegasus.gateway.delivery import Hub
 from pegasus.gateway.reply_feed import ReplyFeed
 from pegasus.gateway.requests import Requests, error_frame, read_hello
 from pegasus.gateway.send_queue import SendQueue
-from pegasus.intake import Denied, Intake
+from pegasus.intake import Intake
 from pegasus.observe import get_logger
-from pegasus.policy import MESSAGE, TokenGrant
 from pegasus.protocol import (
     BAD_HELLO,
     GOING_AWAY,

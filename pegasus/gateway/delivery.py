@@ -21,12 +21,12 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
+from pegasus.access import OWNER_GRANT, TokenGrant
 from pegasus.gateway.config import Caller, Params, notice_for
 from pegasus.gateway.reply_feed import ReplyFeed, Routes
 from pegasus.gateway.send_queue import SendQueue
 from pegasus.messages import Address, ApprovalNotice, Json, OutboundMessage, ReplyDraft, TaskProgress, Typing
 from pegasus.observe import get_logger
-from pegasus.policy import OWNER_GRANT, TokenGrant
 from pegasus.protocol import HelloFrame, encode_frame
 from pegasus.settings import InForce
 from pegasus.storage import Connected, Disconnected, JournalMessage, StorageError, load_files

@@ -37,11 +37,11 @@ from enum import Enum
 import trio
 
 from actors import ActorError, Ref
+from pegasus.access import OWNER_GRANT, TokenGrant, is_owner
 from pegasus.gateway.send_queue import SendQueue
 from pegasus.intake import JOURNAL_TIMEOUT
 from pegasus.messages import Address, ChannelInfo, OutboundMessage
 from pegasus.observe import get_logger
-from pegasus.policy import OWNER_GRANT, TokenGrant, is_owner
 from pegasus.protocol import SERVER_ERROR, HelloFrame, encode_frame
 from pegasus.storage import JournalMessage, LastSeq, StorageError, Unacknowledged, load_files
 

@@ -20,13 +20,13 @@ import attrs
 import trio
 
 from actors import ActorError, Answer
+from pegasus.access import CONTROL, MESSAGE, OWNER_GRANT, READ, SCOPES, Denied, TokenGrant
 from pegasus.formatting import quote
 from pegasus.gateway.config import BadParams, Caller, EventStream, Methods, Params
 from pegasus.gateway.send_queue import FrameSource, SendQueue
 from pegasus.intake import (
     JOURNAL_TIMEOUT,
     NAME_RULE,
-    Denied,
     Intake,
     InvalidMessage,
     TooManyMessages,
@@ -35,7 +35,6 @@ from pegasus.intake import (
 )
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, Media
 from pegasus.observe import get_logger
-from pegasus.policy import CONTROL, MESSAGE, OWNER_GRANT, READ, SCOPES, TokenGrant
 from pegasus.protocol import (
     AcceptedFrame,
     AckFrame,

@@ -24,6 +24,7 @@ import attrs
 import trio
 
 from actors import Inbox, Reply, Signal
+from pegasus.access import TokenGrant
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply
 from pegasus.gateway.config import MAX_NEWCOMERS, MAX_PENDING, SILENT_TIME, GatewayConfig, Methods
 from pegasus.gateway.connection import Connection, GatewayServices, HttpVisitor, NewcomerPlace
@@ -31,7 +32,6 @@ from pegasus.gateway.delivery import Hub, Listeners, OpenApprovals, OpenTasks
 from pegasus.intake import Intake
 from pegasus.messages import ApprovalNotice, ReplyDraft, TaskProgress, Typing
 from pegasus.observe import Logger, get_logger
-from pegasus.policy import TokenGrant
 from pegasus.protocol import GOING_AWAY, STOPPING
 from pegasus.settings import InForce
 

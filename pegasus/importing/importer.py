@@ -26,6 +26,7 @@ from typing import Final
 import attrs
 
 from actors import Ref
+from pegasus.access import Principal, Role
 from pegasus.conversation import encode
 from pegasus.formatting import format_time, plural, truncate
 from pegasus.host import read_if_there
@@ -43,7 +44,6 @@ from pegasus.importing.foreign_home import (
 from pegasus.main_agent import GLOBAL, SessionFiles, session_files_of
 from pegasus.memory import FOLDER, Author, MemoryRefused, memory_in
 from pegasus.messages import Address, ChannelInfo
-from pegasus.policy import Principal, Role
 from pegasus.schedule import Job, ScheduleError, draft_job, next_run, read_job
 from pegasus.storage import JournalMessage, KeyedStore, ReadFile, ReplaceFile, StorageError
 from pegasus.wire import decode_object, encode_line, to_wire

@@ -16,8 +16,8 @@ import attrs
 import trio
 
 from actors import Ref
+from pegasus.access import Denied
 from pegasus.formatting import file_key
-from pegasus.intake.access import Denied
 from pegasus.messages import InboundMessage, Json
 from pegasus.settings import InForce
 from pegasus.storage import JournalMessage, KeyedStore

@@ -37,21 +37,24 @@ import attrs
 import trio
 
 from actors import Answer, Ref
-from pegasus.conversation import sanitize_for_prompt
-from pegasus.intake.access import (
+from pegasus.access import (
+    MESSAGE,
     Access,
-    GuestLimits,
-    Priority,
-    SenderRates,
-    TooManyMessages,
+    PairingBook,
+    Role,
+    TokenBook,
+    TokenGrant,
+    TokenRefused,
     Unknown,
     Unlisted,
     is_group,
+    sender_of,
+    with_role,
 )
+from pegasus.conversation import sanitize_for_prompt
 from pegasus.intake.guest_disk import GuestDisk
-from pegasus.intake.pairing import PairingBook
+from pegasus.intake.limits import GuestLimits, Priority, SenderRates, TooManyMessages
 from pegasus.messages import APART, ChannelInfo, InboundMessage, Metadata, OutboundMessage
-from pegasus.policy import MESSAGE, Role, TokenBook, TokenGrant, TokenRefused, sender_of, with_role
 from pegasus.retry import Pauses
 from pegasus.settings import InForce
 from pegasus.storage import (

@@ -39,6 +39,7 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
+from pegasus.access import sender_of
 from pegasus.intake import Priority, command_of
 from pegasus.main_agent.chat_commands import (
     NEW_IS_THE_OWNERS,
@@ -64,7 +65,6 @@ from pegasus.main_agent.think_loop import ThinkLoop
 from pegasus.main_agent.tool_calls import recorded_results
 from pegasus.main_agent.turns import AgentTurn, WorkStopper, stopped_thoughts
 from pegasus.messages import APART, Address, ReplyDraft, Typing
-from pegasus.policy import sender_of
 from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Posted, StorageError, Take, Waiting
 
 COMMAND: Final = "command"

@@ -9,6 +9,7 @@ from itertools import chain
 import attrs
 
 from actors import ActorError, Ref
+from pegasus.access import Principal
 from pegasus.main_agent.chat_commands import (
     AgentStatus,
     EndedWork,
@@ -19,7 +20,6 @@ from pegasus.main_agent.chat_commands import (
     Withdraw,
 )
 from pegasus.messages import Address
-from pegasus.policy import Principal
 
 
 @attrs.frozen

@@ -23,6 +23,7 @@ from typing import Final, TypeAlias
 import attrs
 
 from actors import Reply
+from pegasus.access import Principal, sender_of
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import format_duration, plural
 from pegasus.identity import (
@@ -36,7 +37,6 @@ from pegasus.identity import (
 )
 from pegasus.intake import CONTROL_COMMANDS, describe_unknown, find_unknown
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, TaskProgress
-from pegasus.policy import Principal, sender_of
 from pegasus.skills import NotAcceptable, Skill, SkillCatalog, format_accepted, format_help, format_proposed
 from pegasus.storage import StorageError
 from pegasus.tasks import FOR_APPROVAL, FOR_PERSON

@@ -28,14 +28,14 @@ from typing import Final
 import attrs
 
 from actors import ActorError, Ref
+from pegasus.access import ROLE, Role, is_group
 from pegasus.conversation import OpenCall
-from pegasus.intake import is_group
 from pegasus.main_agent.chat_commands import EndedWork
 from pegasus.main_agent.session import USE_SKILL
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import OUTSIDE, outside_metadata
-from pegasus.policy import ROLE, Role, owner_metadata
+from pegasus.policy import owner_metadata
 from pegasus.storage import StorageError
 from pegasus.tasks import (
     DEFAULT_TASK_TYPE,

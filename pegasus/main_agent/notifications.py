@@ -13,12 +13,12 @@ from typing import Final
 import trio
 
 from actors import Answer, Inbox, Ref
+from pegasus.access import ROLE, Role
 from pegasus.intake import Priority
 from pegasus.main_agent.queue_items import TASK_NOTIFICATION
 from pegasus.messages import ACCOUNT, APART, INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE
-from pegasus.policy import ROLE, Role
 from pegasus.schedule import PLACED, QUIET_FAILURE
 from pegasus.storage import Accept, Accepted, JournalMessage, Overloaded, StorageError
 from pegasus.tasks import Notification, Notify

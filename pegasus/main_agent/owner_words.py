@@ -15,13 +15,14 @@ from typing import Final
 
 import attrs
 
+from pegasus.access import sender_of
 from pegasus.conversation import Entry
 from pegasus.main_agent.delegation import RESUME, SPAWN, SPAWN_ALIAS
 from pegasus.main_agent.session import TASK_RESULT, USE_SKILL, Session
 from pegasus.main_agent.turns import AgentTurn
 from pegasus.messages import RELAYED, InboundMessage
 from pegasus.outside import OUTSIDE
-from pegasus.policy import OwnerMessage, ToolKind, sender_of
+from pegasus.policy import OwnerMessage, ToolKind
 from pegasus.storage import Item
 from pegasus.tools import Tool
 

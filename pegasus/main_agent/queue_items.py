@@ -22,6 +22,7 @@ from functools import partial
 from typing import Final
 
 from actors import Ref
+from pegasus.access import ROLE, Principal, Role
 from pegasus.conversation import (
     Entry,
     KeptMedia,
@@ -34,7 +35,6 @@ from pegasus.identity import SILENCE
 from pegasus.intake import Priority, command_of
 from pegasus.messages import INTERNAL_ID_PREFIX, InboundMessage, Json
 from pegasus.outside import OUTSIDE, Outside, fenced_metadata, parse_outside
-from pegasus.policy import ROLE, Principal, Role
 from pegasus.schedule import HEARTBEAT, SCHEDULED
 from pegasus.storage import UNDELIVERED_REPLY, Discard, Item, JournalMessage, StorageError
 

@@ -19,12 +19,12 @@ from typing import Final
 
 import attrs
 
+from pegasus.access import ROLE, Role
 from pegasus.formatting import truncate
 from pegasus.identity import SILENCE
 from pegasus.main_agent.session import REPLY_NAME, SENT
 from pegasus.messages import APART, Address, Json, Metadata, OutboundMessage, StoredFile
 from pegasus.models import ToolCall, ToolSpec
-from pegasus.policy import ROLE, Role
 from pegasus.storage import Item, Post, PostResult, Unroutable
 from pegasus.tools import ToolOutcome, prepare_arguments
 from pegasus.wire import encode_json

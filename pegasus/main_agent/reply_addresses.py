@@ -22,12 +22,11 @@ from functools import partial
 import attrs
 
 from actors import Ref
-from pegasus.intake import is_group
+from pegasus.access import OWN_TYPES, Principal, is_group, is_owner
 from pegasus.main_agent.replies import WantedReply, unroutable_reason
 from pegasus.main_agent.services import AgentServices
 from pegasus.messages import Address, ChannelInfo, InboundMessage
 from pegasus.outside import Outside
-from pegasus.policy import OWN_TYPES, Principal, is_owner
 from pegasus.schedule import PLACED
 from pegasus.storage import JournalMessage, Route, Unroutable
 

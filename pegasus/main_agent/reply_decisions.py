@@ -21,6 +21,7 @@ from typing import Final
 import attrs
 
 from actors import Ref
+from pegasus.access import AskedCall, Decision, Ruling
 from pegasus.main_agent.owner_words import OwnerWords
 from pegasus.main_agent.replies import ACCEPTED, REPLY, WantedReply, media_paths, post_outcome, refused_outcome
 from pegasus.main_agent.reply_addresses import ReplyAddresses
@@ -31,7 +32,7 @@ from pegasus.main_agent.turns import AgentTurn
 from pegasus.messages import ChannelInfo, Json, Metadata, StoredFile
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside
-from pegasus.policy import AskedCall, Decision, Ruling, ToolKind, ValueCall
+from pegasus.policy import ToolKind, ValueCall
 from pegasus.storage import JournalMessage, Post, PostResult, Route
 from pegasus.tools import ToolContext, ToolError, ToolOutcome, sending
 from pegasus.wire import decode_object, encode_json, from_wire, to_wire

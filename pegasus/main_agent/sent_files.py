@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from actors import Ref
+from pegasus.access import sender_of
 from pegasus.conversation import sanitize_name
 from pegasus.file_types import detect_type, extension_of
 from pegasus.main_agent.services import AgentServices
@@ -25,7 +26,6 @@ from pegasus.main_agent.session import until_written
 from pegasus.messages import Json, Metadata, StoredFile
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside
-from pegasus.policy import sender_of
 from pegasus.storage import Item, JournalMessage, Post, keep_file
 from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, own_place, parameters, read_content
 

@@ -25,6 +25,7 @@ from typing import Final
 import attrs
 
 from actors import Ref
+from pegasus.access import Principal
 from pegasus.conversation import Entry, escape_imitations, sanitize_for_prompt
 from pegasus.formatting import truncate
 from pegasus.main_agent.delegation import (
@@ -39,7 +40,7 @@ from pegasus.main_agent.session import USE_SKILL, Session, note_of
 from pegasus.main_agent.task_status import task_name
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall, ToolSpec
-from pegasus.policy import OwnerMessage, Principal
+from pegasus.policy import OwnerMessage
 from pegasus.skills import Skill, SkillCatalog, expand, format_help
 from pegasus.storage import Item
 from pegasus.tasks import TaskAgentMessage

@@ -13,6 +13,7 @@ from typing import Final
 import attrs
 import trio
 
+from pegasus.access import Principal
 from pegasus.formatting import format_duration, plural
 from pegasus.main_agent.chat_commands import AgentStatus
 from pegasus.main_agent.delegation import TaskDelegation
@@ -20,7 +21,6 @@ from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.speech import manner_of
 from pegasus.main_agent.task_status import task_line, task_progress
 from pegasus.messages import Address, ChannelInfo, Json, TaskProgress
-from pegasus.policy import Principal
 from pegasus.tasks import FOR_PERSON
 from pegasus.wire import to_wire
 

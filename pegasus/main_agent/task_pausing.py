@@ -23,10 +23,10 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
+from pegasus.access import ROLE, Principal, Role, sender_of
 from pegasus.formatting import truncate
 from pegasus.main_agent.task_status import NO_ANSWER, ended_word, find_own_task, sentence, task_name
 from pegasus.messages import InboundMessage
-from pegasus.policy import ROLE, Principal, Role, sender_of
 from pegasus.settings import InForce
 from pegasus.tasks import (
     FOR_PERSON,

@@ -24,10 +24,10 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
+from pegasus.access import ROLE, Principal, Role, sender_of
 from pegasus.formatting import cut_text, format_duration, format_time, quote, truncate
 from pegasus.main_agent.notifications import DEFAULT_CHANNEL
 from pegasus.messages import ChannelInfo, InboundMessage, TaskProgress
-from pegasus.policy import ROLE, Principal, Role, sender_of
 from pegasus.settings import InForce
 from pegasus.tasks import (
     FOR_APPROVAL,

@@ -40,6 +40,7 @@ from typing import Final
 import attrs
 
 from actors import Ref
+from pegasus.access import GROUP, Principal, sender_of
 from pegasus.conversation import (
     MOST_CALLS,
     Entry,
@@ -49,7 +50,6 @@ from pegasus.conversation import (
     surplus_note,
     with_unique_ids,
 )
-from pegasus.intake import GROUP
 from pegasus.main_agent.asking import ModelAnswer, ModelAsker
 from pegasus.main_agent.compaction import memory_index_entry
 from pegasus.main_agent.drafts import DraftBoard
@@ -76,7 +76,6 @@ from pegasus.media import Reading
 from pegasus.messages import Json, Metadata, OutboundMessage, ReplyDraft
 from pegasus.models import Label, ModelError, ModelResponse, ToolCall, unfinished
 from pegasus.observe import get_logger
-from pegasus.policy import Principal, sender_of
 from pegasus.settings import AgentSettings
 from pegasus.storage import Item, JournalMessage, PostResult, Take
 from pegasus.tools import ToolOutcome

@@ -23,6 +23,7 @@ import attrs
 import trio
 
 from actors import Ref
+from pegasus.access import NOBODY, Principal, sender_of
 from pegasus.conversation import Entry
 from pegasus.formatting import truncate
 from pegasus.main_agent.chat_commands import EndedWork, Withdraw
@@ -31,7 +32,6 @@ from pegasus.main_agent.queue_items import OWN_TURN
 from pegasus.main_agent.services import AgentServices
 from pegasus.messages import APART, Address, ChannelInfo, Json
 from pegasus.observe import get_logger
-from pegasus.policy import NOBODY, Principal, sender_of
 from pegasus.storage import Item, JournalMessage, Newer, StorageError
 
 _log = get_logger("main_agent")

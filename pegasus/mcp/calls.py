@@ -26,11 +26,11 @@ import attrs
 import trio
 
 from actors import ActorError, Signal
+from pegasus.access import Approval, ApprovalError, ApprovalState
 from pegasus.mcp.listing import clean
 from pegasus.mcp.questions import BadQuestion, ServerAnswer, ServerQuestion, read_question
 from pegasus.messages import OwnerQuestion
 from pegasus.observe import get_logger
-from pegasus.policy import Approval, ApprovalError, ApprovalState
 from pegasus.storage import StorageError
 from pegasus.tools import AwaitsOwner, CallQuestions, Illustrated, ToolContext, ToolError
 

@@ -13,9 +13,9 @@ from typing import Final
 
 import attrs
 
+from pegasus.access import ROLE, Role
 from pegasus.messages import APART, INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
 from pegasus.outside import OUTSIDE
-from pegasus.policy import ROLE, Role
 
 HEARTBEAT: Final = "heartbeat"
 """`metadata.type` of the heartbeat's message."""

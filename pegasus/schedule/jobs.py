@@ -16,10 +16,10 @@ from typing import Final, TypeAlias
 import attrs
 
 from actors import Reply
+from pegasus.access import ROLE, Principal, Role
 from pegasus.formatting import quote, truncate
 from pegasus.messages import ACCOUNT, APART, INTERNAL_ID_PREFIX, Address, ChannelInfo, InboundMessage, Json, Metadata
 from pegasus.outside import OUTSIDE
-from pegasus.policy import ROLE, Principal, Role
 from pegasus.schedule.times import (
     Schedule,
     ScheduleError,

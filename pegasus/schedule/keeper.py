@@ -40,13 +40,13 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref, Signal
+from pegasus.access import Role
 from pegasus.events import BusMessage, Emit, Event, EventType
 from pegasus.formatting import quote, typed_id
 from pegasus.intake import Priority
 from pegasus.messages import ChannelInfo, Json
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE
-from pegasus.policy import Role
 from pegasus.retry import growing
 from pegasus.schedule.heartbeat import Heartbeat, heartbeat_item, is_active, things_to_do
 from pegasus.schedule.jobs import (

@@ -23,9 +23,9 @@ from typing import Final
 
 import attrs
 
+from pegasus.access import APPROVE, DENY
 from pegasus.client import ClientError, Conversation
 from pegasus.messages import Json
-from pegasus.policy import APPROVE, DENY
 
 OWN_COMMANDS: Final[Mapping[str, str]] = {"/exit": "leave the chat (also /quit)"}
 """Commands of the chat itself, with their descriptions."""

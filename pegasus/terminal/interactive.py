@@ -28,6 +28,7 @@ import attrs
 import trio
 
 from actors import Signal
+from pegasus.access import end_text, question_text
 from pegasus.client import (
     ClientError,
     Conversation,
@@ -41,7 +42,6 @@ from pegasus.formatting import format_usage
 from pegasus.host import wall_clock
 from pegasus.intake import describe_unknown, find_unknown
 from pegasus.messages import ApprovalNotice, Media, OutboundMessage, ReplyDraft, TaskProgress, Typing
-from pegasus.policy import end_text, question_text
 from pegasus.protocol import STOPPING
 from pegasus.terminal.completion import Suggestions, ask_suggestions
 from pegasus.terminal.greeting import ChatConfig, gone_text, greeting

@@ -25,11 +25,11 @@ from typing import Final
 
 import trio
 
+from pegasus.access import APPROVE, DENY
 from pegasus.client import Conversation, ConversationEvent, MessageAccepted, MessageRejected, Offline, Online
 from pegasus.formatting import plural, truncate
 from pegasus.intake import CONTROL_COMMANDS
 from pegasus.messages import ApprovalNotice, Media, OutboundMessage, Typing
-from pegasus.policy import APPROVE, DENY
 from pegasus.terminal.prompt_rules import is_leave
 from pegasus.wire import encode_json
 

@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 
 import attrs
 
+from pegasus.access import APPROVALS, APPROVE, DENY
 from pegasus.formatting import plural
 from pegasus.messages import ApprovalNotice, ChannelInfo
-from pegasus.policy import APPROVALS, APPROVE, DENY
 from pegasus.terminal.tty import neutralise
 
 READING_SECONDS: Final = 1.0

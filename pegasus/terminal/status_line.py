@@ -15,9 +15,9 @@ from typing import Final
 
 import attrs
 
+from pegasus.access import APPROVE, DENY
 from pegasus.formatting import plural
 from pegasus.messages import TaskProgress
-from pegasus.policy import APPROVE, DENY
 from pegasus.terminal.questions import KEYS, KEYS_ONCE, WaitingQuestion
 from pegasus.terminal.tty import neutralise
 

@@ -19,10 +19,7 @@ from typing import Final, Self
 import attrs
 
 from actors import ActorError, Ref
-from pegasus.messages import ChannelInfo, Json, Media, Metadata, OwnerQuestion
-from pegasus.models import ToolSpec
-from pegasus.outside import Outside
-from pegasus.policy import (
+from pegasus.access import (
     NOBODY,
     Approval,
     ApprovalMessage,
@@ -30,13 +27,14 @@ from pegasus.policy import (
     AskedCall,
     AwaitApproval,
     FindApproval,
-    OwnerMessage,
     Principal,
     SeekApproval,
-    ToolKind,
-    ValueCall,
     WithdrawApprovals,
 )
+from pegasus.messages import ChannelInfo, Json, Media, Metadata, OwnerQuestion
+from pegasus.models import ToolSpec
+from pegasus.outside import Outside
+from pegasus.policy import OwnerMessage, ToolKind, ValueCall
 from pegasus.sandbox import BackgroundCommands
 from pegasus.wire import encode_json
 

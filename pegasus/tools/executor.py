@@ -35,11 +35,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import attrs
 import trio
 
+from pegasus.access import Decision, Ruling
 from pegasus.formatting import describe_error, first_cause
 from pegasus.messages import Media, Metadata
 from pegasus.observe import get_logger
 from pegasus.outside import Outside, join_outside
-from pegasus.policy import Decision, Ruling
 from pegasus.redaction import KnownSecrets
 from pegasus.tools.base import (
     NO_CONTEXT,

@@ -28,14 +28,8 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
-from pegasus.formatting import truncate
-from pegasus.identity import WorkspaceFiles
-from pegasus.messages import Json, Metadata
-from pegasus.models import ToolCall, ToolSpec
-from pegasus.outside import Outside, join_outside
-from pegasus.policy import (
+from pegasus.access import (
     MOST_CALLS,
-    REACHES_OUT,
     AnswerScope,
     ApprovalError,
     ApprovalMessage,
@@ -47,12 +41,13 @@ from pegasus.policy import (
     Policy,
     Ruling,
     SeekApproval,
-    ToolKind,
-    ValueCall,
-    doubt_about,
-    is_bare_code,
-    is_bare_line,
 )
+from pegasus.formatting import truncate
+from pegasus.identity import WorkspaceFiles
+from pegasus.messages import Json, Metadata
+from pegasus.models import ToolCall, ToolSpec
+from pegasus.outside import Outside, join_outside
+from pegasus.policy import REACHES_OUT, ToolKind, ValueCall, doubt_about, is_bare_code, is_bare_line
 from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.settings import InForce
 from pegasus.storage import StorageError

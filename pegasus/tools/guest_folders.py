@@ -14,9 +14,9 @@ from typing import Final
 
 import attrs
 
+from pegasus.access import Principal
 from pegasus.formatting import file_key
 from pegasus.messages import Metadata
-from pegasus.policy import Principal
 from pegasus.tools.base import Effect, Tool, ToolContext
 
 BLOCK: Final = 4096

@@ -5,10 +5,9 @@ docs/http.md describes the API for people who write a client.
 
 Read the files in this order; each uses only those before it:
 
-    sessions    who is signed in
     deliveries  the webhook deliveries of the last day
     config      what the daemon gives the server
-    access      who sends a request, and from which page; a refusal with its status
+    visitors    the sender of a request, by `pegasus.access`, and the page that it comes from; a refusal with its status
     connection  one connection: socket, deadlines, h11
     requests    a request as handlers see it, and the forms of responses
     operations  a route of the table of all routes, and the description made of the table
@@ -24,7 +23,6 @@ from __future__ import annotations
 from pegasus.web.actor import run_http
 from pegasus.web.config import HttpConfig, WebServices
 from pegasus.web.deliveries import HookDeliveries
-from pegasus.web.sessions import WebSessions
 
 
 def render_markdown(text: str) -> str:
@@ -34,4 +32,4 @@ def render_markdown(text: str) -> str:
     return render(text)
 
 
-__all__ = ["HookDeliveries", "HttpConfig", "WebServices", "WebSessions", "render_markdown", "run_http"]
+__all__ = ["HookDeliveries", "HttpConfig", "WebServices", "render_markdown", "run_http"]

@@ -4,7 +4,7 @@ The order of the checks: the Host, then the route (404, 405), then who sends it 
 wrong leaves as `{"error": …}` with a fitting status, and every response has the header fields of SECURITY_HEADERS.
 
 Errors are answered here and not by Starlette's middleware, which answers some in plain text. The Host comes before everything: a page
-that has pointed its own name at this machine must learn nothing, not even which paths exist (see `access`). A response that fails
+that has pointed its own name at this machine must learn nothing, not even which paths exist (see `visitors`). A response that fails
 after it has begun cannot get another status; then the connection is cut, by which clients see that it is incomplete.
 
 A request has the rights of its sender until it is answered. When the token is revoked or the browser is signed out meanwhile, the
@@ -28,7 +28,6 @@ from starlette.routing import Match, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from pegasus.observe import get_logger
-from pegasus.web.access import AccessRules, ApiError, Visitor
 from pegasus.web.config import WebServices
 from pegasus.web.operations import Operation, openapi_operation
 from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
@@ -43,6 +42,7 @@ from pegasus.web.routes import (
     page_operations,
     webhook_operations,
 )
+from pegasus.web.visitors import AccessRules, ApiError, Visitor
 from pegasus.wire import encode_json
 
 POLICY: Final = "; ".join(

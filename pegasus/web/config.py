@@ -17,6 +17,7 @@ import trio
 
 from actors import Event as TreeEvent
 from actors import Ref
+from pegasus.access import WebSessions
 from pegasus.channels import WebhookReceiver
 from pegasus.events import BusMessage, RecentEvents
 from pegasus.gateway import GatewayConfig, GatewayMessage, Listeners, Methods
@@ -26,7 +27,6 @@ from pegasus.models import Usage
 from pegasus.settings import HookSettings, InForce
 from pegasus.tasks import TaskAgentMessage
 from pegasus.web.deliveries import HookDeliveries
-from pegasus.web.sessions import WebSessions
 
 
 @attrs.frozen(eq=False, repr=False, kw_only=True)

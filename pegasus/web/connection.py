@@ -29,8 +29,8 @@ from pegasus.gateway import failures_logged
 from pegasus.http_framing import has_body, refuse_ambiguous
 from pegasus.observe import get_logger
 from pegasus.settings import InForce
-from pegasus.web.access import ApiError
 from pegasus.web.config import HttpConfig
+from pegasus.web.visitors import ApiError
 from pegasus.wire import encode_json
 
 RECEIVE_BYTES: Final = 64 * 1024

@@ -1,4 +1,4 @@
-"""`ApiRequest`: one request behind the checks of `access`, as the handlers of routes see it, and the forms of responses.
+"""`ApiRequest`: one request behind the checks of `visitors`, as the handlers of routes see it, and the forms of responses.
 
 It reads bodies within the bounds of size and time, checks what a query holds, and calls the control plane. Every mistake of the client
 is an ApiError with what was found and what is allowed; none of them is a failure of the server.
@@ -16,14 +16,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from actors import ActorError, AskTimeout
+from pegasus.access import TokenGrant
 from pegasus.formatting import quote
 from pegasus.gateway import CALL_TIMEOUT, BadParams, Caller, Conflict, EventStream, NotAllowed, NotFound
 from pegasus.messages import Json
-from pegasus.policy import TokenGrant
 from pegasus.storage import StorageError
-from pegasus.web.access import AccessRules, ApiError, Visitor
 from pegasus.web.config import WebServices
 from pegasus.web.connection import CLIENT_GONE
+from pegasus.web.visitors import AccessRules, ApiError, Visitor
 from pegasus.wire import decode_json, encode_json, kind
 
 Handler: TypeAlias = Callable[["ApiRequest"], Awaitable[Response]]

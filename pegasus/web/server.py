@@ -16,11 +16,11 @@ from actors import ActorError, Signal
 from pegasus.gateway import ServeConnection, accept_connections
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
-from pegasus.web.access import AccessRules, ApiError, Visitor
 from pegasus.web.app import build_application
 from pegasus.web.config import WebServices
 from pegasus.web.connection import HttpConnection
 from pegasus.web.routes import EventFeed, gather_events
+from pegasus.web.visitors import AccessRules, ApiError, Visitor
 
 _log = get_logger("web")
 

@@ -17,6 +17,7 @@ from benchmarks.processes import BenchError
 from benchmarks.provider import Provider
 from benchmarks.wires import Wire
 from pegasus import settings as sections
+from pegasus.access import ListApprovals
 from pegasus.app import Environment
 from pegasus.app.environment import TASK_AGENT
 from pegasus.app.services import build_services
@@ -40,7 +41,6 @@ from pegasus.models import (
     Usage,
     UsageTracker,
 )
-from pegasus.policy import ListApprovals
 from pegasus.settings import InForce, Settings, SettingsInForce
 from pegasus.storage import FileDisk, JournalMessage, run_journal
 from pegasus.tasks import Notify, Submit, TaskAgentMessage, TaskState, Wait

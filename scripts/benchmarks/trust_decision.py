@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from benchmarks.report import Result
 from benchmarks.samples import median, quantile
 from benchmarks.workplace import Workplace
+from pegasus.access import Confinement, Decision, Policy, Principal, Role
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside
-from pegasus.policy import Confinement, Decision, OwnerMessage, Policy, Principal, Role, ToolKind
+from pegasus.policy import OwnerMessage, ToolKind
 from pegasus.tools import Tool, ToolContext, parameters
 from pegasus.tools.gate import describe_call
 

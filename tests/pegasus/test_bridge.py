@@ -7,8 +7,8 @@ import pytest
 import trio
 
 from pegasus import bridge as bridge_file
+from pegasus.access import ChannelRules
 from pegasus.bridge import Bridge, BridgeRefused, files_of, reply_id
-from pegasus.intake import ChannelRules
 from pegasus.messages import Address, ChannelInfo, Media, OutboundMessage, ReplyDraft, Typing
 from pegasus.storage import Overloaded
 from tests.pegasus.gateway.world import TOKEN, world

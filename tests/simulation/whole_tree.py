@@ -14,8 +14,8 @@ from contextlib import suppress
 import trio
 
 from actors import ActorError
+from pegasus.access import Principal, Role
 from pegasus.messages import InboundMessage
-from pegasus.policy import Principal, Role
 from pegasus.settings import AgentSettings, Settings
 from pegasus.storage import LastSeq, StorageError
 from pegasus.testing.memory_disk import PowerLoss

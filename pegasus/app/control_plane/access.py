@@ -17,12 +17,20 @@ from collections.abc import Collection
 import attrs
 import trio
 
+from pegasus.access import (
+    CONTROL,
+    PairingBook,
+    PairingRefused,
+    TokenBook,
+    TokenRefused,
+    WebSessions,
+    access_view,
+    tokens_view,
+)
 from pegasus.gateway import BadParams, Caller, Method, NotAllowed, Params, bad_params_for, require_owner, require_text
-from pegasus.intake import PairingBook, PairingRefused, access_view, add_token
+from pegasus.intake import add_token
 from pegasus.messages import Address, Json
-from pegasus.policy import CONTROL, TokenBook, TokenRefused, tokens_view
 from pegasus.settings import InForce
-from pegasus.web import WebSessions
 
 READ_METHODS = frozenset(
     {

@@ -14,12 +14,12 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
+from pegasus.access import Principal, Role, is_owner
 from pegasus.formatting import quote
 from pegasus.gateway import BadParams, Caller, Method, NotAllowed, Params
 from pegasus.intake import Priority, is_name
 from pegasus.main_agent import MainAgents, ended_json, interrupt_text, task_progress
 from pegasus.messages import ChannelInfo, Json, TaskProgress
-from pegasus.policy import Principal, Role, is_owner
 from pegasus.settings import InForce
 from pegasus.storage import JournalMessage, StorageError, Waiting
 from pegasus.tasks import ListTasks, TaskAgentMessage, is_visible

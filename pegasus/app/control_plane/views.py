@@ -24,6 +24,7 @@ import attrs
 import trio
 
 from actors import Ref
+from pegasus.access import CONTROL
 from pegasus.app.control_plane.access import address_of
 from pegasus.conversation import BadEntry, decode, to_json
 from pegasus.formatting import quote
@@ -44,7 +45,6 @@ from pegasus.main_agent import (
     session_json,
 )
 from pegasus.messages import Address, Json
-from pegasus.policy import CONTROL
 from pegasus.settings import InForce, Settings, effective_view
 from pegasus.skills import SkillCatalog, skill_view
 from pegasus.storage import JournalMessage, KnownAddresses

@@ -17,6 +17,7 @@ from typing import TypeVar, TypeVarTuple
 import attrs
 
 from actors import Ref, Reply
+from pegasus.access import Principal, Role
 from pegasus.app.control_plane.access import address_of
 from pegasus.conversation import to_json
 from pegasus.events import EventType, RecentEvents, event_json
@@ -37,7 +38,7 @@ from pegasus.gateway import (
 from pegasus.host import command_name, wall_clock
 from pegasus.main_agent import continue_task, pause_task, task_progress
 from pegasus.messages import ChannelInfo, Json
-from pegasus.policy import OwnerMessage, Principal, Role
+from pegasus.policy import OwnerMessage
 from pegasus.schedule import (
     AddJob,
     EnableJob,

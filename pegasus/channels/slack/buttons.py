@@ -14,15 +14,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pegasus.access import PAIRING, end_text
 from pegasus.channels.delivery_log import DeliveryLog
 from pegasus.channels.service_contract import APPROVAL, RateLimited, ServiceContext, ServiceDown, yes_buttons
 from pegasus.channels.slack.api import SlackApi, SlackRefused
 from pegasus.channels.slack.markup import escape_mrkdwn
 from pegasus.channels.slack.reading import TYPE, SlackClick
-from pegasus.intake import PAIRING
 from pegasus.messages import ApprovalNotice, ChannelInfo, Json, OutboundMessage
 from pegasus.observe import get_logger
-from pegasus.policy import end_text
 
 ALLOW: Final = "allow"
 """`action_id` of the button that allows one call."""

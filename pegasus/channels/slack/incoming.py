@@ -25,6 +25,7 @@ from typing import Final
 
 import trio
 
+from pegasus.access import GROUP, MENTIONED, Unknown
 from pegasus.channels.service_adapter import ServiceAdapter
 from pegasus.channels.service_contract import NotKept, RateLimited, ServiceDown
 from pegasus.channels.slack.api import SlackApi, SlackRefused
@@ -47,7 +48,7 @@ from pegasus.channels.slack.reading import (
     read_payload,
 )
 from pegasus.channels.slack.socket_mode import Delivery
-from pegasus.intake import GROUP, MENTIONED, Unknown, is_attachment_label
+from pegasus.intake import is_attachment_label
 from pegasus.messages import RELAYED, ChannelInfo, InboundMessage, Json, Media
 
 MOST_SEEN: Final = 2_000

@@ -21,6 +21,7 @@ from typing import Final
 
 import attrs
 
+from pegasus.access import PAIRING, parse_scope
 from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.delivery_log import DeliveryLog
 from pegasus.channels.service_contract import APPROVAL, ServiceContext, yes_buttons
@@ -28,9 +29,7 @@ from pegasus.channels.telegram.api import BotApi
 from pegasus.channels.telegram.sending import Buttons, TelegramSender, TextMessage
 from pegasus.channels.telegram.updates import TYPE, TelegramClick
 from pegasus.formatting import truncate
-from pegasus.intake import PAIRING
 from pegasus.messages import ApprovalNotice, ChannelInfo, Json, OutboundMessage
-from pegasus.policy import parse_scope
 
 LONGEST_TOAST: Final = 200
 """Characters of the answer to a click (https://core.telegram.org/bots/api#answercallbackquery)."""

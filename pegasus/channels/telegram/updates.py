@@ -27,8 +27,8 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from pegasus.access import GROUP, MENTIONED
 from pegasus.conversation import sanitize_name
-from pegasus.intake import GROUP, MENTIONED
 from pegasus.messages import RELAYED, ChannelInfo, InboundMessage, Json
 
 TYPE: Final = "telegram"

@@ -18,9 +18,9 @@ import attrs
 import trio
 
 from actors import Ref, Reply
+from pegasus.access import ROLE, Role
 from pegasus.events import Event
 from pegasus.messages import account_of
-from pegasus.policy import ROLE, Role
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.task_events import TaskState
 from pegasus.tasks.core.views import TaskView

@@ -11,12 +11,12 @@ from typing import Final
 import trio
 
 from actors import ActorError, Ref
+from pegasus.access import ROLE, Principal, Role
 from pegasus.conversation import Entry
 from pegasus.formatting import quote
 from pegasus.messages import APART, ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside, join_outside, parse_outside
-from pegasus.policy import ROLE, Principal, Role
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import GetContext, ListTasks, TaskAgentMessage
 from pegasus.tasks.core.context import TaskContext

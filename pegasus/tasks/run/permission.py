@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from pegasus.access import MOST_BYTES, MOST_CALLS
 from pegasus.formatting import quote
 from pegasus.messages import Metadata
 from pegasus.models import ToolCall, ToolSpec
-from pegasus.policy import MOST_BYTES, MOST_CALLS
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tools import PlannedCall, Tool, ToolContext, ToolExecutor, ToolOutcome, prepare_arguments
 from pegasus.wire import encode_json

@@ -23,6 +23,7 @@ from functools import partial
 import attrs
 import trio
 
+from pegasus.access import Principal, principal_of
 from pegasus.conversation import NOT_REPEATED, Entry, Pictures, RepetitionGuard, fence_of, keep_media
 from pegasus.events import Emit, Event, EventType
 from pegasus.identity import SMALL_WINDOW
@@ -31,7 +32,6 @@ from pegasus.messages import Json, Media
 from pegasus.models import LanguageModel, ModelClient, ModelError, ToolCall, ToolSpec
 from pegasus.observe import get_logger
 from pegasus.outside import Outside, fenced, fenced_metadata, join_outside
-from pegasus.policy import Principal, principal_of
 from pegasus.sandbox import BackgroundCommands
 from pegasus.storage import StorageError
 from pegasus.tasks.core.context import (

@@ -25,6 +25,7 @@ from typing import Final
 
 import attrs
 
+from pegasus.access import ROLE, Role
 from pegasus.conversation import (
     MOST_CALLS,
     Entry,
@@ -50,7 +51,6 @@ from pegasus.models import (
     Turn,
     UserTurn,
 )
-from pegasus.policy import ROLE, Role
 from pegasus.settings import InForce
 from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.fsm import MEMORY_INDEX

@@ -18,13 +18,13 @@ from typing import Final
 
 from starlette.responses import Response
 
+from pegasus.access import CONTROL, MESSAGE, READ
 from pegasus.gateway import BadParams, Caller, NotAllowed, NotFound
 from pegasus.messages import Json
-from pegasus.policy import CONTROL, MESSAGE, READ
-from pegasus.web.access import ApiError
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, Handler, failures_as_errors, json_response
 from pegasus.web.routes.events import EventFeed
+from pegasus.web.visitors import ApiError
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """Content type of what Prometheus reads."""

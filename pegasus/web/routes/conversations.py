@@ -32,12 +32,12 @@ import attrs
 import trio
 
 from actors import ActorError, Ref, Reply
+from pegasus.access import Denied, TokenGrant
 from pegasus.channels import TakenReplies
 from pegasus.gateway import Behind, Listeners, Said
-from pegasus.intake import JOURNAL_TIMEOUT, Denied, Intake, InvalidMessage, TooManyMessages
+from pegasus.intake import JOURNAL_TIMEOUT, Intake, InvalidMessage, TooManyMessages
 from pegasus.main_agent import IN_REPLY_TO, OWN_TURN, QUESTION, item_of_key
 from pegasus.messages import Address, ApprovalNotice, InboundMessage, OutboundMessage, ReplyDraft
-from pegasus.policy import TokenGrant
 from pegasus.retry import retry
 from pegasus.storage import (
     Accepted,
@@ -51,7 +51,7 @@ from pegasus.storage import (
     Unacknowledged,
     load_files,
 )
-from pegasus.web.access import ApiError
+from pegasus.web.visitors import ApiError
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")

@@ -30,10 +30,10 @@ from starlette.types import Receive, Scope, Send
 
 from actors import ActorError, Exited, GaveUp, Restarting, Signal, Started, Stuck
 from actors import Event as TreeEvent
+from pegasus.access import CONTROL, READ
 from pegasus.gateway import BadParams, Caller
 from pegasus.messages import ApprovalNotice, Json
 from pegasus.observe import get_logger
-from pegasus.policy import CONTROL, READ
 from pegasus.web.config import WebServices
 from pegasus.web.operations import Operation
 from pegasus.web.requests import QUIET, ApiRequest, EventStreamResponse

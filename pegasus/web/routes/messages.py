@@ -25,14 +25,14 @@ import attrs
 from starlette.background import BackgroundTask
 from starlette.responses import Response
 
+from pegasus.access import MESSAGE
 from pegasus.gateway import check_media_size, read_message
 from pegasus.messages import Address, InboundMessage, Json, OutboundMessage
-from pegasus.policy import MESSAGE
 from pegasus.protocol import BadFrame, ClientChannel
-from pegasus.web.access import ApiError
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
 from pegasus.web.routes.conversations import API, Conversations, channel_id_of
+from pegasus.web.visitors import ApiError
 from pegasus.wire import to_wire
 
 LONGEST_WAIT: Final = 3600

@@ -32,15 +32,15 @@ import trio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from pegasus.access import MESSAGE
 from pegasus.formatting import quote
 from pegasus.messages import RELAYED, InboundMessage, Json, OutboundMessage, ReplyDraft
-from pegasus.policy import MESSAGE
-from pegasus.web.access import ApiError
 from pegasus.web.config import WebServices
 from pegasus.web.operations import Operation
 from pegasus.web.requests import QUIET, ApiRequest, EventStreamResponse, failures_as_errors, json_response
 from pegasus.web.routes.conversations import API, Conversations, HttpTurn, OnSaid, new_message_id
 from pegasus.web.routes.messages import LONGEST_WAIT, message_of
+from pegasus.web.visitors import ApiError
 from pegasus.wire import encode_json
 
 MODEL: Final = "pegasus"

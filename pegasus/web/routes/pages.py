@@ -15,12 +15,12 @@ from urllib.parse import parse_qs
 import attrs
 from starlette.responses import Response
 
+from pegasus.access import OWNER_GRANT, SCOPES
 from pegasus.host import command_name
 from pegasus.messages import Json
-from pegasus.policy import OWNER_GRANT, SCOPES
-from pegasus.web.access import ApiError
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
+from pegasus.web.visitors import ApiError
 
 STATIC_FOLDER: Final = Path(__file__).parents[1] / "static"
 """Folder of the page's files, part of the package."""

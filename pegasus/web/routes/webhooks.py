@@ -24,6 +24,7 @@ from typing import Final
 from starlette.responses import Response
 
 from actors import ActorError
+from pegasus.access import Role, with_role
 from pegasus.channels import WebhookRequest
 from pegasus.events import Emit, Event, EventType
 from pegasus.formatting import quote
@@ -31,14 +32,13 @@ from pegasus.intake import Priority
 from pegasus.messages import APART, ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE, Outside
-from pegasus.policy import Role, with_role
 from pegasus.settings import HookSettings
 from pegasus.storage import Accept, Overloaded
 from pegasus.tasks import DEFAULT_TASK_TYPE, HOOK, GetTask, Submit, TaskError, task_id_of, wait_until_running
-from pegasus.web.access import ApiError
 from pegasus.web.config import WebServices
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
+from pegasus.web.visitors import ApiError
 from pegasus.wire import decode_json, encode_json, to_unicode
 
 SIGNATURES: Final = ("x-pegasus-signature", "x-hub-signature-256")

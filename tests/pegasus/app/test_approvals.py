@@ -8,14 +8,14 @@ import pytest
 import trio
 
 from actors import Child, Mailbox, open_supervisor
+from pegasus.access import ListApprovals, Role, SeekApproval
+from pegasus.access.approval_store import MOST_FOR_GUESTS
+from pegasus.access.approvals_file import FILE
+from pegasus.access.question_texts import SHOWN_ARGUMENTS
 from pegasus.app.task_services import _withdraw_approvals
 from pegasus.gateway import BadParams, Caller
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.models import ToolSpec
-from pegasus.policy import ListApprovals, Role, SeekApproval
-from pegasus.policy.approvals_file import FILE
-from pegasus.policy.keeper import MOST_FOR_GUESTS
-from pegasus.policy.question_texts import SHOWN_ARGUMENTS
 from pegasus.settings import AgentSettings, PolicySettings, Settings, TaskSettings
 from pegasus.tasks import Cancel, GetContext, GetTask, Resume, Submit, TaskState, Wait, wait_until_running
 from pegasus.testing.memory_disk import MemoryDisk

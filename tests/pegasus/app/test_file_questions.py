@@ -3,10 +3,10 @@
 import pytest
 import trio
 
+from pegasus.access import ListApprovals
 from pegasus.app.approvals import RETRY
 from pegasus.identity import TASK_FILES, WorkspaceFiles
 from pegasus.messages import ChannelInfo, InboundMessage
-from pegasus.policy import ListApprovals
 from pegasus.settings import AgentSettings, PolicySettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import ScriptedModel, say

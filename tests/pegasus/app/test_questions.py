@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
+from pegasus.access import Role
+from pegasus.access.approvals_file import FILE
 from pegasus.mcp.calls import MOST_QUESTIONS, ServerCalls
 from pegasus.mcp.questions import BadQuestion, ServerQuestion
 from pegasus.models import ToolSpec
-from pegasus.policy import Role
-from pegasus.policy.approvals_file import FILE
 from pegasus.settings import AgentSettings, PolicySettings, Settings
 from pegasus.tasks import Cancel, wait_until_running
 from pegasus.testing.memory_disk import MemoryDisk

@@ -8,12 +8,12 @@ import attrs
 import pytest
 import trio
 
+from pegasus.access import Denied, ListApprovals
 from pegasus.app import make_intake
 from pegasus.identity import HEARTBEAT_FILE, WorkspaceFiles
-from pegasus.intake import Denied, TooManyMessages
+from pegasus.intake import TooManyMessages
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.models.base import ToolSpec
-from pegasus.policy import ListApprovals
 from pegasus.settings import (
     AgentSettings,
     ChannelSettings,

@@ -8,12 +8,12 @@ import attrs
 import pytest
 
 from actors import Child, open_supervisor
+from pegasus.access.tokens import StoredToken, TokenGrant
 from pegasus.app.control_plane import MemoryMethods, ViewMethods
 from pegasus.app.control_plane.views import TAIL
 from pegasus.gateway import BadParams, Caller, Conflict
 from pegasus.memory import MemoryRefused, Written
 from pegasus.messages import Address
-from pegasus.policy.tokens import StoredToken, TokenGrant
 from pegasus.settings import InForce, Settings
 from pegasus.skills import BUILT_IN, SkillCatalog
 

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from actors import Child, open_supervisor
+from pegasus.access import Access, Denied
 from pegasus.app.approvals import ApprovalDesk
 from pegasus.app.control_plane import (
     READ_METHODS,
@@ -27,7 +28,7 @@ from pegasus.app.control_plane import (
 )
 from pegasus.channels import run_switchboard
 from pegasus.gateway.requests import read_frame, read_hello
-from pegasus.intake import CONTROL_COMMANDS, Access, Denied, Intake
+from pegasus.intake import CONTROL_COMMANDS, Intake
 from pegasus.messages import ChannelInfo
 from pegasus.protocol import ClientChannel
 from pegasus.settings import InForce

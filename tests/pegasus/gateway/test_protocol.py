@@ -4,9 +4,8 @@ import pytest
 import trio
 from trio_websocket import open_websocket_url
 
+from pegasus.access import PairingBook, TokenBook
 from pegasus.gateway import BadParams, requests
-from pegasus.intake import PairingBook
-from pegasus.policy import TokenBook
 from pegasus.storage import Connected, Disconnected, Overloaded, StorageError
 from tests.pegasus.gateway.world import TOKEN, WEB, RawClient, world
 

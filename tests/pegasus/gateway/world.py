@@ -7,12 +7,13 @@ import trio
 from trio_websocket import ConnectionClosed, open_websocket_url
 
 from actors import Child, Mailbox, open_supervisor
+from pegasus.access import Access
 from pegasus.channels import CatchUp, DeliverReply
 from pegasus.gateway import GatewayConfig, open_listeners, run_gateway
 from pegasus.gateway.connection import GatewayServices
 from pegasus.gateway.delivery import Hub
 from pegasus.gateway.server import Server
-from pegasus.intake import Access, Intake
+from pegasus.intake import Intake
 from pegasus.messages import Address, ChannelInfo, OutboundMessage, Typing
 from pegasus.settings import InForce
 from pegasus.storage import Accept, Accepted, Acknowledge, Connected, Disconnected, LastSeq, NextReplies, Unacknowledged

@@ -5,10 +5,10 @@ import json
 import pytest
 import trio
 
+from pegasus.access import Access, ChannelRules, Denied, PairingBook, PairingRefused, TokenBook, Unknown
 from pegasus.gateway import GatewayConfig
-from pegasus.intake import Access, ChannelRules, Denied, Intake, PairingBook, PairingRefused, Unknown
+from pegasus.intake import Intake
 from pegasus.messages import ChannelInfo, InboundMessage
-from pegasus.policy import TokenBook
 from pegasus.settings import InForce
 from pegasus.storage import Commit, ReadFile, ReplaceFile, SetAside, StorageError
 

@@ -2,7 +2,8 @@ import attrs
 import pytest
 
 from actors import Child, open_supervisor
-from pegasus.intake import Access, Denied, Intake, InvalidMessage, check_message, is_name, lane_of
+from pegasus.access import Access, Denied
+from pegasus.intake import Intake, InvalidMessage, check_message, is_name, lane_of
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.settings import InForce
 from pegasus.storage import Accepted, Overloaded, StorageError

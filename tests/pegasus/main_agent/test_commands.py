@@ -7,12 +7,12 @@ from functools import partial
 import pytest
 
 from actors import Child, open_supervisor
+from pegasus.access import sender_of
 from pegasus.app.control_plane import PersonaMethods
 from pegasus.gateway import BadParams, Caller
 from pegasus.identity import BUILT_IN, PersonaChanges
 from pegasus.main_agent.chat_commands import persona_answer
 from pegasus.messages import ChannelInfo, InboundMessage
-from pegasus.policy import sender_of
 from pegasus.settings import InForce
 from pegasus.storage import run_journal
 from pegasus.testing.memory_disk import MemoryDisk

@@ -6,11 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pegasus.intake import GROUP
+from pegasus.access import GROUP, principal_of
 from pegasus.main_agent.reply_addresses import ReplyAddresses
 from pegasus.messages import Address, ChannelInfo, InboundMessage
 from pegasus.outside import Outside
-from pegasus.policy import principal_of
 from pegasus.schedule import PLACED
 from pegasus.settings import AgentSettings, InForce
 

@@ -4,10 +4,10 @@ import attrs
 import pytest
 import trio
 
+from pegasus.access import Role
 from pegasus.messages import ChannelInfo
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside
-from pegasus.policy import Role
 from pegasus.settings import AgentSettings, PolicySettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say

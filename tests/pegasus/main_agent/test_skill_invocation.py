@@ -5,12 +5,12 @@ import json
 import pytest
 import trio
 
+from pegasus.access import NOBODY
 from pegasus.conversation import Entry, OpenCall
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.session import Session, SessionFiles
 from pegasus.main_agent.skill_invocation import SKILL_NOTE, SkillInvoker, active_skills, parse_skill_call
 from pegasus.messages import ChannelInfo, InboundMessage
-from pegasus.policy import NOBODY
 from pegasus.skills import SkillCatalog
 from pegasus.storage import Item
 from pegasus.tasks import ListTasks

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pegasus.access import question_text
 from pegasus.messages import ApprovalNotice, FormChoice, FormField, OwnerQuestion
-from pegasus.policy import FormError, fill_form, parse_answer, question_text
+from pegasus.policy import FormError, fill_form, parse_answer
 from pegasus.policy.forms import describe_form
 
 BEDS = FormField("beds", "integer", "How many beds", is_required=True, least=1, most=4)

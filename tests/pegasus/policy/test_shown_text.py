@@ -2,8 +2,9 @@
 
 import pytest
 
+from pegasus.access import question_text, shown_arguments, shown_subject
 from pegasus.messages import ApprovalNotice, NoticeCall
-from pegasus.policy import host_notes, make_visible, question_text, shown_arguments, shown_subject, texts_of
+from pegasus.policy import host_notes, make_visible, texts_of
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import pytest
 import trio
 
 from actors import Child
+from pegasus.access import Principal, Role
 from pegasus.events import EventType, Subscribe
 from pegasus.formatting import format_time
 from pegasus.identity import HEARTBEAT_FILE, WorkspaceFiles
 from pegasus.messages import ChannelInfo
 from pegasus.models import ModelError
-from pegasus.policy import Principal, Role
 from pegasus.schedule import AddJob, EnableJob, ListJobs, RemoveJob, RunJob, ScheduleError, draft_job
 from pegasus.schedule.times import Schedule
 from pegasus.settings import AgentSettings, ScheduleSettings, Settings

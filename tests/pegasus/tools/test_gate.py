@@ -6,10 +6,7 @@ import attrs
 import pytest
 
 from actors import Child, open_supervisor
-from pegasus.messages import ChannelInfo
-from pegasus.models import ToolSpec
-from pegasus.outside import Outside
-from pegasus.policy import (
+from pegasus.access import (
     Approval,
     ApprovalError,
     ApprovalState,
@@ -21,7 +18,10 @@ from pegasus.policy import (
     Role,
     parse_rules,
 )
-from pegasus.policy.rules import PolicyRule
+from pegasus.access.rules import PolicyRule
+from pegasus.messages import ChannelInfo
+from pegasus.models import ToolSpec
+from pegasus.outside import Outside
 from pegasus.settings import InForce
 from pegasus.storage import StorageError
 from pegasus.tools import Effect, PolicyGate, Reach, Tool, ToolContext, ToolExecutor, parameters

@@ -9,9 +9,9 @@ import attrs
 import pytest
 import trio
 
+from pegasus.access import Confinement, Policy, Principal, Role
 from pegasus.messages import ChannelInfo
 from pegasus.outside import Outside
-from pegasus.policy import Confinement, Policy, Principal, Role
 from pegasus.settings import InForce
 from pegasus.storage import FileDisk, keep_file
 from pegasus.tools import PolicyGate, ToolExecutor, base_context, save_attachment_tool

@@ -2,9 +2,9 @@
 
 import trio
 
+from pegasus.access import Principal, Role
 from pegasus.messages import ChannelInfo
 from pegasus.models import ModelError
-from pegasus.policy import Principal, Role
 from pegasus.tools import ToolContext, ToolExecutor, base_context, speak_tool
 
 GUEST = Principal(Role.GUEST, ChannelInfo("slack", "#general", "U9"))

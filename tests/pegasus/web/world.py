@@ -9,15 +9,15 @@ import trio
 from trio_websocket import open_websocket_url
 
 from actors import Child, Mailbox, open_supervisor
+from pegasus.access import Access, TokenBook, WebSessions
 from pegasus.channels import DeliverReply
 from pegasus.events import RecentEvents
 from pegasus.gateway import BadParams, GatewayConfig, Listeners, NotFound, open_listeners, run_gateway
-from pegasus.intake import Access, Intake
+from pegasus.intake import Intake
 from pegasus.models import Usage
-from pegasus.policy import TokenBook
 from pegasus.settings import InForce
 from pegasus.storage import Accepted, ItemDone, OpenReplies, OpenReply, Posted, ReadFile, ReplaceFile, SetAside
-from pegasus.web import HookDeliveries, HttpConfig, WebServices, WebSessions, run_http
+from pegasus.web import HookDeliveries, HttpConfig, WebServices, run_http
 from tests.pegasus.gateway.world import FakeJournal
 
 TOKEN = "s3cret-of-the-home"

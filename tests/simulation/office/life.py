@@ -10,9 +10,9 @@ import attrs
 import trio
 
 from actors import ActorError
+from pegasus.access import Principal, Role
 from pegasus.main_agent.session import chat_key
 from pegasus.models.base import ModelError, ModelResponse, Usage, without_request_fences
-from pegasus.policy import Principal, Role
 from pegasus.schedule.jobs import AddJob, ListJobs, draft_job
 from pegasus.storage import StorageError
 from pegasus.wire import encode_json

@@ -24,14 +24,13 @@ from urllib.parse import urlsplit
 import attrs
 import trio
 
+from pegasus.access import SESSION_DAYS, TokenGrant, WebSessions
 from pegasus.formatting import quote
 from pegasus.gateway import GatewayConfig
 from pegasus.loopback import is_loopback
 from pegasus.messages import Json
-from pegasus.policy import TokenGrant
 from pegasus.settings import InForce
 from pegasus.web.config import HttpConfig
-from pegasus.web.sessions import SESSION_DAYS, WebSessions
 
 SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 """Methods that change nothing."""

@@ -38,9 +38,7 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref, Reply, Signal
-from pegasus.formatting import quote, truncate, typed_id
-from pegasus.observe import get_logger
-from pegasus.policy.approvals import (
+from pegasus.access.approvals import (
     AnswerApproval,
     Approval,
     ApprovalError,
@@ -56,7 +54,7 @@ from pegasus.policy.approvals import (
     SeekApproval,
     WithdrawApprovals,
 )
-from pegasus.policy.approvals_file import (
+from pegasus.access.approvals_file import (
     FILE,
     carried_out_line,
     closing_line,
@@ -67,11 +65,13 @@ from pegasus.policy.approvals_file import (
     rewrite_lines,
     used_line,
 )
-from pegasus.policy.forms import FormError, fill_form
-from pegasus.policy.grant_book import GrantBook, ServerTools, check_scope, no_server_tools
-from pegasus.policy.grants import CallGrant
-from pegasus.policy.plans import PlanBook
-from pegasus.policy.principal import Role
+from pegasus.access.grant_book import GrantBook, ServerTools, check_scope, no_server_tools
+from pegasus.access.grants import CallGrant
+from pegasus.access.plans import PlanBook
+from pegasus.access.principal import Role
+from pegasus.formatting import quote, truncate, typed_id
+from pegasus.observe import get_logger
+from pegasus.policy import FormError, fill_form
 from pegasus.settings import InForce
 from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile, StorageError
 from pegasus.wire import encode_json

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pegasus.policy import AnswerScope, read_answer, read_numbers
+from pegasus.access import AnswerScope, read_answer, read_numbers
 
 
 @pytest.mark.parametrize(

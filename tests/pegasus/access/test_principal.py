@@ -2,8 +2,8 @@
 
 import pytest
 
+from pegasus.access import DOOR, NOBODY, ROLE, Principal, Role, is_owner, principal_of, with_role
 from pegasus.messages import ChannelInfo, InboundMessage
-from pegasus.policy import DOOR, NOBODY, ROLE, Principal, Role, is_owner, principal_of, with_role
 
 ANN = ChannelInfo("telegram", "chat-7", "u1")
 

@@ -19,7 +19,8 @@ from pegasus.messages import ACCOUNT, APART, ChannelInfo, InboundMessage, Json, 
 ROLE: Final = "role"
 """Key of a role in the metadata of messages, of tasks and of their notifications. Stored, so it must not change."""
 OWN_TYPES: Final = ("cli", "web", "api")
-"""Channel types whose users count as owners by their token, not by a name that a service has checked."""
+"""Channel types whose users count as owners by their token, not by a name that a service has checked. They are open to all who have
+one, unless the settings say something else."""
 DOOR: Final = "door"
 """Key in the metadata of a message that has not come on a door of its sender's own, but through a bridge or a token that may only
 send messages. An owner's answer to an approval then counts once. Stored, so it must not change."""

@@ -8,8 +8,7 @@ import pytest
 import trio
 
 from actors import Child, Inbox, open_supervisor
-from pegasus.messages import OwnerQuestion
-from pegasus.policy import (
+from pegasus.access import (
     AnswerApproval,
     AnswerScope,
     ApprovalError,
@@ -24,7 +23,8 @@ from pegasus.policy import (
     WithdrawApprovals,
     allowed_scopes,
 )
-from pegasus.policy.keeper import MOST_BYTES, MOST_CALLS, MOST_KEPT, approvals_keeper
+from pegasus.access.approval_store import MOST_BYTES, MOST_CALLS, MOST_KEPT, approvals_keeper
+from pegasus.messages import OwnerQuestion
 from pegasus.settings import InForce
 from pegasus.storage import Commit, ReadFile, ReplaceFile
 

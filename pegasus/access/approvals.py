@@ -1,4 +1,4 @@
-"""Approvals: tool calls that wait for an owner, and the messages to the actor that keeps them (`keeper`).
+"""Approvals: tool calls that wait for an owner, and the messages to the actor that keeps them (`approval_store`).
 
 A call that the policy decides to ask about makes an approval, together with the other calls of the same answer of the model that
 need a yes, so that a person is asked once for all of them. A yes is bound to exactly these arguments of exactly these calls, so that
@@ -27,9 +27,9 @@ from typing import Final, TypeAlias
 import attrs
 
 from actors import Reply
+from pegasus.access.grants import AnswerScope, CallGrant
+from pegasus.access.principal import Role
 from pegasus.messages import ChannelInfo, Json, Metadata, OwnerQuestion
-from pegasus.policy.grants import AnswerScope, CallGrant
-from pegasus.policy.principal import Role
 from pegasus.wire import encode_json
 
 PROMPT_FILE: Final = "prompt_file"

@@ -29,11 +29,11 @@ from typing import Final
 
 import attrs
 
+from pegasus.access.approvals import Approval, ApprovalRequest, ApprovalState
+from pegasus.access.grants import ALWAYS, AnswerScope, CallGrant, parse_scope
+from pegasus.access.principal import Role
 from pegasus.json_lines import BadLine, scan_lines
 from pegasus.messages import Json, Metadata
-from pegasus.policy.approvals import Approval, ApprovalRequest, ApprovalState
-from pegasus.policy.grants import ALWAYS, AnswerScope, CallGrant, parse_scope
-from pegasus.policy.principal import Role
 from pegasus.wire import encode_line, from_wire, require_number, to_wire
 
 FILE: Final = "approvals.jsonl"

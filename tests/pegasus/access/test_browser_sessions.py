@@ -5,11 +5,10 @@ import json
 import pytest
 import trio
 
+from pegasus.access import OWNER_GRANT, TokenBook, WebSessions
 from pegasus.gateway import GatewayConfig
-from pegasus.policy import OWNER_GRANT, TokenBook
 from pegasus.settings import InForce
 from pegasus.storage import ReadFile, SetAside, StorageError
-from pegasus.web import WebSessions
 from tests.pegasus.web.world import HANDSHAKE, world
 
 

@@ -10,7 +10,7 @@ Sessions survive a restart of the daemon, since somebody who reads the page shou
 in `data/web/sessions.json`, with a hash in place of the id, as tokens are. Codes of links are in memory only: they are good for five
 minutes, and whoever restarts the daemon can ask for another.
 
-    sessions = WebSessions(gateway_config)
+    sessions = WebSessions(credentials)
     await sessions.load(journal, clock)
     id = await sessions.open(OWNER_GRANT)
     sessions.find(id).is_home          # True
@@ -27,10 +27,9 @@ import attrs
 import trio
 
 from actors import Ref, Signal
-from pegasus.gateway import GatewayConfig
+from pegasus.access.tokens import OWNER_GRANT, Credentials, TokenGrant, hash_token
 from pegasus.messages import Json
 from pegasus.observe import get_logger
-from pegasus.policy import OWNER_GRANT, TokenGrant, hash_token
 from pegasus.settings import InForce
 from pegasus.storage import JournalMessage, KeyedStore
 from pegasus.wire import from_wire, to_wire
@@ -71,10 +70,10 @@ class WebSessions:
     Example: see the top of this file.
     """
 
-    def __init__(self, config: InForce[GatewayConfig]) -> None:
-        """Begin without sessions, which `load` reads. config: knows the tokens."""
-        self._config = config
-        self._home_hash = hash_token(config.now.token)
+    def __init__(self, credentials: InForce[Credentials]) -> None:
+        """Begin without sessions, which `load` reads. credentials: the tokens that count."""
+        self._credentials = credentials
+        self._home_hash = hash_token(credentials.now.token)
         self._codes: dict[str, float] = {}
         """Time at which each code ends, by its hash, oldest first. Trio's clock."""
         self._store = KeyedStore("web-sessions", _read_session, to_wire, after_read=self._notify)
@@ -104,7 +103,7 @@ class WebSessions:
         if not self._store.is_read:
             await self._store.ensure_read()
         session = self._store.rows.get(hash_token(id))
-        tokens = self._config.now.tokens
+        tokens = self._credentials.now.tokens
         if session is not None and session.token_name and not tokens.is_read:
             await tokens.ensure_read()
         return self.find(id)
@@ -123,7 +122,7 @@ class WebSessions:
             return None
         if not session.token_name:
             return OWNER_GRANT if session.token_hash == self._home_hash else None
-        grant = self._config.now.tokens.named(session.token_name)
+        grant = self._credentials.now.tokens.named(session.token_name)
         return grant if grant is not None and grant.token.hash == session.token_hash else None
 
     async def until_ended(self, id: str) -> None:
@@ -139,7 +138,7 @@ class WebSessions:
 
     def _may_count(self, session: StoredSession) -> bool:
         """Return whether a session counts, or may count when the tokens can be read."""
-        is_unknown = bool(session.token_name) and not self._config.now.tokens.is_read
+        is_unknown = bool(session.token_name) and not self._credentials.now.tokens.is_read
         return self._grant_of(session) is not None or (is_unknown and not self._is_old(session))
 
     async def open(self, grant: TokenGrant) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from pegasus.policy.grants import AnswerScope, parse_scope
+from pegasus.access.grants import AnswerScope, parse_scope
 
 SCOPE_WORDS: Final = "[once|arguments|tool|server|hour|forever] [1,3]"
 """Usage behind the id, for messages about mistakes."""

@@ -19,13 +19,12 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
+from pegasus.access.approvals import PROMPT_FILE
+from pegasus.access.grants import AnswerScope
 from pegasus.formatting import format_duration, plural
 from pegasus.host import command_name
 from pegasus.messages import ApprovalNotice, Json, NoticeCall, OwnerQuestion
-from pegasus.policy.approvals import PROMPT_FILE
-from pegasus.policy.forms import describe_form
-from pegasus.policy.grants import AnswerScope
-from pegasus.policy.shown_text import make_visible
+from pegasus.policy import describe_form, make_visible
 from pegasus.wire import encode_json
 
 APPROVE: Final = "/approve"

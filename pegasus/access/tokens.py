@@ -34,10 +34,10 @@ import attrs
 import trio
 
 from actors import Ref
+from pegasus.access.principal import OWN_TYPES
 from pegasus.formatting import quote
 from pegasus.messages import Address, ChannelInfo, Json
 from pegasus.observe import get_logger
-from pegasus.policy.principal import OWN_TYPES
 from pegasus.storage import JournalMessage, KeyedStore, StorageError, stored_rows
 from pegasus.wire import from_wire, to_wire
 
@@ -365,3 +365,30 @@ def tokens_view(tokens: Collection[StoredToken]) -> dict[str, Json]:
     """Return tokens as the control plane and the command line show them, without their hashes."""
     shown = [token if token.bridge else attrs.evolve(token, channel_id=own_channel_id(token)) for token in tokens]
     return {"tokens": [{key: value for key, value in to_wire(token).items() if key != "hash"} for token in shown]}
+
+
+@attrs.frozen(eq=False, repr=False, kw_only=True)
+class Credentials:
+    """The tokens that count: that of the home, and those of other clients.
+
+    Example: `await Credentials(token="s3cret").find_grant("s3cret")` is OWNER_GRANT.
+    """
+
+    token: str
+    """The secret of the home's owner. Raises ValueError if it is empty, which everybody would know."""
+    tokens: TokenBook = attrs.field(factory=TokenBook)
+    """The tokens of other clients, with what each of them may do."""
+
+    def __attrs_post_init__(self) -> None:
+        if not self.token:
+            raise ValueError("Credentials.token is empty, which everybody would know")
+
+    async def find_grant(self, token: str) -> TokenGrant | None:
+        """Return the rights of a token, None if it is none that counts.
+
+        The token of the home is compared in constant time, so that its characters cannot be guessed one by one. Raises StorageError
+        and ActorError while it cannot be known whether another one counts.
+        """
+        if hmac.compare_digest(token.encode("utf-8", "replace"), self.token.encode()):
+            return OWNER_GRANT
+        return await self.tokens.find_read(token)

@@ -2,9 +2,10 @@
 
 import pytest
 
+from pegasus.access import CallRequest, Confinement, Decision, Policy, Principal, Role, parse_rules
+from pegasus.access.rules import PolicyRule
 from pegasus.messages import ChannelInfo
-from pegasus.policy import CallRequest, Confinement, Decision, Policy, Principal, Role, is_bare_line, parse_rules
-from pegasus.policy.rules import PolicyRule
+from pegasus.policy import is_bare_line
 
 OWNER = Principal(Role.OWNER, ChannelInfo("cli", "main"))
 GUEST = Principal(Role.GUEST, ChannelInfo("slack", "#general", "eve"))

@@ -33,8 +33,8 @@ from typing import Final
 
 import attrs
 
-from pegasus.policy.principal import Principal, Role
-from pegasus.policy.value_rules import REACHES_OUT
+from pegasus.access.principal import Principal, Role
+from pegasus.policy import REACHES_OUT
 
 _JOINTS: Final = re.compile(r"&&|\|\||[;&|\n\r`(){}]|\$\(|[<>]\(")
 """Characters that separate commands in a line of a shell, or begin one inside another."""

@@ -7,10 +7,10 @@ import pytest
 import trio
 
 from actors import Child, Inbox, open_supervisor
-from pegasus.policy import AnswerApproval, ApprovalError, ApprovalRequest, AskedCall, ListApprovals, SeekApproval
-from pegasus.policy.approvals_file import FILE
-from pegasus.policy.keeper import approvals_keeper
-from pegasus.policy.principal import Role
+from pegasus.access import AnswerApproval, ApprovalError, ApprovalRequest, AskedCall, ListApprovals, SeekApproval
+from pegasus.access.approval_store import approvals_keeper
+from pegasus.access.approvals_file import FILE
+from pegasus.access.principal import Role
 from pegasus.settings import InForce
 from pegasus.storage import Commit, ReadFile
 

@@ -10,7 +10,7 @@ from collections import Counter
 
 import attrs
 
-from pegasus.policy.approvals import Approval, ApprovalRequest, AskedCall
+from pegasus.access.approvals import Approval, ApprovalRequest, AskedCall
 
 
 class PlanBook:

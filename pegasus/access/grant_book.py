@@ -18,11 +18,11 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from pegasus.access.approvals import PROMPT_FILE, ApprovalError, ApprovalRequest, AskedCall
+from pegasus.access.grants import HOUR, IN_TASK, AnswerScope, CallGrant
+from pegasus.access.principal import Role
+from pegasus.access.question_texts import shown_arguments
 from pegasus.formatting import typed_id
-from pegasus.policy.approvals import PROMPT_FILE, ApprovalError, ApprovalRequest, AskedCall
-from pegasus.policy.grants import HOUR, IN_TASK, AnswerScope, CallGrant
-from pegasus.policy.principal import Role
-from pegasus.policy.question_texts import shown_arguments
 from pegasus.wire import encode_json
 
 MOST_GRANTS: Final = 1000

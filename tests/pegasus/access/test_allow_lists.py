@@ -8,10 +8,10 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from actors import Child, open_supervisor
-from pegasus.intake import Access, ChannelRules, Denied, GuestLimits, Priority, SenderRates, TooManyMessages
+from pegasus.access import Access, ChannelRules, Denied, is_owner
+from pegasus.intake import GuestLimits, Priority, SenderRates, TooManyMessages
 from pegasus.main_agent import forward_notifications
 from pegasus.messages import ChannelInfo
-from pegasus.policy import is_owner
 from pegasus.settings import InForce, Settings
 from pegasus.storage import Accept, Accepted
 from pegasus.tasks import Notification, Notify

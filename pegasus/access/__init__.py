@@ -1,0 +1,186 @@
+"""Access: who may do what. Whatever is decided about a person, a program or a call is decided here, by code and never by a model.
+
+Who somebody is:
+
+* `principal` has the person that work is done for, and their role. It is made once for each message.
+* `tokens` has the rights of the programs that connect, `browser_sessions` those of people who are signed in at the page.
+* `allow_lists` says who may write, by the settings; `pairing` has the people whom the owner has let in besides.
+
+What they may have done:
+
+* `rules` says what a tool call may do: allow, ask or deny. It is pure, as is all of `pegasus.policy` beneath it, which knows calls and
+  texts but no people. `pegasus.tools` asks before each call (`gate`).
+* For "ask" the call is put to an owner as an `ApprovalRequest` (`approvals`). The actor in `approval_store` writes it down
+  (`approvals_file`), the channels show it (`question_texts`), and the first answer counts (`answer_words`). Meanwhile a task is
+  suspended, so that an answer may come after a restart.
+* `grants` has what a yes allows beyond its calls, `grant_book` those in force, and `plans` the calls that were allowed beforehand or
+  denied.
+
+The package stands below the doors (gateway, web, channels, intake), which ask it, and above storage. Checks of the transport stay with
+their door: `pegasus.web.visitors` looks at the page that a request comes from, and finds the rights of its sender here.
+
+Example::
+
+    ruling = Policy(parse_rules(settings.rules)).decide(call, Confinement(stands=True))
+    if ruling.decision is Decision.ASK:
+        asked = AskedCall("t1/c7", call.tool, arguments, ruling.why)
+        request = ApprovalRequest((asked,), call.principal.role, channel, "t1")
+        approval = await approvals.ask(SeekApproval, request)
+        approval = await approvals.ask(AwaitApproval, approval.id)
+        approval.allows("t1/c7")
+"""
+
+from pegasus.access.allow_lists import (
+    GROUP,
+    MENTIONED,
+    Access,
+    ChannelRules,
+    Denied,
+    Unknown,
+    Unlisted,
+    is_group,
+    rules_of,
+)
+from pegasus.access.answer_words import SCOPE_WORDS, read_answer, read_numbers
+from pegasus.access.approval_store import MOST_BYTES, MOST_CALLS, approvals_keeper
+from pegasus.access.approvals import (
+    PROMPT_FILE,
+    AnswerApproval,
+    Approval,
+    ApprovalError,
+    ApprovalMessage,
+    ApprovalRequest,
+    ApprovalState,
+    AskedCall,
+    AwaitApproval,
+    FindApproval,
+    ListApprovals,
+    ListGrants,
+    RevokeGrant,
+    SeekApproval,
+    WithdrawApprovals,
+)
+from pegasus.access.browser_sessions import SESSION_DAYS, WebSessions
+from pegasus.access.grant_book import ServerTools, allowed_scopes, no_server_tools
+from pegasus.access.grants import AnswerScope, CallGrant, describe_grant, describe_revoked, parse_scope
+from pegasus.access.pairing import PAIRING, PairingBook, PairingRefused, PeopleUnreadable, access_text, access_view
+from pegasus.access.principal import (
+    DOOR,
+    NOBODY,
+    OWN_TYPES,
+    ROLE,
+    Principal,
+    Role,
+    is_owner,
+    principal_of,
+    sender_of,
+    with_role,
+)
+from pegasus.access.question_texts import (
+    APPROVALS,
+    APPROVE,
+    DENY,
+    end_text,
+    question_text,
+    shown_arguments,
+    shown_subject,
+)
+from pegasus.access.rules import CallRequest, Confinement, Decision, Policy, Ruling, parse_rules
+from pegasus.access.tokens import (
+    CONTROL,
+    MESSAGE,
+    OWNER_GRANT,
+    READ,
+    SCOPES,
+    Credentials,
+    TokenBook,
+    TokenGrant,
+    TokenRefused,
+    hash_token,
+    stored_tokens,
+    tokens_view,
+)
+
+__all__ = [
+    "APPROVALS",
+    "APPROVE",
+    "CONTROL",
+    "DENY",
+    "DOOR",
+    "GROUP",
+    "MENTIONED",
+    "MESSAGE",
+    "MOST_BYTES",
+    "MOST_CALLS",
+    "NOBODY",
+    "OWNER_GRANT",
+    "OWN_TYPES",
+    "PAIRING",
+    "PROMPT_FILE",
+    "READ",
+    "ROLE",
+    "SCOPES",
+    "SCOPE_WORDS",
+    "SESSION_DAYS",
+    "Access",
+    "AnswerApproval",
+    "AnswerScope",
+    "Approval",
+    "ApprovalError",
+    "ApprovalMessage",
+    "ApprovalRequest",
+    "ApprovalState",
+    "AskedCall",
+    "AwaitApproval",
+    "CallGrant",
+    "CallRequest",
+    "ChannelRules",
+    "Confinement",
+    "Credentials",
+    "Decision",
+    "Denied",
+    "FindApproval",
+    "ListApprovals",
+    "ListGrants",
+    "PairingBook",
+    "PairingRefused",
+    "PeopleUnreadable",
+    "Policy",
+    "Principal",
+    "RevokeGrant",
+    "Role",
+    "Ruling",
+    "SeekApproval",
+    "ServerTools",
+    "TokenBook",
+    "TokenGrant",
+    "TokenRefused",
+    "Unknown",
+    "Unlisted",
+    "WebSessions",
+    "WithdrawApprovals",
+    "access_text",
+    "access_view",
+    "allowed_scopes",
+    "approvals_keeper",
+    "describe_grant",
+    "describe_revoked",
+    "end_text",
+    "hash_token",
+    "is_group",
+    "is_owner",
+    "no_server_tools",
+    "parse_rules",
+    "parse_scope",
+    "principal_of",
+    "question_text",
+    "read_answer",
+    "read_numbers",
+    "rules_of",
+    "sender_of",
+    "shown_arguments",
+    "shown_subject",
+    "stored_tokens",
+    "tokens_view",
+    "with_role",
+]

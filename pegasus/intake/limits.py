@@ -1,0 +1,102 @@
+"""Limits: whose messages go first, and how many each sender may send.
+
+A guest may send some messages a minute and may have some waiting, so that nobody can keep the others waiting. A message
+beyond that is refused with a reason that says when to try again; it is not kept. Owners have no such limits, and the inbox has room
+of its own for them. The messages of a minute are counted by a bucket that fills evenly: somebody who was silent may send as many at
+once as a minute allows. The counts are kept in memory and begin anew at a start. What waits is counted by the inbox.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from enum import IntEnum
+from typing import Final
+
+import attrs
+import trio
+
+from pegasus.settings import InForce
+
+MOST_SENDERS: Final = 10_000
+"""Senders that are counted. The one that has been silent for the longest time is forgotten first."""
+
+
+class Priority(IntEnum):
+    """Urgency of a queue item; a smaller number is taken first.
+
+    A person who waits for an answer goes before work that comes back by itself, because what people write may change what
+    is to be done with that work. The number is stored with the item and survives restarts. `pegasus.storage` orders its
+    queue by it, and lets items age so that none waits for ever.
+
+    Example: `Intake.send` gives a message of "web:me" `Priority.OWNER` if `agent.owners` names it.
+    """
+
+    OWNER = 0
+    """A message of somebody named in `agent.owners`."""
+    PERSON = 1
+    """A message of anybody else."""
+    TASK = 2
+    """A report of a background task, or of a reply that could not be delivered, and work that a schedule has started."""
+
+
+class TooManyMessages(Exception):
+    """A sender has sent too many messages. str() is one line that says when to go on.
+
+    Example: the gateway answers it with an error frame of the code `overloaded`. The message was not counted.
+    """
+
+
+@attrs.frozen(eq=False, repr=False)
+class GuestLimits:
+    """Limits for each guest; 0 = no limit.
+
+    Example: `GuestLimits(per_minute=30, waiting=10)`.
+    """
+
+    per_minute: int = 0
+    """Messages a minute."""
+    waiting: int = 0
+    """Messages that may wait."""
+
+
+@attrs.define(eq=False, repr=False)
+class _Bucket:
+    """Messages that a sender may send at once."""
+
+    left: float
+    """Messages, with fractions; it grows by the messages a minute that are allowed, up to that number."""
+    at: float
+    """Time on Trio's clock for which `left` was true."""
+
+
+class SenderRates:
+    """Counts the messages of guests.
+
+    Example::
+
+        rates = SenderRates(InForce(GuestLimits(per_minute=30)))
+        rates.count("slack:U1")     # raises TooManyMessages for the 31st message within a minute
+    """
+
+    def __init__(self, limits: InForce[GuestLimits]) -> None:
+        self.limits = limits
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        """By sender; the one that wrote last is the last one."""
+
+    def count(self, sender: str) -> None:
+        """Count a message of this sender. Raises TooManyMessages, and then it is not counted."""
+        per_minute, now = self.limits.now.per_minute, trio.current_time()
+        if not per_minute:
+            return
+        bucket = self._buckets.setdefault(sender, _Bucket(per_minute, now))
+        self._buckets.move_to_end(sender)
+        if len(self._buckets) > MOST_SENDERS:
+            self._buckets.popitem(last=False)
+        bucket.left = min(per_minute, bucket.left + (now - bucket.at) * per_minute / 60)
+        bucket.at = now
+        if bucket.left < 1:
+            seconds = max(1, round((1 - bucket.left) * 60 / per_minute))
+            raise TooManyMessages(
+                f"found more than {per_minute} messages a minute from you, allowed: {per_minute}; try again in {seconds} s"
+            )
+        bucket.left -= 1
