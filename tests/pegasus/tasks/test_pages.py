@@ -89,6 +89,6 @@ def test_every_folder_is_on_the_map():
     assert named - {"actors", "examples", "tests", "scripts"} == found
 
 
-def test_the_files_of_the_agent_are_there():
-    for name in re.findall(r"`(\w+\.py)`", page("agent").partition("## Where what is")[2]):
+def test_the_files_that_the_pages_name_are_there():
+    for name in re.findall(r"`(\w+\.py)`", "".join(page(name) for name in ("agent", "cognitive", "task-fsm"))):
         assert list((ROOT / "pegasus" / "tasks").rglob(name))
