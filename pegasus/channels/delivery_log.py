@@ -31,12 +31,10 @@ import attrs
 import trio
 
 from actors import ActorError, Ref, Signal
-from pegasus.json_lines import Line, scan_lines
-from pegasus.messages import Address, Json, OutboundMessage
+from pegasus.messages import Address, Json, Metadata, OutboundMessage
 from pegasus.observe import get_logger
 from pegasus.retry import retry
-from pegasus.storage import Acknowledge, Commit, JournalMessage, ReadFile, ReplaceFile, StorageError
-from pegasus.wire import encode_line
+from pegasus.storage import Acknowledge, JournalMessage, LineStore, StorageError
 
 LONGEST: Final = 5_000
 """Lines after which the file is rewritten."""
@@ -104,8 +102,8 @@ class DeliveryLog:
     """
 
     def __init__(self, type: str) -> None:
-        self._path = f"channels/{type}.jsonl"
-        self._journal: Ref[JournalMessage] | None = None
+        self._type = type
+        self._store: LineStore | None = None
         """None until `load`; then nothing is written."""
         self._replies: dict[str, DeliveredReply] = {}
         """By channelId, the latest last."""
@@ -114,9 +112,7 @@ class DeliveryLog:
         self._attempts: dict[str, Attempts] = {}
         """Attempts without an answer, by channelId."""
         self._facts: dict[str, Json] = {}
-        self._lines = 0
-        """Lines in the file."""
-        self._unwritten: list[bytes] = []
+        self._unwritten: list[dict[str, Json]] = []
         """Lines that are not known to be on disk."""
         self._delivered: dict[Address, int] = {}
         """Replies that are acknowledged when these lines are on disk: by address, the seq of the last one."""
@@ -134,20 +130,16 @@ class DeliveryLog:
 
         A second call only changes the journal: what is in memory is newer than the file.
         """
-        is_first, self._journal = self._journal is None, journal
-        if not is_first:
+        if self._store is not None:
+            self._store.journal = journal
             return
-        content = await journal.ask(ReadFile, self._path)
-        for line in scan_lines(content):
-            self._lines += 1
-            if isinstance(line, Line):
-                self._replay(line.value)
-            else:
-                _log.warning("a line of the delivery log cannot be read", file=self._path, problem=str(line))
-        if self._lines:
+        store = LineStore("channel-deliveries", journal, self._type)
+        await store.read(self._replay)
+        self._store = store
+        if store.lines:
             await self._rewrite()
 
-    def _replay(self, record: dict[str, Json]) -> None:
+    def _replay(self, record: Metadata) -> None:
         match record:
             case {"channelId": str(channel_id), "seq": int(seq), "part": int(part), "of": int(of), "id": str(id)}:
                 self._note_piece(channel_id, seq, part, of, id)
@@ -158,7 +150,7 @@ class DeliveryLog:
             case {"key": str(key), "value": value}:
                 self._note_fact(key, value)
             case _:
-                _log.warning("a line of the delivery log is not understood", file=self._path)
+                raise ValueError("not a line of a delivery log")
 
     # ------------------------------------------------------------------ replies
 
@@ -297,7 +289,7 @@ class DeliveryLog:
     async def written(self) -> None:
         """Wait until everything that was added is on disk. While there is no writer it is written here. Raises ActorError."""
         goal = self._added
-        while self._written < goal and self._journal is not None:
+        while self._written < goal and self._store is not None:
             if self._has_writer:
                 await self._progress.wait()
             else:
@@ -305,7 +297,7 @@ class DeliveryLog:
 
     def _add(self, record: dict[str, Json]) -> None:
         """Add a line to those that the writer takes next."""
-        self._unwritten.append(encode_line(record))
+        self._unwritten.append(record)
         self._added += 1
         self._wanted.set()
 
@@ -329,31 +321,30 @@ class DeliveryLog:
                 self._written += len(lines)
                 self._progress.notify()
             for address, seq in delivered:
-                await self._journal_ref.tell(Acknowledge(address, seq))
+                await self._loaded.journal.tell(Acknowledge(address, seq))
                 if self._delivered[address] == seq:
                     del self._delivered[address]
 
-    async def _append(self, lines: list[bytes]) -> None:
+    async def _append(self, lines: list[dict[str, Json]]) -> None:
         """Append lines to the file, trying again while the disk refuses, and rewrite it if it has got long."""
 
         def log(error: Exception, seconds: float) -> None:
             _log.error("what a service has taken cannot be recorded", error=str(error), seconds=seconds)
 
-        await retry(lambda: self._journal_ref.ask(Commit, ((self._path, b"".join(lines)),)), StorageError, log)
-        self._lines += len(lines)
+        await retry(lambda: self._loaded.append(*lines), StorageError, log)
         # The lines are on disk already, so a failure here costs nothing but the length of the file. It is tried
         # again when the file has grown as much once more.
-        if self._lines > LONGEST:
+        if self._loaded.lines > LONGEST:
             try:
                 await self._rewrite()
             except StorageError as error:
                 _log.error("the delivery log cannot be rewritten", error=str(error))
 
     @property
-    def _journal_ref(self) -> Ref[JournalMessage]:
-        if self._journal is None:
+    def _loaded(self) -> LineStore:
+        if self._store is None:
             raise RuntimeError("load comes first")
-        return self._journal
+        return self._store
 
     async def _rewrite(self) -> None:
         """Write what still counts, lines that were added meanwhile included. Raises StorageError, ActorError."""
@@ -371,8 +362,7 @@ class DeliveryLog:
         records += [_attempts_record(channel_id, attempts) for channel_id, attempts in self._attempts.items()]
         records += [{"channelId": channel_id, "draft": id} for channel_id, id in self._drafts.items()]
         records += [{"key": key, "value": value} for key, value in self._facts.items()]
-        self._lines = len(records)
-        await self._journal_ref.ask(ReplaceFile, self._path, b"".join(map(encode_line, records)))
+        await self._loaded.rewrite(records)
 
 
 def _attempts_record(channel_id: str, attempts: Attempts) -> dict[str, Json]:

@@ -186,25 +186,22 @@ class LineStore:
 
     Example::
 
-        steps = LineStore("approvals")
-        await steps.read(journal, apply)
+        steps = LineStore("approvals", journal)
+        await steps.read(apply)
         await steps.append({"id": "a-7f3k", "state": "allowed"})
     """
 
-    def __init__(self, collection: str, owner: str = "") -> None:
-        """Name the collection. owner: whose it is, where there are several of its name."""
+    def __init__(self, collection: str, journal: Ref[JournalMessage], owner: str = "") -> None:
+        """Name the collection, which is in this journal. owner: whose it is, where there are several of its name."""
         self._path = LINE_FILES[collection].format(owner=owner)
-        self._journal: Ref[JournalMessage] | None = None
+        self.journal = journal
+        """Reads and writes the lines."""
         self._bad = b""
         """Lines that are no records, which are not set aside yet."""
         self._good = b""
         """The other lines, while there are such."""
         self.lines = 0
-        """Number of lines on disk."""
-
-    def use(self, journal: Ref[JournalMessage]) -> None:
-        """Read and write through this journal from now on."""
-        self._journal = journal
+        """Number of lines since they were read or rewritten."""
 
     async def read(self, apply: Callable[[Metadata], object]) -> None:
         """Apply all lines, in order. A damaged one hides nothing of the others. Raises StorageError and ActorError.
@@ -212,7 +209,7 @@ class LineStore:
         apply: raises ValueError, TypeError, LookupError or AttributeError for a line that does not fit, and changes nothing then.
         Damage is set aside, if the disk lets it be, or else by the next change: nothing may be appended behind a torn line.
         """
-        content = await self._ref.ask(ReadFile, self._path)
+        content = await self.journal.ask(ReadFile, self._path)
         good, bad, self.lines = bytearray(), list[BadLine](), 0
         for line in _apply_lines(content, apply):
             if isinstance(line, BadLine):
@@ -235,27 +232,24 @@ class LineStore:
     async def append(self, *records: Mapping[str, Json]) -> None:
         """Append lines in one step; on return they are on disk. Raises StorageError, after which none is, and ActorError."""
         await self._set_aside()
-        await self._ref.ask(Commit, ((self._path, b"".join(map(encode_line, records))),))
+        await self.journal.ask(Commit, ((self._path, b"".join(map(encode_line, records))),))
         self.lines += len(records)
 
     async def rewrite(self, records: Collection[Mapping[str, Json]]) -> None:
-        """Replace all lines by these, which mean the same. Raises StorageError, after which the old ones are there, and ActorError."""
-        await self._set_aside()
-        await self._ref.ask(ReplaceFile, self._path, b"".join(map(encode_line, records)))
-        self.lines = len(records)
+        """Replace all lines by these, which mean the same. Raises StorageError, after which the old ones are there, and ActorError.
 
-    @property
-    def _ref(self) -> Ref[JournalMessage]:
-        if self._journal is None:
-            raise RuntimeError("use comes first")
-        return self._journal
+        `lines` is the new number even then, so that an owner who rewrites when there are too many does not try it with each append.
+        """
+        self.lines = len(records)
+        await self._set_aside()
+        await self.journal.ask(ReplaceFile, self._path, b"".join(map(encode_line, records)))
 
     async def _set_aside(self) -> None:
         """Copy damaged lines, and replace the file by the others. Raises StorageError and ActorError."""
         if not self._bad:
             return
-        copy = await self._ref.ask(SetAside, self._path, self._bad)
-        await self._ref.ask(ReplaceFile, self._path, self._good)
+        copy = await self.journal.ask(SetAside, self._path, self._bad)
+        await self.journal.ask(ReplaceFile, self._path, self._good)
         self._bad = self._good = b""
         _log.warning("damaged lines were set aside", file=copy)
 

@@ -1,7 +1,7 @@
 """Files of usage: the actor that reads them at the first call of a start, and writes what a `UsageTracker` has gathered.
 
 What a crash leaves behind: the records of the last second are lost, everything before is in the file. A torn last line is
-ignored when the file is read. The reservations are kept in memory only: they belong to calls that the crash has ended.
+set aside when the file is read. The reservations are kept in memory only: they belong to calls that the crash has ended.
 
 Only this month and the last are read, because the budgets by day and month look back no further and the report shows no more. The
 last month is read for tasks that began before this one: their budget has no calendar.
@@ -21,20 +21,16 @@ from pegasus.formatting import format_day
 from pegasus.models.usage.ledger import UsageRecord, lines_by_month, parse_record
 from pegasus.models.usage.tracker import UsageTracker
 from pegasus.observe import get_logger
-from pegasus.storage import Commit, JournalMessage, ReadFile, StorageError
+from pegasus.storage import JournalMessage, LineStore, StorageError
 
 _log = get_logger("usage")
 
-FOLDER: Final = "usage"
-"""Folder below data/."""
 GATHERING: Final = 1.0
 """Seconds that a record waits for others to be written with it. A crash loses at most the records of this time."""
 RETRY: Final = 10.0
 """Seconds until a write that the disk refused is tried again. Meanwhile records gather, up to MOST_UNSAVED."""
 BATCH: Final = 500
 """Records of one write, about 150 KB, so that the journal is not occupied for long."""
-SLICE: Final = 100
-"""Lines that are parsed without a checkpoint, about a millisecond's work."""
 GRACE: Final = 2.0
 """Seconds for the last write when the keeper is stopped. A disk that hangs must not keep the process from ending."""
 
@@ -54,61 +50,56 @@ async def usage_keeper(inbox: Inbox[object], tracker: UsageTracker, journal: Ref
 
 async def keep_usage(tracker: UsageTracker, journal: Ref[JournalMessage]) -> None:
     """Read the files when the first call begins, then write for ever. On cancellation, write what is left first."""
+    months = _Months(journal)
     try:
         if not tracker.loaded.is_set():
             await tracker.wanted.wait()
             this_month = date.fromisoformat(format_day(tracker.clock())).replace(day=1)
-            months = (this_month - timedelta(days=1), this_month)
-            tracker.load([record for month in months for record in await _read(_file_of(f"{month:%Y-%m}"), journal)])
+            looked_at = (this_month - timedelta(days=1), this_month)
+            tracker.load([record for month in looked_at for record in await _read(months[f"{month:%Y-%m}"])])
         while True:
             await tracker.news.wait()
             await trio.sleep(GATHERING)
-            if not await _write(tracker, journal):
+            if not await _write(tracker, months):
                 await trio.sleep(RETRY)
     finally:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + GRACE):
-            while tracker.unsaved and await _write(tracker, journal):
+            while tracker.unsaved and await _write(tracker, months):
                 pass
 
 
-def _file_of(month: str) -> str:
-    """Return the path of a month's file below data/. month: YYYY-MM."""
-    return f"{FOLDER}/{month}.jsonl"
+class _Months(dict[str, LineStore]):
+    """Stores of the months, by YYYY-MM."""
+
+    def __init__(self, journal: Ref[JournalMessage]) -> None:
+        super().__init__()
+        self._journal = journal
+
+    def __missing__(self, month: str) -> LineStore:
+        self[month] = LineStore("usage", self._journal, month)
+        return self[month]
 
 
-async def _read(path: str, journal: Ref[JournalMessage]) -> list[UsageRecord]:
-    """Return the records of a file. A file that cannot be read is logged and not counted, so that the agent still works.
-
-    Other tasks run in between: a month may have a hundred thousand lines.
-    """
-    try:
-        content = await journal.ask(ReadFile, path)
-    except (StorageError, ActorError) as error:
-        _log.error("usage cannot be read and does not count", file=path, error=str(error))
-        return []
+async def _read(store: LineStore) -> list[UsageRecord]:
+    """Return the records of a month. What cannot be read is logged and not counted, so that the agent still works."""
     records: list[UsageRecord] = []
-    invalid = 0
-    for number, line in enumerate(content.splitlines()):
-        if number % SLICE == 0:
-            await trio.lowlevel.checkpoint()
-        try:
-            records.append(parse_record(line))
-        except (ValueError, RecursionError):
-            invalid += 1
-    if invalid:
-        _log.warning("invalid lines in a usage file are ignored", lines=invalid)
+    try:
+        await store.read(lambda line: records.append(parse_record(line)))
+    except (StorageError, ActorError) as error:
+        _log.error("usage cannot be read and does not count", error=str(error))
     return records
 
 
-async def _write(tracker: UsageTracker, journal: Ref[JournalMessage]) -> bool:
+async def _write(tracker: UsageTracker, months: _Months) -> bool:
     """Write a batch of records. Return False if the journal refused it.
 
-    When this is cancelled the journal may have written the batch all the same. It is written again; its ids count once.
+    When this is cancelled, or fails behind one of two months, records may be on disk all the same. They are written again; their ids
+    count once.
     """
     taken = tracker.take_unsaved(BATCH)
-    appends = tuple((_file_of(month), lines) for month, lines in lines_by_month(taken).items())
     try:
-        await journal.ask(Commit, appends)
+        for month, lines in lines_by_month(taken).items():
+            await months[month].append(*lines)
     except (StorageError, ActorError) as error:
         tracker.add_unsaved(older=taken)
         _log.error("usage is not written yet", calls=len(taken), error=str(error))

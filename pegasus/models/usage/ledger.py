@@ -12,7 +12,6 @@ The cost is part of the record, so that a change of prices does not change the p
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final, TypeVar
@@ -20,9 +19,9 @@ from typing import Final, TypeVar
 import attrs
 
 from pegasus.formatting import format_day
-from pegasus.messages import Address, Json
+from pegasus.messages import Address, Json, Metadata
 from pegasus.models.base import Usage
-from pegasus.wire import WireError, encode_line, from_wire, to_wire
+from pegasus.wire import WireError, from_wire, to_wire
 
 DAYS, CHATS, TASKS, ITEMS, MODELS = 70, 5000, 2000, 1000, 500
 """Number of sums of each kind that are kept. The least recently used are forgotten first: memory is bounded."""
@@ -91,20 +90,20 @@ class UsageRecord:
         return Usage(self.prompt_tokens, self.completion_tokens, self.cache_read_tokens, self.cache_write_tokens)
 
 
-def lines_by_month(records: Iterable[UsageRecord]) -> dict[str, bytes]:
+def lines_by_month(records: Iterable[UsageRecord]) -> dict[str, list[dict[str, Json]]]:
     """Return the lines of records by YYYY-MM, in their order."""
     months: defaultdict[str, list[UsageRecord]] = defaultdict(list)
     for record in records:
         months[format_day(record.ts)[:7]].append(record)
-    return {month: b"".join([encode_line(to_wire(record)) for record in written]) for month, written in months.items()}
+    return {month: [to_wire(record) for record in written] for month, written in months.items()}
 
 
-def parse_record(line: bytes) -> UsageRecord:
-    """Return the record in a line of the file. Raises ValueError (or RecursionError) for anything else.
+def parse_record(line: Metadata) -> UsageRecord:
+    """Return the record of a line of the file. Raises WireError for anything else.
 
     Numbers are checked as well as types: a wrong one would make every sum, and with it the budgets, wrong.
     """
-    record = from_wire(json.loads(line), UsageRecord)
+    record = from_wire(line, UsageRecord)
     tokens = (record.prompt_tokens, record.completion_tokens, record.cache_read_tokens, record.cache_write_tokens)
     if not 0 <= record.ts < _LATEST:
         raise WireError("ts", "not a time")

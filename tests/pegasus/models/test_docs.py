@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def test_the_examples_are_good_settings(example: str, tmp_path: Path) -> None:
 
 
 def test_the_line_of_a_call_is_one() -> None:
-    record = parse_record(re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)[0].encode())
+    record = parse_record(json.loads(re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)[0]))
     price = known_price(record.model.partition("/")[2])
     assert record.cost == pytest.approx(price.cost(record.usage), abs=1e-5)
     assert f"as their pages showed them on {READ_ON}" in PAGE

@@ -262,8 +262,7 @@ async def tally(disk):
     """Read the lines, and append one."""
     found = Tally()
     async with run_journal(disk) as journal:
-        store = LineStore("usage", "2026-02")
-        store.use(journal.ref)
+        store = LineStore("usage", journal.ref, "2026-02")
         await store.read(found.apply)
         await store.append({"n": 9})
     return found.found
@@ -305,8 +304,7 @@ async def test_while_damage_cannot_be_set_aside_nothing_is_appended():
             assert kind is ReadFile
             return b'{"n":1}\n{"n"'
 
-    found, store = Tally(), LineStore("usage", "2026-02")
-    store.use(Full())
+    found, store = Tally(), LineStore("usage", Full(), "2026-02")
     await store.read(found.apply)
     assert found.found == [1]
     for change in (store.append({"n": 2}), store.rewrite([{"n": 2}])):
