@@ -34,7 +34,7 @@ async def test_the_local_model_is_named_although_nobody_has_asked_it_yet(command
                 environment=environment,
                 main_agent=agent,
                 persona_changes=None,
-                approvals=SimpleNamespace(answer_command=None),
+                approvals=SimpleNamespace(answer_command=None, list_command=None),
             )
         ).answers()
         text = await answers[command.split()[0]](InboundMessage(command, ChannelInfo("cli", "main"), "m1"))
