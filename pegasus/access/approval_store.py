@@ -55,12 +55,11 @@ from pegasus.access.approvals import (
     WithdrawApprovals,
 )
 from pegasus.access.approvals_file import (
-    FILE,
+    ApprovalsContent,
     carried_out_line,
     closing_line,
     grant_line,
     opening_line,
-    read_approvals,
     revoked_line,
     rewrite_lines,
     used_line,
@@ -70,10 +69,11 @@ from pegasus.access.grants import CallGrant
 from pegasus.access.plans import PlanBook
 from pegasus.access.principal import Role
 from pegasus.formatting import quote, truncate, typed_id
+from pegasus.messages import Metadata
 from pegasus.observe import get_logger
 from pegasus.policy import FormError, fill_form
 from pegasus.settings import InForce
-from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile, StorageError
+from pegasus.storage import JournalMessage, LineStore, StorageError
 from pegasus.wire import encode_json
 
 MOST_OPEN: Final = 100
@@ -148,8 +148,7 @@ class _Keeper:
         nursery: trio.Nursery,
         server_tools: ServerTools,
     ) -> None:
-        self._journal = journal
-        """Keeps the file of the approvals."""
+        self._store = LineStore("approvals", journal)
         self._clock = clock
         """Wall clock, ms."""
         self._random = random
@@ -440,27 +439,22 @@ class _Keeper:
     async def load(self) -> None:
         """Read the file. Open questions are withdrawn; most of what is over and carried out is forgotten, but no grant.
 
-        Lines that cannot be understood are logged and left out; the file is then kept beside its place. Raises StorageError.
+        Lines that cannot be understood are set aside. Raises StorageError.
         """
-        content = await self._journal.ask(ReadFile, FILE)
-        found = read_approvals(content)
-        for problem in found.problems:
-            _log.warning("a line of the approvals cannot be read", problem=problem)
-        for approval in found.approvals:
+        found = ApprovalsContent()
+        await self._store.read(found.apply)
+        for approval in found.approvals.values():
             self._add(approval)
         self._seen = found.latest, trio.current_time()
-        for grant in found.grants:
+        for grant in found.grants.values():
             # By a clock that shows an earlier time than the yes nobody can tell when an hour is over.
             if not grant.until or grant.at <= self._clock():
                 self._grants.add(grant)
         self._grants.take_past(self._now())
-        if found.problems:
-            # The copy comes first, so that a crash in between loses no line.
-            await self._journal.ask(ReplaceFile, f"{FILE}.bad-{self._clock()}", content)
         kept = self._forget_old()
-        if found.problems or found.lines > MOST_KEPT:
+        if self._store.lines > MOST_KEPT:
             # Before anything is told: what is told appends lines, and they must not be replaced.
-            await self._journal.ask(ReplaceFile, FILE, rewrite_lines(kept, self._grants.view(self._now())))
+            await self._store.rewrite(rewrite_lines(kept, self._grants.view(self._now())))
         for approval in kept:
             if approval.is_open and approval.request.question is not None:
                 await self._close(attrs.evolve(approval, state=ApprovalState.WITHDRAWN))
@@ -478,9 +472,9 @@ class _Keeper:
             self._plans.forget(approval)
         return list(self._approvals.values())
 
-    async def _write(self, *lines: bytes) -> None:
+    async def _write(self, *lines: Metadata) -> None:
         """Append lines in one step; they are on disk when this returns. Raises StorageError, ActorError."""
-        await self._journal.ask(Commit, ((FILE, b"".join(lines)),))
+        await self._store.append(*lines)
 
 
 def _changed_files(known: Approval, key: str, call: AskedCall) -> str:

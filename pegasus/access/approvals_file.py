@@ -1,4 +1,4 @@
-"""Lines of the file of all approvals and grants, FILE below data/.
+"""Lines of all approvals and grants, in `data/approvals.jsonl`.
 
 Each step of an approval is a line, on disk before anybody is told:
 
@@ -25,32 +25,27 @@ id of the approval.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
 
 import attrs
 
 from pegasus.access.approvals import Approval, ApprovalRequest, ApprovalState
 from pegasus.access.grants import ALWAYS, AnswerScope, CallGrant, parse_scope
 from pegasus.access.principal import Role
-from pegasus.json_lines import BadLine, scan_lines
 from pegasus.messages import Json, Metadata
-from pegasus.wire import encode_line, from_wire, require_number, to_wire
-
-FILE: Final = "approvals.jsonl"
-"""File of all approvals, below data/."""
+from pegasus.wire import from_wire, require_number, to_wire
 
 
-def opening_line(approval: Approval) -> bytes:
+def opening_line(approval: Approval) -> Metadata:
     """Return the line of a new approval."""
     request = to_wire(approval.request)
     calls = request.pop("calls")
     first = to_wire(approval.request.first)
     several = {"calls": calls} if len(approval.request.calls) > 1 else {}
     times = {"created": approval.created, "expires": approval.expires}
-    return encode_line({"id": approval.id, **first, **request, **several, **times})
+    return {"id": approval.id, **first, **request, **several, **times}
 
 
-def closing_line(approval: Approval, at: int | None = None) -> bytes:
+def closing_line(approval: Approval, at: int | None = None) -> Metadata:
     """Return the line of an approval's end. at: wall clock, ms; None if it is not known any more."""
     record: dict[str, Json] = {
         "id": approval.id,
@@ -61,36 +56,35 @@ def closing_line(approval: Approval, at: int | None = None) -> bytes:
     }
     if approval.allowed is not None:
         record["allowed"] = list(approval.allowed)
-    return encode_line(record if at is None else {**record, "at": at})
+    return record if at is None else {**record, "at": at}
 
 
-def used_line(approval: Approval, used: Mapping[str, int]) -> bytes:
+def used_line(approval: Approval, used: Mapping[str, int]) -> Metadata:
     """Return the line which says that calls of a plan are made now. used: their places by the keys with which they are made."""
-    return encode_line({"id": approval.id, "used": dict(used)})
+    return {"id": approval.id, "used": dict(used)}
 
 
-def grant_line(grant: CallGrant) -> bytes:
+def grant_line(grant: CallGrant) -> Metadata:
     """Return the line of a grant."""
-    return encode_line(to_wire(grant))
+    return to_wire(grant)
 
 
-def revoked_line(grant: CallGrant, by: str, at: int) -> bytes:
+def revoked_line(grant: CallGrant, by: str, at: int) -> Metadata:
     """Return the line which says that a grant is over. at: wall clock, ms."""
-    return encode_line({"id": grant.id, "revoked": True, "by": by, "at": at})
+    return {"id": grant.id, "revoked": True, "by": by, "at": at}
 
 
-def carried_out_line(approval: Approval) -> bytes:
+def carried_out_line(approval: Approval) -> Metadata:
     """Return the line which says that the task of a closed approval knows."""
-    return encode_line({"id": approval.id, "carriedOut": True})
+    return {"id": approval.id, "carriedOut": True}
 
 
-def rewrite_lines(approvals: Iterable[Approval], grants: Iterable[CallGrant] = ()) -> bytes:
-    """Return the content of a new file with these approvals as they are now, and these grants."""
-    lines = [line for approval in approvals for line in _lines_of(approval)]
-    return b"".join([*lines, *map(grant_line, grants)])
+def rewrite_lines(approvals: Iterable[Approval], grants: Iterable[CallGrant] = ()) -> list[Metadata]:
+    """Return lines that lead to these approvals as they are now, and these grants."""
+    return [*(line for approval in approvals for line in _lines_of(approval)), *map(grant_line, grants)]
 
 
-def _lines_of(approval: Approval) -> Iterator[bytes]:
+def _lines_of(approval: Approval) -> Iterator[Metadata]:
     """Yield the lines that lead to the present state of an approval. The time of its end is not known any more, and is left out."""
     yield opening_line(approval)
     if not approval.is_open:
@@ -101,44 +95,28 @@ def _lines_of(approval: Approval) -> Iterator[bytes]:
         yield carried_out_line(approval)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.define(eq=False, repr=False)
 class ApprovalsContent:
-    """Content of a file.
+    """Content of the lines.
 
     Example::
 
-        found = read_approvals(content)
-        [approval.id for approval in found.approvals if approval.is_open]
+        found = ApprovalsContent()
+        await LineStore("approvals", journal).read(found.apply)
+        [approval.id for approval in found.approvals.values() if approval.is_open]
     """
 
-    approvals: tuple[Approval, ...]
-    """In their present state, oldest first."""
-    grants: tuple[CallGrant, ...]
-    """Those that were not revoked, oldest first."""
-    latest: int
+    approvals: dict[str, Approval] = attrs.field(factory=dict)
+    """In their present state, oldest first, by id."""
+    grants: dict[str, CallGrant] = attrs.field(factory=dict)
+    """Those that were not revoked, oldest first, by id."""
+    latest: int = 0
     """Newest time that stands in it, wall clock, ms; 0 if none does."""
-    lines: int
-    """Number of its lines."""
-    problems: tuple[str, ...]
-    """Lines that cannot be understood, each with its number and the reason."""
 
-
-def read_approvals(content: bytes) -> ApprovalsContent:
-    """Return what a file holds. Lines that cannot be understood hide nothing of the others."""
-    approvals: dict[str, Approval] = {}
-    grants: dict[str, CallGrant] = {}
-    problems: list[str] = []
-    number = latest = 0
-    for number, line in enumerate(scan_lines(content), 1):
-        try:
-            if isinstance(line, BadLine):
-                raise ValueError(line.problem)
-            _read_line(line.value, approvals, grants)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            problems.append(f"line {number}: {error}")
-        else:
-            latest = max(latest, *(_time(line.value.get(name)) for name in ("created", "at")))
-    return ApprovalsContent(tuple(approvals.values()), tuple(grants.values()), latest, number, tuple(problems))
+    def apply(self, record: Metadata) -> None:
+        """Take over the step of a line. Raises ValueError, KeyError, TypeError, AttributeError, and changes nothing then."""
+        _read_line(record, self.approvals, self.grants)
+        self.latest = max(self.latest, *(_time(record.get(name)) for name in ("created", "at")))
 
 
 def _time(value: Json) -> int:

@@ -9,7 +9,6 @@ import trio
 from actors import Child, Inbox, open_supervisor
 from pegasus.access import AnswerApproval, ApprovalError, ApprovalRequest, AskedCall, ListApprovals, SeekApproval
 from pegasus.access.approval_store import approvals_keeper
-from pegasus.access.approvals_file import FILE
 from pegasus.access.principal import Role
 from pegasus.settings import InForce
 from pegasus.storage import Commit, ReadFile
@@ -17,6 +16,8 @@ from pegasus.storage import Commit, ReadFile
 SLOW = 0.5
 """Seconds that the disk needs for a line."""
 TIMEOUT = 10.0
+
+FILE = "approvals.jsonl"
 
 
 async def slow_journal(inbox: Inbox, lines: list[bytes]) -> None:

@@ -26,7 +26,7 @@ from pegasus.access import (
 from pegasus.access.approval_store import MOST_BYTES, MOST_CALLS, MOST_KEPT, approvals_keeper
 from pegasus.messages import OwnerQuestion
 from pegasus.settings import InForce
-from pegasus.storage import Commit, ReadFile, ReplaceFile
+from pegasus.storage import Commit, ReadFile, ReplaceFile, SetAside
 
 HOUR = 3600.0
 MAIL = AskedCall("t1/c1", "mail__list", {"n": 1}, "why", "mail", "print-1")
@@ -46,9 +46,10 @@ class Disk:
             match message:
                 case ReadFile():
                     message.reply.send(self.content)
+                case SetAside():
+                    message.reply.send("approvals.jsonl.bad-1")
                 case ReplaceFile():
-                    if not message.path.startswith("approvals.jsonl.bad"):
-                        self.content = message.content
+                    self.content = message.content
                     message.reply.send(None)
                 case Commit():
                     self.content += b"".join(line for _, line in message.appends)

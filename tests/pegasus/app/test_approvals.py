@@ -10,7 +10,6 @@ import trio
 from actors import Child, Mailbox, open_supervisor
 from pegasus.access import ListApprovals, Role, SeekApproval
 from pegasus.access.approval_store import MOST_FOR_GUESTS
-from pegasus.access.approvals_file import FILE
 from pegasus.access.question_texts import SHOWN_ARGUMENTS
 from pegasus.app.task_services import _withdraw_approvals
 from pegasus.gateway import BadParams, Caller
@@ -27,6 +26,8 @@ CLI = ChannelInfo("cli", "main")
 ANN = ChannelInfo("slack", "#general", "ann")
 EVE = ChannelInfo("slack", "#general", "eve")
 CALLER = Caller("cli", "main", None)
+
+FILE = "approvals.jsonl"
 
 
 def settings(decision="ask", recovery="resume", **policy):

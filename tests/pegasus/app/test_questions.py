@@ -9,7 +9,6 @@ import pytest
 import trio
 
 from pegasus.access import Role
-from pegasus.access.approvals_file import FILE
 from pegasus.mcp.calls import MOST_QUESTIONS, ServerCalls
 from pegasus.mcp.questions import BadQuestion, ServerQuestion
 from pegasus.models import ToolSpec
@@ -34,6 +33,8 @@ from tests.pegasus.app.test_approvals import (
 
 BEDS = {"properties": {"beds": {"type": "integer", "default": 1}, "view": {"type": "string"}}, "required": ["beds"]}
 TIMEOUT = 60.0
+
+FILE = "approvals.jsonl"
 
 
 def permit(decision="allow", **policy):
