@@ -87,3 +87,12 @@ def test_a_measure_that_fails_is_named_and_the_others_are_made(bench, capsys):
     assert "before" in out
     assert "to ready" in out
     assert "broken failed: no server\n" in out
+
+
+def test_the_table_for_the_page_has_what_has_a_limit_as_it_was_measured_last(bench, tmp_path, capsys):
+    file = tmp_path / "results.json"
+    rounds = measured([result("to ready", 2.6), result("for information", 9.0, None)], [result("to ready", 1.9)])
+    assert bench({"start": rounds}, "--check", "--json", str(file)) == 0
+    capsys.readouterr()
+    assert bench({}, "--table", str(file)) == 0
+    assert capsys.readouterr().out.splitlines()[2:] == ["| to ready | 1.9 ms | 1 ms floor | 1.90 | 2 |"]

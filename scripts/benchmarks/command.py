@@ -1,4 +1,4 @@
-"""The command: ./scripts/bench [NAME …] [--quick] [--check] [--json FILE] [--dir DIR] [--peers DIR].
+"""The command: ./scripts/bench [NAME …] [--quick] [--check] [--json FILE] [--dir DIR] [--peers DIR], or --table FILE.
 
 The table of each measure is printed when it is done, since all of them take half an hour. With --check, measures that have
 exceeded a limit are made once more at the end, since the machine may have been busy: only a limit that is exceeded again fails the
@@ -33,7 +33,7 @@ from benchmarks import (
     trust,
     turn,
 )
-from benchmarks.report import Result, as_json, table
+from benchmarks.report import Result, as_json, as_markdown, table
 from benchmarks.workplace import Workplace
 
 Measure = Callable[[Workplace], Iterator[Result]]
@@ -59,6 +59,9 @@ APART = ("trust",)
 def main() -> int:
     """Measure, print the results, and return the exit code: 1 if a run failed or, with --check, if a limit is exceeded."""
     options = _options()
+    if options.table:
+        print(as_markdown(options.table.read_text()))
+        return 0
     if options.peers:
         sys.path.append(str(options.peers))  # last, so that the libraries we have are ours
     measures = {
@@ -147,6 +150,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few rounds: a first look, too few to judge by")
     parser.add_argument("--check", action="store_true", help="exit 1 if a limit is exceeded, and exceeded again")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="measure nothing: print such results as Markdown")
     parser.add_argument(
         "--dir", type=Path, help="a folder on the disk to measure (default: the system's temporary folder)"
     )

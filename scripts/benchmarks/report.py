@@ -38,6 +38,7 @@ class Result:
         return "ok" if self.ratio <= self.limit else "over"
 
 
+_SHOWN = ("name", "measured", "floor", "floor_name", "unit", "ratio", "limit")
 _PER_SECOND = {"s": 1.0, "ms": 1e3, "µs": 1e6}
 
 
@@ -101,3 +102,17 @@ def as_json(results: Sequence[Result], *, quick: bool, notes: Sequence[str]) -> 
         "results": [attrs.asdict(result) | {"verdict": result.verdict or None} for result in results],
     }
     return json.dumps(document, indent=1, ensure_ascii=False)
+
+
+def as_markdown(document: str) -> str:
+    """Return the measures with a limit as a table for a page. document: what `as_json` has given; what was measured again counts."""
+    found = [
+        Result(**{name: value for name, value in each.items() if name in _SHOWN})
+        for each in json.loads(document)["results"]
+    ]
+    rows = [_row(result) for result in {result.name: result for result in found if result.limit is not None}.values()]
+    lines = [
+        f"| {name} | {measured} | {floor} {of} | {ratio} | {limit} |"
+        for name, measured, floor, of, ratio, _, limit, _ in rows
+    ]
+    return "\n".join(["| measure | measured | floor | ratio | limit |", "|---|---|---|---|---|", *lines])
