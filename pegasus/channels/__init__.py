@@ -7,6 +7,7 @@ any language connects to it as a bridge. docs/channels.md shows both ways of add
 * `adapter`: the messages to an adapter, and the base class of an adapter inside the process.
 * `switchboard`: routes each reply to the adapter of its channel type.
 * `taken_replies`: which replies the readers within the process have taken, where several read one conversation.
+* `turn_follower`: what came of one message, for such a reader.
 
 Adapters of chat services:
 
@@ -39,6 +40,7 @@ from pegasus.channels.service_contract import (
 )
 from pegasus.channels.switchboard import run_switchboard
 from pegasus.channels.taken_replies import TakenReplies
+from pegasus.channels.turn_follower import GrowingText, TurnFollower
 from pegasus.settings import ChannelSettings, SlackSettings, SmsSettings, TelegramSettings
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "ChannelState",
     "CredentialsRefused",
     "DeliverReply",
+    "GrowingText",
     "NotKept",
     "RateLimited",
     "ReplyRefused",
@@ -55,6 +58,7 @@ __all__ = [
     "ServiceContext",
     "ServiceDown",
     "TakenReplies",
+    "TurnFollower",
     "WebhookAnswer",
     "WebhookReceiver",
     "WebhookRequest",

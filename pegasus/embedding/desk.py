@@ -12,26 +12,18 @@ that is killed in between is given the others again.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Final, TypeVar, TypeVarTuple
 
 import attrs
 import trio
 
-from actors import ActorError, Inbox, Ref, Reply
-from pegasus.channels import AdapterMessage, CatchUp, DeliverReply, TakenReplies
+from actors import ActorError, Inbox, Ref
+from pegasus.channels import AdapterMessage, CatchUp, DeliverReply, TakenReplies, TurnFollower
 from pegasus.main_agent import item_of_key
 from pegasus.messages import Address, OutboundMessage, ReplyDraft
-from pegasus.retry import retry
-from pegasus.storage import JournalMessage, OpenReplies, OpenReply, Posted, StorageError, load_files
-
-T = TypeVar("T")
-Args = TypeVarTuple("Args")
-
-MOST_REPLIES: Final = 100_000
-"""Replies of one chat that are looked through."""
+from pegasus.storage import JournalMessage, OpenReplies, OpenReply
 
 
 class AgentClosed(Exception):
@@ -90,7 +82,8 @@ class ReplyDesk:
         """Messages of each chat that are being accepted: their numbers are not known yet."""
         self._given: defaultdict[Address, set[int]] = defaultdict(set)
         """Numbers of replies that `next_message` has given out and that are not acknowledged."""
-        self._taken = TakenReplies(journal, partial(self.ask, OpenReplies))
+        self.follower = TurnFollower(journal, self._check_open)
+        self._taken = TakenReplies(journal, partial(self.follower.ask, OpenReplies))
         self._backlog: deque[OpenReply] = deque()
         """Replies that were found and not given out, so that the journal need not be asked about each."""
         self._reading = trio.Lock()
@@ -154,18 +147,8 @@ class ReplyDesk:
 
     async def replies_of(self, turn: EmbeddedTurn) -> tuple[OutboundMessage, ...]:
         """Return the replies of a turn to its own chat that were not acknowledged, with their files. Raises AgentClosed."""
-        open_replies = await self.ask(OpenReplies, turn.address, MOST_REPLIES)
-        return await self._load([found.key for found in open_replies if item_of_key(found.key) == turn.item])
-
-    async def _load(self, keys: Sequence[str]) -> tuple[OutboundMessage, ...]:
-        """Return the replies with these keys, with their files. Raises AgentClosed."""
-        found = await self.ask(Posted, tuple(keys)) if keys else ()
-
-        async def load() -> tuple[OutboundMessage, ...]:
-            self._check_open()
-            return tuple([await load_files(reply, self._journal) for reply in found if reply is not None])
-
-        return await retry(load, (ActorError, StorageError))
+        found = await self.follower.open_replies(turn.address)
+        return await self.follower.load([each.key for each in found if item_of_key(each.key) == turn.item])
 
     # ---------------------------------------------------------------- everything else
 
@@ -180,11 +163,11 @@ class ReplyDesk:
                         # Loading waits for the journal. If the reader is cancelled meanwhile, the reply is
                         # there for the next one.
                         with self._giving_back(found):
-                            for reply in await self._load([found.key]):
+                            for reply in await self.follower.load([found.key]):
                                 return reply
                 # Replaced before the journal is asked, so that a reply that comes in between wakes this reader.
                 self._news = news = trio.Event()
-                self._backlog.extend(filter(self._is_for_anybody, await self.ask(OpenReplies, None, MOST_REPLIES)))
+                self._backlog.extend(filter(self._is_for_anybody, await self.follower.open_replies(None)))
                 if not self._backlog:
                     await news.wait()
 
@@ -222,15 +205,6 @@ class ReplyDesk:
             self._given[address] = left
 
     # ---------------------------------------------------------------- both
-
-    async def ask(self, question: Callable[[Reply[T], *Args], JournalMessage], *args: *Args) -> T:
-        """Ask the journal, also while it is being restarted. Raises AgentClosed."""
-
-        async def ask() -> T:
-            self._check_open()
-            return await self._journal.ask(question, *args)
-
-        return await retry(ask, (ActorError, StorageError))
 
     def _check_open(self) -> None:
         if self.is_closed:

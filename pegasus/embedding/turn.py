@@ -32,6 +32,7 @@ import trio
 
 from actors import ActorError
 from pegasus.access import Denied
+from pegasus.channels import GrowingText
 from pegasus.embedding.bus import InboundChatMessage, MessageKind, OutboundChatMessage, TurnUsage
 from pegasus.embedding.desk import AgentClosed, EmbeddedTurn, ReplyDesk
 from pegasus.intake import JOURNAL_TIMEOUT, Intake, InvalidMessage, TooManyMessages
@@ -60,40 +61,6 @@ class MessageRefused(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
-
-
-class GrowingText:
-    """Turns the whole texts of a turn into pieces for a reader who can only append. Pure.
-
-    Example::
-
-    >>> shown = GrowingText()
-    >>> shown.grow("Once"), shown.grow("Once upon"), shown.end("Once upon a time")
-    ('Once', ' upon', ' a time')
-
-    A draft may be taken back: a model begins a sentence and then calls a tool instead. A reader who appends
-    cannot follow that, so nothing is given out until a draft goes on from there, or the end comes.
-    """
-
-    def __init__(self) -> None:
-        self._shown = ""
-        self._settled = ""
-        """Beginning of it that will not change."""
-
-    def grow(self, text: str, settled: str = "") -> str:
-        """Return what is new of a draft; "" if it does not go on where the one before ended. settled: what of it is final."""
-        if not text.startswith(self._shown):
-            return ""
-        piece, self._shown = text[len(self._shown) :], text
-        self._settled = settled
-        return piece
-
-    def end(self, text: str) -> str:
-        """Return what is missing of the final text. What was shown and was not final is followed by a paragraph with what is."""
-        if text.startswith(self._shown):
-            return text[len(self._shown) :]
-        rest = text.removeprefix(self._settled)
-        return f"\n\n{rest.strip()}"
 
 
 class TurnServices:
@@ -172,7 +139,7 @@ class TurnServices:
     async def _follow(self, turn: EmbeddedTurn) -> None:
         """Wait for the end of a turn, and gather its replies."""
         with suppress(AgentClosed):  # the reader is told by `close`
-            await self.desk.ask(ItemDone, turn.item)
+            await self.desk.follower.ask(ItemDone, turn.item)
             for reply in await self.desk.replies_of(turn):
                 turn.replies[reply.seq] = reply
             turn.is_done = True
@@ -204,6 +171,8 @@ class TurnStream:
         self._message = core
         self._turn = EmbeddedTurn(core.channel.address, core.id)
         self._text = GrowingText()
+        self._read: set[int] = set()
+        """Numbers of the replies that are part of that text."""
         self._content, self._reasoning = "", ""
         """Text and reasoning that were given out last."""
         self._final: OutboundChatMessage | None = None
@@ -257,13 +226,13 @@ class TurnStream:
 
     def _make_progress(self) -> OutboundChatMessage | None:
         """Return what is new of the turn so far; None if nothing is."""
-        draft, settled = self._turn.draft, self._joined()
+        draft = self._turn.draft
         written = draft.text if draft is not None else ""
-        content = "\n\n".join(filter(None, [settled, written]))
+        content = "\n\n".join(filter(None, [self._joined(), written]))
         # The text comes before the reasoning, so that a reader of both does not fall behind with what matters.
         if content and content != self._content:
             self._content = content
-            return self._message_of(MessageKind.PROGRESS, content, self._text.grow(content, settled))
+            return self._message_of(MessageKind.PROGRESS, content, self._new_text() + self._text.draft(written))
         if draft is not None and draft.reasoning and draft.reasoning != self._reasoning:
             self._reasoning = draft.reasoning
             return self._message_of(MessageKind.REASONING, draft.reasoning)
@@ -286,10 +255,16 @@ class TurnStream:
             last.metadata if last else {},
             last.seq if last else 0,
             tuple(file for reply in replies for file in reply.files),
-            self._text.end(content),
+            self._new_text(),
             self._services.usage(turn.item),
             replies,
         )
+
+    def _new_text(self) -> str:
+        """Return what is new of the replies, for a reader who appends."""
+        replies, new = self._turn.replies, sorted(self._turn.replies.keys() - self._read)
+        self._read.update(new)
+        return "".join(self._text.reply(replies[seq].text) for seq in new if replies[seq].text)
 
     def _joined(self) -> str:
         """Return the texts of the replies so far."""

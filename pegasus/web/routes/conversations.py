@@ -1,9 +1,7 @@
 """Conversations of programs that come without a WebSocket: a message, the end of its turn, and the replies.
 
-A turn ends when the agent needs to do nothing more about the message (`ItemDone` of the journal), with replies or in silence. The
-replies of the turn are those that came of this message: the key of a reply says of which. So any number of requests of one
-conversation may wait at the same time, and each gets what answers it. The message of a request that waits is joined with no other
-message, whatever `agent.when_busy` says, since one reply would then answer several.
+A request waits for the end of a turn (`TurnFollower`). Its message is joined with no other message, whatever `agent.when_busy` says,
+since one reply would then answer several.
 
 What the agent says unasked, such as the result of a task, is kept for `replies_after`. A client that has no way of asking for it gets
 it with its next answer instead (`wants_unasked`).
@@ -26,19 +24,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
-from typing import Final, TypeVar, TypeVarTuple
+from typing import Final
 
 import attrs
 import trio
 
-from actors import ActorError, Ref, Reply
+from actors import ActorError, Ref
 from pegasus.access import Denied, TokenGrant
-from pegasus.channels import TakenReplies
+from pegasus.channels import TakenReplies, TurnFollower
 from pegasus.gateway import Behind, Listeners, Said
 from pegasus.intake import JOURNAL_TIMEOUT, Intake, InvalidMessage, TooManyMessages
 from pegasus.main_agent import IN_REPLY_TO, OWN_TURN, QUESTION, item_of_key
 from pegasus.messages import Address, ApprovalNotice, InboundMessage, OutboundMessage, ReplyDraft
-from pegasus.retry import retry
 from pegasus.storage import (
     Accepted,
     ItemDone,
@@ -53,9 +50,6 @@ from pegasus.storage import (
 )
 from pegasus.web.visitors import ApiError
 
-T = TypeVar("T")
-Args = TypeVarTuple("Args")
-
 API: Final = "api"
 """Channel type of programs."""
 MOST_TURNS: Final = 500
@@ -64,8 +58,6 @@ MOST_ADDRESSES: Final = 200
 """Conversations whose last replies are remembered."""
 MOST_REMEMBERED: Final = 20
 """Replies of one conversation that are."""
-MOST_REPLIES: Final = 100_000
-"""Replies of one conversation that are looked through for those of a turn."""
 MOST_BYTES: Final = 32 << 20
 """Bytes of the files of the replies in one response, or a little more."""
 LOOK_AGAIN: Final = 10.0
@@ -168,6 +160,7 @@ class Conversations:
         """Ended turns by conversation and id of the message, the oldest first."""
         self._replies: OrderedDict[Address, deque[OutboundMessage]] = OrderedDict()
         """Replies that were acknowledged by a response."""
+        self._follower = TurnFollower(intake.journal)
         self._taken = TakenReplies(intake.journal, partial(intake.journal.ask, OpenReplies))
         self._waiting: dict[_WaitingRequest, None] = {}
         """Requests that wait, in the order in which they came."""
@@ -248,7 +241,7 @@ class Conversations:
         """
         address, n = request.address, request.item
         if request.wants_unasked:
-            found = await self._ask(OpenReplies, address, MOST_REPLIES)
+            found = await self._follower.open_replies(address)
             # Its own come in the order of what is said. Those that a response has carried need not be read again.
             others = [each for each in found if item_of_key(each.key) != n and not self._taken.has(address, each.seq)]
             await self._take_posted(request, others)
@@ -256,7 +249,7 @@ class Conversations:
 
         async def wait_for_end() -> None:
             """Ask the journal until the item is done, then end the wait for what is said."""
-            await self._ask(ItemDone, n)
+            await self._follower.ask(ItemDone, n)
             ended.set()
             receiving.cancel()
 
@@ -272,7 +265,7 @@ class Conversations:
             nursery.cancel_scope.cancel()
         if not ended.is_set():
             return request.turn(is_done=False)
-        found = await self._ask(OpenReplies, address, MOST_REPLIES)
+        found = await self._follower.open_replies(address)
         with suppress(trio.WouldBlock):
             while True:
                 await request.take(messages.receive_nowait())
@@ -282,20 +275,8 @@ class Conversations:
 
     async def _take_posted(self, request: _WaitingRequest, found: Sequence[OpenReply]) -> None:
         """Give a request those of these replies that it wants."""
-        for posted in await self._ask(Posted, tuple(each.key for each in found)) if found else ():
-            if posted is not None and request.wants(posted):
-                await request.take(await self._with_files(posted))
-
-    async def _ask(self, question: Callable[[Reply[T], *Args], JournalMessage], *args: *Args) -> T:
-        """Ask the journal, also while it is being restarted: the turn goes on after that.
-
-        An error would make clients send their message again, which the agent has.
-        """
-        return await retry(lambda: self._journal.ask(question, *args), (ActorError, StorageError))
-
-    async def _with_files(self, reply: OutboundMessage) -> OutboundMessage:
-        """Return a reply with its files, also while the journal is being restarted."""
-        return await retry(lambda: load_files(reply, self._journal), (ActorError, StorageError))
+        for reply in await self._follower.load([each.key for each in found], request.wants):
+            await request.take(reply)
 
     def _remember(self, address: Address, id: str, turn: HttpTurn) -> None:
         """Keep a turn that has ended, for a client that repeats its request or asks for the replies again.

@@ -16,7 +16,7 @@ What of the format means something here:
 * Front ends ask models for more than answers: for the title of a chat, for tags, to merge or to continue answers. The agent would take
   that for something that a person has said, or do again what it has done. So it is answered here (`answer_without_agent`).
 
-A stream is a text that only grows, and a draft may change. `DeltaText` sends of a draft what continues the text before it.
+A stream is a text that only grows, and a draft may change. `GrowingText` sends of a draft what continues the text before it.
 
 Source of the format: https://platform.openai.com/docs/api-reference/chat
 """
@@ -33,6 +33,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from pegasus.access import MESSAGE
+from pegasus.channels import GrowingText
 from pegasus.formatting import quote
 from pegasus.messages import RELAYED, InboundMessage, Json, OutboundMessage, ReplyDraft
 from pegasus.web.config import WebServices
@@ -164,42 +165,6 @@ def _is_answered(messages: Json) -> bool:
     return False
 
 
-class DeltaText:
-    r"""Turns drafts and replies into pieces of one text that only grows. Pure.
-
-    A draft is the whole text so far. What was sent cannot be taken back, so a draft that does not continue it is left out, and the
-    reply then follows whole in a new paragraph.
-
-    Example::
-
-        text = DeltaText()
-        text.draft("Let me"), text.draft("Let me see"), text.reply("Let me see: 4")     # "Let me", " see", ": 4"
-        text.reply("Anything else?")                                                   # "\n\nAnything else?"
-    """
-
-    def __init__(self) -> None:
-        self._sent = ""
-        """Part of the present reply that was sent."""
-        self._has_replies = False
-        """A reply is complete: the next one begins a paragraph."""
-
-    def draft(self, text: str) -> str:
-        """Return what is new of a draft."""
-        return self._grow(text) if text.startswith(self._sent) else ""
-
-    def reply(self, text: str) -> str:
-        """Return what is missing of a reply, which ends it."""
-        piece = self._grow(text) if text.startswith(self._sent) else f"\n\n{text}"
-        self._sent, self._has_replies = "", True
-        return piece
-
-    def _grow(self, text: str) -> str:
-        # A reply after another one is a paragraph of its own.
-        begins = self._has_replies and not self._sent and text
-        piece, self._sent = text[len(self._sent) :], text
-        return f"\n\n{piece}" if begins else piece
-
-
 class ReasoningPieces:
     """Turns the newest part of the reasoning, again and again, into pieces that follow each other. Pure.
 
@@ -249,7 +214,7 @@ class CompletionStream(EventStreamResponse):
         self._message = message
         self._with_usage = with_usage
         self._head: dict[str, Json] = {**routes.head(model), "object": CHUNK}
-        self._text = DeltaText()
+        self._text = GrowingText()
         self._thoughts = ReasoningPieces()
         self._is_begun = False
         """The status was sent."""

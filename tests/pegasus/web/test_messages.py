@@ -11,10 +11,11 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from pegasus.channels import GrowingText
 from pegasus.messages import ChannelInfo, ReplyDraft
 from pegasus.models import Usage
 from pegasus.storage import Overloaded, StorageError
-from pegasus.web.routes.openai import DeltaText, ReasoningPieces
+from pegasus.web.routes.openai import ReasoningPieces
 from tests.pegasus.web.world import TOKEN, world
 
 C1 = {"type": "api", "channelId": "c1"}
@@ -238,7 +239,7 @@ async def test_access_rules_hold_for_http_too():
     ],
 )
 def test_a_text_that_was_sent_only_grows(steps, pieces):
-    text = DeltaText()
+    text = GrowingText()
     assert [getattr(text, kind)(content) for kind, content in steps] == pieces
 
 
