@@ -28,8 +28,8 @@ MEDIAN_LIMIT, P99_LIMIT = 1.0, 4.0
 """Of a turn less C, against 3 W + 10 F."""
 CPU_LIMIT = 4.0
 """Of a turn's CPU at up to 300 messages, against that of the minimal program."""
-GROWTH_LIMIT = 1.5
-"""Of a turn's CPU beyond the minimal program's at 2,000 messages, against the same at 300: a turn stays flat with history."""
+GROWTH_LIMIT = 1.1
+"""Of a turn's CPU after 600 turns, against that after 40: a turn stays flat with history."""
 PAUSE = 0.02  # seconds; together they are longer than what a turn leaves to be written later waits
 WARM = 3  # turns before a round is measured
 
@@ -72,14 +72,13 @@ def measure(place: Workplace) -> Iterator[Result]:
     )
     with provider(place.log) as server:
         for wire in WIRES.values():
-            beyond: dict[int, list[float]] = {}
             for plan in plans:
                 samples = trio.run(_sample, place, server, wire, plan)
                 limit = CPU_LIMIT if plan.messages <= 300 else None
                 yield from _results(samples, f"{wire.name}, {plan.messages} messages", limit)
-                beyond[plan.messages] = [a - b for a, b in zip(samples.cpu, samples.minimal_cpu, strict=True)]
-            name = f"growth of a turn's CPU from 300 to 2,000 messages, {wire.name}"
-            yield compared(name, beyond[2000], beyond[300], "at 300", GROWTH_LIMIT)
+            early, late = trio.run(_sample_growth, place, server, wire)
+            name = f"CPU of a turn after 600 turns, {wire.name}"
+            yield compared(name, late.cpu, early.cpu, "after 40", GROWTH_LIMIT)
 
 
 # ------------------------------------------------------------------ sampling
@@ -136,6 +135,20 @@ async def _sample(place: Workplace, server: Provider, wire: Wire, plan: Plan) ->
             if plan.reset or number == 0:
                 await stage.block(list(itertools.islice(questions, WARM)), Samples())
             await stage.block(list(itertools.islice(questions, plan.turns)), samples)
+    return samples
+
+
+async def _sample_growth(place: Workplace, server: Provider, wire: Wire) -> tuple[Samples, Samples]:
+    """Turns after about 40 and after about 600 turns, by two daemons in alternation, so that both see the same machine."""
+    rounds, turns = place.rounds(8, 3), 5
+    early, late = (Plan(MESSAGES_PER_EXCHANGE * after, rounds, turns) for after in (40, 600))
+    samples = Samples(), Samples()
+    questions = map(exchange, itertools.count(100_000))
+    async with _stage(place, server, wire, early) as first, _stage(place, server, wire, late) as second:
+        for number in range(rounds + 1):
+            for stage, into in zip((first, second), samples, strict=True):
+                count, kept = (turns, into) if number else (WARM, Samples())
+                await stage.block(list(itertools.islice(questions, count)), kept)
     return samples
 
 
