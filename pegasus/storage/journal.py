@@ -15,7 +15,7 @@ hundred. So everything that waits in the mailbox is one *batch*:
 * Each request is staged beside inbox and outbox. One that is invalid by itself is left out, and answered with its error.
 * The bytes of the whole batch are put together, at best one piece for each file: inbox first, then the appends, then
   the outbox. Within a request the order is kept, since an append may only be on disk after the one before it. Files
-  whose order does not matter to their request are one step (see `Batch`).
+  between which there is no order, such as the sessions of different chats, share a step (see `Batch`).
 * The disk's thread writes step by step, each synced before the next one is begun.
 * Only then do the staged changes become part of inbox and outbox, and the requests are answered.
 
@@ -25,7 +25,7 @@ nobody else.
 
 The order of the files is what the promises need. The inbox comes first, so that a session or a reply about a message
 exists only if the message does. The outbox comes last, so that a reply exists only if the session that decided it does. A
-power failure between two files leaves a prefix, of which nobody was told anything.
+power failure leaves the first steps, and perhaps some files of the next, of which nobody was told anything.
 
 **Notes** (done, acknowledged, addresses) go along when their file is written anyway. Otherwise they are written after
 `FLUSH_AFTER` seconds; what the disk refuses stays in memory. While there is nothing to be flushed no timer runs, so
@@ -341,42 +341,15 @@ class _Journal:
         return error
 
     async def _write(self, requests: Sequence[Request], *, with_notes: bool = False) -> StorageError | None:
-        """Stage, write and answer. If an error is returned, nothing has happened and nobody was answered.
-
-        A batch in which nothing changes (duplicates, keys that are known) needs no write and is answered at once. That is
-        safe, since what a duplicate repeats is on disk: staged changes never survive the batch that they belong to.
-        """
-        inbox, outbox, batch = self._inbox, self._outbox, Batch()
+        """Stage, write and answer. If an error is returned, nothing has happened and nobody was answered."""
         answers = [(request, self._stage(request)) for request in requests]
-        # The order on disk is inbox, sessions, outbox: each is written before what refers to it. A reply whose session
-        # lines are missing cannot come about, nor an inbox that looks lost beside replies.
-        if begins := bool(outbox.staged) and not inbox.size:
-            inbox.begin()
-        accepted = inbox.unwritten() if inbox.staged or begins or with_notes else b""
-        posted = outbox.unwritten() if outbox.staged or with_notes else b""
-        if accepted:
-            batch.add([(inbox.path, accepted)])
-        for request, answer in answers:
-            if isinstance(request, Commit) and not isinstance(answer, Exception):
-                batch.add(request.appends, request.together)
-        if posted:
-            batch.add([(outbox.path, posted)])
-        if steps := batch.steps():
-            try:
-                offsets = await self._disk.run(Volume.append_steps, steps)
-            except StorageError as error:
-                self.drop_staged()
-                self._refusal = str(error)
-                return error
-            self._refusal = ""
-            if accepted:
-                inbox.written(offsets[0])
-                self._items.has_changed = True
-            if posted:
-                # Only now may an adapter send them: what is sent and not on disk would be sent again with another
-                # number.
-                self._replies.add(outbox.written(offsets[-1]))
-            self._may_rewrite = inbox.size > inbox.rewrite_above or outbox.size > outbox.rewrite_above
+        valid = [request for request, answer in answers if not isinstance(answer, Exception)]
+        try:
+            await self._append([request for request in valid if isinstance(request, Commit)], with_notes=with_notes)
+        except StorageError as error:
+            self.drop_staged()
+            self._refusal = str(error)
+            return error
         for request, answer in answers:
             reply: Reply[Any] = request.reply
             if isinstance(answer, Exception):
@@ -384,6 +357,39 @@ class _Journal:
             else:
                 reply.send(answer)
         return None
+
+    async def _append(self, commits: Sequence[Commit], *, with_notes: bool) -> None:
+        """Write what is staged together with the appends of these commits, and make it part of inbox and outbox. Raises StorageError.
+
+        The order on disk is inbox, sessions, outbox: each is written before what refers to it. A reply whose session lines are missing
+        cannot come about, nor an inbox that looks lost beside replies.
+
+        A batch in which nothing changes (duplicates, keys that are known) needs no write. Answering it at once is safe, since what a
+        duplicate repeats is on disk: staged changes never survive the batch that they belong to.
+        """
+        inbox, outbox, batch = self._inbox, self._outbox, Batch()
+        if begins := bool(outbox.staged) and not inbox.size:
+            inbox.begin()
+        accepted = inbox.unwritten() if inbox.staged or begins or with_notes else b""
+        posted = outbox.unwritten() if outbox.staged or with_notes else b""
+        for commit in commits:
+            batch.add(commit.appends, commit.together)
+        steps = [
+            *([[(inbox.path, accepted)]] if accepted else []),
+            *batch.steps(),
+            *([[(outbox.path, posted)]] if posted else []),
+        ]
+        if not steps:
+            return
+        offsets = await self._disk.run(Volume.append_steps, steps)
+        self._refusal = ""
+        if accepted:
+            inbox.written(offsets[0])
+            self._items.has_changed = True
+        if posted:
+            # Only now may an adapter send them: what is sent and not on disk would be sent again with another number.
+            self._replies.add(outbox.written(offsets[-1]))
+        self._may_rewrite = inbox.size > inbox.rewrite_above or outbox.size > outbox.rewrite_above
 
     def drop_staged(self) -> None:
         """Forget what is staged, since it could not be written."""

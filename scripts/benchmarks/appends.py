@@ -2,6 +2,9 @@
 
 The first of them goes to the disk alone and the others together behind it, so two trips are the least. Their number is in the
 details, as is the bare append: a single append through the journal is that, a thread's turn, and the actor's work.
+
+Then 100 chats that commit a line of their session and a reply, again and again, where each sync takes 2 ms longer. Nothing orders the
+sessions of different chats, so they share their syncs; only the outbox comes behind them.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from benchmarks.floors import Appender, appender
 from benchmarks.report import Result, compared
 from benchmarks.samples import median
 from benchmarks.workplace import Workplace
-from pegasus.storage import Commit, Disk, FileDisk, JournalMessage, run_journal
+from pegasus.messages import ChannelInfo
+from pegasus.storage import Commit, Disk, FileDisk, JournalMessage, Post, run_journal
+from pegasus.storage.files import OsFiles
 from pegasus.storage.volume import Volume
 
 T = TypeVar("T")
@@ -29,6 +34,10 @@ Ts = TypeVarTuple("Ts")
 WAITING = 100
 LIMIT = 6.0
 """Of the time of one append: what a hundred share is the disk, and what each adds is a few microseconds of the actor."""
+CHATS = 100
+SLOWER = 0.002  # seconds that each sync of the second measure takes longer
+CHATS_LIMIT = 12.0
+"""Of the time of one chat's step: eight syncs at a time are 13 for the sessions and one for the outbox, where one chat needs two."""
 PAUSE = 0.02  # seconds, so that nobody has warmer caches than another
 LINE = b'{"ts":1767225600000,"role":"user","content":"' + b"x" * 120 + b'"}\n'
 
@@ -47,6 +56,43 @@ def measure(place: Workplace) -> Iterator[Result]:
     samples = trio.run(_sample, place.folder, place.rounds(101, 11))
     detail = {"trips_to_disk": median(samples.trips), "bare_append_ms": median(samples.floor) * 1e3}
     yield compared(f"{WAITING} waiting appends", samples.together, samples.single, "one", LIMIT, detail=detail)
+    chats, one = trio.run(_sample_chats, place.folder, place.rounds(30, 10))
+    detail = {"steps_per_s": CHATS / median(chats)}
+    yield compared(f"a step of {CHATS} chats, slow syncs", chats, one, "one chat", CHATS_LIMIT, detail=detail)
+
+
+class _SlowFiles(OsFiles):
+    """Files of a disk whose syncs take longer."""
+
+    def sync(self, path: str) -> None:
+        time.sleep(SLOWER)
+        super().sync(path)
+
+
+async def _sample_chats(folder: Path, rounds: int) -> tuple[list[float], list[float]]:
+    """Seconds of rounds in which each chat makes a step, and of those in which one does."""
+    disk = FileDisk(folder / "chats", _SlowFiles(folder / "chats"))
+    samples: tuple[list[float], list[float]] = [], []
+    async with open_supervisor() as root:
+        journal = await root.start_child(
+            Child("journal", partial(run_journal, clock=_now), disk, mailbox=Mailbox(2 * CHATS))
+        )
+        for number in range(rounds + 1):  # the files are made in the first round, which does not count
+            for chats, seconds in zip((CHATS, 1), samples, strict=True):
+                began = time.perf_counter()
+                async with trio.open_nursery() as nursery:
+                    for chat in range(chats):
+                        nursery.start_soon(_step, journal, chat, number * 2 + (chats == 1))
+                if number:
+                    seconds.append(time.perf_counter() - began)
+        await root.stop()
+    return samples
+
+
+async def _step(journal: Ref[JournalMessage], chat: int, number: int) -> None:
+    channel = ChannelInfo("cli", f"chat{chat}")
+    post = Post(f"{chat}/{number}", "Hello!", channel.channel_id, channel)
+    await journal.ask(Commit, ((f"sessions/cli%3Achat{chat}.jsonl", LINE),), (post,))
 
 
 async def _sample(folder: Path, rounds: int) -> Samples:

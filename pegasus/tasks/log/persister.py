@@ -38,7 +38,7 @@ remembered until that line has come.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -283,40 +283,55 @@ class _Store:
     async def _commit(self, events: Sequence[Event]) -> dict[str, int]:
         """Write these events as one durable step: the index first, then each log in order of the events.
 
-        Returns the numbers of their tasks.
+        Returns the numbers of their tasks. Raises StorageError; then none of the events was written.
+        """
+        await self._list_new(events)
+        logs = await self._open_logs(events)
+        index = b"".join(index_line(task_id, log.new_date) for task_id, log in logs.items() if log.new_date)
+        lines: dict[str, list[bytes]] = {}
+        for event in events:
+            log = logs[event.task_id or ""]
+            if event.line not in log.written:
+                lines.setdefault(log.path, []).append(event.line)
+        if index or lines:
+            first = ((INDEX, index),) if index else ()
+            logged = tuple((path, b"".join(some)) for path, some in lines.items())
+            await self._journal.ask(partial(Commit, appends=first, together=logged))
+        self._remember(logs)
+        return {task_id: log.number for task_id, log in logs.items()}
 
-        Raises StorageError; then none of them was written. A task that becomes pending stays on the list in memory even so: its
-        submitter asks again, and a task too many on the list does no harm.
+    async def _list_new(self, events: Sequence[Event]) -> None:
+        """Put tasks that these events begin into pending.json. Raises StorageError.
+
+        In memory a task stays on the list even then: its submitter asks again, and a task too many on the list does no harm.
         """
         for event in events:
             if event.type in _BEGINS and event.task_id:
                 self._pending.setdefault(event.task_id, PendingTask(event.task_id, event.timestamp))
         if any(event.task_id in self._pending and event.task_id not in self._listed for event in events):
             await self._write_pending()
-        index: list[bytes] = []
-        lines: dict[str, list[bytes]] = {}
+
+    async def _open_logs(self, events: Sequence[Event]) -> dict[str, _OpenLog]:
+        """Return the logs that these events go to, by task. A new one has the number that its line of the index will have."""
         logs: dict[str, _OpenLog] = {}
+        number = self._last_number
         for event in events:
             task_id = event.task_id or ""
-            log = logs.get(task_id)
-            if log is None:
+            if task_id not in logs:
                 log = self._logs.get(task_id) or self._ended_logs.get(task_id) or await self._open(task_id, event)
                 if log.new_date:
-                    index.append(index_line(task_id, log.new_date))
-                    log = attrs.evolve(log, number=self._last_number + len(index))
+                    number += 1
+                    log = attrs.evolve(log, number=number)
                 logs[task_id] = log
-            if event.line not in log.written:
-                lines.setdefault(log.path, []).append(event.line)
-        logged = tuple((path, b"".join(some)) for path, some in lines.items())
-        if index or logged:
-            first = ((INDEX, b"".join(index)),) if index else ()
-            await self._journal.ask(partial(Commit, appends=first, together=logged))
-        self._last_number += len(index)
+        return logs
+
+    def _remember(self, logs: Mapping[str, _OpenLog]) -> None:
+        """Note that lines for these logs are on disk, and those of new ones in the index."""
+        self._last_number += sum(bool(log.new_date) for log in logs.values())
         for task_id, log in logs.items():
             self._ended_logs.pop(task_id, None)
             if task_id in self._pending:  # otherwise this was the line of its reflection, behind which there is none
                 self._logs[task_id] = _OpenLog(log.path, number=log.number)
-        return {task_id: log.number for task_id, log in logs.items()}
 
     async def _open(self, task_id: str, event: Event) -> _OpenLog:
         """Return the log for this event's line. It is not remembered before the write, so a refused write may be repeated."""

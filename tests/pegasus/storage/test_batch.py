@@ -11,10 +11,11 @@ from pegasus.storage.disk import Batch
 
 
 def pieces(*requests):
+    """The pieces step by step, for requests of appends in order."""
     batch = Batch()
     for request in requests:
         batch.add(request)
-    assert all(len(step) == 1 for step in batch.steps())
+    assert all(len({path for path, _ in step}) == len(step) for step in batch.steps()), "different files in a step"
     return [piece for step in batch.steps() for piece in step]
 
 
@@ -49,7 +50,16 @@ def test_nothing_is_nothing():
 def test_files_whose_order_does_not_matter_are_one_step():
     request = [("x", b"1")], [("y", b"2"), ("z", b"3")]
     assert steps(request) == [[("x", b"1")], [("y", b"2"), ("z", b"3")]]
-    assert steps(request, ([], [("v", b"4"), ("y", b"5")])) == [[("x", b"1")], [("y", b"25"), ("z", b"3"), ("v", b"4")]]
+    assert steps(request, ([], [("v", b"4"), ("y", b"5")])) == [[("x", b"1"), ("v", b"4")], [("y", b"25"), ("z", b"3")]]
+
+
+def test_files_of_different_requests_share_a_step_as_far_as_each_keeps_its_order():
+    chats = [([(f"chat{n}", b"s"), (f"index{n}", b"i")], []) for n in range(100)]
+    assert [len(step) for step in steps(*chats)] == [100, 100]
+    assert steps(([("x", b"1"), ("y", b"2")], []), ([("y", b"3")], []), ([("z", b"4")], [])) == [
+        [("x", b"1"), ("z", b"4")],
+        [("y", b"23")],
+    ]
 
 
 def test_what_must_be_in_order_is_not_in_one_step():

@@ -353,3 +353,47 @@ def _small_logs(monkeypatch):
 @given(st.lists(steps, max_size=25))
 def test_no_promise_is_broken(script):
     trio.run(play, script, clock=MockClock(autojump_threshold=0))
+
+
+async def _reply_with_its_session(journal, chat, answered):
+    channel = attrs.evolve(CLI, channel_id=chat)
+    with suppress(StorageError, ActorError):
+        await journal.post(chat, channel, appends=((f"sessions/{chat}.jsonl", b"decided\n"),))
+        answered.add(chat)
+
+
+@pytest.mark.parametrize("torn", [0, 3])
+async def test_chats_that_share_their_syncs_keep_their_order_when_the_power_fails(torn):
+    """A reply is there only if the line of its own session is; who was answered has both. At each operation of one batch."""
+    chats = "abc"
+    for operation in range(1, 60):
+        disk, answered = MemoryDisk(), set()
+        with suppress(Exception):
+            async with run_journal(disk, now=lambda: NOW) as journal:
+                await journal.append("sessions/other.jsonl", b"1\n")
+                disk.lose_power(operation)
+                async with trio.open_nursery() as nursery:
+                    for chat in chats:
+                        nursery.start_soon(_reply_with_its_session, journal, chat, answered)
+        left = disk.survivor(torn)
+        async with run_journal(left, now=lambda: NOW) as journal:
+            posted = {chat for chat in chats if (await journal.ask(Posted, (chat,)))[0] is not None}
+            decided = {chat for chat in chats if await journal.ask(ReadFile, f"sessions/{chat}.jsonl") == b"decided\n"}
+        assert answered <= posted <= decided
+    assert answered == set(chats), "the last power failure came behind the batch"
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+async def test_chats_that_share_their_syncs_are_refused_alone_or_written_when_the_disk_refuses(error):
+    for operation in range(1, 40):
+        disk, answered = MemoryDisk(), set()
+        async with run_journal(disk, now=lambda: NOW) as journal:
+            await journal.append("sessions/other.jsonl", b"1\n")
+            disk.fail(operation, error, 2)
+            async with trio.open_nursery() as nursery:
+                for chat in "abc":
+                    nursery.start_soon(_reply_with_its_session, journal, chat, answered)
+            for chat in "abc":
+                [posted] = await journal.ask(Posted, (chat,))
+                content = await journal.ask(ReadFile, f"sessions/{chat}.jsonl")
+                assert (posted is not None, content) == ((True, b"decided\n") if chat in answered else (False, b""))
