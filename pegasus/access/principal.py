@@ -114,7 +114,9 @@ def principal_of(channel: ChannelInfo | None, owners: Iterable[str], recorded: M
 def sender_of(message: InboundMessage, owners: Iterable[str]) -> Principal:
     """Return the person who has sent a message, or for whom the task works that has sent it.
 
-    Its metadata has a role only from the program itself: `pegasus.intake` removes what a client claims (`with_role`).
+    The intake makes the principal when the message comes in, and keeps with the message what its sender has proved (`with_role`); what
+    a client claims is removed. The Main Agent makes it again of that when it takes the message from the queue (`AgentTurn.sender`, and
+    the control lane for commands), so that a reload of `agent.owners` counts for messages that wait. All others are given it.
     """
     return principal_of(message.channel, owners, message.metadata)
 

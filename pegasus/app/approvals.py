@@ -54,6 +54,7 @@ from pegasus.access import (
     AskedCall,
     ListApprovals,
     ListGrants,
+    Principal,
     RevokeGrant,
     Role,
     SeekApproval,
@@ -63,7 +64,6 @@ from pegasus.access import (
     principal_of,
     question_text,
     read_answer,
-    sender_of,
 )
 from pegasus.app.approval_texts import (
     OWNERS_ONLY,
@@ -119,7 +119,7 @@ class ApprovalDesk:
     Example::
 
         keeper = partial(approvals_keeper, on_change=desk.changed)
-        text = await desk.answer_command(message)  # of a message "/approve a-7kq2 always"
+        text = await desk.answer_command(message, person)  # of a message "/approve a-7kq2 always"
         sentence = await desk.decide("a-7kq2", "once", "telegram:42")  # a button
     """
 
@@ -259,12 +259,12 @@ class ApprovalDesk:
 
     # ---------------------------------------------------------------- chat commands
 
-    async def answer_command(self, message: InboundMessage) -> str:
+    async def answer_command(self, message: InboundMessage, person: Principal) -> str:
         """Return the answer to /approve or /deny. Raises StorageError.
 
         Without an id the answer is the list of what waits. Refusals are answers too, as sentences for the person.
         """
-        if not sender_of(message, self.owners.now).is_owner:
+        if not person.is_owner:
             return OWNERS_ONLY
         command, *words = sanitize_for_prompt(message.text).split(None, 2)
         if not words:
@@ -285,9 +285,9 @@ class ApprovalDesk:
         except ActorError:
             return UNREACHABLE
 
-    async def list_command(self, message: InboundMessage) -> str:
+    async def list_command(self, message: InboundMessage, person: Principal) -> str:
         """Return the answer to /approvals: what waits and what was granted, or what /approvals revoke ID has ended."""
-        if not sender_of(message, self.owners.now).is_owner:
+        if not person.is_owner:
             return OWNERS_ONLY
         _, *words = sanitize_for_prompt(message.text).split()
         try:

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import attrs
 
-from pegasus.access import APPROVALS, APPROVE, DENY, PairingRefused, access_text, access_view, sender_of
+from pegasus.access import APPROVALS, APPROVE, DENY, PairingRefused, Principal, access_text, access_view
 from pegasus.app.services import Services
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import quote, truncate
@@ -46,7 +46,7 @@ from pegasus.models import (
     model_command,
 )
 
-CommandAnswer: TypeAlias = Callable[[InboundMessage], Awaitable[str]]
+CommandAnswer: TypeAlias = Callable[[InboundMessage, Principal], Awaitable[str]]
 """Returns the answer to a command. A StorageError that it raises becomes the answer."""
 
 
@@ -60,8 +60,8 @@ class ChatCommands:
     Example::
 
         answers = ChatCommands(services).answers()
-        text = await answers["/usage"](message)
-        await answers["/model"](message)  # "/model anthropic/claude-opus-4": chooses it, if an owner wrote that
+        text = await answers["/usage"](message, person)
+        await answers["/model"](message, person)  # "/model anthropic/claude-opus-4": chooses it, if an owner wrote that
     """
 
     services: Services
@@ -85,21 +85,20 @@ class ChatCommands:
             DENY: approvals.answer_command,
         }
         if main_agent.work is not None:
-            environment = self.services.environment
-            answers[TASKS] = TaskCommand(main_agent.work.agent, environment.clock, environment.owners).answer
-            pausing = PauseCommands(main_agent.work.agent, environment.owners)
+            answers[TASKS] = TaskCommand(main_agent.work.agent, self.services.environment.clock).answer
+            pausing = PauseCommands(main_agent.work.agent)
             answers |= {PAUSE: pausing.pause, CONTINUE: pausing.continue_}
         return answers
 
-    async def _usage(self, message: InboundMessage) -> str:
+    async def _usage(self, message: InboundMessage, person: Principal) -> str:
         """Show tokens and costs. The channel is passed on since a channel may have a budget of its own."""
-        if not self._is_by_owner(message):
+        if not person.is_owner:
             return "Only my owner sees what I have used."
         return await self.services.environment.models.usage_text(message.channel)
 
-    async def _model(self, message: InboundMessage) -> str:
+    async def _model(self, message: InboundMessage, person: Principal) -> str:
         """Show the model to an owner, or change it: that of the chat, if each has a conversation of its own."""
-        if not self._is_by_owner(message):
+        if not person.is_owner:
             return "Only my owner sees and chooses the model."
         # How the model speaks is part of the answer, since choosing another model may change it.
         used, switch = await self._model_of(message), self._switch_of(message)
@@ -128,13 +127,13 @@ class ChatCommands:
             return environment.switch
         return ChatModelSwitch(environment.switch, environment.models.chat_choices, message.channel.address)
 
-    async def _speech(self, message: InboundMessage) -> str:
+    async def _speech(self, message: InboundMessage, person: Principal) -> str:
         """Show an owner how the model speaks, or choose it.
 
         The choice belongs to the model and not to the chat: it is about whether this model
         uses the tool `reply` reliably.
         """
-        if not self._is_by_owner(message):
+        if not person.is_owner:
             return "Only my owner sees and changes how I speak."
         used = await self._model_of(message)
         wanted = argument_of(message).strip().lower()
@@ -151,7 +150,7 @@ class ChatCommands:
         environment = self.services.environment
         return describe_speech(environment.settings.agent.speech, environment.models.traits.get(model.name))
 
-    async def _persona(self, message: InboundMessage) -> str:
+    async def _persona(self, message: InboundMessage, person: Principal) -> str:
         """Show the persona and its proposals or, for an owner, decide about them."""
         environment = self.services.environment
         return await persona_answer(
@@ -159,15 +158,15 @@ class ChatCommands:
             environment.persona.now,
             message.text,
             message.channel,
-            is_by_owner=self._is_by_owner(message),
+            is_by_owner=person.is_owner,
         )
 
-    async def _pair(self, message: InboundMessage) -> str:
+    async def _pair(self, message: InboundMessage, person: Principal) -> str:
         """Show who wants to be let in or, by a code, let somebody in.
 
         A code alone approves: that is what the newcomer was told to pass on, and what an owner pastes.
         """
-        if not self._is_by_owner(message):
+        if not person.is_owner:
             return "Only my owner lets people in."
         book, by = self.services.environment.pairing, f"{message.channel.type}:{message.channel.channel_id}"
         try:
@@ -185,14 +184,10 @@ class ChatCommands:
             return f"{str(error)[:1].upper()}{str(error)[1:]}."
         return "/pair, /pair CODE, or /pair revoke WHO, where WHO is as /pair shows it."
 
-    async def _skills(self, message: InboundMessage) -> str:
+    async def _skills(self, message: InboundMessage, person: Principal) -> str:
         """Show the skills or, for an owner, accept one of the workspace."""
         environment = self.services.environment
-        return await skills_answer(environment.skills, environment.owners.now, environment.clock, message)
-
-    def _is_by_owner(self, message: InboundMessage) -> bool:
-        """Return whether an owner wrote this, by the setting `agent.owners` in force."""
-        return sender_of(message, self.services.environment.owners.now).is_owner
+        return await skills_answer(environment.skills, environment.clock, message, person)
 
 
 def argument_of(message: InboundMessage) -> str:

@@ -220,6 +220,7 @@ class _MainAgent:
         `ended` is set in a `finally`, so a /stop that waits for it also returns when the actor crashes or is cancelled.
         """
         turn = self.stopper.running = AgentTurn(item)
+        turn.take_owners(self._services.config.now.owners)
         self._note_work(True)
         self._session.replies = {}
         self._show_typing(item, active=True)
@@ -254,19 +255,20 @@ class _MainAgent:
             await apologise(item, self._session, self._services.clock(), log_set_aside(item, MAX_ATTEMPTS))
             # Files that were gathered before the crash are sent all the same: the calls have told the model so.
             await self._loop.send_gathered(item)
-        elif not ("/" in item.message.text and await self._obey(item, progress)):
+        elif not ("/" in item.message.text and await self._obey(turn, progress)):
             await self._loop.run(turn, progress)
 
-    async def _obey(self, item: Item, progress: ItemProgress) -> bool:
+    async def _obey(self, turn: AgentTurn, progress: ItemProgress) -> bool:
         """Carry out a command of the main lane, /new, or refuse one that does not exist. Return False for any other message.
 
         What is refused does not enter the session.
         """
+        item = turn.item
         if (
             begins_session(item) and not progress.is_recorded
         ):  # one that stands in the session was stopped before it was carried out
             # Who may do this is decided where there is one session for all channels: a hook's message is in it, too.
-            if self._chat is None and not sender_of(item.message, self._services.config.now.owners).is_owner:
+            if self._chat is None and not turn.principal.is_owner:
                 await self._session.commit((), (reply_to_sender(item, NEW_IS_THE_OWNERS, COMMAND),))
             else:
                 await begin_session(item, self._session, self._services.clock())
@@ -291,8 +293,7 @@ class _MainAgent:
         item = turn.item
         progress = self._session.progress(item.n, item.message.id)
         if progress.next is NextStep.RECORD:
-            sender = sender_of(item.message, self._services.config.now.owners)
-            await self._loop.record(item, sender, reads_attachments=False)
+            await self._loop.record(item, turn.principal, reads_attachments=False)
         address, board = item.message.channel.address, self._loop.board
         has_ended = await close_stopped_item(
             self._session,
@@ -343,10 +344,10 @@ class _MainAgent:
         commands must not wait for an answer of a model; /model and /speech wait for local servers, a few seconds at most.
         """
         message = item.message
+        person = sender_of(message, self._services.config.now.owners)
         match command_of(message.text):
             case "/stop":
                 by, deadline = f"the user ({message.channel.type})", self.stopper.begin_command()
-                person = sender_of(message, self._services.config.now.owners)
                 others_go_on = self.stopper.leaves_running(person)
                 # First, so that none of them is taken up when the thought has ended.
                 discarded = await discard_waiting(self._journal, item, person) if stops_all(message.text) else ""
@@ -368,7 +369,7 @@ class _MainAgent:
             case "/status":
                 waiting, now = await self._count_waiting(), self._services.clock()
                 facts = await gather_status(self.status(), waiting, self._services.work, now, TASKS_PATIENCE)
-                turn, person = self.stopper.running, sender_of(message, self._services.config.now.owners)
+                turn = self.stopper.running
                 facts = seen_by(facts, person, turn.item.message.channel if turn else None, self._chat)
                 warnings = self._services.warnings.now if person.is_owner else ()
                 return agent_status_text(facts, trio.current_time() - self._started, warnings)
@@ -380,7 +381,7 @@ class _MainAgent:
                 if answer is None:
                     return f"Unknown command: {command}. /help lists the commands."
                 try:
-                    return await answer(message)
+                    return await answer(message, person)
                 except StorageError as error:
                     return f"{command} did not work: {error}. Send it again when the problem is solved."
 

@@ -331,7 +331,7 @@ class ModelAsker:
         A message that may not join ends the waiting: those behind it must not overtake it.
         """
         newer = await find_newer(self._journal, turn, wait=True)
-        if newer is not None and may_join(newer, turn, self._config.owners):
+        if newer is not None and may_join(newer, turn):
             scope.cancel()
 
 

@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 import attrs
 
 from actors import Reply
-from pegasus.access import Principal, sender_of
+from pegasus.access import Principal
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import format_duration, plural
 from pegasus.identity import (
@@ -364,26 +364,25 @@ async def persona_answer(
 
 
 async def skills_answer(
-    catalog: SkillCatalog, owners: Collection[str], clock: Callable[[], int], message: InboundMessage
+    catalog: SkillCatalog, clock: Callable[[], int], message: InboundMessage, person: Principal
 ) -> str:
     """Return the answer to /skills: a line for each skill, or what an owner has accepted.
 
-    owners: setting `agent.owners`; others see the skills that people may call, and accept nothing. clock: returns the wall clock, ms.
+    person: others than owners see the skills that people may call, and accept nothing. clock: returns the wall clock, ms.
     Never raises. Cancelled: the acceptance is on disk or not, and /skills shows which.
     """
-    is_by_owner = sender_of(message, owners).is_owner
     match message.text.split()[1:]:
         case []:
             await catalog.refresh()
             lines = [format_help(catalog.all()) or "There are no skills."]
-            if is_by_owner:
+            if person.is_owner:
                 lines += [
                     format_proposed(skill.name, skill.problem, was_accepted=skill.was_accepted)
                     for skill in catalog.proposed()
                 ]
             return "\n".join(lines)
         case ["accept", name]:
-            if not is_by_owner:
+            if not person.is_owner:
                 return "Only my owner can accept a skill."
             try:
                 return format_accepted(await catalog.accept(name, clock()))

@@ -10,12 +10,12 @@ that was stands in the session, so a restart decides alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import attrs
 
-from pegasus.access import sender_of
+from pegasus.access import Principal
 from pegasus.conversation import Entry
 from pegasus.main_agent.delegation import RESUME, SPAWN, SPAWN_ALIAS
 from pegasus.main_agent.session import TASK_RESULT, USE_SKILL, Session
@@ -31,10 +31,10 @@ _HANDING_OVER: Final = (SPAWN, SPAWN_ALIAS, RESUME)
 _ACTS: Final = (ToolKind.ACT, ToolKind.DESTRUCTIVE)
 
 
-def typed_message(message: InboundMessage, owners: Collection[str]) -> OwnerMessage | None:
-    """Return a message as its values count, None if they do not. owners: the setting `agent.owners`."""
+def typed_message(message: InboundMessage, sender: Principal) -> OwnerMessage | None:
+    """Return a message as its values count, None if they do not. sender: person that it is worked on for."""
     is_typed = not message.is_internal and message.metadata.get(RELAYED) is not True and OUTSIDE not in message.metadata
-    if not is_typed or not sender_of(message, owners).is_owner:
+    if not is_typed or not sender.is_owner:
         return None
     return OwnerMessage(f"{message.channel.address}/{message.id}", message.text)
 
@@ -43,15 +43,13 @@ def typed_message(message: InboundMessage, owners: Collection[str]) -> OwnerMess
 class OwnerWords:
     """Finds the words of owners for the calls of a turn.
 
-    Example: `OwnerWords(session, turn, owners, executor.get).of_call("spawn_subagent")`.
+    Example: `OwnerWords(session, turn, executor.get).of_call("spawn_subagent")`.
     """
 
     _session: Session
     """Shows what was done because of each message."""
     _turn: AgentTurn
     """The turn."""
-    _owners: Collection[str]
-    """The setting `agent.owners`."""
     _find: Callable[[str], Tool | None]
     """Returns the tool of a name."""
 
@@ -62,7 +60,7 @@ class OwnerWords:
 
     def of_call(self, tool: str) -> tuple[OwnerMessage, ...]:
         """Return the messages whose values count for a call of this tool, which has no result yet."""
-        typed = [(item, typed_message(item.message, self._owners)) for item in self._turn.items]
+        typed = [(item, typed_message(item.message, self._turn.sender(item))) for item in self._turn.items]
         hands_over = tool in (*_HANDING_OVER, USE_SKILL)
         return tuple(
             attrs.evolve(message, may_act=not self._is_used_up(item, hands_over=hands_over))

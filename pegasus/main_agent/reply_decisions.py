@@ -82,6 +82,7 @@ class ReplyDecisions:
         post = wanted.post
         if post is None:
             return wanted
+        turn.take_owners(self._services.config.now.owners)
         text = await self._rule(post, (), turn, made)
         files = await self._rule(post, wanted.paths, turn, made) if wanted.paths else text
         if text.decision is Decision.DENY or (files.decision is Decision.DENY and not post.text.strip()):
@@ -91,7 +92,9 @@ class ReplyDecisions:
             return WantedReply(post, missing=f"the files were not sent: {_denied(files)}")
         if wanted.paths:
             try:
-                kept = await self._sender.keep(wanted.paths, turn.item, post, self._session.outside, before)
+                kept = await self._sender.keep(
+                    wanted.paths, turn.item, turn.principal, post, self._session.outside, before
+                )
             except ToolError as error:
                 return WantedReply(refusal=str(error))
             whole = attrs.evolve(post, files=kept)
@@ -109,7 +112,7 @@ class ReplyDecisions:
         if not labels:
             return Ruling(Decision.ALLOW)
         executor = self._services.toolset.now.executor
-        words = OwnerWords(self._session, turn, self._services.config.now.owners, executor.get)
+        words = OwnerWords(self._session, turn, executor.get)
         # A type that changes nothing says nothing: models give it with every reply.
         is_typed = bool(post.channel_type) and not await self._is_certain(post)
 

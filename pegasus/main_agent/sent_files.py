@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from actors import Ref
-from pegasus.access import sender_of
+from pegasus.access import Principal
 from pegasus.conversation import sanitize_name
 from pegasus.file_types import detect_type, extension_of
 from pegasus.main_agent.services import AgentServices
@@ -42,7 +42,7 @@ _READ_SPEC: Final = ToolSpec("read_file", "", parameters({"path": {"type": "stri
 class FileSender:
     """Keeps the files that replies send.
 
-    Example: `await FileSender(services, journal).keep(("chart.png",), item, post, session.outside)`.
+    Example: `await FileSender(services, journal).keep(("chart.png",), item, turn.principal, post, session.outside)`.
     """
 
     _services: AgentServices
@@ -54,14 +54,16 @@ class FileSender:
         self,
         paths: Sequence[str],
         item: Item,
+        principal: Principal,
         reply: Post,
         outside: tuple[Outside, ...],
         before: Sequence[StoredFile] = (),
     ) -> tuple[StoredFile, ...]:
         """Return the files of a reply, which are on disk by then. Raises ToolError with the reason why they are not sent.
 
-        paths: as the model gave them. item: the message that is worked on. outside: labels of what the work has read. before: files
-        that the same reply sends already; the bounds are those of all together.
+        paths: as the model gave them. item: the message that is worked on. principal: person that it is worked on for.
+        outside: labels of what the work has read. before: files that the same reply sends already; the bounds are those of all
+        together.
 
         While the disk refuses to write, waits. Cancelled: some may be on disk, and nobody names them.
         """
@@ -72,7 +74,6 @@ class FileSender:
             raise ToolError(
                 f"found {count} files, allowed: {MOST_FILES} in one reply; pack them or send several replies"
             )
-        principal = sender_of(item.message, self._services.config.now.owners)
         context = attrs.evolve(
             access.context, key=reply.key, principal=principal, origin=item.message.channel, outside=outside
         )

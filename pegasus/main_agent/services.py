@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 import attrs
 
 from actors import ActorError, Ref
+from pegasus.access import Principal
 from pegasus.conversation import Entry, new_fence, to_json
 from pegasus.events import BusMessage, Emit, Event, EventType
 from pegasus.formatting import CHARACTERS_PER_TOKEN
@@ -34,7 +35,7 @@ LONGEST_RESULT: Final = 70_000
 SHORTEST_RESULT: Final = 4_000
 """Characters that a result may have however small the model's window is."""
 
-CommandAnswers: TypeAlias = Mapping[str, Callable[[InboundMessage], Awaitable[str]]]
+CommandAnswers: TypeAlias = Mapping[str, Callable[[InboundMessage, Principal], Awaitable[str]]]
 """By command ("/usage"), the function that answers it. It may raise StorageError, whose text is then the answer."""
 
 

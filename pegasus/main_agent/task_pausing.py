@@ -14,7 +14,7 @@ so.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -23,11 +23,10 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
-from pegasus.access import ROLE, Principal, Role, sender_of
+from pegasus.access import ROLE, Principal, Role
 from pegasus.formatting import truncate
 from pegasus.main_agent.task_status import NO_ANSWER, ended_word, find_own_task, sentence, task_name
 from pegasus.messages import InboundMessage
-from pegasus.settings import InForce
 from pegasus.tasks import (
     FOR_PERSON,
     Continue,
@@ -89,16 +88,14 @@ class PauseCommands:
 
     Example::
 
-        commands = PauseCommands(task_agent, owners)
-        text = await commands.pause(message)
+        commands = PauseCommands(task_agent)
+        text = await commands.pause(message, person)
     """
 
     agent: Ref[TaskAgentMessage]
     """Actor of the task system."""
-    owners: InForce[Collection[str]]
-    """The setting `agent.owners`."""
 
-    async def pause(self, message: InboundMessage) -> str:
+    async def pause(self, message: InboundMessage, person: Principal) -> str:
         """Pause a task, or all of the conversation, and say what became of each. Raises StorageError."""
 
         async def pause(task: TaskView) -> str:
@@ -106,19 +103,20 @@ class PauseCommands:
             return (await pause_task(self.agent, task))[1]
 
         return await self._answer(
-            message, PAUSE, "pause", pause, _may_pause, "No task of this conversation is at work."
+            message, person, PAUSE, "pause", pause, _may_pause, "No task of this conversation is at work."
         )
 
-    async def continue_(self, message: InboundMessage) -> str:
+    async def continue_(self, message: InboundMessage, person: Principal) -> str:
         """Let a task go on, or all of the conversation, and say so. Raises StorageError."""
         go_on = partial(continue_task, self.agent)
         return await self._answer(
-            message, CONTINUE, "continue", go_on, lambda task: True, "No task of this conversation is paused."
+            message, person, CONTINUE, "continue", go_on, lambda task: True, "No task of this conversation is paused."
         )
 
     async def _answer(
         self,
         message: InboundMessage,
+        person: Principal,
         command: str,
         verb: str,
         act: Callable[[TaskView], Awaitable[str]],
@@ -126,7 +124,6 @@ class PauseCommands:
         nothing: str,
     ) -> str:
         """Do something with the task that is named, or with all of this conversation that may have it done; return what was done."""
-        person = sender_of(message, self.owners.now)
         try:
             with trio.move_on_after(2 * PATIENCE):
                 match message.text.split()[1:]:

@@ -16,7 +16,7 @@ bounded. A cancel that takes longer goes on behind the answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -24,11 +24,10 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
-from pegasus.access import ROLE, Principal, Role, sender_of
+from pegasus.access import ROLE, Principal, Role
 from pegasus.formatting import cut_text, format_duration, format_time, quote, truncate
 from pegasus.main_agent.notifications import DEFAULT_CHANNEL
 from pegasus.messages import ChannelInfo, InboundMessage, TaskProgress
-from pegasus.settings import InForce
 from pegasus.tasks import (
     FOR_APPROVAL,
     FOR_PERSON,
@@ -232,19 +231,16 @@ async def find_own_task(agent: Ref[TaskAgentMessage], name: str, person: Princip
 class TaskCommand:
     """Answers /tasks.
 
-    Example: `await TaskCommand(task_agent, clock, owners).answer(message)`.
+    Example: `await TaskCommand(task_agent, clock).answer(message, person)`.
     """
 
     agent: Ref[TaskAgentMessage]
     """Actor of the task system."""
     clock: Callable[[], int]
     """Wall clock, ms."""
-    owners: InForce[Collection[str]]
-    """The setting `agent.owners`."""
 
-    async def answer(self, message: InboundMessage) -> str:
+    async def answer(self, message: InboundMessage, person: Principal) -> str:
         """Return the answer. Raises StorageError if a log cannot be read. Cancelled: a cancel that was asked for goes on."""
-        person = sender_of(message, self.owners.now)
         try:
             with trio.move_on_after(PATIENCE):
                 match message.text.split()[1:]:

@@ -33,14 +33,14 @@ the thoughts and replies that an item may have are counted from it on. All of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
 import attrs
 
 from actors import Ref
-from pegasus.access import GROUP, Principal, sender_of
+from pegasus.access import GROUP, Principal
 from pegasus.conversation import (
     MOST_CALLS,
     Entry,
@@ -146,7 +146,7 @@ class ThinkLoop:
     def _take_settings(self, turn: AgentTurn) -> None:
         """Work with the settings of this moment from now on, also when they say with whose rights."""
         self._config, self._toolset = self._services.config.now, self._services.toolset.now
-        turn.principal = sender_of(turn.item.message, self._config.owners)
+        turn.take_owners(self._config.owners)
 
     async def _work_on(self, turn: AgentTurn, progress: ItemProgress) -> None:
         """Do what `run` says, but leave drafts of a failed or cancelled answer where they are."""
@@ -165,7 +165,7 @@ class ThinkLoop:
         if progress.next is NextStep.RECORD:
             await self.record(item, turn.principal, invocation)
         if skills is not None and invocation is not None and invocation.ends_item:
-            typed = typed_message(message, self._config.owners)
+            typed = typed_message(message, turn.principal)
             owner_messages = () if typed is None else (typed,)
             await skills.start(invocation, item, turn.principal, session, clock(), owner_messages)
             return
@@ -374,9 +374,7 @@ class ThinkLoop:
 
     # ------------------------------------------------------------------ messages that come in meanwhile
 
-    async def _join_waiting(
-        self, turn: AgentTurn, limit: int, joins: Callable[[Item, AgentTurn, Collection[str]], bool]
-    ) -> bool:
+    async def _join_waiting(self, turn: AgentTurn, limit: int, joins: Callable[[Item, AgentTurn], bool]) -> bool:
         """Add the next items of this chat that may join, until the turn has `limit` items. Return whether any was added.
 
         joins: returns whether an item may join the turn. The first one that does not ends the search, since those behind it must not
@@ -388,15 +386,14 @@ class ThinkLoop:
         before = len(turn.earlier)
         while len(turn.earlier) + 1 < limit:
             newer = await find_newer(self._journal, turn, wait=False)
-            if newer is None or not joins(newer, turn, self._config.owners):
+            if newer is None or not joins(newer, turn):
                 break
             # None: a /stop all has discarded it between the two requests.
             taken = await self._journal.ask(Take, newer.n)
             if taken is None:
                 break
-            principal = sender_of(taken.message, self._config.owners)
-            await self.record(taken, principal)
-            turn.join(taken, principal)
+            await self.record(taken, turn.sender(taken))
+            turn.join(taken)
         return len(turn.earlier) > before
 
 

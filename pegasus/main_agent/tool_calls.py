@@ -144,7 +144,8 @@ class CallRunner:
         if tool is None:
             known = ", ".join((REPLY.name, *(tool.name for tool in executor.offered())))
             return ToolOutcome.failure(f"there is no tool {call.name!r} here. There are: {known}")
-        words = OwnerWords(self._session, turn, self._services.config.now.owners, executor.get)
+        turn.take_owners(self._services.config.now.owners)
+        words = OwnerWords(self._session, turn, executor.get)
         context = ToolContext(
             key=reply_key(turn.item.n, call.id),
             principal=turn.principal,

@@ -77,8 +77,10 @@ class AgentTurn:
     """True if an `Interrupt` has ended it, and nothing else."""
     cuts_draft: bool = False
     """True if a person has ended it: the draft that they see stays as it is."""
+    owners: Collection[str] = ()
+    """The setting `agent.owners` by which it is decided for whom the items are worked on (`take_owners`)."""
     principal: Principal = NOBODY
-    """Person that the item is worked on for. The think loop decides it before each thought, by the settings that the thought sees."""
+    """Person that the item is worked on for."""
     prompt: ChatPrompt | None = None
     """End of the prompt, the same for all thoughts of the turn; None in the one session of all channels, which has none."""
 
@@ -87,13 +89,22 @@ class AgentTurn:
         """All of them, in the order in which they stand in the session. Each needs a `Done`."""
         return [*self.earlier, self.item]
 
-    def is_only_for(self, person: Principal, owners: Collection[str]) -> bool:
-        """Return whether all of it is work for this person alone, asked for in this conversation, with the same rights.
+    def take_owners(self, owners: Collection[str]) -> None:
+        """Decide by these owners from now on for whom the work is done.
 
-        owners: the setting `agent.owners`.
+        Called when the turn begins, before each thought and before each call, so that a reload of `agent.owners` counts for messages
+        that wait, and for work under way.
         """
-        senders = [sender_of(item.message, owners) for item in self.items]
-        return all(_is_same_person(sender, person) for sender in senders)
+        self.owners = owners
+        self.principal = self.sender(self.item)
+
+    def sender(self, item: Item) -> Principal:
+        """Return the person that an item is worked on for: one of the turn, or one that may join it."""
+        return sender_of(item.message, self.owners)
+
+    def is_only_for(self, person: Principal) -> bool:
+        """Return whether all of it is work for this person alone, asked for in this conversation, with the same rights."""
+        return all(_is_same_person(self.sender(item), person) for item in self.items)
 
     def is_older_than(self, command: int | None) -> bool:
         """Return whether it works for a message that was accepted before a command. command: its item, None for that of a program."""
@@ -142,10 +153,10 @@ class AgentTurn:
             self.stopped_by = self.stopped_by or f"the user ({messages[-1].channel.type})"
             self.scope.cancel()
 
-    def join(self, item: Item, principal: Principal) -> None:
-        """Go on with another item, which is recorded behind the others. principal: person that it is worked on for."""
+    def join(self, item: Item) -> None:
+        """Go on with another item, which is recorded behind the others."""
         self.earlier.append(self.item)
-        self.item, self.principal = item, principal
+        self.item, self.principal = item, self.sender(item)
 
 
 def _is_same_person(a: Principal, b: Principal) -> bool:
@@ -156,35 +167,33 @@ def _is_same_person(a: Principal, b: Principal) -> bool:
     return is_there and (a.role, a.guest) == (b.role, b.guest)
 
 
-def may_join(item: Item, turn: AgentTurn, owners: Collection[str] = ()) -> bool:
+def may_join(item: Item, turn: AgentTurn) -> bool:
     """Return whether an item may join a turn: the same person in the same thread, or a notice for it.
 
     Commands and skills keep their place in the queue, since each begins something of its own. So does a message with OWN_TURN: the
     replies of a joined turn belong to its last message. Work for an owner never joins that for a guest, nor the other way round:
     what a guest has asked for would be done with the rights of the owner. Nor does that of two guests.
-
-    owners: the setting `agent.owners`.
     """
     ours, theirs = turn.item.message.channel, item.message.channel
     if any(message.metadata.get(OWN_TURN) is True for message in (turn.item.message, item.message)):
         return False
     if ours.reply_to != theirs.reply_to:
         return False
-    if sender_of(turn.item.message, owners).recorded != sender_of(item.message, owners).recorded:
+    if turn.principal.recorded != turn.sender(item).recorded:
         return False
     if item.message.is_internal:
         return True
     return ours.user_id == theirs.user_id and not item.message.text.lstrip().startswith("/")
 
 
-def is_same_task(item: Item, turn: AgentTurn, owners: Collection[str] = ()) -> bool:
-    """Return whether both are notifications of the same task. owners: the setting `agent.owners`."""
+def is_same_task(item: Item, turn: AgentTurn) -> bool:
+    """Return whether both are notifications of the same task."""
     task_id = turn.item.message.metadata.get("taskId")
     return (
         item.message.is_internal
         and task_id is not None
         and item.message.metadata.get("taskId") == task_id
-        and may_join(item, turn, owners)
+        and may_join(item, turn)
     )
 
 
@@ -264,7 +273,7 @@ class WorkStopper:
 
         person: None for a program in this process.
         """
-        return person is None or person.is_owner or turn.is_only_for(person, self._services.config.now.owners)
+        return person is None or person.is_owner or turn.is_only_for(person)
 
     async def stop(
         self, by: str, person: Principal | None = None, item: int | None = None, deadline: float = math.inf

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from actors import Child, Mailbox, open_supervisor
-from pegasus.access import ListApprovals, Role, SeekApproval
+from pegasus.access import ListApprovals, Role, SeekApproval, sender_of
 from pegasus.access.approval_store import MOST_FOR_GUESTS
 from pegasus.access.question_texts import SHOWN_ARGUMENTS
 from pegasus.app.task_services import _withdraw_approvals
@@ -95,7 +95,8 @@ async def outcome(world, task_id):
 
 
 def say_to(world, text, channel=CLI):
-    return world.tree.services.approvals.answer_command(InboundMessage(text, channel, "m1"))
+    message, services = InboundMessage(text, channel, "m1"), world.tree.services
+    return services.approvals.answer_command(message, sender_of(message, services.environment.owners.now))
 
 
 async def results_of(world, task_id):

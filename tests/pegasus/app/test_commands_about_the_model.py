@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pegasus.access import Principal, Role
 from pegasus.app import ChatCommands
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.models import ModelService
@@ -37,7 +38,8 @@ async def test_the_local_model_is_named_although_nobody_has_asked_it_yet(command
                 approvals=SimpleNamespace(answer_command=None, list_command=None),
             )
         ).answers()
-        text = await answers[command.split()[0]](InboundMessage(command, ChannelInfo("cli", "main"), "m1"))
+        message = InboundMessage(command, ChannelInfo("cli", "main"), "m1")
+        text = await answers[command.split()[0]](message, Principal(Role.OWNER, message.channel))
         assert "ollama/test-model" in text
         assert "stand-in" not in text
         if command == "/speech direct":

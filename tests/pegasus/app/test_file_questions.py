@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from pegasus.access import ListApprovals
+from pegasus.access import ListApprovals, sender_of
 from pegasus.app.approvals import RETRY
 from pegasus.identity import TASK_FILES, WorkspaceFiles
 from pegasus.messages import ChannelInfo, InboundMessage
@@ -47,7 +47,8 @@ async def waiting(world):
 
 
 async def owner_says(world, text):
-    answer = await world.tree.services.approvals.answer_command(InboundMessage(text, OWNER, "m1"))
+    message, services = InboundMessage(text, OWNER, "m1"), world.tree.services
+    answer = await services.approvals.answer_command(message, sender_of(message, services.environment.owners.now))
     await trio.sleep(1)
     return answer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pegasus.access import sender_of
 from pegasus.main_agent import skills_answer
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.skills import AcceptedSkills, SkillCatalog
@@ -20,7 +21,8 @@ def catalog(tmp_path):
 
 
 async def ask(catalog, text, channel=OWNER):
-    return await skills_answer(catalog, ("cli:*",), lambda: 7, InboundMessage(text, channel, "m"))
+    message = InboundMessage(text, channel, "m")
+    return await skills_answer(catalog, lambda: 7, message, sender_of(message, ("cli:*",)))
 
 
 async def test_an_owner_accepts_a_skill(autojump_clock, catalog):
