@@ -202,6 +202,19 @@ def test_every_page_that_is_linked_exists():
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_every_heading_that_is_linked_exists():
+    """A heading is linked by its words in lower case, with hyphens between them and without other signs, as GitHub does it."""
+    headings = {}
+    for page in PAGES:
+        prose = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+        words = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in re.findall(r"^#+ (.+)$", prose, re.MULTILINE)]
+        headings[page] = {heading.replace(" ", "-") for heading in words}
+    for page in PAGES:
+        for target, heading in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text("utf-8")):
+            linked = (page.parent / target).resolve() if target else page
+            assert heading in headings.get(linked, {heading}), f"{page.name} links to {target}#{heading}"
+
+
 def test_every_file_that_is_named_exists():
     """A path in backticks is one of this repository if its first folder is (git's own is not), or if it is a Python file."""
     for page in PAGES:
