@@ -86,6 +86,7 @@ def show_text(task: Answer) -> str:
         "About": _about(task),
         "State": _state(task) + (f", at {task['doing']}" if task.get("doing") else ""),
         **({"Commands": "; ".join(task["commands"])} if task.get("commands") else {}),
+        **({"Cause": str(task["cause"])} if task.get("cause") else {}),
         # Both times as the person's clock shows them; the span between is how long the task has taken so far.
         "Created": _when(task["createdAt"]),
         "Last change": f"{_when(task['updatedAt'])} (after {format_duration((task['updatedAt'] - task['createdAt']) / 1000)})",

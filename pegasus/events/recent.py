@@ -94,6 +94,8 @@ class RecentEvents:
         """Begin without events. first: number of the first one, greater than all that an earlier process has given."""
         self._kept: deque[Event | Mapping[str, Json]] = deque(maxlen=MAX_KEPT)
         """The events, oldest first: as they are, if they are known to be short, else as JSON."""
+        self._first = first
+        """Number of the first event, which no other process has."""
         self.newest = first - 1
         """Number of the newest event; that before the first one while there is none."""
         self._news = Signal()
@@ -102,7 +104,7 @@ class RecentEvents:
     def add(self, event: Event) -> None:
         """Keep an event, and wake the readers. Never waits."""
         self.newest += 1
-        self._kept.append(event if 0 < len(event.line) <= MAX_TEXT else event_json(event))
+        self._kept.append(event if 0 < len(event.line) <= MAX_TEXT else self._json(event))
         self._news.notify()
 
     @property
@@ -118,7 +120,12 @@ class RecentEvents:
         is_gap = not self.oldest - 1 <= n <= self.newest
         seen = 0 if is_gap else n - self.oldest + 1
         events = islice(enumerate(self._kept, self.oldest), seen, None)
-        return [NumberedEvent(n, event_json(each) if isinstance(each, Event) else each) for n, each in events], is_gap
+        return [NumberedEvent(n, self._json(each) if isinstance(each, Event) else each) for n, each in events], is_gap
+
+    def _json(self, event: Event) -> dict[str, Json]:
+        """Return an event with its id, and that of the event which caused it. An id is unique over restarts by the first number."""
+        cause = {"cause": f"{self._first}-{event.parent_id}"} if event.parent_id is not None else {}
+        return {"id": f"{self._first}-{event.id}", **cause, **event_json(event)}
 
     async def wait_beyond(self, n: int) -> None:
         """Wait until there is an event with a larger number."""

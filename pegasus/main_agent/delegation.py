@@ -207,6 +207,7 @@ async def submit_task(
         key=context.key or None,
         model=model,
         tools=tools,
+        cause=context.cause or (f"task {context.task_id}" if context.task_id else ""),
     )
     for attempts_left in reversed(range(SUBMIT_ATTEMPTS)):
         await wait_until_running(agent)

@@ -30,7 +30,7 @@ from pegasus.conversation import (
     metadata_line,
     user_content,
 )
-from pegasus.formatting import plural
+from pegasus.formatting import plural, truncate
 from pegasus.identity import SILENCE
 from pegasus.intake import Priority, command_of
 from pegasus.messages import INTERNAL_ID_PREFIX, InboundMessage, Json
@@ -55,6 +55,20 @@ _HEADINGS: Final = {
     "needs_info": "needs information",
 }
 """By kind of notification, the word in its heading. `compaction.transcript` reads these words."""
+
+
+def cause_of(message: InboundMessage) -> str:
+    """Return the cause of work that comes of an item: a kind and a name, as "message telegram:42 17", "job a1b2", "hook ci".
+
+    A job's run and a task's notification name the job and the task. "heartbeat" has no name.
+    """
+    metadata, account = message.metadata, message.account
+    if message.is_internal:
+        named = next(
+            (f"{kind} {metadata[key]}" for kind, key in (("job", "jobId"), ("task", "taskId")) if key in metadata), ""
+        )
+        return named or str(metadata.get("type", ""))
+    return account if account.startswith("hook ") else f"message {message.channel.address} {truncate(message.id, 100)}"
 
 
 def user_entry(

@@ -22,6 +22,7 @@ from pegasus.main_agent.chat_prompt import ChatPrompts
 from pegasus.main_agent.compaction import Compactor
 from pegasus.main_agent.consolidation import Consolidator
 from pegasus.main_agent.delegation import TaskDelegation
+from pegasus.main_agent.queue_items import cause_of
 from pegasus.main_agent.toolset import AgentToolset
 from pegasus.media import AttachmentReader
 from pegasus.messages import Address, InboundMessage, Json, Metadata
@@ -153,6 +154,7 @@ def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int]) -> Publish
         if not message.is_internal:
             channel = message.channel
             payload: dict[str, Json] = {"text": message.text, "channel": to_wire(channel), "handledBy": "main-agent"}
+            payload["cause"] = cause_of(message)  # as tasks that come of it have it
             received = Event(EventType.MESSAGE_RECEIVED, clock(), str(channel.address), payload=payload)
         emitted = (*((received,) if received else ()), *_call_events(entries, received))
         if emitted:

@@ -35,6 +35,7 @@ from pegasus.main_agent.delegation import (
     skill_task_result,
     submit_task,
 )
+from pegasus.main_agent.queue_items import cause_of
 from pegasus.main_agent.replies import REPLY, reply_key, reply_to_sender
 from pegasus.main_agent.session import USE_SKILL, Session, note_of
 from pegasus.main_agent.task_status import task_name
@@ -212,7 +213,12 @@ class SkillInvoker:
         """
         key, channel = reply_key(item.n, SKILL_NOTE), item.message.channel
         context = ToolContext(
-            key=key, principal=principal, origin=channel, outside=session.outside, owner_messages=owner_messages
+            key=key,
+            cause=cause_of(item.message),
+            principal=principal,
+            origin=channel,
+            outside=session.outside,
+            owner_messages=owner_messages,
         )
         metadata: dict[str, Json] = {"type": SKILL_NOTE, "ends": True}
         name = invocation.skill.name

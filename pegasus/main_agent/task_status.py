@@ -192,6 +192,7 @@ def task_text(task: TaskView, now: int) -> str:
         took = f" after {format_duration(progress.elapsed_ms / 1000)}" if progress.elapsed_ms else ""
         lines = [f"Task {name}  {state_word(progress)}{took}: {progress.description}", *lines[1:]]
     for title, text in (
+        ("Cause", task.cause),
         ("Work", task.input_text),
         ("Question", task.question),
         ("Result", task.result),

@@ -20,6 +20,7 @@ from actors import Ref
 from pegasus.conversation import MOST_IN_A_ROW, Entry, find_circle, keep_media, open_calls
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.owner_words import OwnerWords
+from pegasus.main_agent.queue_items import cause_of
 from pegasus.main_agent.replies import REPLY, WantedReply, queued_result, reply_key, reply_to_sender
 from pegasus.main_agent.reply_decisions import ReplyDecisions
 from pegasus.main_agent.sent_files import FileSender
@@ -148,6 +149,7 @@ class CallRunner:
         words = OwnerWords(self._session, turn, executor.get)
         context = ToolContext(
             key=reply_key(turn.item.n, call.id),
+            cause=cause_of(turn.item.message),
             principal=turn.principal,
             user_id=channel.user_id,
             origin=channel,

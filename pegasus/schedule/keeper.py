@@ -33,6 +33,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import Enum, auto
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -429,9 +430,8 @@ class _JobKeeper:
             metadata[QUIET_FAILURE] = True
         await wait_until_running(self._services.tasks)
         try:
-            await self._services.tasks.ask(
-                Submit, job.prompt, "schedule", DEFAULT_TASK_TYPE, job.title, metadata, job_key(job, due)
-            )
+            request = (job.prompt, "schedule", DEFAULT_TASK_TYPE, job.title, metadata, job_key(job, due))
+            await self._services.tasks.ask(partial(Submit, cause=f"job {job.id}"), *request)
         except TaskError as error:
             return str(error)
         return ""

@@ -216,6 +216,8 @@ class ToolContext:
     """The task that makes the call; "" for the Main Agent."""
     key: str = ""
     """Identifier of the call. A call that is repeated after a crash has the same key."""
+    cause: str = ""
+    """Message, job, hook or task that the call comes of, e.g. "message telegram:42 17"; for a task that it begins."""
     principal: Principal = NOBODY
     """The person that the call is made for, with their rights."""
     user_id: str | None = None

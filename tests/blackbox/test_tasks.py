@@ -18,6 +18,7 @@ from tests.blackbox.support.work import (
     answer,
     events,
     heard,
+    log_of,
     rest,
     shell,
     task_id,
@@ -37,6 +38,24 @@ def notify(message):
 
 
 # ------------------------------------------------------------------ what comes back
+
+
+async def test_what_a_task_comes_of_stands_in_its_log_and_is_shown_also_after_a_restart(workplace, name):
+    book = Office({"count": [answer("there are two")]})
+    async with workplace.play(book, name) as daemon, daemon.client() as client:
+        id = await client.say("do count")
+        assert await heard(client) == ["completed: there are two"]
+        number = task_id(daemon.home, "count")
+        cause = f"message {client.channel['type']}:{client.channel['channelId']} {id}"
+        first = log_of(daemon.home, "count")[0]
+        assert (first["event"], first["data"]["cause"]) == ("TASK_CREATED", cause)
+        assert cause in (await daemon.command("tasks", "show", number)).out
+        assert json.loads((await daemon.command("tasks", "show", number, "--json")).out)["cause"] == cause
+        assert f"Cause: {cause}" in await client.ask(f"/tasks show {number}")
+        await daemon.stop()
+        assert cause in (await daemon.command("tasks", "show", number)).out
+        await daemon.start()
+        assert cause in (await daemon.command("tasks", "show", number)).out
 
 
 async def test_a_result_is_told_where_it_was_asked_for(workplace, name):

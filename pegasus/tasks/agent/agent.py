@@ -31,6 +31,7 @@ import trio
 from actors import ActorError, Inbox, Ref, Reply, open_pool
 from pegasus.events import Deliver, Emit, Event, EventType, Subscribe
 from pegasus.formatting import quote
+from pegasus.messages import Json
 from pegasus.observe import get_logger
 from pegasus.policy import OWNER_MESSAGES
 from pegasus.storage import StorageError
@@ -73,6 +74,12 @@ OUTSIDE_EVENTS: Final = frozenset({EventType.MESSAGE_RECEIVED, EventType.WEBHOOK
 """Events from outside that create a task or, with a task id, answer one that waits."""
 REQUESTS: Final = frozenset({EventType.TASK_SUSPENDED, EventType.TASK_RESUMED, EventType.TASK_CANCELLED})
 """Events by which somebody else moves a task, if they are not on disk."""
+_KINDS: Final = {
+    EventType.MESSAGE_RECEIVED: "message",
+    EventType.WEBHOOK_TRIGGERED: "hook",
+    EventType.SCHEDULE_FIRED: "job",
+}
+"""Kind of the cause of a task that an event from outside begins."""
 HEARD: Final = OUTSIDE_EVENTS | REQUESTS | frozenset(EVENT_DATA) | {EventType.TASK_UPDATED}
 """Everything that the agent hears on the bus."""
 
@@ -271,9 +278,13 @@ class _Agent:
             return task_id
         if request.reply.abandoned:  # e.g. by /stop, which would not find a task that is created behind it
             raise TaskError("the request was abandoned before the task was created")
-        payload = {"text": request.text, "handledBy": "agent"}
+        payload: dict[str, Json] = {"text": request.text, "handledBy": "agent"}
+        if request.cause:
+            payload["cause"] = request.cause
         received = Event(EventType.MESSAGE_RECEIVED, self._state.deps.clock(), request.source, payload=payload)
-        data = TaskCreated(request.description, request.text, request.source, metadata, request.task_type)
+        data = TaskCreated(
+            request.description, request.text, request.source, metadata, request.task_type, request.cause
+        )
         entry = self._state.registry.tasks.get(task_id)  # another request with this key may have come meanwhile
         if entry is None:
             await self._create(received, data, task_id, request.priority, announce=True)
@@ -397,4 +408,5 @@ class _Agent:
             task_type=task_type
             if isinstance(task_type, str) and self._state.deps.types.get(task_type)
             else DEFAULT_TASK_TYPE,
+            cause=str(event.payload.get("cause") or f"{_KINDS[event.type]} {event.source}"),
         )

@@ -62,6 +62,8 @@ class Submit:
     """Model that thinks instead of the type's: "<provider>/<model>" or a role; "" = the type's."""
     tools: tuple[str, ...] | None = None
     """Names or patterns that limit the tools of the type; None = all of them. Kept with the task, as `model` is."""
+    cause: str = ""
+    """Message, job, hook or task that it comes of, e.g. "job a1b2"; stands in the first line of its log."""
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -75,6 +75,8 @@ class TaskContext:
     """Submitter, e.g. "main-agent", "cli:main"."""
     task_type: str = DEFAULT_TASK_TYPE
     """Name of a `TaskType`."""
+    cause: str = ""
+    """Message, job, hook or task that it comes of, as TASK_CREATED has it."""
     reasoning: Reasoning | None = None
     """Outcome of the last model call."""
     plan: TaskPlan | None = None

@@ -229,6 +229,7 @@ def _created(context: TaskContext, event: Event, data: TaskCreated) -> None:
     context.description, context.input_text = data.description, data.input_text
     context.input_metadata = data.input_metadata
     context.source, context.task_type = data.source or "user", data.task_type or DEFAULT_TASK_TYPE
+    context.cause = data.cause
     labels = outside_metadata(parse_outside(data.input_metadata))  # of what its submitter had read
     context.messages.append(Entry(event.timestamp, "user", data.input_text, metadata=labels))
 

@@ -153,7 +153,9 @@ class TaskCreated(TaskEventData):
     input_metadata: Metadata = attrs.field(factory=dict)
     """Metadata of the submitter, and overrides of the type."""
     task_type: str = DEFAULT_TASK_TYPE
-    """Name of the type; logs of the first version have none."""
+    """Name of the type."""
+    cause: str = ""
+    """Message, job, hook or task that it comes of, as a kind and a name: "message telegram:42 17", "job a1b2"; "" if unknown."""
 
 
 @attrs.frozen

@@ -96,6 +96,8 @@ class TaskView:
     """Labels of the text from outside that it has read."""
     channel: ChannelInfo | None = None
     """Channel in its metadata, on which it was asked for; None if there is none that can be read."""
+    cause: str = ""
+    """Message, job, hook or task that it comes of, e.g. "job a1b2"; "" if unknown."""
     is_over: bool = attrs.field(init=False)
     """True if the task has failed, or has completed and its result is on disk."""
 
@@ -157,6 +159,7 @@ def task_view(
         number=number,
         outside=context.outside,
         channel=context.channel,
+        cause=context.cause,
     )
 
 

@@ -18,6 +18,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
@@ -230,7 +231,7 @@ class HookRoutes:
         metadata: dict[str, Json] = {"role": Role.GUEST, APART: False, HOOK: name, OUTSIDE: [Outside.WEB.value]}
         request = (text, f"hooks/{name}", DEFAULT_TASK_TYPE, f"webhook {name}", metadata, key)
         try:
-            await self._services.tasks.ask(Submit, *request)
+            await self._services.tasks.ask(partial(Submit, cause=f"hook {name}"), *request)
         except TaskError as error:
             raise ApiError(429, "overloaded", str(error)) from None
         return was_begun

@@ -69,3 +69,17 @@ async def test_the_actor_keeps_what_the_bus_publishes_and_wakes_the_readers(auto
         with trio.fail_after(1):
             await recent.wait_beyond(0)
         assert [each.event["data"]["message"] for each in recent.after(0)[0]] == ["1"]
+
+
+def test_an_event_has_an_id_and_names_the_event_that_caused_it():
+    """Whether it is kept as it is or as JSON; another process gives other ids."""
+    first = event()
+    caused = Event(EventType.TASK_NOTIFY, 1000, "task", "t1", {}, parent_id=first.id, line=b"{}\n")
+    recent, later = RecentEvents(first=100), RecentEvents(first=200)
+    for each in (recent, later):
+        each.add(first)
+        each.add(caused)
+    [one, two], _ = recent.after(99)
+    assert one.event["id"] == two.event["cause"] != two.event["id"]
+    assert "cause" not in one.event
+    assert {each.event["id"] for each in later.after(199)[0]}.isdisjoint((one.event["id"], two.event["id"]))

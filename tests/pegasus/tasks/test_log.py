@@ -66,7 +66,7 @@ def one_of_each():
 
 
 LAW = {
-    E.TASK_CREATED: "description, inputText, source, inputMetadata, taskType",
+    E.TASK_CREATED: "description, inputText, source, inputMetadata, taskType, cause",
     E.REASON_DONE: "reasoning, plan, newMessages",
     E.TOOL_CALL_COMPLETED: "toolName, durationMs, newMessages",
     E.TOOL_CALL_FAILED: "toolName, durationMs, newMessages",
