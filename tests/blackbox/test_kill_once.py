@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from tests.blackbox.support import SILENCE, Book, Call, Daemon, Exited, Thought, open_calls, reply, say, serving, until
-from tests.blackbox.support.files import session, session_path
+from tests.blackbox.support.files import session
 
 
 async def assert_answered_once(daemon, *texts, last=0):
@@ -73,38 +73,6 @@ async def test_between_two_thoughts_about_one_message(stage, name):
         await assert_answered_once(daemon, "working", "done")
         assert [view.thoughts for view in book.about("go")] == [0, 1, 1]
         assert len(book.about("go")[2].results) == 2
-
-
-async def test_a_session_that_an_earlier_version_left_in_the_outbox_is_restored(stage, name):
-    """Earlier versions synced only the outbox, whose reply carried the session's lines; then the power failed."""
-    async with stage.play(book := Book(), name) as daemon:
-        async with daemon.client() as client:
-            await client.ask("before")
-            await client.ask("upgrade")
-            daemon.kill()
-        path = session_path(daemon.home)
-        offset = _carry_in_outbox(daemon.home, path.read_bytes(), "upgrade")
-        os.truncate(path, offset)
-        assert "upgrade" not in path.read_text()
-        await daemon.start()
-        assert "upgrade" in path.read_text()
-        await assert_answered_once(daemon, last=2)
-        assert len(book.about("upgrade")) == 1
-        await until(lambda: open_calls(session(daemon.home)) == [], "a well-formed session")
-
-
-def _carry_in_outbox(home, session_content, text):
-    """Put the session's lines from the user's `text` on into the last reply, and return where they begin."""
-    lines = session_content.splitlines(keepends=True)
-    [first] = [n for n, line in enumerate(lines) if b'"role":"user"' in line and text.encode() in line]
-    offset = len(b"".join(lines[:first]))
-    path = home / "data" / "outbox" / "outbox.jsonl"
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    reply = [record for record in records if record["type"] == "reply"][-1]
-    data = b"".join(lines[first:]).decode()
-    reply["redo"] = {"path": "main/current.jsonl", "offset": offset, "data": data}
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return offset
 
 
 async def test_in_the_middle_of_several_replies(stage, name):
