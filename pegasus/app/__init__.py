@@ -30,7 +30,7 @@ Read the files in this order; each uses only those before it:
 """
 
 from pegasus.app.channels import (
-    make_intake,
+    open_intake,
     owner_channels,
     service_context,
 )
@@ -47,7 +47,7 @@ __all__ = [
     "AgentTree",
     "ChatCommands",
     "Environment",
-    "make_intake",
+    "open_intake",
     "own_world",
     "owner_channels",
     "run_daemon",

@@ -22,7 +22,7 @@ from typing import Final
 
 import trio
 
-from actors import ActorInfo, Child, Ref, Supervisor
+from actors import ActorInfo, Child, Ref, Supervisor, supervisor
 from pegasus.access import Access, PairingBook, PairingRefused, TokenBook, rules_of
 from pegasus.app.control_plane import MESSAGE_METHODS, READ_METHODS
 from pegasus.app.environment import (
@@ -30,22 +30,23 @@ from pegasus.app.environment import (
     APPROVALS,
     BUS,
     GATEWAY,
+    GUEST_LIMITS,
     SWITCHBOARD,
     TASK_AGENT,
     TASK_LISTENER,
     Environment,
 )
 from pegasus.app.services import Services
-from pegasus.app.tree import CHILD_BACKOFF, AgentTree, ChannelGroup
+from pegasus.app.tree import CHILD_BACKOFF, CHILD_INTENSITY, AgentTree, ChannelGroup
 from pegasus.channels import AdapterMessage, ServiceAdapter, ServiceContext, make_adapter
 from pegasus.gateway import GatewayConfig, GatewayMessage, Listeners, Methods, run_gateway
 from pegasus.host import wall_clock
 from pegasus.identity import Persona
-from pegasus.intake import DiskLimits, GuestDisk, GuestLimits, Intake, SenderRates
+from pegasus.intake import DiskLimits, GuestDisk, GuestLimits, Intake, run_guest_limits
 from pegasus.main_agent import MainAgents, TaskDelegation, task_progress
 from pegasus.messages import ChannelInfo, InboundMessage, Json, TaskProgress
 from pegasus.settings import SERVICE_SECTIONS, HttpSettings, InForce, Settings
-from pegasus.storage import JournalMessage, StorageError
+from pegasus.storage import StorageError
 from pegasus.tasks import TaskAgentMessage
 from pegasus.tools import size_of
 from pegasus.web import HttpConfig, WebServices, run_http
@@ -189,21 +190,24 @@ def service_context(services: Services, intake: Intake, commands: Mapping[str, s
     )
 
 
-def make_intake(journal: Ref[JournalMessage], environment: Environment) -> Intake:
-    """Return the way in, which the gateway and all adapters share.
+async def open_intake(tree: AgentTree, environment: Environment) -> Intake:
+    """Start the actor that counts what guests send, and return the way in for the gateway and all adapters.
 
-    Rules are handles that follow the settings. Made once per tree: it counts messages of guests, and two of them would let
-    in twice as many.
+    Its rules are handles that follow the settings.
     """
     in_force = environment.in_force
+    limits = in_force.follow(_guest_limits, "limits.")
     disk_limits = in_force.follow(_disk_limits, "limits.guest_disk_mb", "media.keep_days")
+    make_disk = partial(GuestDisk, tree.journal, environment.clock, disk_limits, environment.guests, size_of)
+    guests = Child("guests", run_guest_limits, limits, make_disk, backoff=CHILD_BACKOFF)
+    await tree.root.start_child(Child("intake", supervisor([guests], intensity=CHILD_INTENSITY)))
     return Intake(
-        journal,
+        tree.journal,
         in_force.follow(_access_of, "channels."),
         in_force.follow(lambda settings: settings.agent.owners, "agent.owners"),
         environment.pairing,
-        SenderRates(in_force.follow(_guest_limits, "limits.")),
-        GuestDisk(journal, environment.clock, disk_limits, environment.guests, size_of),
+        limits,
+        tree.root.ref(GUEST_LIMITS),
     )
 
 

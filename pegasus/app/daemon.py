@@ -38,7 +38,7 @@ from pegasus.app.channels import (
     http_child,
     http_config,
     make_gateway_config,
-    make_intake,
+    open_intake,
     url_of,
     withdraw_message,
 )
@@ -188,7 +188,7 @@ async def _daemon(world: RealWorld) -> int:
                 reloader.journal = tree.journal
                 tokens = environment.tokens
                 await tokens.load(tree.journal, wall_clock)
-                intake = make_intake(tree.journal, environment)
+                intake = await open_intake(tree, environment)
                 commands = ChatCommands(tree.services).answers()
                 channels = ServiceChannels(tree.services, intake, describe_commands(commands))
                 adapters = channels.adapters

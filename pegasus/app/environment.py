@@ -51,7 +51,7 @@ from pegasus.tools import Tool
 # The supervision tree in `tree` starts the actors under exactly these names.
 BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/notifications"
 SWITCHBOARD, GATEWAY, APPROVALS = "channels/switchboard", "channels/gateway", "approvals/keeper"
-SCHEDULE = "schedule/keeper"
+SCHEDULE, GUEST_LIMITS = "schedule/keeper", "intake/guests"
 GLOBAL_AGENT, CHATS = "main-agent/global", "main-agent/chats"
 """Paths of actors in the tree that others send to."""
 ADAPTER: Final = "adapter"

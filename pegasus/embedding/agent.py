@@ -24,7 +24,7 @@ from pegasus.app import (
     ROOT_INTENSITY,
     AgentTree,
     Environment,
-    make_intake,
+    open_intake,
     own_world,
     start_channels,
     start_tree,
@@ -150,10 +150,10 @@ class Agent:
                 trio.open_nursery() as nursery,
             ):
                 tree = await start_tree(root, environment)
+                intake = await open_intake(tree, environment)
                 desk = ReplyDesk(tree.journal)
                 await start_channels(tree, Child("gateway", desk.run, tree.journal, backoff=CHILD_BACKOFF), {})
                 nursery.start_soon(run)
-                intake = make_intake(tree.journal, environment)
                 usage = partial(_usage_of, environment)
                 max_bytes = environment.in_force.follow(lambda settings: settings.media.max_bytes, "media.max_bytes")
                 turns = TurnServices(desk, intake, tree.main_agent, nursery, usage, max_bytes)

@@ -14,7 +14,8 @@ priorities for the queue items that it makes itself.
 """
 
 from pegasus.intake.guest_disk import DiskLimits, GuestDisk, QuotaReached
-from pegasus.intake.limits import GuestLimits, Priority, SenderRates, TooManyMessages
+from pegasus.intake.guest_limits import AdmitGuest, run_guest_limits
+from pegasus.intake.limits import GuestLimits, Priority, TooManyMessages
 from pegasus.intake.submission import (
     CONTROL_COMMANDS,
     JOURNAL_TIMEOUT,
@@ -38,6 +39,7 @@ __all__ = [
     "JOURNAL_TIMEOUT",
     "LEAVING_COMMANDS",
     "NAME_RULE",
+    "AdmitGuest",
     "DiskLimits",
     "GuestDisk",
     "GuestLimits",
@@ -45,7 +47,6 @@ __all__ = [
     "InvalidMessage",
     "Priority",
     "QuotaReached",
-    "SenderRates",
     "TooManyMessages",
     "add_token",
     "check_message",
@@ -56,4 +57,5 @@ __all__ = [
     "is_name",
     "lane_of",
     "report_undelivered",
+    "run_guest_limits",
 ]

@@ -52,8 +52,8 @@ from pegasus.access import (
     with_role,
 )
 from pegasus.conversation import sanitize_for_prompt
-from pegasus.intake.guest_disk import GuestDisk
-from pegasus.intake.limits import GuestLimits, Priority, SenderRates, TooManyMessages
+from pegasus.intake.guest_limits import AdmitGuest
+from pegasus.intake.limits import GuestLimits, Priority, TooManyMessages
 from pegasus.messages import APART, ChannelInfo, InboundMessage, Metadata, OutboundMessage
 from pegasus.retry import Pauses
 from pegasus.settings import InForce
@@ -139,10 +139,10 @@ class Intake:
     """The entries of `agent.owners`: senders whose messages go first."""
     pairing: PairingBook = attrs.field(factory=PairingBook)
     """The people whom the owner has let in."""
-    rates: SenderRates = attrs.field(factory=lambda: SenderRates(InForce(GuestLimits())))
-    """Counts what guests send; without limits by default."""
-    disk: GuestDisk | None = None
-    """Counts the bytes that they send; None: any number."""
+    limits: InForce[GuestLimits] = attrs.field(factory=lambda: InForce(GuestLimits()))
+    """Numbers of messages that a guest may send; no limits by default."""
+    guests: Ref[AdmitGuest] | None = None
+    """The actor that counts what they send (`run_guest_limits`); None: nobody does."""
 
     async def check_connect(self, channel: ChannelInfo, grant: TokenGrant | None = None) -> None:
         """Raise Denied unless this channel may write: for a client that connects, before it has sent a message.
@@ -213,11 +213,9 @@ class Intake:
             return await self.journal.request(
                 partial(Accept, message=message, lane=lane, priority=Priority.OWNER, owner=True)
             )
-        if not is_repeated:
-            self.rates.count(message.account)
-        if self.disk is not None:
-            await self.disk.admit(message)
-        max_of_sender = self.rates.limits.now.waiting
+        if self.guests is not None:
+            await self.guests.ask(AdmitGuest, message, is_repeated, timeout=JOURNAL_TIMEOUT)
+        max_of_sender = self.limits.now.waiting
         return await self.journal.request(
             partial(Accept, message=message, lane=lane, priority=Priority.PERSON, max_of_sender=max_of_sender)
         )
@@ -232,7 +230,7 @@ class Intake:
         try:
             answer = await self.send(message)
         except TooManyMessages:
-            return Overloaded(self.rates.limits.now.per_minute, of_sender=True)
+            return Overloaded(self.limits.now.per_minute, of_sender=True)
         return await answer.get(timeout)
 
 

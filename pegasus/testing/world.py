@@ -38,7 +38,7 @@ from pegasus.app import (
     AgentTree,
     ChatCommands,
     Environment,
-    make_intake,
+    open_intake,
     owner_channels,
     service_context,
     start_channels,
@@ -457,7 +457,7 @@ async def open_world(
         adapters = {
             channel.type: Child("fake", channel.run, tree.journal, backoff=CHILD_BACKOFF) for channel in channels
         }
-        intake = make_intake(tree.journal, environment)
+        intake = await open_intake(tree, environment)
         context = service_context(tree.services, intake, describe_commands(ChatCommands(tree.services).answers()))
         made = {adapter.type: adapter for adapter in services(context)}
         environment.pairing.owner_channels = owner_channels(settings.agent.owners, made)

@@ -9,7 +9,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from actors import Child, open_supervisor
 from pegasus.access import Access, ChannelRules, Denied, is_owner
-from pegasus.intake import GuestLimits, Priority, SenderRates, TooManyMessages
+from pegasus.intake import GuestLimits, Priority, TooManyMessages
+from pegasus.intake.limits import SenderRates
 from pegasus.main_agent import forward_notifications
 from pegasus.messages import ChannelInfo
 from pegasus.settings import InForce, Settings

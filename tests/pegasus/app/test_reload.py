@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from pegasus.access import Denied, ListApprovals
-from pegasus.app import make_intake
+from pegasus.app import open_intake
 from pegasus.identity import HEARTBEAT_FILE, WorkspaceFiles
 from pegasus.intake import TooManyMessages
 from pegasus.messages import ChannelInfo, InboundMessage
@@ -158,8 +158,9 @@ async def test_a_higher_limit_lets_a_task_begin_that_waits_and_a_lower_one_ends_
 
 async def test_who_may_write_and_how_much_follows(autojump_clock):
     async with running() as (world, replace):
-        environment = world.tree.services.environment
-        intake = make_intake(world.journal, environment)
+        await world.root.stop_child("intake")
+        await world.root.delete_child("intake")
+        intake = await open_intake(world.tree, world.tree.services.environment)
         message = InboundMessage("hello", EVE, id="m-1")
         await intake.check_write(EVE, {})
         closed = {"cli": ChannelSettings(enabled=True), "slack": ChannelSettings(access="allow_list")}
