@@ -24,7 +24,7 @@ from pegasus.events.bus import (
     event_bus,
 )
 from pegasus.events.event import Event, EventType
-from pegasus.events.recent import RecentEvents, event_json, keep_events
+from pegasus.events.recent import EventWindow, RecentEvents, event_json, keep_events
 
 __all__ = [
     "BusMessage",
@@ -33,6 +33,7 @@ __all__ = [
     "Emit",
     "Event",
     "EventType",
+    "EventWindow",
     "GetBusStatus",
     "RecentEvents",
     "Subscribe",

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 
@@ -81,8 +81,29 @@ class NumberedEvent:
     """The event as `event_json` gives it."""
 
 
+class EventWindow(Protocol):
+    """Read-only view of the last events, for programs that follow them. The actor `recent` owns the events.
+
+    Example: `await window.wait_beyond(seen); events, is_gap = window.after(seen)`.
+    """
+
+    @property
+    def newest(self) -> int:
+        """Number of the newest event; that before the first one while there is none."""
+
+    @property
+    def oldest(self) -> int:
+        """Number of the oldest event that is kept; the next number while there is none."""
+
+    def after(self, n: int) -> tuple[Sequence[NumberedEvent], bool]:
+        """Return the kept events with larger numbers, and whether events between them and `n` are missing."""
+
+    async def wait_beyond(self, n: int) -> None:
+        """Wait until there is an event with a larger number."""
+
+
 class RecentEvents:
-    """The last events. One writer, any number of readers.
+    """The last events. The actor that keeps them writes; others get it as an `EventWindow`.
 
     Example:
         recent = RecentEvents(first=wall_clock())

@@ -19,7 +19,7 @@ from actors import Event as TreeEvent
 from actors import Ref
 from pegasus.access import WebSessions
 from pegasus.channels import WebhookReceiver
-from pegasus.events import BusMessage, RecentEvents
+from pegasus.events import BusMessage, EventWindow
 from pegasus.gateway import GatewayConfig, GatewayMessage, Listeners, Methods
 from pegasus.intake import Intake
 from pegasus.messages import InboundMessage, Json
@@ -97,7 +97,7 @@ class WebServices:
     """The task system, for webhooks that become tasks."""
     bus: Ref[BusMessage]
     """Publishes events."""
-    recent: RecentEvents
+    recent: EventWindow
     """The last events of tasks."""
     tree_events: Callable[[], AsyncIterable[TreeEvent]]
     """Returns a stream of what happens to actors."""

@@ -20,7 +20,7 @@ from actors import Ref, Reply
 from pegasus.access import Principal, Role
 from pegasus.app.control_plane.access import address_of
 from pegasus.conversation import to_json
-from pegasus.events import EventType, RecentEvents, event_json
+from pegasus.events import EventType, EventWindow, event_json
 from pegasus.formatting import quote
 from pegasus.gateway import (
     BadParams,
@@ -245,7 +245,7 @@ class EventMethods:
         await stream.run(push)  # until cancelled; `push` sends a number and an event
     """
 
-    recent: RecentEvents
+    recent: EventWindow
     """The last events, with their numbers."""
     tasks: TaskMethods
     """Finds a task by its number."""
