@@ -19,7 +19,7 @@ What the library promises:
 Questions to an owner, such as an approval, are replies like any other. Their `reply.metadata` has the id as "approval", for a service
 with buttons. The owner's answer is a message: `/approve ID` or `/deny ID`.
 
-Log lines go to the logger `pegasus.bridge`. Only this file, `pegasus.protocol`, `pegasus.retry` and what these import are needed.
+Log lines go to the logger `pegasus.bridge`. The connection is that of `pegasus.client`.
 """
 
 from __future__ import annotations
@@ -36,36 +36,17 @@ from urllib.parse import urlsplit
 
 import anyio
 import attrs
-from anyio.abc import ByteStream
 
+from pegasus.client import Client, ClientError, ClientEvent, MessageAccepted, NotConnected, Refused, open_client
 from pegasus.formatting import quote
-from pegasus.messages import Address, ChannelInfo, Media, Metadata, OutboundMessage, ReplyDraft, Typing
-from pegasus.protocol import (
-    SUBPROTOCOL,
-    AcceptedFrame,
-    AckFrame,
-    BadFrame,
-    ClientChannel,
-    ClientFrame,
-    ErrorFrame,
-    HelloFrame,
-    MessageFrame,
-    ServerFrame,
-    WelcomeFrame,
-    decode_server_frame,
-    encode_frame,
-)
+from pegasus.messages import ChannelInfo, Media, Metadata, OutboundMessage, ReplyDraft, Typing
+from pegasus.protocol import MessageFrame, encode_frame
 from pegasus.retry import Pauses
-from pegasus.websocket import BadMessage, WebSocket, WebSocketClosed
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """First and longest of the growing pauses between attempts, seconds."""
 CONNECT_TIME: Final = 15.0
-"""Seconds for connecting and for the greeting."""
-PING_AFTER: Final = 30.0
-"""Seconds of silence after which the gateway is asked whether it is there. After as many again the connection counts as lost."""
-MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of a frame that is taken, so that a server that is not ours cannot fill the memory."""
+"""Seconds for each step of connecting and greeting."""
 MOST_WAITING: Final = 1000
 """Replies that wait for the loop. The gateway keeps those beyond, and is asked for them later."""
 
@@ -91,13 +72,6 @@ class BridgeRefused(Exception):
         self.code = code
 
 
-class BridgeDisconnected(Exception):
-    """The connection has ended. It stays inside of this file, where the bridge connects again.
-
-    Example: `BridgeDisconnected("closed with code 1001")`.
-    """
-
-
 @attrs.define(eq=False, repr=False)
 class BridgeDraft:
     """A message on its way to the agent's disk. Example: `BridgeDraft(frame)`, made by `send` and ended by the answer."""
@@ -106,7 +80,7 @@ class BridgeDraft:
     """The message as it is sent, and sent again over each new connection."""
     answered: anyio.Event = attrs.field(factory=anyio.Event)
     """Set when the gateway has accepted or refused it, or refuses the bridge itself."""
-    error: ErrorFrame | None = None
+    error: Refused | BridgeRefused | None = None
     """The refusal; None if it was accepted."""
 
 
@@ -135,8 +109,10 @@ class Bridge:
         self.agent = ""
         """Name of the agent, known from the first greeting on."""
         self._url, self._token = url, token
-        self._socket: _BridgeSocket | None = None
+        self._client: Client | None = None
         """The connection, while the gateway has greeted us on it."""
+        self._connection = anyio.CancelScope()
+        """Around the work of the connection."""
         self._drafts: dict[str, BridgeDraft] = {}
         """By id, messages that were not answered yet, in the order of `send`."""
         self._queue: deque[BridgeEvent] = deque()
@@ -206,8 +182,8 @@ class Bridge:
             # These two pass by themselves: the queue is full, or the disk refuses. All others would be the same the
             # next time.
             if error.code not in ("overloaded", "internal"):
-                raise BridgeRefused(error.code, error.message)
-            _log.warning("a message was not taken and is sent again: %s", error.message)
+                raise BridgeRefused(error.code, str(error))
+            _log.warning("a message was not taken and is sent again: %s", error)
             await anyio.sleep(pauses.next())
 
     def __aiter__(self) -> Bridge:
@@ -232,9 +208,9 @@ class Bridge:
         while not self._queue:
             if self._error is not None:
                 raise self._error
-            if self._is_behind and self._socket is not None:
+            if self._is_behind and self._client is not None:
                 self._is_behind = False
-                await self._socket.aclose()  # the greeting of the next connection asks for what was left out
+                self._connection.cancel()  # the greeting of the next connection asks for what was left out
             await self._changed.wait()
         event = self._queue.popleft()
         if isinstance(event, OutboundMessage):
@@ -251,7 +227,9 @@ class Bridge:
             self._handled = None
         # Noted first and written then: if the connection is gone, the next greeting says the same.
         self.last_seqs[channel.channel_id] = max(reply.seq, self.last_seqs.get(channel.channel_id, 0))
-        await self._write(AckFrame(reply.seq, Address(channel.type, channel.channel_id)))
+        if self._client is not None:
+            with suppress(NotConnected):  # the next greeting says it
+                await self._client.ack(reply.seq, channel)
 
     # ---------------------------------------------------------------- the connection
 
@@ -266,65 +244,68 @@ class Bridge:
                 self._error = error
                 # Nobody will answer the messages that wait, so each `send` gets the refusal.
                 for draft in self._drafts.values():
-                    draft.error = ErrorFrame(error.code, str(error))
+                    draft.error = error
                     draft.answered.set()
                 self._wake()
                 return
-            except (OSError, BridgeDisconnected, WebSocketClosed, BadMessage) as error:  # TimeoutError is an OSError
-                _log.warning("no connection to the agent: %s", str(error) or type(error).__name__)
+            except ClientError as error:
+                _log.warning("no connection to the agent: %s", error)
             # A connection that has lasted was a good one, so the next loss begins with a short pause again.
             if anyio.current_time() - begun > LONGEST_PAUSE:
                 pauses.reset()
             await anyio.sleep(pauses.next())
 
     async def _connect_once(self) -> None:
-        """Connect, say hello, and read until the connection ends."""
-        with anyio.fail_after(CONNECT_TIME):
-            socket = await _BridgeSocket.connect(self._url)
-        async with socket:
-            with anyio.fail_after(CONNECT_TIME):
-                await socket.write(HelloFrame(ClientChannel(self.type), self._token, None, dict(self.last_seqs)))
-                await self._greeted(await socket.read())
-            # Only a greeted connection is used for writing: the gateway refuses any frame before the hello.
-            self._socket = socket
+        """Connect, say hello, and read until the connection ends. Raises ClientError, and BridgeRefused for what stays so."""
+        parts = urlsplit(self._url)
+        if parts.scheme not in ("ws", "wss") or not parts.hostname:
+            raise BridgeRefused("bad_url", f"found {quote(self._url)}, allowed: ws://HOST:PORT or wss://HOST")
+        with anyio.CancelScope() as self._connection:
             try:
-                # In the order of `send`. A copy, since answers that come meanwhile remove drafts.
-                for draft in list(self._drafts.values()):
-                    await socket.write(draft.frame)
-                while True:
-                    self._take(await socket.read())
-            finally:
-                self._socket = None
+                last_seqs, timeout = self.last_seqs, CONNECT_TIME
+                async with open_client(
+                    self._url, self._token, self.type, last_seqs=last_seqs, timeout=timeout
+                ) as client:
+                    await self._use(client)
+            except Refused as error:
+                if error.code in ("unauthorized", "bad_frame"):
+                    raise BridgeRefused(error.code, error.message) from None
+                raise
 
-    async def _greeted(self, frame: ServerFrame | None) -> None:
-        """Look at the first frame. Raises BridgeRefused for a refusal that another attempt would meet as well."""
-        if isinstance(frame, ErrorFrame) and frame.code in ("unauthorized", "bad_frame"):
-            raise BridgeRefused(frame.code, frame.message)
-        if not isinstance(frame, WelcomeFrame):
-            raise BridgeDisconnected(frame.message if isinstance(frame, ErrorFrame) else "it sent no greeting")
-        self.agent = frame.agent
-        _log.info("connected with %s as the bridge of %s", frame.agent, self.type)
+    async def _use(self, client: Client) -> None:
+        """Send what has no answer yet, and take what comes. Raises NotConnected at the end of the connection."""
+        self.agent, self._client = client.welcome.agent, client
+        _log.info("connected with %s as the bridge of %s", self.agent, self.type)
+        try:
+            # In the order of `send`. A copy, since answers that come meanwhile remove drafts.
+            for draft in list(self._drafts.values()):
+                await self._send_frame(draft.frame)
+            async for event in client:
+                self._take(event)
+        finally:
+            self._client = None
+        raise NotConnected(client.closed or "the connection was closed")
 
-    def _take(self, frame: ServerFrame | None) -> None:
-        """Handle a frame of the gateway."""
-        match frame:
-            case AcceptedFrame(id=id):
+    def _take(self, event: ClientEvent) -> None:
+        """Handle what the gateway has sent."""
+        match event:
+            case MessageAccepted(id=id):
                 self._answer(id, None)
-            case ErrorFrame(id=str(id)) if id in self._drafts:
-                self._answer(id, frame)
-            case ErrorFrame(code="too_large") if self._drafts:
+            case Refused(id=str(id)) if id in self._drafts:
+                self._answer(id, event)
+            case Refused(code="too_large") if self._drafts:
                 # It was not read, so the answer has no id. The largest message on its way is too large if any is.
-                self._answer(max(self._drafts, key=lambda id: len(encode_frame(self._drafts[id].frame))), frame)
-            case ErrorFrame(code="unauthorized"):  # the token was revoked
-                raise BridgeRefused(frame.code, frame.message)
-            case ErrorFrame():
-                _log.warning("the gateway says %s: %s", frame.code, frame.message)
+                self._answer(max(self._drafts, key=lambda id: len(encode_frame(self._drafts[id].frame))), event)
+            case Refused(code="unauthorized"):  # the token was revoked
+                raise event
+            case Refused():
+                _log.warning("the gateway says %s: %s", event.code, event.message)
             case OutboundMessage():
-                self._queue_reply(frame)
+                self._queue_reply(event)
             case Typing() | ReplyDraft():
-                self._queue_sign(frame)
+                self._queue_sign(event)
 
-    def _answer(self, id: str, error: ErrorFrame | None) -> None:
+    def _answer(self, id: str, error: Refused | None) -> None:
         draft = self._drafts.pop(id, None)
         if draft is not None:
             draft.error = error
@@ -357,7 +338,7 @@ class Bridge:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 
-    async def _post(self, frame: MessageFrame) -> ErrorFrame | None:
+    async def _post(self, frame: MessageFrame) -> Refused | BridgeRefused | None:
         """Send a message over this connection and the next ones until it is answered; return the refusal, None if it was accepted."""
         if self._error is not None:
             raise self._error
@@ -369,7 +350,7 @@ class Bridge:
         draft = BridgeDraft(frame)
         self._drafts[frame.id] = draft
         try:
-            await self._write(frame)
+            await self._send_frame(frame)
             await draft.answered.wait()
             return draft.error
         finally:
@@ -377,97 +358,10 @@ class Bridge:
             if self._drafts.get(frame.id) is draft:
                 del self._drafts[frame.id]
 
-    async def _write(self, frame: ClientFrame) -> None:
-        """Send a frame if there is a connection. What is lost with it is made up for by the next greeting."""
-        if self._socket is not None:
-            with suppress(WebSocketClosed):  # the reader notices, too
-                await self._socket.write(frame)
-
-
-class _AnyioStream:
-    """A stream of anyio as `WebSocket` wants it."""
-
-    def __init__(self, stream: ByteStream) -> None:
-        self._stream = stream
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Return what has come; b"" at the end, however it came."""
-        try:
-            return await self._stream.receive(max_bytes or 65_536)
-        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return b""
-
-    async def send_all(self, data: bytes) -> None:
-        """Send all of it. Raises OSError."""
-        try:
-            await self._stream.send(data)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise BrokenPipeError(str(error)) from None
-
-
-class _BridgeSocket:
-    """One WebSocket of the gateway's protocol."""
-
-    def __init__(self, stream: ByteStream) -> None:
-        self._stream = stream
-        self._socket = WebSocket(_AnyioStream(stream), MAX_FRAME_BYTES)
-
-    @classmethod
-    async def connect(cls, url: str) -> _BridgeSocket:
-        """Connect to ws:// or wss://. Raises OSError, BridgeDisconnected."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("ws", "wss") or not parts.hostname:
-            raise BridgeRefused("bad_url", f"found {quote(url)}, allowed: ws://HOST:PORT or wss://HOST")
-        port = parts.port or (443 if parts.scheme == "wss" else 80)
-        stream: ByteStream
-        if parts.scheme == "wss":
-            stream = await anyio.connect_tcp(parts.hostname, port, tls=True, tls_standard_compatible=False)
-        else:
-            stream = await anyio.connect_tcp(parts.hostname, port)
-        socket = cls(stream)
-        try:
-            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-            await socket._socket.connect(parts.netloc, target, SUBPROTOCOL)
-        except BaseException as error:
-            await anyio.aclose_forcefully(stream)
-            if isinstance(error, WebSocketClosed):
-                status = f" (status {error.code})" if error.code else ""
-                raise BridgeDisconnected(f"no gateway answers there{status}") from None
-            raise
-        return socket
-
-    async def __aenter__(self) -> _BridgeSocket:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close without waiting for the other side, which ends the reader."""
-        await anyio.aclose_forcefully(self._stream)
-
-    async def write(self, frame: ClientFrame) -> None:
-        """Send a frame. Raises WebSocketClosed. Cancelled, the connection is closed."""
-        try:
-            await self._socket.write([encode_frame(frame)])
-        except anyio.get_cancelled_exc_class():
-            # A frame that was sent in part cannot be completed any more, so the connection is of no use.
-            with anyio.CancelScope(shield=True):
-                await self.aclose()
-            raise
-
-    async def read(self) -> ServerFrame | None:
-        """Return the next frame; None for one that only a later version knows.
-
-        Silence may be a peer that is gone without a word, so it is pinged. Raises BridgeDisconnected, WebSocketClosed, BadMessage and
-        TimeoutError.
-        """
-        while True:
-            with anyio.move_on_after(PING_AFTER):
-                try:
-                    return decode_server_frame(await self._socket.receive() or "")
-                except BadFrame as error:
-                    raise BridgeDisconnected(f"a frame cannot be read: {error}") from None
-            if anyio.current_time() - self._socket.active_at > 1.5 * PING_AFTER:  # nor was the last ping answered
-                raise TimeoutError("it is silent")
-            await self._socket.ping()
+    async def _send_frame(self, frame: MessageFrame) -> None:
+        """Send a message if there is a connection. What is lost with it is sent over the next one."""
+        if self._client is not None:
+            with suppress(NotConnected):  # the reader notices, too
+                await self._client.post(
+                    frame.text, id=frame.id, channel=frame.channel, metadata=frame.metadata, media=frame.media
+                )

@@ -17,6 +17,7 @@ from __future__ import annotations
 from pegasus.client.client import (
     Client,
     ClientError,
+    ClientEvent,
     MessageAccepted,
     NotConnected,
     Refused,
@@ -37,6 +38,7 @@ from pegasus.protocol import EventFrame
 __all__ = [
     "Client",
     "ClientError",
+    "ClientEvent",
     "Conversation",
     "ConversationEvent",
     "Endpoint",

@@ -1,4 +1,4 @@
-"""`open_client` connects to a gateway; `Client` is one open connection, with calls that wait for their result.
+"""`open_client` connects to a gateway; `Client` is one open connection, with calls that wait for their result. On Trio and asyncio.
 
 Connecting has four steps: TCP (or TLS for wss), the WebSocket handshake, our hello, the gateway's welcome. Each has the same
 deadline, and each fails with one line that a person understands: no program listens there, one listens that is no gateway, the
@@ -19,13 +19,15 @@ without waiting. So a gateway that hangs delays a command by two seconds.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import math
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
+import anyio
 import attrs
-import trio
+from anyio.abc import ByteStream
 from outcome import Error, Outcome, Value
 
 from pegasus.messages import ChannelInfo, Json, Media, Metadata
@@ -52,6 +54,8 @@ from pegasus.websocket import BadMessage, WebSocket, WebSocketClosed
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 """Bytes of a frame that the client takes. A reply with attachments may be larger than what a client may send. The bound keeps a
 server that is not ours from filling the memory."""
+PING_AFTER = 30.0
+"""Seconds of silence after which the gateway is asked whether it is there. After as many again the connection counts as lost."""
 CLOSE_TIME = 2.0
 """Seconds that the gateway has to answer our close frame."""
 
@@ -158,8 +162,9 @@ async def open_client(
     hello = HelloFrame(who, token, last_seq, dict(last_seqs or {}), calls_only, every_reply)
     async with _connected(url, timeout) as socket:
         client = Client(socket, await _greet(socket, hello, timeout))
-        async with background(client.pump):
-            yield client
+        with client.events:
+            async with background(client.pump):
+                yield client
 
 
 class Client:
@@ -184,8 +189,8 @@ class Client:
         """Calls so far; ids are made from it."""
         self._running: dict[str, _Call] = {}
         """The calls that wait for their result, by id."""
-        self._events_in, self._events = trio.open_memory_channel[ClientEvent](EVENT_BUFFER)
-        """The events that iteration has not yielded yet."""
+        self._events_in, self.events = anyio.create_memory_object_stream[ClientEvent](EVENT_BUFFER)
+        """The events that iteration has not yielded yet. Closed by `open_client`."""
 
     async def post(
         self,
@@ -221,7 +226,7 @@ class Client:
         # Before the frame is written: the result may arrive before the write returns.
         call = self._running[id] = _Call()
         try:
-            with trio.move_on_after(timeout):
+            with anyio.move_on_after(timeout):
                 await self._write(CallFrame(id, method, params or {}))
                 await call.done.wait()
                 return call.outcome.unwrap()
@@ -234,8 +239,8 @@ class Client:
 
     async def __anext__(self) -> ClientEvent:
         try:
-            return await self._events.receive()
-        except trio.EndOfChannel:
+            return await self.events.receive()
+        except anyio.EndOfStream:
             raise StopAsyncIteration from None
 
     async def pump(self) -> None:
@@ -243,18 +248,31 @@ class Client:
         reason = "the connection was closed"
         try:
             while True:
-                await self._dispatch(decode_server_frame(await self._socket.receive() or ""))
+                await self._dispatch(decode_server_frame(await self._next_text()))
         except WebSocketClosed as error:
             reason = str(error)
         except (BadFrame, BadMessage) as error:
             reason = (
                 f"the agent sent something that this program does not understand; is it of another version? ({error})"
             )
+        except anyio.BrokenResourceError:  # nobody iterates any more
+            pass
         finally:
             self.closed = reason
             self._events_in.close()
             for call in self._running.values():
                 call.end(Error(NotConnected(reason)))
+
+    async def _next_text(self) -> str:
+        """Return the next frame. Silence may be a gateway that is gone without a word, so it is pinged. Raises WebSocketClosed."""
+        pinged_at = -math.inf
+        while True:
+            with anyio.move_on_after(PING_AFTER):
+                return await self._socket.receive() or ""
+            if self._socket.active_at < pinged_at:
+                raise WebSocketClosed
+            pinged_at = anyio.current_time()
+            await self._socket.ping()
 
     async def _write(self, frame: MessageFrame | AckFrame | CallFrame) -> None:
         """Send a frame. Raises NotConnected. Several tasks may write at the same time."""
@@ -290,7 +308,7 @@ class Client:
 class _Call:
     """A call that waits for its result."""
 
-    done: trio.Event = attrs.field(factory=trio.Event)
+    done: anyio.Event = attrs.field(factory=anyio.Event)
     """Set when there is an outcome."""
     outcome: Outcome[Json] = attrs.field(init=False)
     """The result, or the error that the call raises."""
@@ -307,40 +325,66 @@ async def _connected(url: str, timeout: float) -> AsyncIterator[WebSocket]:
     """Yield an open WebSocket, and close it afterwards. Raises NotConnected."""
     parts = urlsplit(url)
     try:
-        with trio.fail_after(timeout):
+        with anyio.fail_after(timeout):
             stream = await _open_stream(parts)
-    except (OSError, ValueError, trio.TooSlowError) as error:
+    except (OSError, ValueError) as error:  # TimeoutError is an OSError
         raise NotConnected(f"no agent answers at {url} ({error or 'too slow'})") from None
     try:
-        socket = WebSocket(stream, MAX_FRAME_BYTES)
+        socket = WebSocket(_Stream(stream), MAX_FRAME_BYTES)
+        path = parts.path or "/"
         try:
-            with trio.fail_after(timeout):
-                await socket.connect(parts.netloc, parts.path or "/", SUBPROTOCOL)
-        except (WebSocketClosed, trio.TooSlowError):
+            with anyio.fail_after(timeout):
+                await socket.connect(parts.netloc, f"{path}?{parts.query}" if parts.query else path, SUBPROTOCOL)
+        except (WebSocketClosed, TimeoutError):
             raise NotConnected(f"no agent answers at {url}, but another program") from None
         try:
             yield socket
         finally:
-            with trio.move_on_after(CLOSE_TIME):
+            with anyio.move_on_after(CLOSE_TIME):
                 await socket.close()
                 await socket.drop()
     finally:
-        await trio.aclose_forcefully(stream)
+        await anyio.aclose_forcefully(stream)
 
 
-async def _open_stream(parts: SplitResult) -> trio.abc.Stream:
+@attrs.frozen(eq=False)
+class _Stream:
+    """A stream of anyio as `WebSocket` wants it."""
+
+    _stream: ByteStream
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Return what has come; b"" at the end, however it came."""
+        try:
+            return await self._stream.receive(max_bytes or 65_536)
+        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return b""
+
+    async def send_all(self, data: bytes) -> None:
+        """Send all of it. Raises OSError. Cancelled, the connection is closed: what was sent in part cannot be completed."""
+        try:
+            await self._stream.send(data)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise BrokenPipeError(str(error)) from None
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await anyio.aclose_forcefully(self._stream)
+            raise
+
+
+async def _open_stream(parts: SplitResult) -> ByteStream:
     """Connect with TCP, or TLS for wss. Raises OSError, and ValueError for a malformed address."""
     if parts.hostname is None or parts.scheme not in ("ws", "wss"):
         raise ValueError("found no address of the form ws://host:port")
     if parts.scheme == "ws":
-        return await trio.open_tcp_stream(parts.hostname, parts.port or 80)
-    return await trio.open_ssl_over_tcp_stream(parts.hostname, parts.port or 443, https_compatible=True)
+        return await anyio.connect_tcp(parts.hostname, parts.port or 80)
+    return await anyio.connect_tcp(parts.hostname, parts.port or 443, tls=True, tls_standard_compatible=False)
 
 
 async def _greet(socket: WebSocket, hello: HelloFrame, timeout: float) -> WelcomeFrame:
     """Say hello and return the welcome. Raises Refused for an error frame, NotConnected for anything else."""
     try:
-        with trio.move_on_after(timeout):
+        with anyio.move_on_after(timeout):
             await socket.write([encode_frame(hello)])
             frame = decode_server_frame(await socket.receive() or "")
             if isinstance(frame, ErrorFrame):
@@ -356,21 +400,21 @@ async def _greet(socket: WebSocket, hello: HelloFrame, timeout: float) -> Welcom
 
 
 @asynccontextmanager
-async def background(run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+async def background(run: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
     """Run a task beside the block, and cancel it when the block ends.
 
     The task must not raise. An error of the block comes out as it is, not in the exception group of a nursery, so a caller can
-    write `except NotConnected`. Cancellation from outside passes through, since only Trio may handle it.
+    write `except NotConnected`. Cancellation from outside passes through, since only the event loop may handle it.
     """
     failure: BaseException | None = None
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(run)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
         try:
             yield
-        except trio.Cancelled:
+        except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:
             failure = error
-        nursery.cancel_scope.cancel()
+        tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure

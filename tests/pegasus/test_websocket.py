@@ -7,6 +7,8 @@ import trio
 import trio.testing
 from trio_websocket import ConnectionClosed, wrap_server_stream
 
+from pegasus.client.client import Client
+from pegasus.protocol import ClientChannel, WelcomeFrame
 from pegasus.websocket import BadMessage, WebSocket, WebSocketClosed
 
 
@@ -87,3 +89,27 @@ async def test_a_server_that_refuses_the_handshake_is_told_with_its_status(autoj
     with pytest.raises(WebSocketClosed) as caught:
         await socket.connect("x", "/")
     assert caught.value.code == 403
+
+
+async def test_a_client_notices_a_gateway_that_is_gone_without_a_word(autojump_clock):
+    """It pings after 30 s of silence, and gives the connection up after 30 more; answers keep it open for ever."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    socket, server = WebSocket(ours, 1000), trio.CancelScope()
+
+    async def serve():
+        with server:
+            async with trio.open_nursery() as nursery:
+                request = await wrap_server_stream(nursery, theirs)
+                await request.accept(subprotocol="p.v1")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        await socket.connect("x", "/", "p.v1")
+        client = Client(socket, WelcomeFrame(1, "Pegasus", ClientChannel("web"), 0))
+        with client.events:
+            nursery.start_soon(client.pump)
+            await trio.sleep(1000)
+            assert client.closed is None
+            server.cancel()  # the stream stays open, and nobody reads it
+            await trio.sleep(100)
+            assert client.closed == "the connection was closed"
