@@ -238,11 +238,10 @@ def unset_key(content: str, path: Sequence[str]) -> str:
 def _parse(content: str) -> Any:
     """Return the text as tomlkit has it. The file has been read by tomllib before, so that mistakes are known."""
     import tomlkit
-    from tomlkit.exceptions import TOMLKitError
 
     try:
         return tomlkit.parse(content)
-    except TOMLKitError as error:
+    except tomlkit.exceptions.TOMLKitError as error:
         raise EditError(f"the file cannot be changed by a command ({error}); change it by hand") from None
 
 

@@ -27,7 +27,6 @@ A response that was left early is closed in a shielded scope: closing must also 
 from __future__ import annotations
 
 import random
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import attrs
@@ -211,6 +210,9 @@ def _requested_pause(headers: Any) -> float | None:
         return max(0.0, float(value))
     except ValueError:
         pass
+    # Imported late: it is a hundredth of each start, for a form of the header that few servers use.
+    from email.utils import parsedate_to_datetime
+
     try:
         seconds = parsedate_to_datetime(value).timestamp() - parsedate_to_datetime(headers.get("date", "")).timestamp()
     except (ValueError, OverflowError):  # a date that no calendar has
