@@ -29,7 +29,6 @@ from pegasus.identity.proposals import (
     ACCEPTED,
     CHANGES,
     OPEN,
-    PROPOSALS,
     REJECTED,
     WITHDRAWN,
     Proposal,
@@ -41,7 +40,6 @@ from pegasus.identity.proposals import (
     merge_changes,
     next_persona,
     parse_field_value,
-    parse_log,
     parse_reason,
     proposal_record,
     value_json,
@@ -49,8 +47,8 @@ from pegasus.identity.proposals import (
 from pegasus.messages import Json
 from pegasus.observe import get_logger
 from pegasus.settings import InForce
-from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile, StorageError
-from pegasus.wire import encode_json, encode_line
+from pegasus.storage import JournalMessage, LineStore, ReadFile, ReplaceFile, StorageError, stored_lines
+from pegasus.wire import encode_json
 
 _log = get_logger("identity")
 
@@ -87,8 +85,8 @@ def read_persona_state(base: Persona, data: Path) -> PersonaState:
     data: the folder of the journal. Blocks. Raises PersonaError if persona.json has a mistake, and
     OSError.
     """
-    changes, file = load_changes(data / CHANGES), data / PROPOSALS
-    log = parse_log(file.read_bytes()) if file.exists() else ProposalLog()
+    changes, log = load_changes(data / CHANGES), ProposalLog()
+    stored_lines(data, "persona-proposals", log.apply)
     return _state(base, changes, log)
 
 
@@ -121,7 +119,8 @@ class PersonaChanges:
     def __init__(self, journal: Ref[JournalMessage], base: InForce[Persona], clock: Callable[[], int]) -> None:
         """base: the persona of the settings. clock: returns the wall clock in ms."""
         self._journal = journal
-        """The only writer of proposals and of the changed persona."""
+        """The only writer of the changed persona."""
+        self._store = LineStore("persona-proposals", journal)
         self._base = base
         """The persona of the settings, over which the accepted changes lie."""
         self._clock = clock
@@ -147,7 +146,7 @@ class PersonaChanges:
             wish = Proposal(0, field, parse_field_value(field, value), parse_reason(why), self._clock(), on, key)
             proposal = make_proposal(log, persona, wish)
             if proposal.number not in log.proposals:
-                await self._append(encode_line(proposal_record(proposal)), log)
+                await self._store.append(proposal_record(proposal))
             return proposal
 
     async def decide(self, number: int, *, accept: bool, by: str) -> Proposal:
@@ -162,7 +161,7 @@ class PersonaChanges:
             state, before = choose_state(log, changes, number, accept=accept)
             if state:
                 record = decision_record(number, state, self._clock(), by, before)
-                await self._append(encode_line(record), log)
+                await self._store.append(record)
                 log.apply(record)
             await self._write_changes(changes, log)
             return log.proposals[number]
@@ -178,31 +177,9 @@ class PersonaChanges:
         """Return the content of both files."""
         content = await self._journal.ask(ReadFile, CHANGES)
         changes = parse_fields(f"data/{CHANGES}", content) if content else {}
-        log = parse_log(await self._journal.ask(ReadFile, PROPOSALS))
-        if log.problems:
-            _log.warning(
-                "invalid lines in the file of proposals are skipped", file=PROPOSALS, problems=log.problems[:5]
-            )
+        log = ProposalLog()
+        await self._store.read(log.apply)
         return changes, log
-
-    async def _append(self, lines: bytes, log: ProposalLog) -> None:
-        """Append lines to the file of proposals, after moving away an incomplete last line. Returns when they are on disk."""
-        if log.torn:
-            await self._set_torn_line_aside(log)
-        await self._journal.ask(Commit, ((PROPOSALS, lines),))
-
-    async def _set_torn_line_aside(self, log: ProposalLog) -> None:
-        """Move an incomplete last line into a file of its own, so that the next line is not appended to it.
-
-        It was never acknowledged, since a crash cut it short. It is kept for people to look at.
-        """
-        number = 1
-        while await self._journal.ask(ReadFile, f"{PROPOSALS}.torn-{number}"):
-            number += 1
-        await self._journal.ask(ReplaceFile, f"{PROPOSALS}.torn-{number}", log.torn)
-        content = await self._journal.ask(ReadFile, PROPOSALS)
-        await self._journal.ask(ReplaceFile, PROPOSALS, content.removesuffix(log.torn))
-        log.torn = b""
 
     async def _write_changes(self, changes: Mapping[str, FieldValue], log: ProposalLog) -> None:
         """Write the decisions into persona.json. If the disk refuses it, the decision stands: the next start reads the lines."""
@@ -211,8 +188,8 @@ class PersonaChanges:
         fields: dict[str, Json] = {name: value_json(value) for name, value in merge_changes(changes, log).items()}
         try:
             await self._journal.ask(ReplaceFile, CHANGES, f"{encode_json(fields, indent=2)}\n".encode())
-            applied = (encode_line({"type": "applied", "n": number}) for number in log.unapplied)
-            await self._append(b"".join(applied), log)
+            applied: list[dict[str, Json]] = [{"type": "applied", "n": number} for number in log.unapplied]
+            await self._store.append(*applied)
         except StorageError as error:
             _log.warning(
                 "decision about the persona stored, persona.json not written yet", file=CHANGES, error=str(error)

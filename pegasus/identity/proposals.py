@@ -30,12 +30,9 @@ import attrs
 
 from pegasus.formatting import quote, truncate
 from pegasus.identity.persona import FIELDS, LISTS, FieldValue, Persona
-from pegasus.json_lines import BadLine, scan_lines
 from pegasus.messages import Json
 from pegasus.wire import require_number, require_text
 
-PROPOSALS: Final = "identity/proposals.jsonl"
-"""The file of the lines, below data/; written by the journal."""
 CHANGES: Final = "identity/persona.json"
 """The file of the accepted fields, below data/; written by the journal, and by people while no
 daemon runs."""
@@ -92,7 +89,8 @@ class ProposalLog:
 
     Example::
 
-        log = parse_log(content)
+        log = ProposalLog()
+        await LineStore("persona-proposals", journal).read(log.apply)
         [proposal.number for proposal in log.open]  # [3]
     """
 
@@ -101,11 +99,6 @@ class ProposalLog:
     unapplied: dict[int, tuple[str, FieldValue | None]] = attrs.field(factory=dict)
     """Field and new value of each unapplied decision, oldest first; None removes the field from
     persona.json."""
-    problems: list[str] = attrs.field(factory=list)
-    """Lines that are not valid records, in words. They are skipped, and hide nothing around
-    them."""
-    torn: bytes = b""
-    """The incomplete last line that a crash left behind."""
 
     @property
     def open(self) -> list[Proposal]:
@@ -133,21 +126,6 @@ class ProposalLog:
                     self.unapplied[number] = (proposal.field, decided.value if state == ACCEPTED else before)
             case _:
                 raise ValueError("unknown type of record")
-
-
-def parse_log(content: bytes) -> ProposalLog:
-    """Return the content of the file. Invalid lines are listed in `problems`; nothing is raised."""
-    log = ProposalLog()
-    for line in scan_lines(content):
-        if isinstance(line, BadLine):
-            log.problems.append(str(line))
-            log.torn = line.raw if line.torn else b""
-            continue
-        try:
-            log.apply(line.value)
-        except (KeyError, TypeError, ValueError) as error:
-            log.problems.append(f"line {line.number}: not a record of its type ({type(error).__name__}: {error})")
-    return log
 
 
 def merge_changes(changes: Mapping[str, FieldValue], log: ProposalLog) -> dict[str, FieldValue]:

@@ -44,7 +44,7 @@ from pegasus.memory.notes import NOTES, NotesFile
 from pegasus.memory.pages import FOLDER
 from pegasus.memory.splices import difference
 from pegasus.observe import get_logger
-from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile
+from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile, SetAside
 
 BY_HAND: Final = Author("hand", why="edited outside of Pegasus")
 """Author of an edit that was noticed; the person is unknown."""
@@ -142,8 +142,8 @@ class LoggedFiles:
 
     async def _repair(self, history: History, data: bytes) -> None:
         """Move damaged lines aside and rewrite the file, because an append after a torn line would join it."""
-        aside = f"{self._log_path}.bad-{self._clock()}"
-        await self._journal.ask(ReplaceFile, aside, b"".join(line.rstrip(b"\n") + b"\n" for line in history.damaged))
+        damaged = b"".join(line.rstrip(b"\n") + b"\n" for line in history.damaged)
+        aside = await self._journal.ask(SetAside, self._log_path, damaged)
         good = shortened(data)
         await self._journal.ask(ReplaceFile, self._log_path, good)
         history.size = history.shortened_size = len(good)

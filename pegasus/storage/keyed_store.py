@@ -202,6 +202,8 @@ class LineStore:
         """The other lines, while there are such."""
         self.lines = 0
         """Number of lines since they were read or rewritten."""
+        self._lock = trio.Lock()
+        """Held during each call: what a repair writes must not replace what was appended meanwhile."""
 
     async def read(self, apply: Callable[[Metadata], object]) -> None:
         """Apply all lines, in order. A damaged one hides nothing of the others. Raises StorageError and ActorError.
@@ -209,6 +211,11 @@ class LineStore:
         apply: raises ValueError, TypeError, LookupError or AttributeError for a line that does not fit, and changes nothing then.
         Damage is set aside, if the disk lets it be, or else by the next change: nothing may be appended behind a torn line.
         """
+        async with self._lock:
+            await self._read(apply)
+
+    async def _read(self, apply: Callable[[Metadata], object]) -> None:
+        """Do what `read` does, under the lock."""
         content = await self.journal.ask(ReadFile, self._path)
         good, bad, self.lines = bytearray(), list[BadLine](), 0
         for line in _apply_lines(content, apply):
@@ -231,18 +238,20 @@ class LineStore:
 
     async def append(self, *records: Mapping[str, Json]) -> None:
         """Append lines in one step; on return they are on disk. Raises StorageError, after which none is, and ActorError."""
-        await self._set_aside()
-        await self.journal.ask(Commit, ((self._path, b"".join(map(encode_line, records))),))
-        self.lines += len(records)
+        async with self._lock:
+            await self._set_aside()
+            await self.journal.ask(Commit, ((self._path, b"".join(map(encode_line, records))),))
+            self.lines += len(records)
 
     async def rewrite(self, records: Collection[Mapping[str, Json]]) -> None:
         """Replace all lines by these, which mean the same. Raises StorageError, after which the old ones are there, and ActorError.
 
         `lines` is the new number even then, so that an owner who rewrites when there are too many does not try it with each append.
         """
-        self.lines = len(records)
-        await self._set_aside()
-        await self.journal.ask(ReplaceFile, self._path, b"".join(map(encode_line, records)))
+        async with self._lock:
+            self.lines = len(records)
+            await self._set_aside()
+            await self.journal.ask(ReplaceFile, self._path, b"".join(map(encode_line, records)))
 
     async def _set_aside(self) -> None:
         """Copy damaged lines, and replace the file by the others. Raises StorageError and ActorError."""

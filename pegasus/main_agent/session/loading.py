@@ -38,7 +38,7 @@ from pegasus.json_lines import BadLine, scan_lines
 from pegasus.main_agent.session.files import GLOBAL, SessionFiles
 from pegasus.main_agent.session.session import Session, until_written
 from pegasus.observe import get_logger
-from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, TakeLease
+from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, SetAside, TakeLease
 
 _log = get_logger("session")
 
@@ -74,7 +74,7 @@ async def load_session(
             _log.warning("repaired the session", path=path, problem=note)
         if bad_lines:
             aside = b"".join(line.raw.removesuffix(b"\n") + b"\n" for line in bad_lines)
-            await until_written(lambda: journal.ask(ReplaceFile, f"{path}.bad-{clock()}", aside), path)
+            await until_written(lambda: journal.ask(SetAside, path, aside), path)
         entries = list(repaired.entries)
         content = b"".join(map(encode, entries))
         await until_written(lambda: journal.ask(ReplaceFile, path, content, lease), path)

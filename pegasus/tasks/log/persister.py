@@ -23,7 +23,7 @@ The index says in which day's folder the log of a task is. Without an index line
 the task became pending is the best guess. A log that this run did not begin is read once before it is appended to, for recovery or
 here:
 
-* A torn end is moved to `<log>.torn-<ms>`: otherwise the next line would be joined to it, and be lost with it. It is kept and not
+* A torn end is moved to `<log>.bad-<n>`: otherwise the next line would be joined to it, and be lost with it. It is kept and not
   deleted, because it shows that there was a crash or a failing disk, and may hold text that somebody misses. In the index an empty
   line takes its place, so that the number of that line is not given to another task.
 * If the persister was restarted, lines that the log has already are left out: the run before may have written them without
@@ -50,7 +50,7 @@ from actors import Inbox, Ref
 from pegasus.events import Event, EventType
 from pegasus.formatting import format_day
 from pegasus.observe import get_logger
-from pegasus.storage import Commit, JournalMessage, ReadFile, ReadFiles, ReplaceFile, StorageError
+from pegasus.storage import Commit, JournalMessage, ReadFile, ReadFiles, ReplaceFile, SetAside, StorageError
 from pegasus.tasks.log.format import (
     INDEX,
     PENDING,
@@ -355,8 +355,7 @@ class _Store:
         end = content.rfind(b"\n") + 1
         if end == len(content):
             return content
-        aside = f"{path}.torn-{self._clock()}"
-        await self._journal.ask(ReplaceFile, aside, content[end:])
+        aside = await self._journal.ask(SetAside, path, content[end:])
         whole = content[:end] + placeholder
         await self._journal.ask(ReplaceFile, path, whole)
         _log.warning("set a torn last line aside", path=path, aside=aside)

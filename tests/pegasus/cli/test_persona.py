@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pegasus.host import Home, own_home
-from pegasus.identity.proposals import CHANGES, PROPOSALS, Proposal, proposal_record
+from pegasus.identity.proposals import CHANGES, Proposal, proposal_record
 from pegasus.wire import encode_line
 
 
@@ -18,8 +18,10 @@ def home(user):
         Proposal(1, "style", "warm", "People smile", 1_772_029_800_000, on="web:c1"),
         Proposal(2, "values", ("truth", "patience"), "They wait", 1_772_029_800_000),
     ]
-    (home.data / PROPOSALS).parent.mkdir(parents=True)
-    (home.data / PROPOSALS).write_bytes(b"".join(encode_line(proposal_record(proposal)) for proposal in proposals))
+    (home.data / "identity/proposals.jsonl").parent.mkdir(parents=True)
+    (home.data / "identity/proposals.jsonl").write_bytes(
+        b"".join(encode_line(proposal_record(proposal)) for proposal in proposals)
+    )
     return home
 
 
@@ -75,9 +77,9 @@ def test_a_mistake_in_the_file_is_named(pegasus, home):
 
 
 def test_while_another_process_holds_the_home_nothing_is_decided(pegasus, home):
-    before = (home.data / PROPOSALS).read_bytes()
+    before = (home.data / "identity/proposals.jsonl").read_bytes()
     with own_home(home):
         code, _, err = pegasus("persona", "accept", "1")
     assert code == 75
     assert "already runs Pegasus here" in err
-    assert (home.data / PROPOSALS).read_bytes() == before
+    assert (home.data / "identity/proposals.jsonl").read_bytes() == before

@@ -23,12 +23,14 @@ from pegasus.identity import (
     persona_view,
 )
 from pegasus.identity.persona import load_persona
-from pegasus.identity.proposals import CHANGES, MAX_OPEN, MAX_WHY, PROPOSALS, parse_log
+from pegasus.identity.proposals import CHANGES, MAX_OPEN, MAX_WHY, ProposalLog
+from pegasus.json_lines import scan_lines
 from pegasus.settings import InForce
 from pegasus.storage import FileDisk, StorageError, run_journal
 from pegasus.testing.memory_disk import MemoryDisk
 
 AT = 1_772_029_800_000
+PROPOSALS = "identity/proposals.jsonl"
 BASE = Persona("Ada", "a helper", ("kind",), "short", ("truth", "care"))
 
 
@@ -303,14 +305,14 @@ async def test_damage_hides_nothing_around_it_and_nothing_is_glued_to_a_torn_end
     assert await states(persona_changes) == {1: "open"}
     await persona_changes.decide(1, accept=False, by="cli:main")
     assert await states(persona_changes) == {1: "rejected"}
-    assert disk.content(f"{PROPOSALS}.torn-1") == b'{"type":"accep'
+    assert disk.content(f"{PROPOSALS}.bad-1") == junk + b'{"type":"accep\n'
 
 
 async def test_every_torn_end_is_kept(persona_changes, disk):
     for n, torn in enumerate((b"one", b"other"), 1):
         disk.put(PROPOSALS, disk.content(PROPOSALS) + torn if n > 1 else torn)
         await persona_changes.propose("style", f"{n}", "because")
-    assert [disk.content(f"{PROPOSALS}.torn-{n}") for n in (1, 2)] == [b"one", b"other"]
+    assert [disk.content(f"{PROPOSALS}.bad-{n}") for n in (1, 2)] == [b"one\n", b"other\n"]
     assert await states(persona_changes) == {1: "open", 2: "open"}
 
 
@@ -390,8 +392,9 @@ async def test_times_that_no_calendar_has_are_in_nobodys_way(persona_changes, di
 
 
 def test_the_lines_are_as_documented():
-    log = parse_log(block("jsonl proposals"))
-    assert log.problems == []
+    log = ProposalLog()
+    for line in scan_lines(block("jsonl proposals")):
+        log.apply(line.value)
     assert {one.number: one.state for one in log.proposals.values()} == {1: "withdrawn", 2: "rejected"}
     assert log.unapplied == {1: ("style", None)}
 

@@ -164,7 +164,7 @@ async def test_a_damaged_log_is_put_aside_and_what_is_good_goes_on(tmp_path, fol
             (2, "write", "main-agent"),
             (1, "write", "main-agent"),
         ]
-    assert (folder / f".log/changes.jsonl.bad-{NOW}").read_bytes() == b'garbage\n{"n":3,"torn\n'
+    assert (folder / ".log/changes.jsonl.bad-1").read_bytes() == b'garbage\n{"n":3,"torn\n'
     assert all(json.loads(line) for line in log.read_text().splitlines())
 
 

@@ -385,7 +385,7 @@ async def test_a_torn_end_is_set_aside_before_anything_is_appended(autojump_cloc
         await it.record(failed(RESTARTED))
         assert it.on_disk() == task_lines(created()) + task_lines(failed(RESTARTED))
         assert it.on_disk(INDEX) == index_line(ID, DATE) + b"\n"  # the number of the torn line is not given again
-        [aside] = [path for path in disk.paths() if path.startswith(f"{LOG}.torn-")]
+        [aside] = [path for path in disk.paths() if path.startswith(f"{LOG}.bad-")]
         assert it.on_disk(aside) == b'{"ts":1,"event":"TASK_NO'
 
 
