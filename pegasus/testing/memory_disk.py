@@ -267,8 +267,8 @@ class MemoryFiles:
         node.sync()
 
     def sync_all(self, paths: Sequence[str]) -> None:
-        """Make the content of these files durable, one after the other."""
-        for path in paths:
+        """Make the content of these files durable, the last one first: a disk has its own order, and nobody may rely on another."""
+        for path in reversed(paths):
             self.sync(path)
 
     def truncate(self, path: str, size: int) -> None:
