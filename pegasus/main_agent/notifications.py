@@ -79,10 +79,10 @@ def notification_item(notification: Notification) -> InboundMessage:
         "taskId": notification.task_id,
         "notification": notification.type,
         OUTSIDE: [str(label) for label in notification.outside],
-        # A task of an older version has no role: with a channel somebody on it has asked, else nobody knows who.
+        # A task that an event has begun has no role: with a channel somebody on it has asked, else nobody knows who.
         ROLE: notification.metadata.get(ROLE, Role.OWNER if "channel" in notification.metadata else Role.GUEST),
     }
-    # In the conversation that the work was asked for in, whoever has written there since. Tasks of older versions name none.
+    # In the conversation that the work was asked for in, whoever has written there since.
     is_guests = "channel" in notification.metadata and metadata[ROLE] == Role.GUEST
     metadata[APART] = notification.metadata.get(APART, is_guests)
     if ACCOUNT in notification.metadata:

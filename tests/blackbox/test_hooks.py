@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import json
 import time
 from collections import Counter
 
@@ -61,6 +62,9 @@ async def test_a_signed_body_that_comes_again_under_another_id_is_not_carried_ou
             assert other.json() != first.json()
             assert 'pegasus_hook_repeats_total{hook="ci"} 3.0' in (await http.get("/metrics")).text
             assert "came again" in daemon.stderr
+            if "hooks.ci.channel" not in settings:
+                shown = json.loads((await daemon.command("tasks", "show", first.json()["taskId"], "--json")).out)
+                assert shown["cause"] == "hook ci"
         await daemon.restart()  # by kill -9
         async with client(daemon) as http:
             again = await http.post("/hooks/ci", **delivery(b'{"n": "red"}', "d-9"))

@@ -16,7 +16,7 @@ after TASK_COMPLETED its result is recorded. Only in between can a stop still tu
                 │            │
                 └─► SUSPENDED ◄┘        any of these but a recorded COMPLETED ─► FAILED
 
-Late results. In logs of earlier versions a stage that was running when a task was suspended may end afterwards. Its events are
+Late results. A call that a crash interrupted gets its result when its task is recovered, which may be suspended. Events of stages are
 accepted in SUSPENDED; they set `suspended_state` to the state in which the task would be without the suspension, and a resume
 goes on there.
 
@@ -148,7 +148,7 @@ TRANSITIONS: Final[Mapping[tuple[TaskState, EventType], TaskState | NextState]] 
         **{(state, _E.TASK_FAILED): FAILED for state in (IDLE, REASONING, ACTING, SUSPENDED)},
         # Only while its result is not on disk: see `_refusal`. A stop that comes before it is then reported truthfully.
         (COMPLETED, _E.TASK_FAILED): FAILED,
-        # Late results. Today a task suspends after its stage; logs of earlier versions and recovery need these rows.
+        # Late results: those that recovery gives to calls of a suspended task.
         **{(SUSPENDED, late): SUSPENDED for late in (_E.REASON_DONE, _E.NEED_MORE_INFO, *_STEPS)},
         # These leave the state as it is.
         **{(state, _E.TASK_NOTIFY): state for state in (REASONING, ACTING, SUSPENDED)},
@@ -262,7 +262,7 @@ def _need_more_info(context: TaskContext, event: Event, data: NeedMoreInfo, stat
 
 
 def _check_thought_was_running(context: TaskContext, state: TaskState) -> None:
-    """Refuse the thought of a suspended task, unless it was running when the task was suspended (logs of earlier versions)."""
+    """Refuse the thought of a suspended task, unless it was running when the task was suspended."""
     was_thinking = context.suspended_state is REASONING and context.question is None
     if state is SUSPENDED and not was_thinking:
         raise PayloadError("no thought was running when the task was suspended")

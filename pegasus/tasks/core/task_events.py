@@ -247,7 +247,7 @@ class TaskSuspended(TaskEventData):
     plan: TaskPlan | None = None
     """Plan with the steps completed so far, for readers of the log."""
     new_messages: tuple[Entry, ...] = ()
-    """Always empty as written today; logs of earlier versions may have messages."""
+    """Always empty; every log has the key."""
 
 
 @attrs.frozen

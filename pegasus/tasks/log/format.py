@@ -51,8 +51,6 @@ INDEX: Final = f"{FOLDER}/index.jsonl"
 """A line for each task: the date in whose folder its log is."""
 PENDING: Final = f"{FOLDER}/pending.json"
 """The tasks that are unfinished, or whose end their submitter may not know."""
-OLD_EVENTS: Final = frozenset({"ACT_DONE", "REFLECT_DONE"})
-"""Events of earlier versions. They are passed over: other lines say the same."""
 
 # Types by their names in a log. Names and not numbers are written, so that a person can read a log.
 _BY_NAME: Final[Mapping[str, EventType]] = MappingProxyType({kind.name: kind for kind in EVENT_DATA})

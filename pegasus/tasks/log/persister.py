@@ -30,9 +30,7 @@ here:
   being able to answer, and the sender has repeated its request.
 
 A log that this run has begun, or has appended to, needs neither: its last Commit was either written whole or not at all. Its path is
-remembered while the task is pending, which makes the usual write one Commit without any read. One line may come behind that, that of a
-reflection, which begins when the submitter knows the end. So the paths of the last ENDED_LOGS tasks that were forgotten are
-remembered until that line has come.
+remembered while the task is pending, which makes the usual write one Commit without any read.
 """
 
 from __future__ import annotations
@@ -89,8 +87,6 @@ RECENT_MS: Final = 3_600_000
 """Of the tasks found in that search, one that ended within this time is notified again: its submitter may not know."""
 HANDLED_TOGETHER: Final = 64
 """Messages that are taken at a time; requests to write among them become one Commit."""
-ENDED_LOGS: Final = 64
-"""Logs of tasks that are not pending any more whose paths are remembered: more tasks than usually reflect at a time."""
 READ_TOGETHER: Final = 64
 """Logs that are read at a time: other requests to the journal wait no longer than that."""
 
@@ -158,8 +154,6 @@ class _Store:
         self._is_restart = is_restart
         self._logs: dict[str, _OpenLog] = {}
         """Logs of pending tasks that lines can be appended to without a look at the disk, by task id."""
-        self._ended_logs: dict[str, _OpenLog] = {}
-        """The same for tasks that were forgotten, at most ENDED_LOGS of them, the oldest first."""
         self._pending: dict[str, PendingTask] = {}
         """Pending tasks by id, oldest first: the list as it should be on disk."""
         self._listed: frozenset[str] = frozenset()
@@ -232,12 +226,9 @@ class _Store:
     def _forget(self, task_ids: Iterable[str]) -> None:
         """Take tasks off the list in memory; the file follows within FORGET_AFTER."""
         for task_id in task_ids:
-            if (log := self._logs.pop(task_id, None)) is not None:
-                self._ended_logs[task_id] = log
+            self._logs.pop(task_id, None)
             if self._pending.pop(task_id, None) is not None and self.rewrite_at == math.inf:
                 self.rewrite_at = trio.current_time() + FORGET_AFTER
-        for task_id in tuple(self._ended_logs)[:-ENDED_LOGS]:
-            del self._ended_logs[task_id]
 
     async def _answer(self, message: GetPending | ReadLogs | ListLogs | FindNumbered | ReadLatest) -> None:
         """Answer a request to read."""
@@ -318,7 +309,7 @@ class _Store:
         for event in events:
             task_id = event.task_id or ""
             if task_id not in logs:
-                log = self._logs.get(task_id) or self._ended_logs.get(task_id) or await self._open(task_id, event)
+                log = self._logs.get(task_id) or await self._open(task_id, event)
                 if log.new_date:
                     number += 1
                     log = attrs.evolve(log, number=number)
@@ -329,8 +320,7 @@ class _Store:
         """Note that lines for these logs are on disk, and those of new ones in the index."""
         self._last_number += sum(bool(log.new_date) for log in logs.values())
         for task_id, log in logs.items():
-            self._ended_logs.pop(task_id, None)
-            if task_id in self._pending:  # otherwise this was the line of its reflection, behind which there is none
+            if task_id in self._pending:
                 self._logs[task_id] = _OpenLog(log.path, number=log.number)
 
     async def _open(self, task_id: str, event: Event) -> _OpenLog:

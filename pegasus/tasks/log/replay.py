@@ -25,7 +25,7 @@ from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.fsm import InvalidTransition, TaskFSM
 from pegasus.tasks.core.task_events import TaskState
 from pegasus.tasks.core.views import Notification, notification_of
-from pegasus.tasks.log.format import OLD_EVENTS, BadTaskLine, parse_task_line
+from pegasus.tasks.log.format import BadTaskLine, parse_task_line
 
 MAX_PROBLEMS: Final = 20
 """Problems that are reported of one log; a file that is no log at all would give as many as it has lines."""
@@ -104,8 +104,6 @@ class _Replayer:
 
     def take(self, line: Mapping[str, Any], number: int) -> None:
         """Apply one parsed line of the log to the state machine. One that does not fit in is kept as a problem."""
-        if line.get("event") in OLD_EVENTS:
-            return
         try:
             event = parse_task_line(line, number)
             if event.task_id != self._task_id:

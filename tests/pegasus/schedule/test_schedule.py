@@ -18,6 +18,7 @@ from pegasus.schedule import AddJob, EnableJob, ListJobs, RemoveJob, RunJob, Sch
 from pegasus.schedule.times import Schedule
 from pegasus.settings import AgentSettings, ScheduleSettings, Settings
 from pegasus.storage import StorageError
+from pegasus.tasks import ListTasks
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, ScriptedModel, call, reply, say
 from pegasus.testing.world import START, FakeChannel, kill, open_world, wall_clock
@@ -104,8 +105,9 @@ async def test_a_point_in_time_comes_once_and_the_job_is_over(autojump_clock):
 async def test_a_job_may_be_a_task_whose_result_is_told(autojump_clock):
     worker = ScriptedModel(lambda request: "the site is up")
     async with running(task_model=worker) as (world, jobs):
-        await add(jobs, "is the site up?", kind="task", every=60)
+        job = await add(jobs, "is the site up?", kind="task", every=60)
         assert "the site is up" in (await world.next_reply()).text
+        assert (await world.root.ref("tasks/agent").ask(ListTasks))[0].cause == f"job {job.id}"
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from pegasus.events import Event
 from pegasus.storage import StorageError, run_journal
 from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.log.format import PendingTask, index_line, pending_content, task_path
-from pegasus.tasks.log.persister import ENDED_LOGS, FORGET_AFTER, RECENT_MS, RETRY_AFTER, _Store, task_persister
+from pegasus.tasks.log.persister import FORGET_AFTER, RECENT_MS, RETRY_AFTER, _Store, task_persister
 from pegasus.tasks.log.task_logs import (
     Forget,
     GetPending,
@@ -301,8 +301,9 @@ async def test_what_is_forgotten_leaves_the_list_soon_and_together(autojump_cloc
         await it.persister.tell(Forget(("nobody",)))
 
 
-async def test_the_line_of_a_reflection_costs_no_read_and_leaves_no_log_in_memory(autojump_clock, monkeypatch):
-    """It comes when the submitter has been told of the end, so that the task is not pending any more."""
+async def test_a_line_of_a_pending_task_costs_no_read_and_a_forgotten_one_leaves_no_log_in_memory(
+    autojump_clock, monkeypatch
+):
     stores = []
 
     class KeptStore(_Store):
@@ -314,23 +315,12 @@ async def test_the_line_of_a_reflection_costs_no_read_and_leaves_no_log_in_memor
     async with running(MemoryDisk()) as it:
         for n in range(200):
             await it.record(of(f"t{n}", created()), of(f"t{n}", failed()))
-            await it.persister.tell(Forget((f"t{n}",)))
-            await trio.sleep(FORGET_AFTER + 0.1)
             before = it.disk.runs
             await it.record(of(f"t{n}", reflected()))
             assert it.disk.runs == before + 1
-        assert (stores[0]._logs, stores[0]._ended_logs) == ({}, {})
-
-
-async def test_only_the_last_logs_of_ended_tasks_are_remembered(autojump_clock):
-    """A reflection on an older one is written all the same."""
-    async with running(MemoryDisk()) as it:
-        for n in range(ENDED_LOGS + 1):
-            await it.record(of(f"t{n}", created()), of(f"t{n}", failed()))
             await it.persister.tell(Forget((f"t{n}",)))
-        for n in (0, ENDED_LOGS):
-            await it.record(of(f"t{n}", reflected()))
-            assert it.on_disk(task_path(f"t{n}", DATE)).endswith(task_lines(of(f"t{n}", reflected())))
+        await trio.sleep(FORGET_AFTER + 0.1)
+        assert stores[0]._logs == {}
 
 
 async def test_a_list_that_the_disk_refuses_is_written_when_it_takes_it(autojump_clock):

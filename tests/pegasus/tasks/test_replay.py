@@ -151,15 +151,6 @@ def test_a_second_failure_line_changes_and_tells_nothing():
     assert found.is_over
 
 
-def test_names_of_earlier_versions_are_passed_over():
-    life = Life()
-    for name in ("ACT_DONE", "REFLECT_DONE"):
-        life.log += json.dumps({"ts": 1, "event": name, "taskId": ID, "data": {"anything": 1}}).encode() + b"\n"
-    found = replay(life.log, ID)
-    assert found.problems == ()
-    assert found.task.context == life.live.context
-
-
 def test_a_newer_event_is_reported_and_the_rest_is_read():
     life = Life()
     life.log += json.dumps({"ts": 1, "event": "TASK_CLONED", "taskId": ID, "data": {}}).encode() + b"\n"
