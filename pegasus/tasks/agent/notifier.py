@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 import attrs
@@ -21,6 +22,7 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.observe import get_logger
+from pegasus.retry import retry
 from pegasus.tasks.agent.messages import Notify
 from pegasus.tasks.core.views import Notification
 
@@ -28,8 +30,6 @@ _log = get_logger("tasks")
 
 SENT_TOGETHER: Final = 64
 """Notifications that are sent together."""
-RETRY_AFTER: Final = 1.0
-"""Seconds until what the listener did not take is sent again."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -71,8 +71,7 @@ class TaskNotifier:
                 self._added = trio.Event()
                 await self._added.wait()
             batch = self._next_batch()
-            while not await self._send(batch):  # noqa: ASYNC110 the listener does not say when it is ready
-                await trio.sleep(RETRY_AFTER)
+            await self._send(batch)
             if ends := [waiting.notification for waiting in batch if waiting.is_last]:
                 await told(ends)
 
@@ -84,12 +83,12 @@ class TaskNotifier:
             batch[waiting.notification.task_id] = waiting
         return list(batch.values())
 
-    async def _send(self, batch: Sequence[_Waiting]) -> bool:
-        """Send a batch. Return whether the listener took it."""
-        try:
-            await self._listener.ask(Notify, tuple(waiting.notification for waiting in batch))
-        except ActorError as error:
+    async def _send(self, batch: Sequence[_Waiting]) -> None:
+        """Send a batch; return when the listener has taken it."""
+
+        def log(error: Exception, seconds: float) -> None:
             tasks = ", ".join(waiting.notification.task_id for waiting in batch)
-            _log.info("task notifications not taken yet, retrying", tasks=tasks, error=str(error))
-            return False
-        return True
+            _log.info("task notifications not taken yet, retrying", tasks=tasks, error=str(error), seconds=seconds)
+
+        notifications = tuple(waiting.notification for waiting in batch)
+        await retry(partial(self._listener.ask, Notify, notifications), ActorError, log)
