@@ -217,19 +217,18 @@ class LineStore:
     async def _read(self, apply: Callable[[Metadata], object]) -> None:
         """Do what `read` does, under the lock."""
         content = await self.journal.ask(ReadFile, self._path)
-        good, bad, self.lines = bytearray(), list[BadLine](), 0
+        bad, self.lines = list[BadLine](), 0
         for line in _apply_lines(content, apply):
-            if isinstance(line, BadLine):
+            if line is not None:
                 bad.append(line)
-            else:
-                good += content[line[0] : line[1]]
-                self.lines += 1
-                if self.lines % SLICE == 0:
-                    await trio.lowlevel.checkpoint()
+                continue
+            self.lines += 1
+            if self.lines % SLICE == 0:
+                await trio.lowlevel.checkpoint()
+        self._bad = b"".join(line.raw.rstrip(b"\n") + b"\n" for line in bad)
+        self._good = _without(content, bad) if bad else b""
         if not bad:
-            self._bad = self._good = b""
             return
-        self._bad, self._good = b"".join(line.raw.rstrip(b"\n") + b"\n" for line in bad), bytes(good)
         _log.warning("a file has damaged lines", file=self._path, problems=_few([str(line) for line in bad]))
         try:
             await self._set_aside()
@@ -278,7 +277,7 @@ def stored_rows(data: Path, collection: str, read: ReadRow[T], owner: str = "") 
 def stored_lines(data: Path, collection: str, apply: Callable[[Metadata], object], owner: str = "") -> list[str]:
     """Apply the lines of a home as `LineStore.read` does, and return what is wrong. Blocks; raises OSError."""
     content = _content(data / LINE_FILES[collection].format(owner=owner))
-    return [str(line) for line in _apply_lines(content, apply) if isinstance(line, BadLine)]
+    return [str(line) for line in _apply_lines(content, apply) if line is not None]
 
 
 def _content(path: Path) -> bytes:
@@ -312,19 +311,28 @@ def _parse(form: RowForm, content: bytes, read: ReadRow[T]) -> tuple[dict[str, T
     return rows, problems
 
 
-def _apply_lines(content: bytes, apply: Callable[[Metadata], object]) -> Iterable[BadLine | tuple[int, int]]:
-    """Apply the lines of a file one after the other. Yield begin and end of each that was applied, and those that were not."""
+def _apply_lines(content: bytes, apply: Callable[[Metadata], object]) -> Iterable[BadLine | None]:
+    """Apply the lines of a file one after the other. Yield None for each that was applied, and those that were not."""
     for line in scan_lines(content):
         if isinstance(line, BadLine):
             yield line
             continue
-        span = line.offset, line.offset + line.length
         try:
             apply(line.value)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            yield BadLine(line.number, line.offset, content[slice(*span)], f"not a record ({error})")
+            raw = content[line.offset : line.offset + line.length]
+            yield BadLine(line.number, line.offset, raw, f"not a record ({error})")
         else:
-            yield span
+            yield None
+
+
+def _without(content: bytes, bad: Iterable[BadLine]) -> bytes:
+    """Return the content of a file without these lines."""
+    parts, begin = list[bytes](), 0
+    for line in bad:
+        parts.append(content[begin : line.offset])
+        begin = line.offset + len(line.raw)
+    return b"".join([*parts, content[begin:]])
 
 
 def _few(problems: list[str]) -> str:
