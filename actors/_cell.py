@@ -210,8 +210,8 @@ class ActorCell:
     def _count_sent(self) -> None:
         """Count a message that is in the mailbox now."""
         self.sent += 1
-        waiting = min(self.depth, self.mailbox.capacity)  # one that was given to a waiting task takes no place
-        self.high_water = max(self.high_water, waiting)
+        if self.high_water < self.depth:
+            self.high_water = min(self.depth, self.mailbox.capacity)  # one given to a waiting task takes no place
 
     def _refuse(self, message: object) -> None:
         """Turn a message for an actor that is down into a dead letter."""

@@ -92,7 +92,9 @@ class Exchange:
         """True if there is neither an answer nor a reason why none is needed."""
         self.left = False
         """True if the asker does not wait any more."""
-        self._send, self._receive = trio.open_memory_channel[tuple[object, BaseException | None]](1)
+        self._send: trio.MemorySendChannel[tuple[object, BaseException | None]]
+        self._receive: trio.MemoryReceiveChannel[tuple[object, BaseException | None]]
+        self._send, self._receive = trio.open_memory_channel(1)
         """Way of the answer: a value, or an error in its place."""
         self._answer: tuple[object, BaseException | None] | None = None
         """The answer, once the asker has received it."""
