@@ -29,6 +29,7 @@ import attrs
 import click
 import trio
 
+from actors import Signal
 from pegasus.cli.chat import check_channel
 from pegasus.cli.commands import Number, pegasus, program_name
 from pegasus.cli.control import STATE_SECONDS, ask_daemon, describe_refusal, find_daemon, print_text, report_failure
@@ -163,8 +164,8 @@ class _Sending:
     """Number of the last reply before the message. Those up to it may have been acknowledged and do not come again."""
     _is_accepted: bool = False
     """True if the message is on the daemon's disk."""
-    _news: trio.Event = attrs.field(factory=trio.Event)
-    """Set when something may have ended."""
+    _news: Signal = attrs.field(factory=Signal)
+    """Given when something may have ended."""
 
     def __attrs_post_init__(self) -> None:
         self.turn = ObservedTurn(self.text)
@@ -232,14 +233,15 @@ class _Sending:
                 if not self.until_done:
                     self.is_over = True
                     return
-                self._news.set()
+                self._news.notify()
 
     async def _check(self, conversation: Conversation, waiting: trio.CancelScope) -> None:
         """Ask the daemon whether anything is under way, now and then, and end the waiting when nothing is."""
+        seen = 0
         while True:
             with trio.move_on_after(CHECK_SECONDS):
-                await self._news.wait()
-            self._news = trio.Event()
+                await self._news.wait(seen)
+            seen = self._news.count
             # Judged here and not where the connection is lost: nothing comes from a daemon that is away.
             if self._away_since is not None and trio.current_time() >= self._away_since + AWAY_SECONDS:
                 raise NotConnected(self.absence)

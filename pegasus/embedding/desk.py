@@ -19,7 +19,7 @@ from functools import partial
 import attrs
 import trio
 
-from actors import ActorError, Inbox, Ref
+from actors import ActorError, Inbox, Ref, Signal
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply, TakenReplies, TurnFollower
 from pegasus.main_agent import item_of_key
 from pegasus.messages import Address, OutboundMessage, ReplyDraft
@@ -60,12 +60,12 @@ class EmbeddedTurn:
     """All replies have come."""
     error: Exception | None = None
     """Reason why no more will come."""
-    changed: trio.Event = attrs.field(factory=trio.Event)
-    """Set when the reader has something to look at; replaced when it has looked."""
+    changed: Signal = attrs.field(factory=Signal)
+    """Given when the reader has something to look at."""
 
     def wake(self) -> None:
         """Tell the reader that something has changed."""
-        self.changed.set()
+        self.changed.notify()
 
 
 class ReplyDesk:
@@ -88,8 +88,8 @@ class ReplyDesk:
         """Replies that were found and not given out, so that the journal need not be asked about each."""
         self._reading = trio.Lock()
         """Held by the reader that waits for the next one of them."""
-        self._news = trio.Event()
-        """Set when there may be something for `next_message`."""
+        self._news = Signal()
+        """Given when there may be something for `next_message`."""
         self.is_closed = False
         self.token = trio.lowlevel.current_trio_token()
 
@@ -165,11 +165,10 @@ class ReplyDesk:
                         with self._giving_back(found):
                             for reply in await self.follower.load([found.key]):
                                 return reply
-                # Replaced before the journal is asked, so that a reply that comes in between wakes this reader.
-                self._news = news = trio.Event()
+                seen = self._news.count
                 self._backlog.extend(filter(self._is_for_anybody, await self.follower.open_replies(None)))
                 if not self._backlog:
-                    await news.wait()
+                    await self._news.wait(seen)
 
     @contextmanager
     def _giving_back(self, found: OpenReply) -> Iterator[None]:
@@ -219,4 +218,4 @@ class ReplyDesk:
         self._wake()
 
     def _wake(self) -> None:
-        self._news.set()
+        self._news.notify()

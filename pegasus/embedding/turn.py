@@ -208,12 +208,10 @@ class TurnStream:
     async def _next(self) -> OutboundChatMessage:
         """Wait for the next message of a turn that was accepted. Raises what has ended the turn early.
 
-        The event is replaced before the turn is looked at, so that nothing that happens in between is missed. States between two looks
-        are skipped: the reader gets the newest.
+        States between two looks are skipped: the reader gets the newest.
         """
         turn = self._turn
         while True:
-            turn.changed = trio.Event()
             if turn.is_done:
                 self._final = self._make_final()
                 return self._final

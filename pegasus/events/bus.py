@@ -33,7 +33,7 @@ from typing import Final, TypeAlias
 import attrs
 import trio
 
-from actors import ActorError, Inbox, Ref, Reply
+from actors import ActorError, Inbox, Ref, Reply, Signal
 from pegasus.events.event import Event, EventType
 from pegasus.observe import get_logger
 from pegasus.retry import retry
@@ -253,8 +253,8 @@ class _Subscription:
         """Events that its mailbox had no room for, oldest first."""
         self._is_forwarding = False
         """True if an event was taken out of the backlog and is not delivered yet. New events must queue behind it."""
-        self._added = trio.Event()
-        """Set when the backlog has received an event."""
+        self._added = Signal()
+        """Given when the backlog has received an event."""
 
     @property
     def pending(self) -> int:
@@ -276,14 +276,13 @@ class _Subscription:
             self.dropped += 1
             if self.dropped.bit_count() == 1:  # 1, 2, 4, 8 …: one warning for each doubling
                 _log.warning("a subscriber is too slow", subscriber=self._subscriber.path, dropped=self.dropped)
-        self._added.set()
+        self._added.notify()
 
     async def run(self) -> None:
         """Forward the backlog, until the subscriber unsubscribes."""
         with self.scope:
             while True:
                 while not self._backlog:
-                    self._added = trio.Event()
                     await self._added.wait()
                 self._is_forwarding = True
                 await self._forward(Deliver((self._backlog.popleft(),)))

@@ -20,7 +20,7 @@ from typing import Final
 import attrs
 import trio
 
-from actors import ActorError, Ref
+from actors import ActorError, Ref, Signal
 from pegasus.observe import get_logger
 from pegasus.retry import retry
 from pegasus.tasks.agent.messages import Notify
@@ -53,13 +53,13 @@ class TaskNotifier:
     """Receives the notifications of all tasks."""
     _queue: deque[_Waiting] = attrs.field(factory=deque, init=False)
     """Notifications in order of arrival, which is the order of the log for each task."""
-    _added: trio.Event = attrs.field(factory=trio.Event, init=False)
-    """Set when one was added to an empty queue."""
+    _added: Signal = attrs.field(factory=Signal, init=False)
+    """Given when one was added."""
 
     def add(self, notification: Notification, *, is_last: bool) -> None:
         """Put a notification into the queue. Never waits."""
         self._queue.append(_Waiting(notification, is_last))
-        self._added.set()
+        self._added.notify()
 
     async def run(self, told: Callable[[Sequence[Notification]], Awaitable[None]]) -> None:
         """Send notifications until it is cancelled. Cancelled: those that were not taken are sent again after the next start.
@@ -67,8 +67,7 @@ class TaskNotifier:
         told: called with the last notifications of tasks when the listener has taken them.
         """
         while True:
-            if not self._queue:
-                self._added = trio.Event()
+            while not self._queue:
                 await self._added.wait()
             batch = self._next_batch()
             await self._send(batch)
