@@ -18,7 +18,6 @@ from functools import partial
 from typing import Final
 
 import attrs
-import trio
 
 from actors import ActorError, Ref, Signal
 from pegasus.observe import get_logger
