@@ -63,7 +63,15 @@ from pegasus.access.approvals import (
 from pegasus.access.browser_sessions import SESSION_DAYS, WebSessions
 from pegasus.access.grant_book import ServerTools, allowed_scopes, no_server_tools
 from pegasus.access.grants import AnswerScope, CallGrant, describe_grant, describe_revoked, parse_scope
-from pegasus.access.pairing import PAIRING, PairingBook, PairingRefused, PeopleUnreadable, access_text, access_view
+from pegasus.access.pairing import (
+    CODE_LENGTH,
+    PAIRING,
+    PairingBook,
+    PairingRefused,
+    PeopleUnreadable,
+    access_text,
+    access_view,
+)
 from pegasus.access.principal import (
     DOOR,
     NOBODY,
@@ -104,6 +112,7 @@ from pegasus.access.tokens import (
 __all__ = [
     "APPROVALS",
     "APPROVE",
+    "CODE_LENGTH",
     "CONTROL",
     "DENY",
     "DOOR",

@@ -14,7 +14,7 @@ code that somebody has received. A crash between the two loses the answer; then 
     book = PairingBook()
     await book.load(journal, clock)
     await book.request(channel)                 # the stranger gets "… 7KQ2MX4P …"
-    await book.approve("7KQ2MX4P", by="cli:main")   # "telegram:42"
+    await book.approve("7KQ2MX4P", by="cli:main")   # "telegram:42"; `refuse` says no
     book.knows(channel)                         # True
 """
 
@@ -100,6 +100,8 @@ class OpenCode:
     """Wall clock, ms."""
     asked: int = 0
     """Time of the last answer: wall clock, ms; 0 if it was not yet."""
+    is_refused: bool = False
+    """True if the owner has said no. The person gets no other code for as long as this one would have been valid."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -158,7 +160,7 @@ class PairingBook:
 
     def view(self) -> tuple[Sequence[Person], Sequence[OpenCode]]:
         """Return the people who were let in, and the codes that are valid, both oldest first."""
-        return [row for row in self._store.rows.values() if isinstance(row, Person)], self._valid()
+        return [row for row in self._store.rows.values() if isinstance(row, Person)], self._open()
 
     async def request(self, channel: ChannelInfo) -> None:
         """Send somebody unknown the answer with a code, unless they have it or there are too many open codes.
@@ -173,11 +175,11 @@ class PairingBook:
             # A person keeps the code for as long as it is valid. Another one with each message would fill the file, and
             # the owner could not tell which one counts.
             found = next((code for code in codes if code.key == key), None)
-            if found is not None and 0 <= now - found.asked < REPEAT:
+            if found is not None and (found.is_refused or 0 <= now - found.asked < REPEAT):
                 return
             if found is None:
                 # A flood of strangers fills neither the file nor the outbox then: beyond the bound nobody gets an answer.
-                if sum(code.channel.type == channel.type for code in codes) >= MOST_OPEN:
+                if sum(code.channel.type == channel.type for code in self._open()) >= MOST_OPEN:
                     _log.info("somebody unknown gets no code: there are too many open ones", channel=channel.type)
                     return
                 found = OpenCode(self._new_code(), channel, now)
@@ -215,23 +217,38 @@ class PairingBook:
         ActorError if it may not be on disk.
         """
         async with self._store.change():
-            # Letters beyond ASCII may become ASCII ones in upper case, as the long s does. No code has them.
-            wanted = code.strip().upper() if code.isascii() else ""
-            found = next((each for each in self._valid() if each.code == wanted), None)
-            if found is None:
-                raise PairingRefused(
-                    f"there is no open code {quote(code, 20)}; a code counts once and for an hour, "
-                    "and whoever writes again gets a new one"
-                )
+            found = self._require_open(code)
             person = Person(*found.key, self._clock(), by)
             await self._store.save({_person_key(*found.key): person}, self._codes_to_drop(found.who))
         _log.info("let somebody in", who=person.who, by=by)
         return person.who
 
+    async def refuse(self, code: str) -> str:
+        """Let the code count no more; return whose it was. Raises as `approve` does."""
+        async with self._store.change():
+            found = self._require_open(code)
+            await self._keep(attrs.evolve(found, is_refused=True))
+        _log.info("refused to let somebody in", who=found.who)
+        return found.who
+
+    def open_code(self, code: str) -> OpenCode | None:
+        """Return the open code that somebody has typed, in lower case or with blanks around it; None if there is none."""
+        # Letters beyond ASCII may become ASCII ones in upper case, as the long s does. No code has them.
+        wanted = code.strip().upper() if code.isascii() else ""
+        return next((each for each in self._open() if each.code == wanted), None)
+
+    def _require_open(self, code: str) -> OpenCode:
+        if (found := self.open_code(code)) is None:
+            raise PairingRefused(
+                f"there is no open code {quote(code, 20)}; a code counts once and for an hour, "
+                "and whoever writes again gets a new one"
+            )
+        return found
+
     async def revoke(self, who: str) -> None:
         """Let a person in no more. who: `<type>:<userId>`. Raises PairingRefused for an unknown one, StorageError, ActorError."""
         async with self._store.change():
-            if f"people/{who}" not in self._store.rows and all(code.who != who for code in self._valid()):
+            if f"people/{who}" not in self._store.rows and all(code.who != who for code in self._open()):
                 raise PairingRefused(
                     f"nobody was let in as {quote(who, 80)}; `pair list` shows all, and who is in allow_from stands in the settings"
                 )
@@ -241,6 +258,10 @@ class PairingBook:
     def _valid(self) -> list[OpenCode]:
         """Return the codes that are valid now."""
         return [row for row in self._store.rows.values() if isinstance(row, OpenCode) and self._is_valid(row)]
+
+    def _open(self) -> list[OpenCode]:
+        """Return the codes that wait for the owner."""
+        return [code for code in self._valid() if not code.is_refused]
 
     def _is_valid(self, code: OpenCode) -> bool:
         """Return whether a code is valid now. A clock that was set back makes none valid for longer."""

@@ -35,7 +35,7 @@ from typing import Final
 import attrs
 import trio
 
-from actors import ActorError, Inbox, Ref
+from actors import ActorError, Ref
 from pegasus.access import (
     APPROVALS,
     APPROVE,
@@ -49,15 +49,11 @@ from pegasus.access import (
     Approval,
     ApprovalError,
     ApprovalMessage,
-    ApprovalRequest,
     ApprovalState,
-    AskedCall,
     ListApprovals,
     ListGrants,
     Principal,
     RevokeGrant,
-    Role,
-    SeekApproval,
     WithdrawApprovals,
     describe_revoked,
     parse_scope,
@@ -75,6 +71,8 @@ from pegasus.app.approval_texts import (
     places_of,
     waiting_line,
 )
+from pegasus.app.file_questions import accept_text
+from pegasus.app.other_requests import OtherRequest, OtherRequests, request_json, waiting_request
 from pegasus.channels import AdapterMessage
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import quote
@@ -100,11 +98,6 @@ from pegasus.wire import to_wire
 ANSWER_TIMEOUT: Final = 5.0
 """Seconds that the keeper may take to answer."""
 
-RETRY: Final = 5.0
-"""Seconds until an owner is asked again after that has failed."""
-_WHY: Final = (
-    "the file was changed while a program ran that can write in the workspace, and its text is part of every prompt"
-)
 _NO_VALUES: Final[Metadata] = MappingProxyType({})
 _log = get_logger("approvals")
 
@@ -145,6 +138,8 @@ class ApprovalDesk:
     """The owner's files that are part of the prompt."""
     shown_on: Collection[str] = ("cli", "web")
     """Channel types whose clients show approvals by themselves."""
+    others: OtherRequests | None = None
+    """The requests beside approvals, which the same commands show and answer."""
 
     # ---------------------------------------------------------------- from the keeper
 
@@ -271,6 +266,12 @@ class ApprovalDesk:
             return await self._list_text()
         id, rest, by = words[0], words[1].strip() if words[1:] else "", message.channel.written_by
         try:
+            if self.others is not None:
+                other = await self.others.answer(
+                    id, is_allowed=command != DENY, by=by, more="" if command == DENY else rest
+                )
+                if other is not None:
+                    return other.text
             if command == DENY:
                 return described_answer(await self._answer(id, by, is_allowed=False, reason=rest))
             scope, calls, rest = read_answer(rest)
@@ -346,10 +347,17 @@ class ApprovalDesk:
             raise FormError(f"found {quote(text, 40)}; allowed behind the id: {SCOPE_WORDS}")
         return parse_answer(asked.question.fields, text)
 
+    async def _others(self) -> Sequence[OtherRequest]:
+        """Return the requests beside approvals that wait; () if they cannot be read, which must not hide the approvals."""
+        with suppress(StorageError, ActorError):
+            return await self.others.waiting() if self.others is not None else ()
+        return ()
+
     async def _list_text(self) -> str:
-        """Return the calls that wait, for a person."""
+        """Return what waits, for a person."""
         waiting = await self.approvals.ask(ListApprovals, timeout=ANSWER_TIMEOUT)
         lines = [waiting_line(each) for each in waiting]
+        lines += [waiting_request(each) for each in await self._others()]
         lines.insert(0, "Waiting for your answer:" if lines else "Nothing waits for your answer.")
         return "\n".join([*lines, f"{APPROVE} ID, {APPROVE} ID always, or {DENY} ID and a reason."])
 
@@ -367,17 +375,18 @@ class ApprovalDesk:
         }
 
     async def list(self, caller: Caller, params: Params) -> Json:
-        """Answer `approvals.list`: all calls that wait, for owners only.
+        """Answer `approvals.list`: all calls that wait, and in `requests` the rest that does, for owners only.
 
         Raises NotAllowed for others, and ActorError while the keeper does not run.
         """
         self._require_owner(caller)
         waiting = await self.approvals.ask(ListApprovals, timeout=ANSWER_TIMEOUT)
         notices = [notice_of(approval) for approval in waiting]
-        return {"approvals": [to_wire(notice_for(notice, is_own_door=caller.has_own_door)) for notice in notices]}
+        shown: list[Json] = [to_wire(notice_for(notice, is_own_door=caller.has_own_door)) for notice in notices]
+        return {"approvals": shown, "requests": [request_json(each) for each in await self._others()]}
 
     async def answer(self, caller: Caller, params: Params) -> Json:
-        """Answer `approvals.answer`: allow or deny the calls of `id`.
+        """Answer `approvals.answer`: allow or deny the calls of `id`, or another request that waits.
 
         A yes has a `scope` (see `AnswerScope`), the `calls` that it is for by their places from 0, and the `values` of a question's
         form by name; a no may have a `reason`.
@@ -396,6 +405,12 @@ class ApprovalDesk:
             raise BadParams(f"values: found {quote(values, 40)}, allowed: an object with the value of each field")
         id, calls = require_text(params, "id"), places_of(params.get("calls"))
         with bad_params_for(ApprovalError, key="id"):
+            if self.others is not None:
+                beyond = scope if scope is not AnswerScope.ONCE else "values" if values else "calls" if calls else ""
+                by, is_allowed = _name_of(caller), decision == "allow"
+                other = await self.others.answer(id, is_allowed=is_allowed, by=by, more=beyond)
+                if other is not None:
+                    return {"request": request_json(other)}
             # The keeper checks values against the form of the question; a mistake in them is an ApprovalError as well.
             approval = await self._answer(
                 id,
@@ -433,45 +448,6 @@ class ApprovalDesk:
     async def deny(self, caller: Caller, params: Params) -> Json:
         """Answer `approvals.deny`: `approvals.answer` with a no."""
         return await self.answer(caller, {**params, "decision": "deny"})
-
-
-# ------------------------------------------------------------------ files of the workspace
-
-
-async def ask_about_files(inbox: Inbox[object], files: WorkspaceFiles, approvals: Ref[ApprovalMessage]) -> None:
-    """Ask an owner about each text that is doubted, until cancelled. A question that could not be asked is asked again."""
-    inbox.started()
-    while True:
-        seen = files.doubt.count
-        try:
-            # The keeper knows an approval by its key and its arguments: after a restart the same text is not asked about twice.
-            for name, text in files.doubted.items():
-                call = AskedCall(f"workspace/{name}", PROMPT_FILE, {"path": name, "content": text}, _WHY)
-                request = ApprovalRequest((call,), Role.OWNER, None, "")
-                approval = await approvals.ask(SeekApproval, request)
-                if not approval.is_open:  # it was answered before a crash, or once for ever
-                    await accept_text(files, approval)
-        except (ApprovalError, StorageError, ActorError) as error:
-            _log.warning("an owner could not be asked about a file of the workspace yet", error=str(error))
-            await trio.sleep(RETRY)
-        else:
-            await files.doubt.wait(seen)
-
-
-async def accept_text(files: WorkspaceFiles, approval: Approval) -> None:
-    """Bring the text of an approval into force if an owner has said yes.
-
-    The approval names the text, not only the file: a program may have changed the file again since the owner was asked.
-    Then nothing counts, and the new text has a question of its own.
-    """
-    arguments = approval.request.first.arguments
-    name, text = arguments.get("path"), arguments.get("content")
-    if not approval.is_allowed or not isinstance(name, str) or not isinstance(text, str):
-        return
-    if await files.accept(name, text):
-        _log.info("an owner has accepted the text of a file", file=name)
-    else:
-        _log.info("a file says something else than the text that an owner has accepted", file=name)
 
 
 def _name_of(caller: Caller) -> str:

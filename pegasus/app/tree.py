@@ -51,7 +51,6 @@ from actors import (
     supervisor,
 )
 from pegasus.access import approvals_keeper
-from pegasus.app.approvals import ask_about_files
 from pegasus.app.chat_commands import ChatCommands
 from pegasus.app.environment import (
     APPROVALS,
@@ -64,6 +63,7 @@ from pegasus.app.environment import (
     TASK_LISTENER,
     Environment,
 )
+from pegasus.app.file_questions import ask_about_files
 from pegasus.app.owner_notes import write_owner_notes
 from pegasus.app.services import Services, build_services
 from pegasus.app.task_services import observe_tasks

@@ -66,7 +66,7 @@ from pegasus.wire import from_wire
 
 TOKENS = pegasus.subgroup("token", "Give clients tokens of their own, and take them back.")
 PAIR = pegasus.subgroup("pair", "Let people in who wrote and are not known yet.")
-APPROVALS = pegasus.subgroup("approvals", "Tool calls that wait for your yes or no.")
+APPROVALS = pegasus.subgroup("approvals", "What waits for your yes or no: calls, people, changes of the persona.")
 
 # ------------------------------------------------------------------ tokens of clients
 
@@ -327,12 +327,14 @@ _REASON = click.Argument(["reason"], required=False, metavar="[REASON]")
 
 
 def approvals_text(answer: Answer) -> str:
-    """Return the calls that wait, each with everything that would be run.
+    """Return what waits, each call with everything that would be run.
 
     Nothing is shortened: an owner who says yes must have seen the whole command.
     """
     # One block for each call, with a blank line between: a command may have many lines.
     blocks = [_approval_block(each) for each in answer["approvals"]]
+    # A daemon of before this command was changed sends no requests.
+    blocks += [f"{each['id']}  {each['text']}" for each in answer.get("requests", ())]
     if not blocks:
         return "No call waits for you."
     return "\n\n".join([*blocks, "Answer with: approvals allow ID, or approvals deny ID"])
@@ -380,13 +382,15 @@ def answered_text(answer: Answer) -> str:
 
     The state is that of the daemon after the answer. An answer that came too late is a refusal, and is not shown here.
     """
+    if "request" in answer:
+        return str(answer["request"]["text"])
     approval = answer["approval"]
     return f"{approval['id']} is {approval['state']}: {approval['tool']}"
 
 
 @answering_command(APPROVALS, "list", JSON, method="approvals.list", text=approvals_text)
 def run_approvals_list(home: Home, settings: Settings) -> Answer | None:
-    """Show the calls that wait, with exactly what would be run."""
+    """Show what waits for you: calls, with exactly what would be run, people, and changes of the persona."""
     return None
 
 
@@ -400,7 +404,7 @@ def run_allow(
     scope: str | None = None,
     calls: tuple[int, ...] | None = None,
 ) -> int:
-    """Let the calls of ID be made, all or a part of them.
+    """Let the calls of ID be made, all or a part of them, or say yes to another request.
 
     1,3 or 1-3 names a part. SCOPE says how far the yes reaches: arguments (exactly these, always), tool or server (in this task),
     hour, or forever; the last four allow any arguments. If a server asks for values, give them.
@@ -421,7 +425,7 @@ APPROVALS.commands["approve"] = APPROVALS.commands["allow"]
 
 @answering_command(APPROVALS, "deny", _ID, _REASON, method="approvals.deny", text=answered_text)
 def run_deny(home: Home, settings: Settings, *, id_: str, reason: str | None = None) -> Answer | None:
-    """Refuse the call ID; the model reads the REASON."""
+    """Refuse the call or request ID; the model reads the REASON of a call."""
     return None
 
 

@@ -25,7 +25,7 @@ from pegasus.identity.persona_changes import (
     read_persona_state,
 )
 from pegasus.identity.prompt import SILENCE, ChannelNote, MainPrompts, task_prompt
-from pegasus.identity.proposals import ProposalRefused
+from pegasus.identity.proposals import ProposalRefused, format_value
 from pegasus.identity.workspace_files import (
     ABOUT_OWNER,
     HEARTBEAT_FILE,
@@ -66,6 +66,7 @@ __all__ = [
     "WorkspaceFiles",
     "format_decision",
     "format_persona",
+    "format_value",
     "lean_task_prompt",
     "parse_owner_file",
     "persona_at_start",

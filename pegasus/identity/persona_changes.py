@@ -33,6 +33,7 @@ from pegasus.identity.proposals import (
     WITHDRAWN,
     Proposal,
     ProposalLog,
+    ProposalRefused,
     choose_state,
     decision_record,
     format_value,
@@ -77,6 +78,11 @@ class PersonaState:
     """The persona from the next start on."""
     proposals: tuple[Proposal, ...]
     """All proposals, oldest first."""
+
+    @property
+    def open(self) -> list[Proposal]:
+        """Proposals that wait for a decision."""
+        return [proposal for proposal in self.proposals if proposal.state == OPEN]
 
 
 def read_persona_state(base: Persona, data: Path) -> PersonaState:
@@ -149,16 +155,18 @@ class PersonaChanges:
                 await self._store.append(proposal_record(proposal))
             return proposal
 
-    async def decide(self, number: int, *, accept: bool, by: str) -> Proposal:
+    async def decide(self, number: int, *, accept: bool, by: str, only_open: bool = False) -> Proposal:
         """Accept or reject a proposal, and return it as it is then. Rejecting an accepted one takes it back.
 
         by: the channel of the owner, for the record; the caller checks that it may decide. The
-        decision takes effect at the next start. Repeating it changes nothing. Raises
-        ProposalRefused.
+        decision takes effect at the next start. Repeating it changes nothing. only_open: refuse it
+        for a proposal that was decided before. Raises ProposalRefused.
         """
         async with self._changing:
             changes, log = await self._read()
             state, before = choose_state(log, changes, number, accept=accept)
+            if only_open and log.proposals[number].state != OPEN:
+                raise ProposalRefused(f"proposal {number} is {log.proposals[number].state} already")
             if state:
                 record = decision_record(number, state, self._clock(), by, before)
                 await self._store.append(record)
@@ -166,9 +174,9 @@ class PersonaChanges:
             await self._write_changes(changes, log)
             return log.proposals[number]
 
-    async def decide_and_show(self, number: int, *, accept: bool, by: str) -> dict[str, Json]:
+    async def decide_and_show(self, number: int, *, accept: bool, by: str, only_open: bool = False) -> dict[str, Json]:
         """Decide as `decide` does, and return the proposal as `proposal_view` shows it after that."""
-        proposal = await self.decide(number, accept=accept, by=by)
+        proposal = await self.decide(number, accept=accept, by=by, only_open=only_open)
         return proposal_view(proposal, (await self.read_state()).persona)
 
     # ------------------------------------------------------------------ files

@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from pegasus.access import ListApprovals, sender_of
-from pegasus.app.approvals import RETRY
+from pegasus.app.file_questions import RETRY
 from pegasus.identity import TASK_FILES, WorkspaceFiles
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.settings import AgentSettings, PolicySettings, Settings

@@ -230,6 +230,37 @@ async def new_book():
     return book, journal, clock
 
 
+async def test_whoever_was_refused_gets_no_other_code_within_the_hour():
+    book, journal, clock = await new_book()
+    await book.request(STRANGER)
+    [code] = book.view()[1]
+    assert await book.refuse(code.code.lower()) == "telegram:7"
+    for decide in (lambda: book.approve(code.code, "cli:main"), lambda: book.refuse(code.code)):
+        with pytest.raises(PairingRefused, match="there is no open code"):
+            await decide()
+    again = PairingBook()
+    await again.load(journal, lambda: clock[0])
+    posts = len(journal.posts)
+    clock[0] += 1_800_000
+    await again.request(STRANGER)
+    assert (again.view()[1], len(journal.posts)) == ([], posts)
+    clock[0] += 1_800_000
+    await again.request(STRANGER)
+    [other] = again.view()[1]
+    assert other.code != code.code
+
+
+async def test_a_refused_code_takes_no_place_of_others():
+    book, _, _ = await new_book()
+    for user in ("1", "2", "3"):
+        await book.request(ChannelInfo("telegram", user, user))
+    await book.request(STRANGER)
+    assert STRANGER.user_id not in [code.channel.user_id for code in book.view()[1]]
+    await book.refuse(book.view()[1][0].code)
+    await book.request(STRANGER)
+    assert [code.channel.user_id for code in book.view()[1]] == ["2", "3", STRANGER.user_id]
+
+
 async def test_a_code_is_closed_with_all_of_its_person_by_an_approval():
     book, journal, _ = await new_book()
     await book.request(STRANGER)
