@@ -55,10 +55,10 @@ class Script:
                 return ModelResponse("hm", calls, Usage(), "tool_calls")
         return ModelResponse("", (), Usage(), "end")
 
-    def calls_in_a_row(self, number, tool):
-        """The most calls of a tool with the same arguments that were asked for one after the other, for a message."""
-        runs = itertools.groupby(self.calls.get(number, ()))
-        return max((len(list(run)) for (name, _), run in runs if name == tool), default=0)
+    def calls_in_a_row(self, number, tool, same):
+        """The most calls of a tool one after the other, for a message. same: only those with the same arguments."""
+        runs = itertools.groupby(self.calls.get(number, ()), key=None if same else lambda call: call[0])
+        return max((len(made) for _, run in runs if (made := list(run))[0][0] == tool), default=0)
 
     def _question(self, turns):
         """The plan of the message asked last, and the calls since then with their results."""

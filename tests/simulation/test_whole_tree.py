@@ -52,6 +52,11 @@ def test_everything_accepted_is_answered_exactly_once(weather):
     print(weather, run(range(FIRST, FIRST + SEEDS), REPLAY, weather, twice=0, keep_going=True))
 
 
+@pytest.mark.parametrize(("weather", "seed"), [("fair", 770026), ("storm", 4200168)])
+def test_an_agent_that_gives_up_a_tool_that_goes_in_circles_says_what_is_true(weather, seed):
+    run([seed], weather=weather, twice=0)
+
+
 def test_a_life_is_the_same_again():
     run(range(2), weather="storm", twice=1)
 

@@ -16,7 +16,7 @@ ANSWERS = {
 }
 FAILED = "Sorry, an internal error occurred: work on your message failed 3 times"
 GAVE_UP = re.compile(
-    r"I gave up: the tool (?P<tool>\w+) was called (?P<times>\d+) times in a row with the same arguments\."
+    r"I gave up: the tool (?P<tool>\w+) (was called (?P<same>\d+) times in a row with the same|failed (?P<times>\d+) times in a row: )"
 )
 NOT_THOUGHT = "The model did not answer: "
 
@@ -73,7 +73,9 @@ def _judge(plan, said, other, life, stopped, faults):
     if not said <= plan.says:
         return f"nobody had planned {said - plan.says}"
     gave_up = GAVE_UP.match(other[0]) if other else None
-    if gave_up and life.model.calls_in_a_row(plan.number, gave_up["tool"]) < int(gave_up["times"]):
+    if gave_up and life.model.calls_in_a_row(plan.number, gave_up["tool"], gave_up["same"]) < int(
+        gave_up["same"] or gave_up["times"]
+    ):
         return f"it was not called so often: {other}"
     is_honest = failed or gave_up or (other and other[0].startswith(NOT_THOUGHT) and life.model.errors[plan.number])
     if other and not is_honest:
