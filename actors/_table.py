@@ -45,12 +45,12 @@ class State(Enum):
     """Not running, but to be restarted: at the time of a PendingRestart entry, or at once if its start has failed."""
 
 
-TRANSITIONS: dict[State, frozenset[State]] = {
-    State.DOWN: frozenset({State.STARTING, State.WAITING}),
-    State.STARTING: frozenset({State.UP, State.STOPPING, State.DOWN, State.WAITING}),
-    State.UP: frozenset({State.STOPPING, State.DOWN}),
-    State.STOPPING: frozenset({State.DOWN}),
-    State.WAITING: frozenset({State.STARTING, State.DOWN, State.WAITING}),
+TRANSITIONS: dict[State, tuple[State, ...]] = {
+    State.DOWN: (State.STARTING, State.WAITING),
+    State.STARTING: (State.UP, State.STOPPING, State.DOWN, State.WAITING),
+    State.UP: (State.STOPPING, State.DOWN),
+    State.STOPPING: (State.DOWN,),
+    State.WAITING: (State.STARTING, State.DOWN, State.WAITING),
 }
 """By state: the states that may follow. Anything else is a mistake of this package, and raises RuntimeError."""
 RUNNING = frozenset({State.STARTING, State.UP, State.STOPPING})
