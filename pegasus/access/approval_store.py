@@ -72,6 +72,7 @@ from pegasus.formatting import quote, truncate, typed_id
 from pegasus.messages import Metadata
 from pegasus.observe import get_logger
 from pegasus.policy import FormError, fill_form
+from pegasus.retry import retry
 from pegasus.settings import InForce
 from pegasus.storage import JournalMessage, LineStore, StorageError
 from pegasus.wire import encode_json
@@ -88,8 +89,6 @@ MOST_KEPT: Final = 1000
 """Lines of the file above which a start writes it anew, with what still matters."""
 MOST_OLD: Final = 200
 """Approvals that are over and carried out, of which this many are remembered: the call behind one may not have been made yet."""
-RETRY: Final = 5.0
-"""Seconds until `on_change` is called again after it has failed."""
 LONGEST_PAUSE: Final = 60.0
 """Seconds between two looks at the wall clock while something waits: it may be set, and the machine may sleep."""
 
@@ -393,23 +392,19 @@ class _Keeper:
         """Call `on_change` in a task of its own, again and again until it has not failed."""
 
         async def tell() -> None:
-            """Call `on_change` until it returns; then record that the end was carried out."""
-            while True:
-                try:
-                    await self._on_change(approval)
-                    # A crash before this line means that `on_change` is called once more at the next start.
-                    if not approval.is_open:
-                        await self._write(carried_out_line(approval))
-                        # It may have taken another step meanwhile: a call of a plan.
-                        if now := self._approvals.get(approval.id):
-                            self._add(attrs.evolve(now, is_carried_out=True))
-                except (ActorError, StorageError) as error:
-                    _log.warning("an approval could not be carried out yet", id=approval.id, error=str(error))
-                    await trio.sleep(RETRY)
-                else:
-                    return
+            """Call `on_change`; then record that the end was carried out."""
+            await self._on_change(approval)
+            # A crash before this line means that `on_change` is called once more at the next start.
+            if not approval.is_open:
+                await self._write(carried_out_line(approval))
+                # It may have taken another step meanwhile: a call of a plan.
+                if now := self._approvals.get(approval.id):
+                    self._add(attrs.evolve(now, is_carried_out=True))
 
-        self._nursery.start_soon(tell)
+        def log(error: Exception, seconds: float) -> None:
+            _log.warning("an approval could not be carried out yet", id=approval.id, error=str(error), seconds=seconds)
+
+        self._nursery.start_soon(retry, tell, (ActorError, StorageError), log)
 
     async def expire(self) -> None:
         """Close approvals whose time is over, until cancelled. A disk that refuses is asked again."""

@@ -19,6 +19,7 @@ from pegasus.main_agent.queue_items import TASK_NOTIFICATION
 from pegasus.messages import ACCOUNT, APART, INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE
+from pegasus.retry import Pauses
 from pegasus.schedule import PLACED, QUIET_FAILURE
 from pegasus.storage import Accept, Accepted, JournalMessage, Overloaded, StorageError
 from pegasus.tasks import Notification, Notify
@@ -28,15 +29,13 @@ _log = get_logger("main_agent")
 
 DEFAULT_CHANNEL: Final = ChannelInfo("cli", "main")
 """Channel of a task that nobody on a channel has asked for: the terminal's main one, which is known without a bridge."""
-RETRY: Final = 5.0
-"""Seconds until an item is offered again that the inbox had no room for or that the disk refused. Nobody waits for it at a screen."""
 
 
 async def forward_notifications(inbox: Inbox[Notify], journal: Ref[JournalMessage]) -> None:
     """Run the actor. Cancelled: notifications that were not answered are sent again, and the inbox recognises them by their ids.
 
     Notifications that come together are offered together, so that the journal writes them with one fdatasync. If the inbox refuses
-    one of them, because it is full or the disk is, that one is offered again every RETRY seconds. The task system waits for the
+    one of them, because it is full or the disk is, that one is offered again after growing pauses. The task system waits for the
     answer and gives up nothing; so a full inbox slows tasks down and loses none of their reports.
     """
     async for message in inbox:
@@ -44,8 +43,9 @@ async def forward_notifications(inbox: Inbox[Notify], journal: Ref[JournalMessag
         # All are offered before any answer is waited for.
         answers = [await journal.request(Accept, item, "main", Priority.TASK, _is_owners(item)) for item in items]
         for item, answer in zip(items, answers, strict=True):
+            pauses = Pauses()
             while not await _is_accepted(answer):
-                await trio.sleep(RETRY)
+                await trio.sleep(pauses.next())
                 answer = await journal.request(Accept, item, "main", Priority.TASK, _is_owners(item))
         message.reply.send(None)
 

@@ -25,6 +25,7 @@ from pegasus.models.errors import is_temporary, status_error
 from pegasus.models.formats import encode_json
 from pegasus.models.providers import ProviderClient, RefusedByServer
 from pegasus.models.tokens import text_tokens
+from pegasus.retry import Pauses
 from pegasus.wire import WireError, decode_object
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class AudioModel:
     async def _call(self, path: str, body: bytes, headers: Mapping[str, str], max_bytes: int) -> bytes:
         """Return the body of an answer, after a few attempts at most. Raises ModelError."""
         await self.client.load()
-        pause = PAUSE
+        pauses = Pauses(PAUSE)
         # One limit for all attempts and the pauses between them: a person waits for the words.
         with trio.move_on_after(self.timeout):
             for attempt in range(1, ATTEMPTS + 1):
@@ -135,8 +136,7 @@ class AudioModel:
                 except ModelError as error:
                     if attempt == ATTEMPTS or not is_temporary(error):
                         raise
-                await trio.sleep(pause)
-                pause *= 2
+                await trio.sleep(pauses.next())
         raise ModelError(f"{self.name}: no answer within {self.timeout:g} seconds (models.timeout)", kind="timeout")
 
     async def _attempt(self, path: str, body: bytes, headers: Mapping[str, str], max_bytes: int) -> bytes:

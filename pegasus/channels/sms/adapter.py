@@ -51,6 +51,7 @@ from pegasus.channels.sms.webhook import (
 )
 from pegasus.messages import Media, OutboundMessage
 from pegasus.observe import get_logger
+from pegasus.retry import retry
 from pegasus.settings import SmsSettings
 from pegasus.storage import JournalMessage, StorageError
 from pegasus.wire import encode_json
@@ -61,8 +62,6 @@ FILES_WITHIN: Final = 2.0
 """Seconds that the answer to a webhook waits for files. Twilio gives up after 15."""
 FILES_FOR: Final = 120.0
 """Seconds for which a file is tried."""
-KEEP_DELAY: Final = 2.0
-"""Seconds until a message is handed in again that could not be kept."""
 SENT_LATELY: Final = 3600.0
 """Seconds within which a message of unknown outcome is looked for where no earlier one is on record."""
 SENT: Final = "sent"
@@ -196,12 +195,7 @@ class SmsAdapter(ServiceAdapter):
                 notes.append(_note(file, str(error)))
             else:
                 media.append(Media(file.name, file.mime, base64.b64encode(content).decode()))
-        while True:
-            try:
-                await self.accept(sms.to_message(tuple(media), tuple(notes)))
-                break
-            except NotKept:
-                await trio.sleep(KEEP_DELAY)
+        await retry(partial(self.accept, sms.to_message(tuple(media), tuple(notes))), NotKept)
         # Forgotten only when the message is on disk. A crash in between hands it in again, which the inbox
         # recognises by its id.
         await self.log.set_fact(_pending(sms.id), None)

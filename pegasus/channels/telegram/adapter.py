@@ -61,6 +61,7 @@ from pegasus.channels.telegram.updates import (
 from pegasus.formatting import truncate
 from pegasus.messages import RELAYED, ApprovalNotice, InboundMessage, Json, Media, OutboundMessage, ReplyDraft, Typing
 from pegasus.observe import get_logger
+from pegasus.retry import retry
 from pegasus.settings import TelegramSettings
 from pegasus.wire import decode_object
 
@@ -206,12 +207,13 @@ class TelegramAdapter(ServiceAdapter):
 
     async def _take_until_kept(self, updates: Sequence[Json]) -> Sequence[Json]:
         """Handle updates; return those that are held when the messages of the others are on disk, however long that takes."""
-        while True:
-            try:
-                return await self.take_updates(updates)
-            except NotKept as error:
-                _log.warning("messages cannot be kept at the moment; Telegram keeps them", reason=str(error))
-                await trio.sleep(KEEP_DELAY)
+
+        def log(error: Exception, seconds: float) -> None:
+            _log.warning(
+                "messages cannot be kept at the moment; Telegram keeps them", reason=str(error), seconds=seconds
+            )
+
+        return await retry(partial(self.take_updates, updates), NotKept, log)
 
     async def take_updates(self, updates: Sequence[Json]) -> Sequence[Json]:
         """Handle updates in order; on return their messages are on disk. Those that were handled before are passed over.
