@@ -34,9 +34,9 @@ import attrs
 import trio
 
 from actors import Ref
-from pegasus.access.principal import OWN_TYPES
+from pegasus.access.principal import OWN_TYPES, Role, is_owner, with_role
 from pegasus.formatting import quote
-from pegasus.messages import Address, ChannelInfo, Json
+from pegasus.messages import Address, ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, KeyedStore, StorageError, stored_rows
 from pegasus.wire import from_wire, to_wire
@@ -134,6 +134,26 @@ class TokenGrant:
     def proves_owner(self, type: str) -> bool:
         """Return whether its client, with a conversation of its own on this type, is an owner's whatever `agent.owners` lists."""
         return self.is_home and type in OWN_TYPES
+
+    def owners_for(self, type: str, owners: Collection[str]) -> Collection[str]:
+        """Return the entries that name owners among those for whom its client speaks on this type. owners: `agent.owners`."""
+        if self.proves_owner(type):
+            return (*owners, f"{type}:*")
+        return owners if self.vouches_for(type) else ()
+
+    def is_owner(self, channel: ChannelInfo, owners: Collection[str]) -> bool:
+        """Return whether its client counts as an owner on this channel. owners: `agent.owners`."""
+        return is_owner(channel, self.owners_for(channel.type, owners))
+
+    def attest(self, message: InboundMessage, *, is_bridge: bool) -> InboundMessage:
+        """Return the message with what its client has proved about its sender, and without what it claims."""
+        channel = message.channel
+        if self.proves_owner(channel.type) and not is_bridge:
+            return with_role(message, Role.OWNER)
+        account = self.account_of(channel, is_bridge=is_bridge)
+        is_own_door = self.is_own_door(None if is_bridge else channel.channel_id)
+        role = None if self.vouches_for(channel.type) else Role.GUEST
+        return with_role(message, role, account, is_own_door=is_own_door)
 
     def is_own_door(self, channel_id: str | None) -> bool:
         """Return whether an owner speaks through its client without anybody in between: it has one conversation and an owner's rights.

@@ -12,13 +12,13 @@ descriptors of the same process. So `connections_within` leaves RESERVED_DESCRIP
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol, TypeAlias
 
 import attrs
 
-from pegasus.access import CONTROL, MESSAGE, OWNER_GRANT, READ, Credentials, TokenGrant, is_owner
+from pegasus.access import CONTROL, MESSAGE, OWNER_GRANT, READ, Credentials, TokenGrant
 from pegasus.formatting import quote
 from pegasus.messages import ApprovalNotice, ChannelInfo, Json
 from pegasus.protocol import ClientChannel
@@ -105,15 +105,12 @@ class Caller(ClientChannel):
     grant: TokenGrant = OWNER_GRANT
     """Rights of the token that the client has shown."""
 
-    def is_owner(self, owners: Iterable[str]) -> bool:
+    def is_owner(self, owners: Collection[str]) -> bool:
         """Return whether the caller counts as an owner. owners: the setting `agent.owners`.
 
         Whoever has shown the owner's token in the terminal, on the page or as a program does in any case.
         """
-        if self.grant.proves_owner(self.type):
-            return True
-        channel = ChannelInfo(self.type, self.channel_id or "", self.user_id)
-        return self.grant.vouches_for(self.type) and is_owner(channel, owners)
+        return self.grant.is_owner(ChannelInfo(self.type, self.channel_id or "", self.user_id), owners)
 
     @property
     def has_own_door(self) -> bool:
@@ -224,7 +221,7 @@ def read_number(params: Params, key: str, default: int) -> int:
     return value
 
 
-def require_owner(caller: Caller, owners: Iterable[str], what: str) -> None:
+def require_owner(caller: Caller, owners: Collection[str], what: str) -> None:
     """Raise NotAllowed unless the caller is an owner.
 
     owners: the setting `agent.owners`. what: what only an owner does, as in "schedules jobs".

@@ -37,7 +37,7 @@ from enum import Enum
 import trio
 
 from actors import ActorError, Ref
-from pegasus.access import OWNER_GRANT, TokenGrant, is_owner
+from pegasus.access import OWNER_GRANT, TokenGrant
 from pegasus.gateway.send_queue import SendQueue
 from pegasus.intake import JOURNAL_TIMEOUT
 from pegasus.messages import Address, ChannelInfo, OutboundMessage
@@ -321,10 +321,7 @@ class ReplyFeed:
     def is_owners(self, owners: Collection[str]) -> bool:
         """Return whether this client is an owner's. A bridge and a program that only makes calls are not."""
         channel = self.channel.info
-        if channel is None or self.calls_only:
-            return False
-        is_listed = self._grant.vouches_for(channel.type) and is_owner(channel, owners)
-        return is_listed or self._grant.proves_owner(channel.type)
+        return channel is not None and not self.calls_only and self._grant.is_owner(channel, owners)
 
     @property
     def has_own_door(self) -> bool:

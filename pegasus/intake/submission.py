@@ -41,7 +41,6 @@ from pegasus.access import (
     MESSAGE,
     Access,
     PairingBook,
-    Role,
     TokenBook,
     TokenGrant,
     TokenRefused,
@@ -160,19 +159,12 @@ class Intake:
         Raises PeopleUnreadable and ActorError if the settings do not name the sender, and the people whom the owner has let in cannot
         be read: then nobody can say whether the message may be taken, and it is to be sent again.
         """
+        owners = self.owners.now if grant is None else grant.owners_for(channel.type, self.owners.now)
         try:
-            self.access.now.check_rules(channel, metadata, owners=self._owners_for(channel.type, grant))
+            self.access.now.check_rules(channel, metadata, owners=owners)
         except Unlisted:
             if not await self.pairing.is_let_in(channel):
                 raise
-
-    def _owners_for(self, type: str, grant: TokenGrant | None) -> Collection[str]:
-        """Return the entries that name owners among those for whom a client with this token speaks on this channel type."""
-        if grant is None:
-            return self.owners.now
-        if grant.proves_owner(type):
-            return (*self.owners.now, f"{type}:*")
-        return self.owners.now if grant.vouches_for(type) else ()
 
     async def send(
         self,
@@ -205,7 +197,7 @@ class Intake:
             await self.pairing.request(message.channel)
             raise
         in_group = is_group(message.channel, message.metadata)
-        message = _with_sender(message, grant, is_bridge=is_bridge)
+        message = with_role(message, None) if grant is None else grant.attest(message, is_bridge=is_bridge)
         is_owner = sender_of(message, self.owners.now).is_owner
         if in_group or not is_owner:
             message = attrs.evolve(message, metadata={**message.metadata, APART: True})
@@ -232,18 +224,6 @@ class Intake:
         except TooManyMessages:
             return Overloaded(self.limits.now.per_minute, of_sender=True)
         return await answer.get(timeout)
-
-
-def _with_sender(message: InboundMessage, grant: TokenGrant | None, *, is_bridge: bool) -> InboundMessage:
-    """Return the message with what its client has proved about its sender, and without what it claims. grant: as for `Intake.send`."""
-    type = message.channel.type
-    if grant is None:
-        return with_role(message, None)
-    if grant.proves_owner(type) and not is_bridge:
-        return with_role(message, Role.OWNER)
-    account = grant.account_of(message.channel, is_bridge=is_bridge)
-    is_own_door = grant.is_own_door(None if is_bridge else message.channel.channel_id)
-    return with_role(message, None if grant.vouches_for(type) else Role.GUEST, account, is_own_door=is_own_door)
 
 
 async def report_undelivered(journal: Ref[JournalMessage], reply: OutboundMessage, reason: str) -> None:
