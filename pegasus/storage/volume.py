@@ -235,10 +235,12 @@ class Volume:
         """
         n = 1
         with self._refusing("repair", path):
-            while self._files.exists(copy := f"{path}.bad-{n}") and self.read(copy) != data:
+            while self._files.exists(copy := f"{path}.bad-{n}"):
+                with suppress(StorageError):  # something else may be in its place
+                    if self.read_durable([copy]) == [data]:
+                        return copy
                 n += 1
-        if self.read_durable([copy]) != [data]:
-            self.replace(copy, data)  # whole or not at all: a part of it would be taken for another copy
+        self.replace(copy, data)  # whole or not at all: a part of it would be taken for another copy
         return copy
 
     def set_tail_aside(self, path: str, offset: int, tail: bytes) -> str:

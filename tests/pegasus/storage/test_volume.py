@@ -539,6 +539,14 @@ def test_a_torn_tail_is_moved_aside(volume, files):
     assert files.content("x.bad-1") == b"to"
 
 
+def test_a_copy_finds_its_place_behind_what_cannot_be_read_and_is_made_once():
+    files, volume = fresh(lambda volume: volume.append([("x.bad-1", b"?"), ("x.bad-2", b"other")]))
+    files.unreadable.add("x.bad-1")
+    assert [volume.keep_copy("x", b"damage") for _ in range(2)] == ["x.bad-3", "x.bad-3"]
+    files.crash(0, False)
+    assert files.content("x.bad-3") == b"damage"
+
+
 def test_torn_tails_of_several_crashes_are_all_kept(volume, files):
     for n in (1, 2):
         files.put("x", b"good\nto%d" % n)
