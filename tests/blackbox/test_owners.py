@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from tests.blackbox.support import Book, serving
+from tests.blackbox.support import Book, Call, Thought, say, serving
 from tests.blackbox.support.work import Effects, Office, act, answer
 from tests.blackbox.test_tokens import add, greeted
 
@@ -52,6 +52,33 @@ async def test_another_token_is_an_owners_only_as_agent_owners_says(tmp_path):
                 assert "my owner" in (await peer.ask("/persona")).lower()
                 await peer.say("/persona", metadata={"role": "owner"})
                 assert "my owner" in (await peer.reply())["text"].lower()
+
+
+async def test_who_is_no_owner_any_more_has_no_owners_call_carried_out(tmp_path):
+    """The settings change while the model thinks: its call has the rights of the moment at which it is made."""
+    begin = Thought("", (Call("spawn_subagent", {"description": "work", "input": "work"}),))
+    book = Book({"go": [begin, lambda view: say(view.results[-1])]})
+    settings = {
+        "agent.owners": ["cli:*", "slack:ann"],
+        "policy.rules": [{"tool": "spawn_subagent", "who": "guest", "decision": "deny"}],
+    }
+    ann = {"type": "slack", "channelId": "D1", "userId": "ann"}
+    async with (
+        serving(tmp_path, book, settings) as daemon,
+        daemon.bridge("slack") as bridge,
+        daemon.client("cli", "main") as owner,
+    ):
+        book.hold()
+        await bridge.say("go", channel=ann)
+        await book.reached(1)
+        await bridge.say("/persona", channel=ann)
+        assert "my owner" not in (await bridge.reply())["text"].lower()
+        daemon.configure(agent__owners=["cli:*"])
+        await owner.call("config.reload")
+        book.release()
+        assert "rule 1 of policy.rules" in (await bridge.reply())["text"]
+        await bridge.say("/persona", channel=ann)
+        assert "my owner" in (await bridge.reply())["text"].lower()
 
 
 async def test_config_check_and_doctor_say_who_the_owners_are(tmp_path):
