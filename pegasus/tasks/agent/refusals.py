@@ -59,7 +59,7 @@ def find_running(registry: TaskRegistry, task_id: str, name: str) -> TaskEntry:
     entry = registry.tasks.get(task_id)
     if entry is not None and entry.is_ending:
         raise not_running(name, ": it is being stopped already")
-    if entry is None or (entry.is_over and entry.ref is None):
+    if entry is None or (entry.is_over and entry.ref is None and not entry.reflects):
         raise not_running(name, ": it has ended")
     return entry
 

@@ -203,5 +203,5 @@ class TaskRegistry:
             oldest = self.tasks[task_id]
             if not oldest.view.is_over:  # it was resumed, and is added again when it is over
                 del self._finished[task_id]
-            elif oldest.is_over and oldest.ref is None:
+            elif oldest.is_over and oldest.ref is None and not oldest.reflects:
                 del self._finished[task_id], self.tasks[task_id]

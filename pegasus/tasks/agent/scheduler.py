@@ -69,6 +69,7 @@ from pegasus.tasks.core.task_events import STOPPED, TaskFailed, TaskState
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, TaskType, apply_overrides
 from pegasus.tasks.core.views import TaskError, TaskView, task_view
 from pegasus.tasks.run.messages import (
+    REFLECTING,
     CancelStage,
     EndedStage,
     FinishStage,
@@ -88,7 +89,7 @@ DRAIN: Final = 5.0
 RECORD_WAIT: Final = 1.0
 """Seconds that the answer to a cancel waits for the disk."""
 MAILBOX: Final = Mailbox(64)
-"""Mailbox of a task: it receives requests of people only."""
+"""Mailbox of a task: requests of people, and the events of its last step."""
 
 _log = get_logger("tasks")
 
@@ -394,6 +395,9 @@ class TaskScheduler:
         entry.is_ending = not was_over
         self._state.registry.withdraw(entry)
         ended = await self._end_stage(entry, error, cause)
+        if was_over and entry.ref is None and entry.reflects:  # recovery has not begun it
+            entry.reflects, ended = False, EndedStage(REFLECTING, is_over=True)
+            await self._state.settle(entry)
         if was_over or (ended is not None and ended.is_over):  # what it has told of its end may be on its way only
             entry.is_ending = False
             if ended is None or not ended.activity:
@@ -425,7 +429,8 @@ class TaskScheduler:
         async def record() -> None:
             """Wait for the record of the actor, or make it. Goes on if the caller does not wait any longer."""
             if by_actor:
-                await entry.ended.wait()
+                while not entry.view.is_over:
+                    await entry.rests.wait()
             else:
                 await self._stop(entry, error, cause)
             recorded.set()
@@ -452,9 +457,8 @@ class TaskScheduler:
             for entry in self._state.registry:
                 if guests_only and not entry.is_guests:
                     continue
-                has_work = (
-                    not entry.is_over or entry.ref is not None
-                )  # the actor of a task that is over may reflect yet
+                # The actor of a task that is over may reflect yet, and recovery may begin one that does.
+                has_work = not entry.is_over or entry.ref is not None or entry.reflects
                 if has_work and (channel is None or entry.is_of(*channel)):
                     nursery.start_soon(cancel, entry.task_id)
         return tuple(sorted(stopped, key=lambda each: each.task_id))

@@ -187,7 +187,7 @@ class TaskAgentState:
             entry.waiting.clear()
             self.registry.finished(entry)
         if not view.is_over:
-            entry.is_told = False
+            entry.is_told = entry.reflects = False
         if is_resting:
             entry.rests.set()
             entry.rests = trio.Event()

@@ -1,11 +1,13 @@
 """What becomes of tasks when the process dies: both recovery modes, at every point of a task's life."""
 
+from functools import partial
+
 import pytest
 import trio
 
 from actors import ActorError
 from pegasus.settings import Settings
-from pegasus.tasks import Cancel, GetTask, Resume, TaskState
+from pegasus.tasks import Cancel, CancelAll, GetTask, Resume, TaskState
 from pegasus.tasks.agent.recovery import UNKNOWN
 from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.run.deps import TaskLimits
@@ -224,6 +226,36 @@ async def test_a_reflection_that_a_stop_prevents_is_made_at_the_next_start(how, 
         assert shelf.forgotten == [task_id]
     assert {(told.type, told.n) for told in listener.heard} == {("completed", 1)}
     assert shelf.events(task_id)[-2:] == ["TASK_COMPLETED", "REFLECTION_COMPLETE"]
+
+
+@pytest.mark.parametrize("what", ["cancel", "cancel all", "resume"])
+async def test_before_recovery_begins_a_reflection_a_person_may_end_it_or_resume_the_task(what, autojump_clock):
+    async def nothing():
+        return ""
+
+    shelf, memory = MemoryFolder(), StubMemory(nothing, nothing)
+    with trio.move_on_after(1):
+        async with open_desk(ScriptedModel(["found it " * 50]), shelf=shelf, memory=memory) as desk:
+            task_id = await desk.submit("the job")
+            await trio.sleep_forever()
+    again = ScriptedModel(["more", "Nothing to keep."])
+    commands_done = partial(trio.sleep, 5)
+    async with open_desk(again, shelf=shelf, memory=memory, before_resuming=commands_done) as desk:
+        await trio.sleep(1)
+        if what == "resume":
+            await desk.agent.ask(Resume, task_id, "and more")
+            assert (await desk.outcome(task_id)).result == "more"
+        else:
+            stopped = await desk.agent.ask(Cancel, task_id, "x") if what == "cancel" else None
+            [stopped] = [stopped] if stopped else await desk.agent.ask(CancelAll, "x")
+            assert stopped.doing == "reflecting"
+        await trio.sleep(100)
+        assert shelf.forgotten == [task_id]
+        # The reflection on the resumed task is the one on all that it has done.
+        assert ["Look back" in request.system for request in again.requests] == (
+            [False, True] if what == "resume" else []
+        )
+        assert shelf.events(task_id).count("REFLECTION_COMPLETE") == (what == "resume")
 
 
 async def test_a_reflection_that_a_person_has_ended_is_not_made_at_the_next_start(autojump_clock):

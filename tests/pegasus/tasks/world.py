@@ -227,6 +227,7 @@ async def open_desk(
     context=ToolContext(),
     observe=lambda view, ends: None,
     over=lambda task_ids: None,
+    before_resuming=trio.lowlevel.checkpoint,
 ):
     calls = []
     shelf, listener, watcher = shelf or MemoryFolder(), listener or Listener(), Watcher()
@@ -258,6 +259,7 @@ async def open_desk(
             traits=traits or TraitStore(),
             limits=InForce(limits),
             make_fence=lambda: "fence00000",
+            before_resuming=before_resuming,
         )
         ref = await root.start_child(Child("agent", task_agent, deps, shelf, ear, mailbox=Mailbox(4096), shutdown=10.0))
         yield Desk(root, ref, bus, shelf, listener, watcher, calls)
