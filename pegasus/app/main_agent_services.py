@@ -48,12 +48,19 @@ from pegasus.media import AttachmentReader
 from pegasus.memory import ApartMemory, Memory, read_or_nothing
 from pegasus.messages import Address, escape_field
 from pegasus.models import LanguageModel, ModelClient, ModelError
-from pegasus.settings import SANDBOX_KEYS, Settings
+from pegasus.settings import SANDBOX_KEYS, SERVICE_SECTIONS, Settings
 from pegasus.skills import format_listing
 from pegasus.tasks import TaskTypes, task_tools
 from pegasus.tools import Tool, ToolContext, current_time, memory_tools, persona_tool
 
-TOOLSET_KEYS: Final = ("agent.tools", "agent.persona", "tools.", "channels.cli.", *SPEECH_KEYS)
+TOOLSET_KEYS: Final = (
+    "agent.tools",
+    "agent.persona",
+    "tools.",
+    "channels.cli.",
+    *(f"channels.{name}.enabled" for name in SERVICE_SECTIONS),
+    *SPEECH_KEYS,
+)
 """All that prompt and tools are made of. Others, such as budgets or a rule of the policy, must not be among them: a new prompt means
 that providers cannot use their caches for the next call."""
 LONGEST_NAME: Final = 64
@@ -273,14 +280,19 @@ def _toolset(
     )
     is_wanted = partial(_matches, settings.agent.tools)
     executor = shared.executor(settings, [tool for tool in found if is_wanted(tool.name)], is_wanted)
-    # Skills are listed as they are now. The prompt lists one that is added later when the toolset is made anew.
-    callable_skills = environment.skills.all()
+
+    def list_skills() -> tuple[str, tuple[str, ...]]:
+        """Return the skills as they are now; the toolset looks at them before the work on a message begins."""
+        found = environment.skills.all()
+        listing = format_listing(found, environment.models.context_window("default"))
+        return listing, tuple(skill.name for skill in found if skill.by_model)
+
     prompts = MainPrompts(
         environment.persona.now,
         channels=tuple(channels),
+        services={name: name in settings.channels and settings.channels[name].enabled for name in SERVICE_SECTIONS},
         subagents=_descriptions(shared.types),
-        skills=format_listing(callable_skills, environment.models.context_window("default")),
-        skill_names=tuple(skill.name for skill in callable_skills if skill.by_model),
+        list_skills=list_skills,
         files=environment.files,
         file_names=SHARED_FILES if has_chats else WORKSPACE_FILES,
     )

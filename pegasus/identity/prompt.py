@@ -25,7 +25,7 @@ before them stays in the cache when they change.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -63,12 +63,12 @@ class MainPrompts:
     """The persona that the process was started with. It stays the same until the next start."""
     channels: tuple[ChannelNote, ...] = ()
     """The configured channels."""
+    services: Mapping[str, bool] = attrs.field(factory=dict)
+    """Services such as Slack by name, and whether each is connected."""
     subagents: Mapping[str, str] = attrs.field(factory=dict)
     """Description of each type of task, by name."""
-    skills: str = ""
-    """The listing of skills for the full prompt, one a line."""
-    skill_names: tuple[str, ...] = ()
-    """Names of the skills that the model may call, for the lean prompt."""
+    list_skills: Callable[[], tuple[str, tuple[str, ...]]] = lambda: ("", ())
+    """Returns the listing of skills for the full prompt, one a line, and the names of those that the model may call."""
     files: WorkspaceFiles | None = None
     """The owner's files in the workspace; None: there are none."""
     file_names: tuple[str, ...] = WORKSPACE_FILES
@@ -80,18 +80,20 @@ class MainPrompts:
         direct: whether plain text is the reply; always so without tools. lean: whether the window is small.
         """
         direct = direct or not tools
+        listing, names = self.list_skills()
         if lean:
-            text = lean_main_prompt(self.persona, tools=tools, skills=self.skill_names, direct=direct)
+            text = lean_main_prompt(self.persona, tools=tools, skills=names, direct=direct)
         else:
             text = main_prompt(
                 self.persona,
                 tools=tools,
                 channels=self.channels,
+                services=self.services,
                 subagents=self.subagents,
-                skills=self.skills,
+                skills=listing,
                 direct=direct,
             )
-        # The owner's files come last: they are the only part that may change during a run.
+        # The owner's files come last: they change most often during a run.
         notes = self.files.section(self.file_names, lean=lean) if self.files is not None else ""
         return f"{text}\n\n{notes}" if notes else text
 
@@ -101,14 +103,16 @@ def main_prompt(
     *,
     tools: Collection[str],
     channels: Sequence[ChannelNote] = (),
+    services: Mapping[str, bool] | None = None,
     subagents: Mapping[str, str] | None = None,
     skills: str = "",
     direct: bool = False,
 ) -> str:
     """Return the Main Agent's prompt.
 
-    tools: names of the tools that it has; without any, text is its only means. channels: the configured ones. subagents:
-    description of each type of task, by name. skills: the listing of its skills, one a line. direct: whether plain
+    tools: names of the tools that it has; without any, text is its only means. channels: the configured ones. services: whether
+    each service is connected, by name. subagents: description of each type of task, by name.
+    skills: the listing of its skills, one a line. direct: whether plain
     text is the reply (`agent.speech`).
 
     For example, an agent that can only answer and look at the clock:
@@ -126,6 +130,7 @@ def main_prompt(
         types = [f"- {name}: {description}" for name, description in (subagents or {}).items()]
     else:  # the monologue still needs to know when to reply
         delegation, types = "" if direct else _REPLY_ONLY, []
+    known = _known_channels(channels, services or {})
     parts = [
         identity_section(persona),
         SAFETY,
@@ -136,7 +141,7 @@ def main_prompt(
         delegation,
         # The types stand in the prompt as well as in the schema, since the schema has only their names.
         "\n".join(["## Subagent Types", "", "The type you give to spawn_subagent is one of:", *types]) if types else "",
-        f"## Channels and reply()\n\n{_METADATA_LINE}\n\n{_REPLY_FIELDS}\n\n{_known_channels(channels)}\n{_CHANNEL_STYLES}",
+        f"## Channels and reply()\n\n{_METADATA_LINE}\n\n{_REPLY_FIELDS}\n\n{known}\n{_CHANNEL_STYLES}",
         _HISTORY if "session_archive_read" in tools else _HISTORY_WITHOUT_ARCHIVE_TOOL,
         f"## Available Skills\n\n{skills}" if skills and "use_skill" in tools else "",
     ]
@@ -182,12 +187,22 @@ def _tools_section(tools: Collection[str]) -> str:
     return "\n\n".join(parts)
 
 
-def _known_channels(channels: Sequence[ChannelNote]) -> str:
-    """Return the list of configured channels, "" if there are none."""
-    if not channels:
-        return ""
-    names = [f"- {c.type}" + (f" (channelId {c.channel_id})" if c.channel_id else "") for c in channels]
-    return "Channels that exist (there may be more by now; messages show theirs):\n" + "\n".join(names) + "\n"
+def _known_channels(channels: Sequence[ChannelNote], services: Mapping[str, bool]) -> str:
+    """Return the list of configured channels, and which services are connected; "" if there are none.
+
+    A service on which nobody has written yet has no channel in the list, and the model must know of it all the same.
+    """
+    parts = []
+    if channels:
+        names = [f"- {c.type}" + (f" (channelId {c.channel_id})" if c.channel_id else "") for c in channels]
+        parts += ["Channels that exist (there may be more by now; messages show theirs):", *names, ""]
+    if services:
+        states = [f"{name}: {'connected' if is_connected else 'not set up'}" for name, is_connected in services.items()]
+        parts += [
+            f"Services: {', '.join(states)}. To write to a connected one, take a channelId from above or ask for it.",
+            "",
+        ]
+    return "\n".join(parts)
 
 
 # ------------------------------------------------------------------ the sections, word for word

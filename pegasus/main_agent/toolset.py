@@ -24,6 +24,7 @@ from pegasus.main_agent.session import SEND_FILE
 from pegasus.main_agent.skill_invocation import SkillInvoker
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
+from pegasus.skills import Skill
 from pegasus.tools import ToolExecutor
 
 
@@ -62,9 +63,11 @@ class AgentToolset:
     """Version of the tools that they were made with."""
     _files_version: int = attrs.field(default=0, init=False)
     """Version of the owner's files that they were made with."""
+    _known_skills: tuple[Skill, ...] = attrs.field(default=(), init=False)
+    """Skills that they were made with."""
 
     async def refresh(self) -> None:
-        """Look at the owner's files, which are part of the prompt. Called before the work on a message begins.
+        """Look at the owner's files and at the skills, which are part of the prompt. Called before the work on a message begins.
 
         What changes later counts from the next call on, so that the prompt stays the same within the work on a message.
         """
@@ -74,6 +77,11 @@ class AgentToolset:
             if self._files_version != files.version:
                 self._files_version = files.version
                 # All variants are made anew, though not all of them may have changed: it happens seldom.
+                self._profiles.clear()
+        if self.skills is not None:
+            await self.skills.catalog.refresh()
+            if (skills := self.skills.catalog.all()) != self._known_skills:
+                self._known_skills = skills
                 self._profiles.clear()
 
     def profile(self, is_direct: bool = False, is_lean: bool = False, has_tools: bool = True) -> AgentProfile:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
+import trio
 
+from pegasus.testing.services.slack_server import open_slack
+from pegasus.testing.services.slack_workspace import APP_TOKEN, BOT_TOKEN, SlackWorkspace
 from tests.blackbox.support import SILENCE, Book, Call, Thought, reply, say, serving
 
 
@@ -219,3 +223,26 @@ async def test_repeated_call_ids_are_told_apart(stage, name):
     async with stage.play(book, name) as daemon, daemon.client() as client:
         for n in range(3):
             assert await client.ask(f"{n}") == f"r{n}"
+
+
+async def test_a_service_that_is_connected_is_known_before_anybody_has_written_there(tmp_path):
+    slack = SlackWorkspace()
+    async with open_slack(slack) as server:
+        keys = {"enabled": True, "bot_token": BOT_TOKEN, "app_token": APP_TOKEN, "base_url": server.api_url}
+        settings = {f"channels.slack.{key}": value for key, value in keys.items()}
+        async with serving(tmp_path, book := Book(), settings) as daemon, daemon.client("cli", "main") as client:
+            await client.ask("send it to Slack")
+    assert re.search(r"Services: .*slack: connected", book.asked[0].system)
+    assert "telegram: not set up" in book.asked[0].system
+
+
+async def test_a_new_skill_is_in_the_list_of_the_next_message(tmp_path):
+    async with serving(tmp_path, book := Book()) as daemon, daemon.client("cli", "main") as client:
+        await client.ask("hello")
+        folder = daemon.home / "skills" / "water-plants"
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").write_text("---\nname: water-plants\ndescription: Waters the plants\n---\nWater them.\n")
+        await trio.sleep(1.1)  # files are looked at once in a second
+        await client.ask("and now?")
+    assert "water-plants" not in book.asked[0].system
+    assert "water-plants" in book.asked[1].system

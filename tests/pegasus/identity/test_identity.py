@@ -92,6 +92,11 @@ def test_configured_channels_are_named():
     assert "- slack" in prompt
 
 
+def test_services_are_named_before_anybody_has_written_there():
+    prompt = main_prompt(BUILT_IN, tools=["reply"], services={"slack": True, "telegram": False})
+    assert "Services: slack: connected, telegram: not set up." in prompt
+
+
 def test_the_task_prompt_is_identity_safety_and_body_only():
     prompt = task_prompt(BUILT_IN, "Do the work.")
     assert headings(prompt) == ["## Safety", "## Text from Outside"]
