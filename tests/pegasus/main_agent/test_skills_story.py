@@ -35,7 +35,9 @@ async def test_a_person_calls_an_inline_skill(write, tmp_path, autojump_clock):
     assert user["metadata"]["skill"] == "fix"
 
 
-async def test_skills_are_in_the_prompt_and_one_that_comes_later_from_the_next_message_on(write, tmp_path, autojump_clock):
+async def test_skills_are_in_the_prompt_and_one_that_comes_later_from_the_next_message_on(
+    write, tmp_path, autojump_clock
+):
     write("fix", description="Mends things.")
     model = ScriptedModel(
         [
@@ -62,7 +64,6 @@ async def test_skills_are_in_the_prompt_and_one_that_comes_later_from_the_next_m
     assert "- late" not in model.requests[0].system
     assert "- late" in model.requests[1].system
     assert len({repr((request.system, request.tools)) for request in model.requests[1:]}) == 1
-    assert "- late" not in model.requests[-1].system
 
 
 async def test_what_an_inline_skill_does_not_allow_is_refused_until_the_message_is_done(
