@@ -129,10 +129,7 @@ class Address:
 
 @attrs.frozen
 class Media:
-    """A file that travels with a message.
-
-    Example: `Media("cat.png", "image/png", base64.b64encode(content).decode())`.
-    """
+    """A file that travels with a message."""
 
     name: str
     """File name, to be shown; it is no path."""
@@ -146,10 +143,7 @@ class Media:
 
 @attrs.frozen
 class StoredFile:
-    """A file of a reply as the outbox keeps it: its content is a file of its own, below data/.
-
-    Example: `StoredFile("report.pdf", "application/pdf", await keep_file(journal, content, "pdf"), len(content))`.
-    """
+    """A file of a reply as the outbox keeps it: its content is a file of its own, below data/."""
 
     name: str
     """File name for the reader of the reply."""
@@ -194,7 +188,7 @@ class InboundMessage:
 class OutboundMessage:
     """A reply of the agent.
 
-    Example: `OutboundMessage("Done.", ChannelInfo("web", "me"), seq=13)`, made by the journal of a `Post`.
+    Example: `OutboundMessage("CompleteItem.", ChannelInfo("web", "me"), seq=13)`, made by the journal of a `Post`.
     """
 
     text: str
@@ -269,10 +263,7 @@ class ReplyDraft:
 
 @attrs.frozen
 class FormChoice:
-    """A value that a field of a form may have.
-
-    Example: `FormChoice("dbl", "Double room")`.
-    """
+    """A value that a field of a form may have."""
 
     value: str
     """Value that the asker gets."""
@@ -307,10 +298,7 @@ class FormField:
 
 @attrs.frozen
 class OwnerQuestion:
-    """A question that a tool call has raised while it ran. Its texts are those of `source`, cleaned, each on one line.
-
-    Example: `OwnerQuestion("MCP server hotel", "Which room?", (FormField("beds", "integer"),))`.
-    """
+    """A question that a tool call has raised while it ran. Its texts are those of `source`, cleaned, each on one line."""
 
     source: str
     """Source of the question, such as "MCP server hotel"."""
@@ -324,10 +312,7 @@ class OwnerQuestion:
 
 @attrs.frozen
 class NoticeCall:
-    """A tool call that an owner is asked about, as part of an `ApprovalNotice`.
-
-    Example: `NoticeCall("shell_exec", {"command": "sh do.sh"}, "rule 1 of policy.rules", {"do.sh": "5f1d…"})`.
-    """
+    """A tool call that an owner is asked about, as part of an `ApprovalNotice`."""
 
     tool: str
     """Name of the tool."""
@@ -401,8 +386,6 @@ class TaskProgress:
     """State of a background task, for the people of the conversation that asked for it. It is not stored and may be lost.
 
     Each one is the whole present state, so the newest of a task replaces those before it.
-
-    Example: `TaskProgress(channel, "1d3a…", 7, "book the flight", "ACTING", "web_search", 3, 12_400)`.
     """
 
     channel: ChannelInfo

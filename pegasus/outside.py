@@ -22,10 +22,10 @@ OUTSIDE: Final = "outside"
 """Key of the labels in the metadata of entries, tasks and queue items. Stored, so it must not change."""
 
 
-class Outside(StrEnum):
+class Untrusted(StrEnum):
     """A kind of source that the owner does not control. Stored with entries, so the values must not change.
 
-    Example: `outside_metadata([Outside.WEB])` goes into the entry of a search's result; `parse_outside` reads it back.
+    Example: `outside_metadata([Untrusted.WEB])` goes into the entry of a search's result; `parse_outside` reads it back.
     """
 
     WEB = "web"
@@ -46,24 +46,24 @@ class Outside(StrEnum):
     """Another person, or an unknown source."""
 
 
-_LABELS: Final = {label.value: label for label in Outside}
+_LABELS: Final = {label.value: label for label in Untrusted}
 
 
-def parse_outside(metadata: Metadata) -> tuple[Outside, ...]:
+def parse_outside(metadata: Metadata) -> tuple[Untrusted, ...]:
     """Return the labels in some metadata, sorted. Values that are no label count as OTHER: a label may be misread, never lost."""
     found = metadata.get(OUTSIDE)
     if not found:
         return ()
     names = found if isinstance(found, list | tuple) else [found]
-    return join_outside(_LABELS.get(str(name), Outside.OTHER) for name in names)
+    return join_outside(_LABELS.get(str(name), Untrusted.OTHER) for name in names)
 
 
-def join_outside(*groups: Iterable[Outside]) -> tuple[Outside, ...]:
+def join_outside(*groups: Iterable[Untrusted]) -> tuple[Untrusted, ...]:
     """Return all labels of these groups, each once, sorted."""
     return tuple(sorted({label for group in groups for label in group}))
 
 
-def outside_metadata(labels: Iterable[Outside]) -> dict[str, Json]:
+def outside_metadata(labels: Iterable[Untrusted]) -> dict[str, Json]:
     """Return the metadata for these labels, {} if there is none."""
     names: list[Json] = [str(label) for label in sorted(set(labels))]
     return {OUTSIDE: names} if names else {}
@@ -79,7 +79,7 @@ FENCED_FROM: Final = "fencedFrom"
 _FENCE: Final = re.compile(r'<untrusted source="[a-z,]*" id="([a-z0-9]+)">\n(.*?)\n</untrusted id="\1">', re.DOTALL)
 
 
-def fenced_metadata(labels: Collection[Outside], fence: str, start: int = 0) -> dict[str, Json]:
+def fenced_metadata(labels: Collection[Untrusted], fence: str, start: int = 0) -> dict[str, Json]:
     """Return the metadata of an entry whose content is text from outside from the character `start` on; {} without labels.
 
     fence: id of the conversation's fences.
@@ -101,7 +101,7 @@ def parse_fence(metadata: Metadata, length: int) -> tuple[str, int]:
     return fence, start if type(start) is int and 0 <= start <= length else 0
 
 
-def fenced(text: str, labels: Iterable[Outside], fence: str) -> str:
+def fenced(text: str, labels: Iterable[Untrusted], fence: str) -> str:
     """Return a text between fences, as a model is shown it. Where it has the id of the fence, that is broken up."""
     harmless = re.sub(re.escape(fence), lambda found: f"{found[0][:4]} {found[0][4:]}", text, flags=re.IGNORECASE)
     return f'<untrusted source="{",".join(labels)}" id="{fence}">\n{harmless}\n</untrusted id="{fence}">'

@@ -181,10 +181,7 @@ class AckFrame:
 
 @attrs.frozen
 class CallFrame:
-    """A call of the control plane. The answer is ResultFrame or ErrorFrame with the same id.
-
-    Example: `CallFrame("7", "tasks.list", {"limit": 20})`.
-    """
+    """A call of the control plane. The answer is ResultFrame or ErrorFrame with the same id."""
 
     id: str
     """Chosen by the client, by which it finds the result among other frames."""
@@ -240,10 +237,7 @@ class ResultFrame:
 
 @attrs.frozen(eq=False, repr=False)
 class EventFrame:
-    """An event that a call has asked for (`events.subscribe`). Such frames follow the result of the call.
-
-    Example: `EventFrame("7", 4711, {"type": "TASK_COMPLETED", …})`.
-    """
+    """An event that a call has asked for (`events.subscribe`). Such frames follow the result of the call."""
 
     id: str
     """The id of the call."""
@@ -259,8 +253,6 @@ class ErrorFrame:
 
     code: `bad_frame`, `unauthorized`, `unknown_type`, `unknown_method`, `too_large`, `overloaded` or `internal`. Programs
     decide by the code; the message is for people and does not repeat it.
-
-    Example: `ErrorFrame("overloaded", "not accepted: 1000 messages are waiting already; send it again later", "m-1")`.
     """
 
     code: str

@@ -219,7 +219,6 @@ def _class_structure(cls: type[Any], converter: Converter) -> _Structure:
 
 
 def _read_by_function(read: Callable[[object], Any], value: object, _: Any) -> Any:
-    """Return the value that a function of its class reads."""
     try:
         return read(value)
     except ValueError as error:

@@ -34,7 +34,7 @@ MENTIONED: Final = "mentioned"
 _NOTHING: Final[Metadata] = {}
 
 
-class Denied(Exception):
+class AccessDenied(Exception):
     """The sender may not write. str() is one line for the program that has sent the message.
 
     Example::
@@ -46,14 +46,14 @@ class Denied(Exception):
     """
 
 
-class Unlisted(Denied):
+class NotListed(AccessDenied):
     """The settings do not name the sender, who may write only if the owner has let them in (`pairing`).
 
     Example: `Intake` catches it and lets the message in all the same if `PairingBook.knows` its person.
     """
 
 
-class Unknown(Unlisted):
+class PairingRequired(NotListed):
     """The sender may ask the owner to be let in.
 
     Example: `Intake.send` catches it, has `PairingBook.request` send the person a code for the owner, and raises it again.
@@ -62,10 +62,7 @@ class Unknown(Unlisted):
 
 @attrs.frozen(eq=False, repr=False)
 class ChannelRules:
-    """The rules of one channel type.
-
-    Example: `ChannelRules("allow_list", frozenset({"+8613800138000"}))`.
-    """
+    """The rules of one channel type."""
 
     access: str = "open"
     """"pairing", "allow_list" or "open"."""
@@ -117,14 +114,16 @@ class Access:
             return
         key, in_group = f"channels.{channel.type}", is_group(channel, metadata)
         if in_group and (rules.groups == "off" or (rules.groups == "mention" and metadata.get(MENTIONED) is False)):
-            raise Denied(f"{key}.groups = {rules.groups!r} of the settings: this is not heard in groups")
+            raise AccessDenied(f"{key}.groups = {rules.groups!r} of the settings: this is not heard in groups")
         if rules.access == "open" or channel.user_id in rules.allow_from:
             return
         if channel.channel_id in rules.allow_from or _is_let_in_as_owner(channel, owners, rules):
             return
         if rules.access == "pairing" and not in_group:
-            raise Unknown(f"{key}.access = 'pairing' of the settings: the owner has to let this person in first")
-        raise Unlisted(f"{key}.allow_from of the settings names neither this user nor this channel")
+            raise PairingRequired(
+                f"{key}.access = 'pairing' of the settings: the owner has to let this person in first"
+            )
+        raise NotListed(f"{key}.allow_from of the settings names neither this user nor this channel")
 
 
 def _is_let_in_as_owner(channel: ChannelInfo, owners: Iterable[str], rules: ChannelRules) -> bool:

@@ -73,7 +73,7 @@ from pegasus.messages import Metadata
 from pegasus.observe import get_logger
 from pegasus.policy import FormError, fill_form
 from pegasus.retry import retry
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import JournalMessage, LineStore, StorageError
 from pegasus.wire import encode_json
 
@@ -98,12 +98,12 @@ OnChange: TypeAlias = Callable[[Approval], Awaitable[None]]
 _log = get_logger("approvals")
 
 
-async def approvals_keeper(
+async def serve_approvals(
     inbox: Inbox[ApprovalMessage],
     journal: Ref[JournalMessage],
     clock: Callable[[], int],
     random: Random,
-    timeout: InForce[float],
+    timeout: LiveValue[float],
     on_change: OnChange,
     server_tools: ServerTools = no_server_tools,
 ) -> None:
@@ -113,11 +113,11 @@ async def approvals_keeper(
     server, for grants.
     Cancelled: what was answered is on disk, and carried out at the next start.
 
-    Example: `Child("approvals", approvals_keeper, journal, clock, random, InForce(3600.0), desk.changed)`.
+    Example: `Child("approvals", serve_approvals, journal, clock, random, LiveValue(3600.0), desk.changed)`.
     """
     # The nursery runs `expire` and one task for each change that is being told.
     async with trio.open_nursery() as nursery:
-        keeper = _Keeper(journal, clock, random, timeout, on_change, nursery, server_tools)
+        keeper = _ApprovalStore(journal, clock, random, timeout, on_change, nursery, server_tools)
         await keeper.load()
         inbox.started()
         nursery.start_soon(keeper.expire)
@@ -134,7 +134,7 @@ async def approvals_keeper(
         nursery.cancel_scope.cancel()
 
 
-class _Keeper:
+class _ApprovalStore:
     """The approvals in memory, and their file."""
 
     def __init__(
@@ -142,7 +142,7 @@ class _Keeper:
         journal: Ref[JournalMessage],
         clock: Callable[[], int],
         random: Random,
-        timeout: InForce[float],
+        timeout: LiveValue[float],
         on_change: OnChange,
         nursery: trio.Nursery,
         server_tools: ServerTools,

@@ -70,10 +70,7 @@ class ApprovalError(Exception):
 
 @attrs.frozen
 class AskedCall:
-    """A call that an owner is asked about.
-
-    Example: `AskedCall("t1/c7", "shell_exec", {"command": "sh do.sh"}, "rule 1 of policy.rules", files={"do.sh": "5f1d…"})`.
-    """
+    """A call that an owner is asked about."""
 
     key: str
     """Identifier of the call: the same when it is made again."""

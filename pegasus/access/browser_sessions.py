@@ -30,7 +30,7 @@ from actors import Ref, Signal
 from pegasus.access.tokens import OWNER_GRANT, Credentials, TokenGrant, hash_token
 from pegasus.messages import Json
 from pegasus.observe import get_logger
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import JournalMessage, KeyedStore
 from pegasus.wire import from_wire, to_wire
 
@@ -70,7 +70,7 @@ class WebSessions:
     Example: see the top of this file.
     """
 
-    def __init__(self, credentials: InForce[Credentials]) -> None:
+    def __init__(self, credentials: LiveValue[Credentials]) -> None:
         """Begin without sessions, which `load` reads. credentials: the tokens that count."""
         self._credentials = credentials
         self._home_hash = hash_token(credentials.now.token)

@@ -55,10 +55,7 @@ def parse_scope(word: str) -> AnswerScope | None:
 
 @attrs.frozen
 class CallGrant:
-    """A yes that serves for later calls.
-
-    Example: `CallGrant("g-7f3k", AnswerScope.FOREVER, "mail__list", "mail", tool.fingerprint, "cli:main", now)`.
-    """
+    """A yes that serves for later calls."""
 
     id: str
     """Short name by which people revoke it."""

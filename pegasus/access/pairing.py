@@ -87,10 +87,7 @@ class Person:
 
 @attrs.frozen(eq=False, repr=False)
 class OpenCode:
-    """A code that waits for the owner.
-
-    Example: `OpenCode("ABCD2345", ChannelInfo("telegram", "4711"), made=1_772_029_800_000)`.
-    """
+    """A code that waits for the owner."""
 
     code: str
     """Text of CODE_LENGTH characters of ALPHABET, which the person passes on to the owner."""
@@ -256,7 +253,6 @@ class PairingBook:
         _log.info("let somebody in no more", who=who)
 
     def _valid(self) -> list[OpenCode]:
-        """Return the codes that are valid now."""
         return [row for row in self._store.rows.values() if isinstance(row, OpenCode) and self._is_valid(row)]
 
     def _open(self) -> list[OpenCode]:

@@ -61,10 +61,10 @@ _STRICTNESS: Final = (Decision.ALLOW, Decision.ASK, Decision.DENY)
 
 
 @attrs.frozen(eq=False, repr=False)
-class Confinement:
+class SandboxState:
     """Walls around commands, as far as they matter for decisions.
 
-    Example: `Confinement(stands=True, has_network=False)` for commands in a sandbox that reach nothing but the workspace.
+    Example: `SandboxState(stands=True, has_network=False)` for commands in a sandbox that reach nothing but the workspace.
     """
 
     stands: bool = False
@@ -115,10 +115,7 @@ class CallRequest:
 
 @attrs.frozen
 class PolicyRule:
-    """A rule of the settings.
-
-    Example: `PolicyRule("shell_exec", Decision.ASK, match="git push *")`.
-    """
+    """A rule of the settings."""
 
     tool: str
     """Name or pattern."""
@@ -185,14 +182,14 @@ class Policy:
         self._after_untrusted = after_untrusted
         """Decision about calls that reach out, once their work has read text from outside."""
 
-    def decide(self, call: CallRequest, walls: Confinement) -> Ruling:
+    def decide(self, call: CallRequest, walls: SandboxState) -> Ruling:
         """Return what becomes of a call, and why."""
         for number, rule in enumerate(self._rules, 1):
             if rule.fits(call):
                 return Ruling(rule.decision, f"rule {number} of policy.rules")
         return max(self._usual(call, walls), key=lambda ruling: _STRICTNESS.index(ruling.decision))
 
-    def _usual(self, call: CallRequest, walls: Confinement) -> Iterable[Ruling]:
+    def _usual(self, call: CallRequest, walls: SandboxState) -> Iterable[Ruling]:
         """Yield the rulings that apply where no rule fits; the first of the strictest counts."""
         reaches_out = call.reaches_out or (call.is_command and (walls.has_network or not walls.stands))
         if not call.principal.is_owner and (call.is_command or call.changes_world):

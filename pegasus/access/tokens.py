@@ -283,7 +283,7 @@ class TokenBook:
         """Return the rights of the token of this name, None if there is none."""
         return self._grants.get(name)
 
-    def is_guests(self, address: Address) -> bool:
+    def is_from_guest(self, address: Address) -> bool:
         """Return whether a client that may not speak for an owner can have this conversation, by its token.
 
         What is said there reaches it, whatever `agent.owners` says about conversations of this type. So it stays when the token is

@@ -16,11 +16,11 @@ new text of the same file takes the place of the question before, so at most one
 question for each file waits, however often a program changes it.
 
 An answer has two steps, and a crash may come between them. The keeper first writes the answer to disk, then it calls
-`ApprovalDesk.changed`, which lets the task go on. The keeper calls it again after a restart for what was not carried
+`ApprovalFlow.changed`, which lets the task go on. The keeper calls it again after a restart for what was not carried
 out; all that it does may be done twice. A message to an owner has an id that is made of the approval's, and a task that
 was resumed already refuses the second time.
 
-All answers, whichever way they come, go through `ApprovalDesk._answer`. So the rules about expiry and about
+All answers, whichever way they come, go through `ApprovalFlow._answer`. So the rules about expiry and about
 a second answer stand in the keeper alone. Each way checks that an owner asks, and has its own form for errors: a
 sentence in a chat, `BadParams` for a program.
 """
@@ -83,7 +83,7 @@ from pegasus.messages import Address, ApprovalNotice, ChannelInfo, InboundMessag
 from pegasus.observe import get_logger
 from pegasus.policy import FormError, parse_answer
 from pegasus.redaction import KnownSecrets
-from pegasus.settings import InForce, PolicySettings
+from pegasus.settings import LiveValue, PolicySettings
 from pegasus.storage import Commit, JournalMessage, Post, StorageError, Unroutable
 from pegasus.tasks import (
     GetTask,
@@ -103,7 +103,7 @@ _log = get_logger("approvals")
 
 
 @attrs.frozen(eq=False, repr=False)
-class ApprovalDesk:
+class ApprovalFlow:
     """Shows approvals to owners and carries out their answers.
 
     One desk belongs to a tree. The keeper calls `changed`; commands in a chat, buttons of a service and programs call the
@@ -126,11 +126,11 @@ class ApprovalDesk:
     """Shows approvals to owners who are connected."""
     clock: Callable[[], int]
     """Wall clock, ms."""
-    owners: InForce[Collection[str]]
+    owners: LiveValue[Collection[str]]
     """The setting `agent.owners`."""
-    policy: InForce[PolicySettings] = attrs.field(factory=lambda: InForce(PolicySettings()))
+    policy: LiveValue[PolicySettings] = attrs.field(factory=lambda: LiveValue(PolicySettings()))
     """The settings [policy], for `owner_channel`."""
-    adapters: InForce[Collection[Ref[AdapterMessage]]] = attrs.field(factory=lambda: InForce(()))
+    adapters: LiveValue[Collection[Ref[AdapterMessage]]] = attrs.field(factory=lambda: LiveValue(()))
     """Adapters of chat services, which show answers."""
     secrets: KnownSecrets = attrs.field(factory=KnownSecrets)
     """The texts that no service of others may get."""

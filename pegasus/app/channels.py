@@ -45,7 +45,7 @@ from pegasus.identity import Persona
 from pegasus.intake import DiskLimits, GuestDisk, GuestLimits, Intake, run_guest_limits
 from pegasus.main_agent import MainAgents, TaskDelegation, task_progress
 from pegasus.messages import ChannelInfo, InboundMessage, Json, TaskProgress
-from pegasus.settings import SERVICE_SECTIONS, HttpSettings, InForce, Settings
+from pegasus.settings import SERVICE_SECTIONS, HttpSettings, LiveValue, Settings
 from pegasus.storage import StorageError
 from pegasus.tasks import TaskAgentMessage
 from pegasus.tools import size_of
@@ -247,7 +247,7 @@ async def _approve_pairing(book: PairingBook, code: str, by: str) -> str:
 
 
 def make_gateway_config(
-    token: str, persona: InForce[Persona], tokens: TokenBook, connections: int, settings: Settings
+    token: str, persona: LiveValue[Persona], tokens: TokenBook, connections: int, settings: Settings
 ) -> GatewayConfig:
     """Return the gateway's behaviour. token: that of the home. connections: how many it may have open.
 
@@ -269,7 +269,7 @@ def make_gateway_config(
 
 def gateway_child(
     tree: AgentTree,
-    config: InForce[GatewayConfig],
+    config: LiveValue[GatewayConfig],
     intake: Intake,
     listeners: Sequence[trio.SocketListener],
     methods: Methods,

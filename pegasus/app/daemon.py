@@ -93,7 +93,7 @@ from pegasus.main_agent import describe_commands
 from pegasus.models import OFFLINE, ModelConfigError, ModelService
 from pegasus.observe import get_logger, stop_logging
 from pegasus.sandbox import SandboxError, SandboxProbe
-from pegasus.settings import Settings, SettingsInForce
+from pegasus.settings import LiveSettings, Settings
 from pegasus.storage import StorageError
 from pegasus.tasks import TaskAgentMessage
 from pegasus.tools import passed_on
@@ -311,7 +311,7 @@ def _methods(
     }
 
 
-def _take_grace(signals: Signals, in_force: SettingsInForce, _: frozenset[str]) -> None:
+def _take_grace(signals: Signals, in_force: LiveSettings, _: frozenset[str]) -> None:
     """Let a stop take as long as the settings say.
 
     Called after a reload. A stop that is under way already keeps its deadline.

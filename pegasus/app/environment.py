@@ -42,8 +42,8 @@ from pegasus.models import (
 )
 from pegasus.redaction import KnownSecrets
 from pegasus.sandbox import NO_SANDBOX, Sandbox
-from pegasus.schedule import ScheduleMessage, ScheduleServices, schedule_keeper
-from pegasus.settings import InForce, SessionSettings, Settings, SettingsInForce
+from pegasus.schedule import ScheduleMessage, ScheduleServices, serve_schedule
+from pegasus.settings import LiveSettings, LiveValue, SessionSettings, Settings
 from pegasus.skills import BUILT_IN, SkillCatalog
 from pegasus.storage import Disk, JournalMessage
 from pegasus.tools import Tool
@@ -121,15 +121,15 @@ class Environment:
     ...     tree = await start_tree(root, Environment(in_force=SettingsInForce(settings), disk=disk, models=models, …))
     """
 
-    in_force: SettingsInForce
+    in_force: LiveSettings
     """The settings; `settings` are those in force at the moment. Everything that is built from them follows them."""
     disk: Disk
     """Disk that the journal writes to."""
     models: ModelSource
     """Models of all roles."""
-    persona: InForce[Persona]
+    persona: LiveValue[Persona]
     """The persona: that of the settings with the changes that its owner accepted."""
-    base_persona: InForce[Persona]
+    base_persona: LiveValue[Persona]
     """The persona of the settings, without changes."""
     clock: Callable[[], int]
     """Returns the wall clock, in ms since the epoch."""
@@ -151,7 +151,7 @@ class Environment:
     """Folder with one for each guest; None: guests have no files."""
     closed_paths: tuple[Path, ...] = ()
     """Files and folders that tools never touch, whatever the settings allow: Pegasus's own home."""
-    sandbox: InForce[Sandbox] = attrs.field(factory=lambda: InForce(NO_SANDBOX))
+    sandbox: LiveValue[Sandbox] = attrs.field(factory=lambda: LiveValue(NO_SANDBOX))
     """The walls around commands."""
     owner_notes: OwnerNotes = attrs.field(factory=OwnerNotes)
     """Notes to owners about files that commands have changed."""
@@ -173,24 +173,24 @@ class Environment:
     """People whom the owner has let in. The tree loads them when the journal runs."""
     tokens: TokenBook = attrs.field(factory=TokenBook)
     """Tokens of clients beside that of the home. The daemon loads them when the journal runs."""
-    keep_schedule: Callable[[Inbox[ScheduleMessage], ScheduleServices], Awaitable[None]] = schedule_keeper
+    keep_schedule: Callable[[Inbox[ScheduleMessage], ScheduleServices], Awaitable[None]] = serve_schedule
     """The actor that keeps scheduled jobs."""
     shows_approvals: Collection[str] = ("cli", "web")
     """Channel types whose clients show approvals by themselves. On all others they are replies."""
     may_work: trio.Event = attrs.field(factory=trio.Event)
     """Set when background work may begin; in the daemon, when people can connect. Recovery of tasks is the work of seconds."""
-    owners: InForce[Collection[str]] = attrs.field(init=False)
+    owners: LiveValue[Collection[str]] = attrs.field(init=False)
     """The setting `agent.owners`."""
 
     @owners.default
-    def _follow_owners(self) -> InForce[Collection[str]]:
+    def _follow_owners(self) -> LiveValue[Collection[str]]:
         return self.in_force.follow(lambda settings: settings.agent.owners, "agent.owners")
 
-    session: InForce[SessionSettings] = attrs.field(init=False)
+    session: LiveValue[SessionSettings] = attrs.field(init=False)
     """The settings [session]."""
 
     @session.default
-    def _follow_session(self) -> InForce[SessionSettings]:
+    def _follow_session(self) -> LiveValue[SessionSettings]:
         return self.in_force.follow(lambda settings: settings.session, "session.")
 
     @property

@@ -1,7 +1,7 @@
 """The services of the Main Agent: its model, prompt and tools, compaction, and what each chat has of its own.
 
 Everything is made once and handed to the agent as finished objects. What depends on settings is behind a handle
-(`SettingsInForce.follow`) that names the keys it depends on. Only a change of one of those keys makes it anew. So the prompt and the
+(`LiveSettings.follow`) that names the keys it depends on. Only a change of one of those keys makes it anew. So the prompt and the
 list of tools stay the same, byte for byte, through all other changes, and providers go on reading them from their caches. A new
 service that reads a setting must be named with its key in the same way, or a reload does not reach it.
 
@@ -170,7 +170,7 @@ def main_agent_services(
             "tools.allowed_paths",
             "media.max_bytes",
         ),
-        is_guests=environment.tokens.is_guests,
+        is_from_guest=environment.tokens.is_from_guest,
         reader=AttachmentReader(shared.journal, partial(models.audio, "transcribe")),
         make_fence=environment.make_fence,
     )

@@ -26,10 +26,7 @@ _PROPOSAL: Final = re.compile(r"p-[0-9]{1,9}", re.IGNORECASE)
 
 @attrs.frozen
 class OtherRequest:
-    """A request that waits for an owner, or was answered now.
-
-    Example: `OtherRequest("p-3", "persona", "style: “warm and short” …")`.
-    """
+    """A request that waits for an owner, or was answered now."""
 
     id: str
     """The id by which it is answered: "p-" and the number of a proposal, or the code of a person."""

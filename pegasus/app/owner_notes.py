@@ -19,7 +19,7 @@ from pegasus.access import is_owner
 from pegasus.formatting import cut_text, plural
 from pegasus.messages import ChannelInfo
 from pegasus.observe import get_logger
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import Commit, JournalMessage, Post, StorageError
 
 MOST_WAITING: Final = 100
@@ -52,8 +52,8 @@ async def write_owner_notes(
     inbox: Inbox[object],
     notes: OwnerNotes,
     journal: Ref[JournalMessage],
-    owners: InForce[Collection[str]],
-    owner_channel: InForce[ChannelInfo],
+    owners: LiveValue[Collection[str]],
+    owner_channel: LiveValue[ChannelInfo],
 ) -> None:
     """Write notes as replies, until cancelled. owner_channel: place for work that is not asked for where an owner is."""
     inbox.started()

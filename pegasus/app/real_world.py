@@ -39,7 +39,7 @@ from pegasus.mcp import TOKENS_FOLDER, McpServers, files_context
 from pegasus.memory import Memory, memory_in
 from pegasus.models import ModelService, PriceList, UsageTracker
 from pegasus.sandbox import Sandbox, SandboxProbe, probe_sandbox
-from pegasus.settings import SANDBOX_KEYS, InForce, Settings, SettingsInForce
+from pegasus.settings import SANDBOX_KEYS, LiveSettings, LiveValue, Settings
 from pegasus.skills import BUILT_IN, AcceptedSkills, SkillCatalog
 from pegasus.storage import FileDisk
 from pegasus.tools import Tool, standard_tools, with_network
@@ -59,15 +59,15 @@ class RealWorld:
 
     home: Home
     """The home, which this process has locked."""
-    in_force: SettingsInForce
+    in_force: LiveSettings
     """The settings."""
     token: str
     """The token that clients must present."""
-    base_persona: InForce[Persona]
+    base_persona: LiveValue[Persona]
     """The persona of the settings."""
-    persona: InForce[Persona]
+    persona: LiveValue[Persona]
     """The same with the changes that its owner has accepted, as they were at the last start or reload."""
-    sandbox: InForce[Sandbox]
+    sandbox: LiveValue[Sandbox]
     """The walls around commands."""
     files: WorkspaceFiles
     """The owner's files that are part of the prompt."""
@@ -82,7 +82,7 @@ def look_at_world(home: Home, settings: Settings, token: str, probe: SandboxProb
     """
     names = (*OWNER_FILES, NOTES_FILE) if settings.agent.scope == "chat" else OWNER_FILES
     files = WorkspaceFiles(home.workspace, home.owner_texts, names=names)
-    in_force, notes = SettingsInForce(settings), OwnerNotes()
+    in_force, notes = LiveSettings(settings), OwnerNotes()
 
     def base_persona(settings: Settings) -> Persona:
         """Return the persona that these settings name."""
@@ -179,7 +179,6 @@ def _make_environment(world: RealWorld, models: ModelService, reloader: Reloader
 
 
 def _archives_in(home: Home, files: SessionFiles) -> FolderArchives:
-    """Return the archives of a session of this home."""
     return FolderArchives(home.data / files.folder, files)
 
 

@@ -2,7 +2,7 @@
 
 A reload (SIGHUP, the control call `config.reload`) reads and checks all settings again, and puts them in force. A mistake
 changes nothing: the settings in force stay. What each part of the program does about new settings is its own matter: it follows the
-handle (`SettingsInForce`), which also knows the keys that need a restart. This module adds files, the log and the models.
+handle (`LiveSettings`), which also knows the keys that need a restart. This module adds files, the log and the models.
 
 `/model` chooses another default model. The choice is on disk before it takes effect and is used again after a restart, until
 `/model default` takes it back or a newer decision does. The newest decision counts. With the choice, the `models.default` of that
@@ -31,10 +31,10 @@ from pegasus.redaction import KnownSecrets, SecretFolder, secrets_in_environment
 from pegasus.sandbox import SandboxError
 from pegasus.settings import (
     EditError,
+    LiveSettings,
+    ReloadResult,
     Settings,
     SettingsError,
-    SettingsInForce,
-    TakenUp,
     load_settings,
     located,
     secrets_of,
@@ -67,7 +67,7 @@ class Reloader:
     def __init__(
         self,
         home: Home,
-        in_force: SettingsInForce,
+        in_force: LiveSettings,
         token: str,
         models: ModelService,
         find_changed_files: Callable[[Settings], frozenset[str]],
@@ -182,12 +182,12 @@ class Reloader:
         write_private(source.file.resolve(), content)
         return new
 
-    async def apply(self, new: Settings) -> TakenUp:
+    async def apply(self, new: Settings) -> ReloadResult:
         """Put settings in force that were read and checked. Returns and raises as `reload`."""
         async with self._lock:
             return await self._apply(new)
 
-    async def _apply(self, new: Settings) -> TakenUp:
+    async def _apply(self, new: Settings) -> ReloadResult:
         files = await trio.to_thread.run_sync(self._check_in_use, new)
         self.secrets.add(secrets_of(new))
         self._dropped = ""

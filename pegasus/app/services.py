@@ -24,7 +24,7 @@ from typing import Any
 import attrs
 
 from actors import Ref
-from pegasus.app.approvals import ApprovalDesk
+from pegasus.app.approvals import ApprovalFlow
 from pegasus.app.environment import ADAPTER, APPROVALS, GATEWAY, SCHEDULE, TASK_AGENT, Environment
 from pegasus.app.main_agent_services import main_agent_services
 from pegasus.app.other_requests import OtherRequests
@@ -66,7 +66,7 @@ class Services:
     """Services of the Main Agent."""
     tasks: TaskDeps
     """Services of the task system."""
-    approvals: ApprovalDesk
+    approvals: ApprovalFlow
     """Shows calls that wait for an owner, and takes the answers."""
 
 
@@ -94,7 +94,7 @@ def build_services(
     task_agent: Ref[TaskAgentMessage] = find(TASK_AGENT)
     gate = tool_gate(environment, find(APPROVALS))
     shared = SharedServices(environment, journal, memory, types, task_agent, gate)
-    approvals = ApprovalDesk(
+    approvals = ApprovalFlow(
         journal=journal,
         approvals=find(APPROVALS),
         tasks=task_agent,

@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 
 from actors import Ref
-from pegasus.access import ApprovalMessage, Confinement, Decision, Policy, parse_rules
+from pegasus.access import ApprovalMessage, Decision, Policy, SandboxState, parse_rules
 from pegasus.app.environment import Environment
 from pegasus.memory import Memory
 from pegasus.settings import SANDBOX_KEYS, PolicySettings, Settings
@@ -92,10 +92,10 @@ def tool_gate(environment: Environment, approvals: Ref[ApprovalMessage]) -> Gate
     in_force, sandbox = environment.in_force, environment.sandbox
     policy = in_force.follow(lambda settings: _policy_of(settings.policy), "policy.")
 
-    def confinement(_: Settings) -> Confinement:
+    def confinement(_: Settings) -> SandboxState:
         """Return the walls that stand now, as decisions are made from them."""
         found = sandbox.now
-        return Confinement(found.state != "none", found.has_network, is_partial=found.state == "partial")
+        return SandboxState(found.state != "none", found.has_network, is_partial=found.state == "partial")
 
     walls = in_force.follow(confinement, *SANDBOX_KEYS)
     return PolicyGate(policy, walls, approvals, environment.files, sandbox)

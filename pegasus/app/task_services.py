@@ -165,7 +165,6 @@ async def _commands_done(journal: Ref[JournalMessage]) -> None:
 
 
 def _task_limits(settings: Settings) -> TaskLimits:
-    """Return the limits of the task system."""
     return TaskLimits(
         max_active=settings.tasks.max_active,
         max_queued=settings.tasks.max_queued,

@@ -50,7 +50,7 @@ from actors import (
     open_supervisor,
     supervisor,
 )
-from pegasus.access import approvals_keeper
+from pegasus.access import serve_approvals
 from pegasus.app.chat_commands import ChatCommands
 from pegasus.app.environment import (
     APPROVALS,
@@ -80,7 +80,7 @@ from pegasus.main_agent import (
 )
 from pegasus.mcp import ServerDown
 from pegasus.messages import Address, ChannelInfo
-from pegasus.models import usage_keeper
+from pegasus.models import serve_usage
 from pegasus.observe import get_logger
 from pegasus.schedule import Heartbeat, ScheduleServices
 from pegasus.settings import Settings
@@ -145,7 +145,7 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     # Books and choices are read here, between the journal that has them and the first actor that asks for them.
     await environment.pairing.load(journal, environment.clock)
     if (usage := environment.models.usage) is not None:
-        keeper = Child("keeper", usage_keeper, usage, journal, backoff=CHILD_BACKOFF)
+        keeper = Child("keeper", serve_usage, usage, journal, backoff=CHILD_BACKOFF)
         await root.start_child(Child("usage", supervisor([keeper], intensity=CHILD_INTENSITY)))
     await environment.models.traits.load(journal)
     if environment.has_chats:
@@ -189,7 +189,7 @@ def _approvals_child(root: Supervisor, services: Services) -> Child[Any]:
     """
     environment = services.environment
     tools = services.environment.mcp.fingerprints
-    keep = partial(approvals_keeper, on_change=services.approvals.changed, server_tools=tools)
+    keep = partial(serve_approvals, on_change=services.approvals.changed, server_tools=tools)
     timeout = environment.in_force.follow(lambda settings: settings.policy.timeout, "policy.timeout")
     keeper = Child(
         "keeper", keep, services.journal, environment.clock, environment.random, timeout, backoff=CHILD_BACKOFF

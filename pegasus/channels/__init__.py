@@ -39,11 +39,12 @@ from pegasus.channels.service_contract import (
     WebhookRequest,
 )
 from pegasus.channels.switchboard import run_switchboard
-from pegasus.channels.taken_replies import TakenReplies
+from pegasus.channels.taken_replies import AckTracker
 from pegasus.channels.turn_follower import GrowingText, TurnFollower
 from pegasus.settings import ChannelSettings, SlackSettings, SmsSettings, TelegramSettings
 
 __all__ = [
+    "AckTracker",
     "Adapter",
     "AdapterMessage",
     "CatchUp",
@@ -57,7 +58,6 @@ __all__ = [
     "ServiceAdapter",
     "ServiceContext",
     "ServiceDown",
-    "TakenReplies",
     "TurnFollower",
     "WebhookAnswer",
     "WebhookReceiver",

@@ -53,7 +53,7 @@ class OutagePauses(Pauses):
         return super().next()
 
 
-class Reachability:
+class RetryingService:
     """Makes calls to one service until they get an answer.
 
     Example: `id = await reachability.call(partial(api.call, "sendMessage", params))`.
@@ -132,7 +132,7 @@ class CallPacing:
     Example: `id = await pacing.call(channel_id, partial(api.send, text))`.
     """
 
-    def __init__(self, reachability: Reachability) -> None:
+    def __init__(self, reachability: RetryingService) -> None:
         self._reachability = reachability
         self._places = trio.CapacityLimiter(MOST_CALLS)
         self._all_quiet_until = 0.0

@@ -5,7 +5,7 @@ They pile up at the service, and Telegram gives nothing behind 100 of them. So a
 and may write again. Each such message is a reason to read the file again.
 
 Two programs that answer each other never end: another bot in a chat; or a service that refuses each reply, of which the agent is told,
-which then says something about it there, which is refused as well. `RepeatLimit` ends that.
+which then says something about it there, which is refused as well. `BotLoopLimit` ends that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 import trio
 
 from actors import ActorError, Answer
-from pegasus.access import Denied, PeopleUnreadable, is_group
+from pegasus.access import AccessDenied, PeopleUnreadable, is_group
 from pegasus.channels.service_contract import NotKept, ServiceContext
 from pegasus.intake import JOURNAL_TIMEOUT, InvalidMessage, QuotaReached, TooManyMessages
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Metadata
@@ -40,10 +40,7 @@ _log = get_logger("channels")
 
 
 class MessageIntake:
-    """Gives messages of one service to the agent.
-
-    Example: `await MessageIntake(context).accept(message)`.
-    """
+    """Gives messages of one service to the agent."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
@@ -68,7 +65,7 @@ class MessageIntake:
                 except QuotaReached as error:
                     await self._hold_back(message, str(error))
                     answers.append(None)
-                except (Denied, InvalidMessage) as error:
+                except (AccessDenied, InvalidMessage) as error:
                     _log.debug("a message was not taken", channel=message.channel.type, reason=str(error))
                     answers.append(None)
                 except PeopleUnreadable as error:
@@ -88,14 +85,14 @@ class MessageIntake:
         self._sent.difference_update(map(_key, messages))
         return kept
 
-    async def refusal_of(self, channel: ChannelInfo, metadata: Metadata) -> Denied | None:
+    async def refusal_of(self, channel: ChannelInfo, metadata: Metadata) -> AccessDenied | None:
         """Return why the person on this channel may not write, None if they may: before files are fetched for a message.
 
         metadata: that of the message. Raises NotKept if it cannot be known at the moment.
         """
         try:
             await self._context.intake.check_write(channel, metadata)
-        except Denied as refusal:
+        except AccessDenied as refusal:
             return refusal
         except PeopleUnreadable as error:
             try:
@@ -106,7 +103,7 @@ class MessageIntake:
             raise NotKept(str(error)) from error
         return None
 
-    async def _refuse_unknown(self, channel: ChannelInfo, metadata: Metadata, error: PeopleUnreadable) -> Denied:
+    async def _refuse_unknown(self, channel: ChannelInfo, metadata: Metadata, error: PeopleUnreadable) -> AccessDenied:
         """Return the refusal of somebody who may have been let in or not, after telling them of it where strangers get an answer.
 
         Raises the error while it is to be hoped that the file can be read soon, and StorageError, ActorError.
@@ -125,7 +122,7 @@ class MessageIntake:
             )
             await intake.journal.ask(Commit, (), (post,))
             self._told.add(address)
-        return Denied(str(error))
+        return AccessDenied(str(error))
 
     async def _is_kept(self, message: InboundMessage, answer: Accepted | Overloaded) -> bool:
         """Return whether a message is on disk. Raises NotKept if there is no room at the moment."""
@@ -150,7 +147,7 @@ def _key(message: InboundMessage) -> tuple[str, str]:
     return message.channel.channel_id, message.id
 
 
-class RepeatLimit:
+class BotLoopLimit:
     """Counter of events in each conversation, until something else happens there, or an hour is over.
 
     Example::

@@ -6,7 +6,7 @@ not worth holding up a reply. A queue holds MOST_QUEUED replies. The others wait
 are read when there is room.
 
 A task ends when there is nothing to do, so a service with thousands of quiet conversations costs nothing. The
-next reply starts a new one. Nothing is lost at that moment: `OutgoingChats` removes the conversation without a
+next reply starts a new one. Nothing is lost at that moment: `ChatSenders` removes the conversation without a
 checkpoint after its `serve` has returned.
 
 A reply that does not follow the last one is not queued. It is a sign that the conversation is behind (a full
@@ -46,10 +46,10 @@ LONGEST_TYPING: Final = 900.0
 _log = get_logger("channels")
 
 
-class ChatOutlet(Protocol):
+class ChatSender(Protocol):
     """The adapter, as its conversations use it.
 
-    Example: every `ServiceAdapter` is one: `OutgoingChats(adapter, journal, nursery)`. Tests have a smaller one
+    Example: every `ServiceAdapter` is one: `ChatSenders(adapter, journal, nursery)`. Tests have a smaller one
     that notes what it is given.
     """
 
@@ -91,7 +91,7 @@ class OutgoingChat:
 
     channel_id: str
     """The conversation, as the service calls it."""
-    _outlet: ChatOutlet
+    _outlet: ChatSender
     """Delivers and shows."""
     _journal: Ref[JournalMessage]
     """Has the replies that are not queued here."""
@@ -231,7 +231,7 @@ class OutgoingChat:
             await self._outlet.show_typing(sign)
 
 
-class OutgoingChats:
+class ChatSenders:
     """The conversations of one run of an adapter that have something to send or to show.
 
     Example::
@@ -241,7 +241,7 @@ class OutgoingChats:
         chats.add(reply)
     """
 
-    def __init__(self, outlet: ChatOutlet, journal: Ref[JournalMessage], nursery: trio.Nursery) -> None:
+    def __init__(self, outlet: ChatSender, journal: Ref[JournalMessage], nursery: trio.Nursery) -> None:
         """Begin without conversations. nursery: runs the task of each conversation that gets something to send."""
         self._outlet = outlet
         self._journal = journal

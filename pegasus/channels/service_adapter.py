@@ -45,12 +45,12 @@ import attrs
 import trio
 
 from actors import Inbox, Ref
-from pegasus.access import PAIRING, Denied
+from pegasus.access import PAIRING, AccessDenied
 from pegasus.channels.adapter import Adapter, AdapterMessage, CatchUp, DeliverReply, ReplyRefused
-from pegasus.channels.call_pacing import CallPacing, OutagePauses, Reachability
+from pegasus.channels.call_pacing import CallPacing, OutagePauses, RetryingService
 from pegasus.channels.delivery_log import UNCONFIRMED, DeliveryLog
-from pegasus.channels.message_intake import MessageIntake, RepeatLimit
-from pegasus.channels.outgoing_chats import SIGN_TIMEOUT, OutgoingChats
+from pegasus.channels.message_intake import BotLoopLimit, MessageIntake
+from pegasus.channels.outgoing_chats import SIGN_TIMEOUT, ChatSenders
 from pegasus.channels.service_contract import (
     ChannelState,
     CredentialsRefused,
@@ -98,16 +98,16 @@ class ServiceAdapter(Adapter):
         """Record of what the service has taken."""
         self.state = ChannelState(type, "connecting")
         """For `status`, the tree and the log."""
-        self.reachability = Reachability(context.random, self._reach_changed)
+        self.reachability = RetryingService(context.random, self._reach_changed)
         """Reachability of the service. A subclass makes its own calls by it, which are tried again through outages."""
         self.pacing = CallPacing(self.reachability)
         """Makes the calls that deliver."""
         self._pauses = OutagePauses(context.random)
         """Pauses of `listen`."""
         self._intake = MessageIntake(context)
-        self._refusals = RepeatLimit(MOST_REPORTS)
+        self._refusals = BotLoopLimit(MOST_REPORTS)
         """Replies refused, by conversation."""
-        self._bots = RepeatLimit(BOT_MESSAGES)
+        self._bots = BotLoopLimit(BOT_MESSAGES)
         """Messages of bots, by conversation."""
 
     # ---------------------------------------------------------------- for a subclass
@@ -162,7 +162,7 @@ class ServiceAdapter(Adapter):
         """Give messages to the agent; see `MessageIntake.accept`. Raises NotKept."""
         return await self._intake.accept(*messages)
 
-    async def refusal_of(self, channel: ChannelInfo, metadata: Metadata) -> Denied | None:
+    async def refusal_of(self, channel: ChannelInfo, metadata: Metadata) -> AccessDenied | None:
         """Return why a person may not write, None if they may; see `MessageIntake.refusal_of`. Raises NotKept."""
         return await self._intake.refusal_of(channel, metadata)
 
@@ -174,7 +174,7 @@ class ServiceAdapter(Adapter):
         """Return whether a message of another bot may be heard now, without counting it."""
         return self._bots.has_room(channel_id)
 
-    def note_person(self, channel_id: str) -> None:
+    def reset_bot_limit(self, channel_id: str) -> None:
         """Note that a person has written, after whom bots are heard again."""
         self._bots.reset(channel_id)
 
@@ -193,7 +193,7 @@ class ServiceAdapter(Adapter):
         self.pacing.begin()
         await self.log.load(journal)
         async with self.connection(), trio.open_nursery() as nursery:
-            chats = OutgoingChats(self, journal, nursery)
+            chats = ChatSenders(self, journal, nursery)
             nursery.start_soon(self.log.write_all)
             nursery.start_soon(self._listen)
             await chats.catch_up()

@@ -25,7 +25,7 @@ import attrs
 from pegasus.access import AnswerScope, is_owner
 from pegasus.intake import Intake
 from pegasus.messages import ChannelInfo, OutboundMessage
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 
 APPROVAL: Final = "approval"
 """Key of a reply's metadata: id of the approval that it asks for. It is shown with buttons where a service has them."""
@@ -89,7 +89,7 @@ class ServiceContext:
     """Wall clock, ms since the epoch."""
     random: Random = attrs.field(factory=Random)
     """For pauses. No secret comes from it."""
-    owners: InForce[Collection[str]] = attrs.field(factory=lambda: InForce(()))
+    owners: LiveValue[Collection[str]] = attrs.field(factory=lambda: LiveValue(()))
     """The setting `agent.owners`."""
     public_url: str = ""
     """The setting `http.public_url`: where the outside reaches this machine. "" if it does not."""
@@ -159,10 +159,7 @@ class NotKept(Exception):
 
 @attrs.frozen(eq=False, repr=False)
 class WebhookRequest:
-    """A request as it came. It has no repr, since path, headers and body hold secrets and people's words.
-
-    Example: `WebhookRequest("POST", "/channels/sms/twilio", {"x-twilio-signature": "…"}, b"From=%2B1…", url)`.
-    """
+    """A request as it came. It has no repr, since path, headers and body hold secrets and people's words."""
 
     method: str
     """In upper case."""

@@ -16,10 +16,10 @@ import trio
 
 from actors import Ref
 from pegasus.messages import Address, OutboundMessage
-from pegasus.storage import Acknowledge, JournalMessage, OpenReply
+from pegasus.storage import Acknowledge, JournalMessage, UnacknowledgedReply
 
 
-class TakenReplies:
+class AckTracker:
     """Numbers of taken replies by conversation.
 
     Example::
@@ -30,7 +30,9 @@ class TakenReplies:
     """
 
     def __init__(
-        self, journal: Ref[JournalMessage], open_replies: Callable[[Address, int], Awaitable[Sequence[OpenReply]]]
+        self,
+        journal: Ref[JournalMessage],
+        open_replies: Callable[[Address, int], Awaitable[Sequence[UnacknowledgedReply]]],
     ) -> None:
         """Begin without a taken reply.
 
@@ -53,7 +55,7 @@ class TakenReplies:
         return seq in self._numbers.get(address, ())
 
     async def acknowledge(
-        self, address: Address, may_pass_over: Callable[[OpenReply], Awaitable[bool]] | None = None
+        self, address: Address, may_pass_over: Callable[[UnacknowledgedReply], Awaitable[bool]] | None = None
     ) -> int:
         """Acknowledge what was taken up to the oldest reply that was not; return the last number, 0 if there is none.
 

@@ -13,7 +13,7 @@ from typing import Final, TypeVar, TypeVarTuple
 from actors import ActorError, Ref, Reply
 from pegasus.messages import Address, OutboundMessage
 from pegasus.retry import retry
-from pegasus.storage import JournalMessage, OpenReplies, OpenReply, Posted, StorageError, load_files
+from pegasus.storage import JournalMessage, OpenReplies, Posted, StorageError, UnacknowledgedReply, load_files
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
@@ -42,7 +42,7 @@ class TurnFollower:
 
         return await retry(ask, (ActorError, StorageError))
 
-    async def open_replies(self, address: Address | None) -> Sequence[OpenReply]:
+    async def open_replies(self, address: Address | None) -> Sequence[UnacknowledgedReply]:
         """Return the replies to a conversation, or to all, that were not acknowledged. Raises what `check` raises."""
         return await self.ask(OpenReplies, address, MOST_REPLIES)
 

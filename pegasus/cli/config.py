@@ -64,8 +64,8 @@ def run_check(options: Options) -> int:
         # Loaded only where there are servers: most settings have none.
         from pegasus.mcp import TOKENS_FOLDER, risks
 
-        is_walled = settings.sandbox.mode != "off"
-        for risk in risks(settings, home.path / TOKENS_FOLDER, home.workspace, is_walled=is_walled):
+        is_confined = settings.sandbox.mode != "off"
+        for risk in risks(settings, home.path / TOKENS_FOLDER, home.workspace, is_confined=is_confined):
             print_text(f"warning: {risk}")
     return 0
 

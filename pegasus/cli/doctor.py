@@ -411,7 +411,7 @@ def _sandbox(examined: Examined) -> Iterator[Finding]:
         fix = "install bubblewrap (apt install bubblewrap), or allow it to make user namespaces"
     severity = NOTE if fix else OK
     yield Finding("sandbox", severity, f"walls around commands: {found.description}", fix)
-    for risk in risks(settings, home.path / TOKENS_FOLDER, home.workspace, is_walled=found.kind != "none"):
+    for risk in risks(settings, home.path / TOKENS_FOLDER, home.workspace, is_confined=found.kind != "none"):
         yield Finding("sandbox", NOTE, risk)
 
 

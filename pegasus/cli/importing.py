@@ -26,7 +26,7 @@ from pegasus.importing import (
     HOMES,
     ImportLine,
     ImportTarget,
-    NotAHome,
+    UnknownLayout,
     carry_out_import,
     plan_import,
     read_foreign_home,
@@ -67,7 +67,7 @@ def run_import(
         # Read as a whole before the first change, so that a home which cannot be read changes nothing.
         found = read_foreign_home(folder.expanduser(), source)
         lines = plan_import(found, target) if dry_run else change_files(home, partial(carry_out_import, found, target))
-    except (NotAHome, StorageError) as error:
+    except (UnknownLayout, StorageError) as error:
         # A refusal concerns the import as a whole. What a single page or job lacks is a line of the report, and exit code 0.
         print_error(f"pegasus: {error}")
         return 1

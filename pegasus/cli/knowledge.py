@@ -53,7 +53,7 @@ from pegasus.memory import (
     read_whole,
     view_of,
 )
-from pegasus.settings import InForce, Settings
+from pegasus.settings import LiveValue, Settings
 from pegasus.storage import FileDisk, GuardedFiles, JournalMessage, StorageError
 from pegasus.tools import found_json
 
@@ -287,7 +287,7 @@ def _decide(home: Home, settings: Settings, n: int, *, accept: bool) -> Answer:
 
     async def decide(journal: Ref[JournalMessage]) -> Answer:
         """Record the decision as the daemon would. It has no channel; the log shows "the command line" as its place."""
-        persona_changes = PersonaChanges(journal, InForce(_base(home, settings)), wall_clock)
+        persona_changes = PersonaChanges(journal, LiveValue(_base(home, settings)), wall_clock)
         return await persona_changes.decide_and_show(n, accept=accept, by="the command line")
 
     return change_files(home, decide)

@@ -40,10 +40,7 @@ RETRYABLE = frozenset({"overloaded", "internal"})
 
 @attrs.frozen
 class Endpoint:
-    """The address of a gateway and the token that it wants.
-
-    Example: `Endpoint("ws://127.0.0.1:7717", token)`.
-    """
+    """The address of a gateway and the token that it wants."""
 
     url: str
     """`ws://host:port`, or `wss://` where a TLS proxy stands before the gateway."""
@@ -85,10 +82,7 @@ class Offline:
 
 @attrs.frozen
 class MessageRejected:
-    """A message that the gateway will never take; it is not sent again.
-
-    Example: `MessageRejected("m-1", "too_large", "message.media: found 30,000,000 bytes, allowed: …")`.
-    """
+    """A message that the gateway will never take; it is not sent again."""
 
     id: str
     """The id that `Conversation.send` returned."""

@@ -37,9 +37,9 @@ from pegasus.conversation.repetition import (
     MOST_IN_A_ROW,
     NOT_REPEATED,
     RepetitionGuard,
-    find_circle,
+    find_loop,
     first_surplus,
-    is_cut_again_and_again,
+    is_repeatedly_truncated,
     surplus_note,
 )
 from pegasus.conversation.sanitize import (
@@ -75,9 +75,9 @@ __all__ = [
     "encode",
     "escape_imitations",
     "fence_of",
-    "find_circle",
+    "find_loop",
     "first_surplus",
-    "is_cut_again_and_again",
+    "is_repeatedly_truncated",
     "is_well_formed",
     "keep_media",
     "metadata_line",

@@ -19,7 +19,7 @@ import attrs
 
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall
-from pegasus.outside import OUTSIDE, Outside, parse_outside
+from pegasus.outside import OUTSIDE, Untrusted, parse_outside
 from pegasus.wire import decode_object, encode_line, use_functions
 
 Role = Literal["user", "assistant", "tool", "system"]
@@ -60,7 +60,7 @@ class Entry:
     """True if this is the result of a call that failed or was cancelled."""
 
     @property
-    def outside(self) -> tuple[Outside, ...]:
+    def outside(self) -> tuple[Untrusted, ...]:
         """Labels of the text from outside that it has, or that it was made of (see `sanitize`)."""
         return parse_outside(self.metadata) if OUTSIDE in self.metadata else ()
 

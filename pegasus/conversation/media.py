@@ -70,10 +70,7 @@ _TEXT_SUFFIXES: Final = (".txt", ".md", ".csv", ".log")
 
 @attrs.frozen(eq=False)
 class KeptMedia:
-    """Outcome of `keep_media`.
-
-    Example: `KeptMedia(("(attached picture: cat.png, …)",), ({"name": "cat.png", "mime": "image/png", …},))`.
-    """
+    """Outcome of `keep_media`."""
 
     labels: tuple[str, ...] = ()
     """Text for the message, one label for each attachment, in its order. Not cleaned yet: `user_content` does that."""

@@ -33,7 +33,7 @@ from pegasus.conversation.media import MOST_BYTES, MOST_SHOWN, Pictures, refs_of
 from pegasus.conversation.sanitize import NOTE
 from pegasus.messages import Json
 from pegasus.models import AssistantTurn, Image, ToolCall, ToolResult, Turn, UserTurn
-from pegasus.outside import FENCE, Outside, fenced, parse_fence, parse_outside
+from pegasus.outside import FENCE, Untrusted, fenced, parse_fence, parse_outside
 from pegasus.wire import encode_json
 
 _OPENING: Final = "(The conversation before this point is not available.)"
@@ -166,7 +166,7 @@ def shown_text(entry: Entry) -> str:
     if not fence:
         return entry.content
     own, text = entry.content[:start], entry.content[start:]
-    return own + fenced(text, parse_outside(entry.metadata) or (Outside.OTHER,), fence) if text.strip() else own
+    return own + fenced(text, parse_outside(entry.metadata) or (Untrusted.OTHER,), fence) if text.strip() else own
 
 
 def _user_text(entry: Entry) -> str:

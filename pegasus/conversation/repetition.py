@@ -9,7 +9,7 @@ decided here for the Main Agent and for tasks:
 
 `MOST_IN_A_ROW` is the number of calls in a row after which there is nothing left to learn.
 
-* Somebody waits for the Main Agent, so a *circle* ends its turn (`find_circle`): the same call with the same arguments three times in
+* Somebody waits for the Main Agent, so a *circle* ends its turn (`find_loop`): the same call with the same arguments three times in
   a row, whether it fails or not, or three answers whose calls all fail for the same reason. Calls of one answer that fail alike count
   once, since the model has not seen a result between them.
 * A task gets a chance to do something else. `RepetitionGuard` puts a note behind the third call whose result is the same; the call is
@@ -113,11 +113,8 @@ def last_calls(entries: Sequence[Entry]) -> list[tuple[ToolCall, Entry]]:
 
 
 @attrs.frozen(eq=False, repr=False)
-class Circle:
-    """The end of a circle.
-
-    Example: `Circle("current_time", "was called 3 times in a row with the same arguments.")`.
-    """
+class RepetitionLoop:
+    """The end of a circle."""
 
     tool: str
     """Name of the tool that was called again and again."""
@@ -127,7 +124,7 @@ class Circle:
     """The calls have failed."""
 
 
-def find_circle(entries: Sequence[Entry]) -> Circle | None:
+def find_loop(entries: Sequence[Entry]) -> RepetitionLoop | None:
     """Return the circle that the calls for a message end in; None if they do not.
 
     entries: those of the message. Calls count in the order in which they were carried out, over all answers.
@@ -142,7 +139,7 @@ def find_circle(entries: Sequence[Entry]) -> Circle | None:
         if result.failed:
             return _failed(call, result)
         reason = f"was called {MOST_IN_A_ROW} times in a row with the same arguments."
-        return Circle(call.name, reason)
+        return RepetitionLoop(call.name, reason)
     last = [pair for answer in answers[-MOST_IN_A_ROW:] for pair in answer]
     is_failing = len(answers) >= MOST_IN_A_ROW and all(result.failed for _, result in last)
     if is_failing and len({_reason(result) for _, result in last}) == 1:
@@ -150,9 +147,9 @@ def find_circle(entries: Sequence[Entry]) -> Circle | None:
     return None
 
 
-def _failed(call: ToolCall, result: Entry) -> Circle:
+def _failed(call: ToolCall, result: Entry) -> RepetitionLoop:
     error = truncate(result.content.removeprefix("Error: "), ERROR_LENGTH)
-    return Circle(call.name, f"failed {MOST_IN_A_ROW} times in a row: {error}", failed=True)
+    return RepetitionLoop(call.name, f"failed {MOST_IN_A_ROW} times in a row: {error}", failed=True)
 
 
 def _answers(entries: Sequence[Entry]) -> list[list[tuple[ToolCall, Entry]]]:
@@ -168,7 +165,7 @@ def _answers(entries: Sequence[Entry]) -> list[list[tuple[ToolCall, Entry]]]:
     return answers
 
 
-def is_cut_again_and_again(entries: Sequence[Entry]) -> bool:
+def is_repeatedly_truncated(entries: Sequence[Entry]) -> bool:
     """Return whether the last three answers for a message were all cut off at the token limit: the model would write for ever."""
     reasons = [entry.metadata.get("stopReason") for entry in entries if entry.role == "assistant"]
     return reasons[-MOST_IN_A_ROW:] == ["length"] * MOST_IN_A_ROW

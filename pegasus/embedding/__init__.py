@@ -28,7 +28,7 @@ from pegasus.embedding.bus import OutboundChatMessage as OutboundMessage
 from pegasus.embedding.cron import CronService, FireJob
 from pegasus.embedding.desk import AgentClosed
 from pegasus.embedding.turn import MessageRefused, MessageStream, TurnStream
-from pegasus.settings import TakenUp
+from pegasus.settings import ReloadResult
 
 __all__ = [
     "Agent",
@@ -42,7 +42,7 @@ __all__ = [
     "MessageRefused",
     "MessageStream",
     "OutboundMessage",
-    "TakenUp",
+    "ReloadResult",
     "TurnStream",
     "TurnUsage",
     "attachment",

@@ -36,7 +36,7 @@ from pegasus.embedding.turn import MessageStream, TurnServices, TurnStream
 from pegasus.formatting import first_cause
 from pegasus.host import Home, resolve_home
 from pegasus.memory import Memory
-from pegasus.settings import Settings, SettingsSource, TakenUp, load_settings
+from pegasus.settings import ReloadResult, Settings, SettingsSource, load_settings
 from pegasus.skills import SkillCatalog
 
 GOODBYE: Final = 2.0
@@ -54,7 +54,7 @@ For all but `Settings`, variables of the environment count as for the daemon: ke
 that `${…}` names.
 """
 
-ApplySettings = Callable[[Settings], Awaitable[TakenUp]]
+ApplySettings = Callable[[Settings], Awaitable[ReloadResult]]
 """Puts settings in force; returns which of them count at once. Raises for settings that cannot work; then
 nothing has changed.
 """
@@ -197,7 +197,7 @@ class Agent:
 
     # ---------------------------------------------------------------- settings
 
-    async def update_config(self, config: Config) -> TakenUp:
+    async def update_config(self, config: Config) -> ReloadResult:
         """Put other settings in force, without losing a conversation.
 
         They replace the old ones as a whole: a key that is left out has its default.

@@ -5,7 +5,7 @@ something new. What there is, the journal knows: a reply is in the outbox until 
 came of. So a reply belongs to the turn of exactly that message, however many turns of a chat follow one another. What belongs to no
 turn that somebody iterates over, such as the result of a task or a job, is for `next_message`.
 
-A reply is acknowledged when its reader asks for what is next, and when those before it were taken, too (`TakenReplies`). A process
+A reply is acknowledged when its reader asks for what is next, and when those before it were taken, too (`AckTracker`). A process
 that is killed in between is given the others again.
 """
 
@@ -20,10 +20,10 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref, Signal
-from pegasus.channels import AdapterMessage, CatchUp, DeliverReply, TakenReplies, TurnFollower
+from pegasus.channels import AckTracker, AdapterMessage, CatchUp, DeliverReply, TurnFollower
 from pegasus.main_agent import item_of_key
 from pegasus.messages import Address, OutboundMessage, ReplyDraft
-from pegasus.storage import JournalMessage, OpenReplies, OpenReply
+from pegasus.storage import JournalMessage, OpenReplies, UnacknowledgedReply
 
 
 class AgentClosed(Exception):
@@ -83,8 +83,8 @@ class ReplyDesk:
         self._given: defaultdict[Address, set[int]] = defaultdict(set)
         """Numbers of replies that `next_message` has given out and that are not acknowledged."""
         self.follower = TurnFollower(journal, self._check_open)
-        self._taken = TakenReplies(journal, partial(self.follower.ask, OpenReplies))
-        self._backlog: deque[OpenReply] = deque()
+        self._taken = AckTracker(journal, partial(self.follower.ask, OpenReplies))
+        self._backlog: deque[UnacknowledgedReply] = deque()
         """Replies that were found and not given out, so that the journal need not be asked about each."""
         self._reading = trio.Lock()
         """Held by the reader that waits for the next one of them."""
@@ -171,7 +171,7 @@ class ReplyDesk:
                     await self._news.wait(seen)
 
     @contextmanager
-    def _giving_back(self, found: OpenReply) -> Iterator[None]:
+    def _giving_back(self, found: UnacknowledgedReply) -> Iterator[None]:
         """Let a reply be given out again if it could not be loaded."""
         try:
             yield
@@ -179,7 +179,7 @@ class ReplyDesk:
             self._given[found.address].discard(found.seq)
             raise
 
-    def _is_for_anybody(self, found: OpenReply) -> bool:
+    def _is_for_anybody(self, found: UnacknowledgedReply) -> bool:
         address, seq = found.address, found.seq
         is_known = seq in self._given.get(address, ()) or self._taken.has(address, seq)
         is_of_turn = item_of_key(found.key) in self._turns or address in self._submitting

@@ -31,7 +31,7 @@ from types import TracebackType
 import trio
 
 from actors import ActorError
-from pegasus.access import Denied
+from pegasus.access import AccessDenied
 from pegasus.channels import GrowingText
 from pegasus.embedding.bus import InboundChatMessage, MessageKind, OutboundChatMessage, TurnUsage
 from pegasus.embedding.desk import AgentClosed, EmbeddedTurn, ReplyDesk
@@ -39,7 +39,7 @@ from pegasus.intake import JOURNAL_TIMEOUT, Intake, InvalidMessage, TooManyMessa
 from pegasus.main_agent import MainAgents
 from pegasus.messages import InboundMessage, OutboundMessage
 from pegasus.retry import retry
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import Accepted, ItemDone, Overloaded, StorageError
 
 
@@ -77,7 +77,7 @@ class TurnServices:
         main_agent: MainAgents,
         nursery: trio.Nursery,
         usage: Callable[[int], TurnUsage | None],
-        max_bytes: InForce[int],
+        max_bytes: LiveValue[int],
     ) -> None:
         """Take what the turns of one agent share. usage: returns that of a queue item. max_bytes: the setting `media.max_bytes`."""
         self.desk = desk
@@ -99,7 +99,7 @@ class TurnServices:
             answer = await self._send(message)
         except InvalidMessage as error:
             raise MessageRefused("invalid", str(error)) from None
-        except Denied as error:
+        except AccessDenied as error:
             raise MessageRefused("denied", str(error)) from None
         except TooManyMessages as error:
             raise MessageRefused("overloaded", str(error)) from None

@@ -62,10 +62,7 @@ _NUMBERS = count(1)
 
 @attrs.frozen(eq=False, repr=False)
 class Event:
-    """Something that happened. Events are compared by identity, not by content.
-
-    Example: `Event(EventType.TASK_CREATED, clock(), "agent", "t1", parent_id=received.id)`.
-    """
+    """Something that happened. Events are compared by identity, not by content."""
 
     type: EventType
     """Kind of event, by which subscribers choose."""

@@ -36,7 +36,7 @@ from pegasus.gateway.config import (
     require_owner,
     require_text,
 )
-from pegasus.gateway.delivery import Behind, Listeners, Said
+from pegasus.gateway.delivery import ClientUpdate, Listeners, MessagesMissed
 from pegasus.gateway.requests import CALL_TIMEOUT, check_media_size, read_message
 from pegasus.gateway.server import (
     GatewayMessage,
@@ -50,20 +50,20 @@ from pegasus.gateway.server import (
 __all__ = [
     "CALL_TIMEOUT",
     "BadParams",
-    "Behind",
     "Caller",
+    "ClientUpdate",
     "Conflict",
     "EventStream",
     "GatewayConfig",
     "GatewayMessage",
     "Listeners",
+    "MessagesMissed",
     "Method",
     "Methods",
     "NotAllowed",
     "NotFound",
     "Params",
     "PushEvent",
-    "Said",
     "ServeConnection",
     "accept_connections",
     "bad_params_for",

@@ -132,17 +132,11 @@ class BadParams(Exception):
 
 
 class NotFound(BadParams):
-    """Raised by a method for the name of a thing that does not exist. HTTP answers it with 404.
-
-    Example: `raise NotFound(f"there is no task {number}")`.
-    """
+    """Raised by a method for the name of a thing that does not exist. HTTP answers it with 404."""
 
 
 class Conflict(BadParams):
-    """Raised by a method where the thing has changed since the caller looked at it. HTTP answers it with 409.
-
-    Example: `raise Conflict("the file was changed since it was read; read it again")`.
-    """
+    """Raised by a method where the thing has changed since the caller looked at it. HTTP answers it with 409."""
 
 
 class NotAllowed(BadParams):

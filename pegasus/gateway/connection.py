@@ -22,7 +22,7 @@ import attrs
 import trio
 
 from actors import ActorError
-from pegasus.access import MESSAGE, Denied, TokenGrant
+from pegasus.access import MESSAGE, AccessDenied, TokenGrant
 from pegasus.formatting import quote
 from pegasus.gateway.config import HELLO_BYTES, GatewayConfig, Methods
 from pegasus.gateway.delivery import Hub
@@ -45,7 +45,7 @@ from pegasus.protocol import (
     WelcomeFrame,
     encode_frame,
 )
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import StorageError
 from pegasus.websocket import BROKEN_STREAM, BadMessage, Headers, WebSocket, WebSocketClosed
 
@@ -96,7 +96,7 @@ class GatewayServices:
     Example: `GatewayServices(config, intake, Hub(intake.journal), {"status": status})`, made once by `run_gateway`.
     """
 
-    config: InForce[GatewayConfig]
+    config: LiveValue[GatewayConfig]
     """Bounds, token, and the agent's name."""
     intake: Intake
     """Takes the clients' messages."""
@@ -108,7 +108,7 @@ class GatewayServices:
     """Log of refused clients."""
 
 
-class NewcomerPlace:
+class HandshakeSlot:
     """One of the places for connections that have not greeted. It is free again after `leave`.
 
     Example::
@@ -129,10 +129,10 @@ class NewcomerPlace:
 
 
 @attrs.frozen
-class HttpVisitor:
+class BrowserIdentity:
     """A client whose handshake the HTTP server has looked at: it comes from an allowed page, or from no page at all.
 
-    Example: `HttpVisitor(grant)` of a browser that has logged in; its hello needs no token.
+    Example: `BrowserIdentity(grant)` of a browser that has logged in; its hello needs no token.
     """
 
     grant: TokenGrant | None = None
@@ -157,10 +157,10 @@ class Connection:
         self,
         services: GatewayServices,
         stream: trio.abc.Stream,
-        place: NewcomerPlace,
+        place: HandshakeSlot,
         *,
         refusal: str = "",
-        visitor: HttpVisitor | None = None,
+        visitor: BrowserIdentity | None = None,
     ) -> None:
         self._is_open = False
         """The WebSocket handshake is done, so errors and close frames can be sent."""
@@ -348,7 +348,7 @@ class Connection:
             return
         try:
             grant = await self._grant_of(hello)
-            objection = self._objection_to(hello) if grant is None else await self._refusal_of(grant, hello)
+            objection = self._reason_to_refuse(hello) if grant is None else await self._refusal_of(grant, hello)
         except (ActorError, StorageError) as error:
             # Not a refusal for good, which ends clients and bridges: they come again.
             self._refuse("internal", f"cannot tell whether you may come in: {error}; try again", SERVER_ERROR)
@@ -400,7 +400,7 @@ class Connection:
             return self._visitor.grant if self._visitor is not None else None
         return await self._config.now.find_grant(token)
 
-    def _objection_to(self, hello: HelloFrame) -> str:
+    def _reason_to_refuse(self, hello: HelloFrame) -> str:
         """Return why a hello without a good token is refused."""
         if self._bearer is None and hello.token is None:
             return "no token, neither in hello nor as Authorization: Bearer"
@@ -420,7 +420,7 @@ class Connection:
         if not refusal and channel is not None:
             try:
                 await self._services.intake.check_connect(channel, grant)
-            except Denied as error:
+            except AccessDenied as error:
                 return str(error)
         return refusal
 

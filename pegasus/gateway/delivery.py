@@ -6,9 +6,9 @@ client, so one that is slow delays nobody.
 
 **Listeners** are readers within the process, such as the HTTP API. One listens to an address, or follows approvals. It is no
 recipient: replies still go to the clients and bridges of the address, and nothing is acknowledged by listening. Nothing that is
-published waits for a reader. One that is behind by MAX_BEHIND gets `Behind`, and finds in the journal what it has missed. The object
-outlives restarts of the gateway; what the agent says while the gateway is down reaches nobody here, so a reader also asks the journal
-now and then.
+published waits for a reader. One that is behind by MAX_BEHIND gets `MessagesMissed`, and asks the journal.
+The object outlives restarts of the gateway; what the agent says while the gateway is down reaches nobody here, so a reader also
+asks the journal now and then.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from pegasus.gateway.send_queue import SendQueue
 from pegasus.messages import Address, ApprovalNotice, Json, OutboundMessage, ReplyDraft, TaskProgress, Typing
 from pegasus.observe import get_logger
 from pegasus.protocol import HelloFrame, encode_frame
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import Connected, Disconnected, JournalMessage, StorageError, load_files
 from pegasus.wire import to_wire
 
 MAX_BEHIND: Final = 100
 """Messages that wait for a reader."""
 
-Said: TypeAlias = OutboundMessage | ReplyDraft | Typing
+ClientUpdate: TypeAlias = OutboundMessage | ReplyDraft | Typing
 
 OpenTasks: TypeAlias = Callable[[], Awaitable[Sequence[TaskProgress]]]
 """Returns the present state of all unfinished tasks, () if the task system does not answer. Raises nothing."""
@@ -46,7 +46,7 @@ OpenApprovals: TypeAlias = Callable[[], Awaitable[Sequence[ApprovalNotice]]]
 _log = get_logger("gateway")
 
 
-class Behind:
+class MessagesMissed:
     """Note in place of messages that a reader has missed.
 
     Example: a reader of `Listeners` that gets one asks the journal for what it has missed (`Unacknowledged`).
@@ -63,24 +63,30 @@ class Listeners:
     """
 
     def __init__(self) -> None:
-        self._readers: dict[Address | None, dict[trio.MemorySendChannel[Said | ApprovalNotice | Behind], None]] = {}
+        self._readers: dict[
+            Address | None, dict[trio.MemorySendChannel[ClientUpdate | ApprovalNotice | MessagesMissed], None]
+        ] = {}
         """By address; those of approvals by None."""
 
     @contextmanager
-    def listen(self, address: Address) -> Iterator[trio.MemoryReceiveChannel[Said | ApprovalNotice | Behind]]:
+    def listen(
+        self, address: Address
+    ) -> Iterator[trio.MemoryReceiveChannel[ClientUpdate | ApprovalNotice | MessagesMissed]]:
         """Yield a channel with the messages to this address from now on."""
         with self._listen(address) as messages:
             yield messages
 
     @contextmanager
-    def follow_approvals(self) -> Iterator[trio.MemoryReceiveChannel[Said | ApprovalNotice | Behind]]:
+    def follow_approvals(self) -> Iterator[trio.MemoryReceiveChannel[ClientUpdate | ApprovalNotice | MessagesMissed]]:
         """Yield a channel with the approvals that are new or answered from now on."""
         with self._listen(None) as messages:
             yield messages
 
     @contextmanager
-    def _listen(self, key: Address | None) -> Iterator[trio.MemoryReceiveChannel[Said | ApprovalNotice | Behind]]:
-        sender, receiver = trio.open_memory_channel[Said | ApprovalNotice | Behind](MAX_BEHIND)
+    def _listen(
+        self, key: Address | None
+    ) -> Iterator[trio.MemoryReceiveChannel[ClientUpdate | ApprovalNotice | MessagesMissed]]:
+        sender, receiver = trio.open_memory_channel[ClientUpdate | ApprovalNotice | MessagesMissed](MAX_BEHIND)
         readers = self._readers.setdefault(key, {})
         readers[sender] = None
         try:
@@ -92,14 +98,14 @@ class Listeners:
             sender.close()
             receiver.close()
 
-    def publish(self, message: Said | ApprovalNotice) -> None:
+    def publish(self, message: ClientUpdate | ApprovalNotice) -> None:
         """Give a message to its readers. Never waits."""
         key = None if isinstance(message, ApprovalNotice) else message.channel.address
         for sender in self._readers.get(key, ()):
             if sender.statistics().current_buffer_used < MAX_BEHIND - 1:
                 sender.send_nowait(message)
             elif sender.statistics().current_buffer_used < MAX_BEHIND:
-                sender.send_nowait(Behind())
+                sender.send_nowait(MessagesMissed())
 
 
 async def _no_tasks() -> Sequence[TaskProgress]:
@@ -130,7 +136,7 @@ class Hub:
         journal: Ref[JournalMessage],
         open_tasks: OpenTasks | None = None,
         open_approvals: OpenApprovals | None = None,
-        owners: InForce[Collection[str]] = InForce(()),
+        owners: LiveValue[Collection[str]] = LiveValue(()),
         listeners: Listeners | None = None,
     ) -> None:
         """Begin without clients.

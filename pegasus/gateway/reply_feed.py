@@ -54,7 +54,7 @@ MAX_KEPT = 100
 """Pushes that are kept while the journal is read. Older ones are dropped beyond that, and read from the journal afterwards."""
 
 
-class PushDecision(Enum):
+class PushAction(Enum):
     """The answer of a cursor: what the caller does with a pushed frame.
 
     Example: `Cursor(sent=3).offer(5, frame)` is READ, because reply 4 has to come first.
@@ -100,23 +100,23 @@ class Cursor:
         """True if a frame waits behind replies."""
         return bool(self._held)
 
-    def offer(self, seq: int, frame: str) -> PushDecision:
+    def offer(self, seq: int, frame: str) -> PushAction:
         """Decide about a pushed reply. SEND counts it as sent."""
         if seq <= self.sent:
-            return PushDecision.SKIP
+            return PushAction.SKIP
         if seq == self.sent + 1 and not self.is_reading:
             self.sent = seq
-            return PushDecision.SEND
+            return PushAction.SEND
         if len(self._kept) >= MAX_KEPT:
             self._kept.popleft()
             self._read_again = True
         self._kept.append((seq, frame))
         return self._start_reading()
 
-    def hold(self, seq: float, frame: str) -> PushDecision:
+    def hold(self, seq: float, frame: str) -> PushAction:
         """Decide about a frame that must not overtake the replies up to `seq`, nor a frame that waits already."""
         if self.sent >= seq and not self._held:
-            return PushDecision.SEND
+            return PushAction.SEND
         self._held.append(frame)
         return self._start_reading()
 
@@ -151,7 +151,7 @@ class Cursor:
         False means that it is being read already, and will be read once more.
         """
         self._read_again = self.is_reading
-        return self._start_reading() is PushDecision.READ
+        return self._start_reading() is PushAction.READ
 
     def must_read_again(self) -> bool:
         """Return whether the last reading was not enough, and forget it."""
@@ -178,10 +178,10 @@ class Cursor:
         self._kept.clear()
         return self.finish_reading(self.sent)
 
-    def _start_reading(self) -> PushDecision:
+    def _start_reading(self) -> PushAction:
         """Note that the journal is being read. SKIP if it was so already: one reading at a time is enough."""
         was_reading, self.is_reading = self.is_reading, True
-        return PushDecision.SKIP if was_reading else PushDecision.READ
+        return PushAction.SKIP if was_reading else PushAction.READ
 
 
 class Routes:
@@ -334,11 +334,11 @@ class ReplyFeed:
             if self._cursor(address).note_gap():
                 self._to_read_in.send_nowait(address)
 
-    def _follow(self, decision: PushDecision, channel_id: str, frame: str) -> None:
+    def _follow(self, decision: PushAction, channel_id: str, frame: str) -> None:
         """Do what a cursor has decided about a frame."""
-        if decision is PushDecision.SEND:
+        if decision is PushAction.SEND:
             self._queue.push(frame)
-        elif decision is PushDecision.READ:
+        elif decision is PushAction.READ:
             self._to_read_in.send_nowait(channel_id)
 
     # ---------------------------------------------------------------- the connection

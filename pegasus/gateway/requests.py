@@ -20,7 +20,7 @@ import attrs
 import trio
 
 from actors import ActorError, Answer
-from pegasus.access import CONTROL, MESSAGE, OWNER_GRANT, READ, SCOPES, Denied, TokenGrant
+from pegasus.access import CONTROL, MESSAGE, OWNER_GRANT, READ, SCOPES, AccessDenied, TokenGrant
 from pegasus.formatting import quote
 from pegasus.gateway.config import BadParams, Caller, EventStream, Methods, Params
 from pegasus.gateway.send_queue import FrameSource, SendQueue
@@ -159,7 +159,7 @@ class Requests:
             answer = await self._intake.send(message, self._grant, is_bridge=is_bridge)
         except InvalidMessage as error:
             return error_frame("bad_frame", f"message.{error}", message.id if is_name(message.id) else None)
-        except (Denied, TooManyMessages, StorageError, ActorError) as error:
+        except (AccessDenied, TooManyMessages, StorageError, ActorError) as error:
             return _not_accepted(message.id, error)
         return partial(_acceptance, message.id, answer)
 
@@ -233,10 +233,10 @@ async def _acceptance(id: str, answer: Answer[Accepted | Overloaded]) -> str:
     return encode_frame(AcceptedFrame(id))
 
 
-def _not_accepted(id: str, error: Denied | TooManyMessages | StorageError | ActorError) -> str:
+def _not_accepted(id: str, error: AccessDenied | TooManyMessages | StorageError | ActorError) -> str:
     """Return the frame that says why a message was not accepted."""
     match error:
-        case Denied():
+        case AccessDenied():
             return error_frame("bad_frame", f"not accepted: {error}", id)
         case TooManyMessages():
             return error_frame("overloaded", f"not accepted: {error}", id)

@@ -47,10 +47,7 @@ itself within a bounded time, and may not raise."""
 
 @attrs.frozen(eq=False, repr=False)
 class QueuedFrame:
-    """A frame that waits in a queue.
-
-    Example: `QueuedFrame('{"type":"typing", …}', 90)`.
-    """
+    """A frame that waits in a queue."""
 
     frame: FrameSource
     """Text of the frame, or a function that waits for it."""

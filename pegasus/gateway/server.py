@@ -27,13 +27,13 @@ from actors import Inbox, Reply, Signal
 from pegasus.access import TokenGrant
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply
 from pegasus.gateway.config import MAX_NEWCOMERS, MAX_PENDING, SILENT_TIME, GatewayConfig, Methods
-from pegasus.gateway.connection import Connection, GatewayServices, HttpVisitor, NewcomerPlace
+from pegasus.gateway.connection import BrowserIdentity, Connection, GatewayServices, HandshakeSlot
 from pegasus.gateway.delivery import Hub, Listeners, OpenApprovals, OpenTasks
 from pegasus.intake import Intake
 from pegasus.messages import ApprovalNotice, ReplyDraft, TaskProgress, Typing
 from pegasus.observe import Logger, get_logger
 from pegasus.protocol import GOING_AWAY, STOPPING
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 
 GOODBYE_TIME = 2.0
 """Seconds that all clients together have to answer the close frame when the gateway stops."""
@@ -69,7 +69,7 @@ GatewayMessage: TypeAlias = AdapterMessage | ServeConnection
 
 async def run_gateway(
     inbox: Inbox[GatewayMessage],
-    config: InForce[GatewayConfig],
+    config: LiveValue[GatewayConfig],
     intake: Intake,
     sockets: Sequence[trio.SocketListener],
     methods: Methods,
@@ -194,20 +194,22 @@ class Server:
         else:
             await self.serve(stream, place)
 
-    async def take_place(self) -> NewcomerPlace:
+    async def take_place(self) -> HandshakeSlot:
         """Wait for one of the places for newcomers."""
         await self._places.acquire()
-        return NewcomerPlace(self._places)
+        return HandshakeSlot(self._places)
 
     async def serve_visitor(self, request: ServeConnection) -> None:
         """Serve a client of the HTTP server, which has limits of its own for connections that say nothing."""
         # The asker is the HTTP server. When it leaves, the scope is cancelled, and with it the connection is cut.
         with request.reply.scope():
             place = await self.take_place()
-            await self.serve(request.stream, place, visitor=HttpVisitor(request.grant))
+            await self.serve(request.stream, place, visitor=BrowserIdentity(request.grant))
             request.reply.send(None)
 
-    async def serve(self, stream: trio.abc.Stream, place: NewcomerPlace, *, visitor: HttpVisitor | None = None) -> None:
+    async def serve(
+        self, stream: trio.abc.Stream, place: HandshakeSlot, *, visitor: BrowserIdentity | None = None
+    ) -> None:
         """Serve one connection from its first byte to its last, then close its stream. visitor: see `Connection`.
 
         A failure in it is logged and ends this connection only: a mistake in the code for one client must not disconnect all

@@ -47,7 +47,7 @@ from pegasus.identity.proposals import (
 )
 from pegasus.messages import Json
 from pegasus.observe import get_logger
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import JournalMessage, LineStore, ReadFile, ReplaceFile, StorageError, stored_lines
 from pegasus.wire import encode_json
 
@@ -122,7 +122,7 @@ class PersonaChanges:
     at the next start or change.
     """
 
-    def __init__(self, journal: Ref[JournalMessage], base: InForce[Persona], clock: Callable[[], int]) -> None:
+    def __init__(self, journal: Ref[JournalMessage], base: LiveValue[Persona], clock: Callable[[], int]) -> None:
         """base: the persona of the settings. clock: returns the wall clock in ms."""
         self._journal = journal
         """The only writer of the changed persona."""
@@ -291,6 +291,5 @@ def _open_lines(proposal: Mapping[str, Any]) -> list[str]:
 
 
 def _decided_line(proposal: Mapping[str, Any]) -> str:
-    """Return the line about a decided proposal."""
     words, day = _STATE_WORDS[proposal["state"]], format_day(proposal["decidedAt"])
     return f"{proposal['n']}. {proposal['field']}: “{proposal['value']}”: {words} ({day})"

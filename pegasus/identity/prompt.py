@@ -54,10 +54,7 @@ class ChannelNote:
 
 @attrs.frozen(eq=False, repr=False)
 class MainPrompts:
-    """Everything that the Main Agent's prompt is made of.
-
-    Example: `MainPrompts(BUILT_IN, (ChannelNote("cli", "main"),)).text(direct=True, lean=False, tools=("reply",))`.
-    """
+    """Everything that the Main Agent's prompt is made of."""
 
     persona: Persona
     """The persona that the process was started with. It stays the same until the next start."""

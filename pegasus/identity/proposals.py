@@ -54,10 +54,7 @@ class ProposalRefused(Exception):
 
 @attrs.frozen(eq=False, repr=False)
 class Proposal:
-    """One proposed change.
-
-    Example: `Proposal(3, "style", "warm and short", "People thank me for it", now, on="cli:main")`.
-    """
+    """One proposed change."""
 
     number: int
     """The number by which people refer to it; `n` in files and views."""

@@ -80,10 +80,7 @@ _log = get_logger("identity")
 
 
 class OwnerFile(NamedTuple):
-    """A file as it was read.
-
-    Example: `OwnerFile((1_772_020_800_000_000_000, 61, 4711), "My name is Ada.")`.
-    """
+    """A file as it was read."""
 
     stamp: tuple[int, int, int]
     """Time of the last change of any kind (ctime, which nobody can set), size and inode; while they are the same, the file is not
@@ -101,8 +98,6 @@ class TextRecord:
     """The texts of an owner: `TextRecord({"AGENTS.md": "Write tests first."})`.
 
     A file outside of the workspace keeps it, so that a restart begins with the texts that counted before.
-
-    Example: `TextRecord({"AGENTS.md": "Write tests first."}, programs_ran=True)`.
     """
 
     texts: Mapping[str, str]
@@ -274,7 +269,6 @@ class WorkspaceFiles:
             self._texts[name] = text
 
     def _log_change(self, names: list[str]) -> None:
-        """Count a change, and log it."""
         self.version += 1
         files = [name for name in WORKSPACE_FILES if name in self._texts]
         _log.info("texts of the owner have changed", changed=names, in_the_prompt=files)
@@ -419,7 +413,6 @@ def _read_stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def _stamp_of(status: os.stat_result) -> tuple[int, int, int]:
-    """Return the stamp of a file with this status."""
     return status.st_ctime_ns, status.st_size, status.st_ino
 
 

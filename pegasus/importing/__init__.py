@@ -11,14 +11,14 @@ out with the reason. `carry_out_import` brings it into a home of Pegasus through
 docs/user/import.md is the page for people.
 """
 
-from pegasus.importing.foreign_home import ImportLine, NotAHome
+from pegasus.importing.foreign_home import ImportLine, UnknownLayout
 from pegasus.importing.importer import HOMES, ImportTarget, carry_out_import, plan_import, read_foreign_home
 
 __all__ = [
     "HOMES",
     "ImportLine",
     "ImportTarget",
-    "NotAHome",
+    "UnknownLayout",
     "carry_out_import",
     "plan_import",
     "read_foreign_home",

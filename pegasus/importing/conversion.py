@@ -26,10 +26,17 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from pegasus.conversation import Entry, clean_text, sanitize_for_prompt, user_content
-from pegasus.importing.foreign_home import LARGEST_SESSION, LARGEST_TEXT, CannotRead, Findings, ForeignFolder, FoundNote
+from pegasus.importing.foreign_home import (
+    LARGEST_SESSION,
+    LARGEST_TEXT,
+    CannotRead,
+    Findings,
+    ForeignFolder,
+    ImportedNote,
+)
 from pegasus.messages import ChannelInfo, Metadata
 from pegasus.models import ToolCall
-from pegasus.outside import OUTSIDE, Outside
+from pegasus.outside import OUTSIDE, Untrusted
 from pegasus.redaction import Redactor
 from pegasus.settings import SERVICE_SECTIONS
 
@@ -41,7 +48,7 @@ PERSONA: Final = ("SOUL.md", "AGENTS.md", "IDENTITY.md", "TOOLS.md", "HEARTBEAT.
 """Files about the character and manners of an agent, which are not its memory."""
 KNOWN_CHANNELS: Final = ("cli", "web", "api", *SERVICE_SECTIONS)
 """Channel types that there are here."""
-_FROM_FILE: Final[Metadata] = {OUTSIDE: [Outside.FILE.value]}
+_FROM_FILE: Final[Metadata] = {OUTSIDE: [Untrusted.FILE.value]}
 """Metadata of each entry: its text comes from a file, whoever has said it."""
 
 _redactor = Redactor()
@@ -209,7 +216,7 @@ def add_note(found: Findings, origin: str, path: str, text: str) -> None:
     for number, part in enumerate(parts, 1):
         suffix = f"-{number}" if number > 1 else ""
         # Further parts have a number in their origin, since the record of imports knows each part by it.
-        found.notes.append(FoundNote(f"{origin}{f' ({number})' if number > 1 else ''}", f"{path}{suffix}.md", part))
+        found.notes.append(ImportedNote(f"{origin}{f' ({number})' if number > 1 else ''}", f"{path}{suffix}.md", part))
 
 
 def add_persona(found: Findings, folder: ForeignFolder, place: str) -> None:

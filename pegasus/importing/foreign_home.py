@@ -37,10 +37,10 @@ class CannotRead(Exception):
     """
 
 
-class NotAHome(ValueError):
+class UnknownLayout(ValueError):
     """A folder that is no home of this kind. str() says what was found, and what one has.
 
-    Example: `raise NotAHome("/home/ann/x: found none of config.json, workspace, which a home of nanobot has")`.
+    Example: `raise UnknownLayout("/home/ann/x: found none of config.json, workspace, which a home of nanobot has")`.
     The command shows it and ends.
     """
 
@@ -137,10 +137,10 @@ def _is_plain(name: str) -> bool:
 
 
 @attrs.frozen
-class FoundNote:
-    """A text that the other agent remembers: `FoundNote("workspace/MEMORY.md", "facts/openclaw-memory.md", "- Likes tea")`.
+class ImportedNote:
+    """A text that the other agent remembers: `ImportedNote("workspace/MEMORY.md", "facts/openclaw-memory.md", "- Likes tea")`.
 
-    Example: `found.notes.append(FoundNote("USER.md", "facts/hermes-user.md", "- Likes tea"))`.
+    Example: `found.notes.append(ImportedNote("USER.md", "facts/hermes-user.md", "- Likes tea"))`.
     """
 
     origin: str
@@ -171,10 +171,7 @@ class FoundSession:
 
 @attrs.frozen
 class FoundJob:
-    """A scheduled job, with the values that `draft_job` takes.
-
-    Example: `FoundJob("cron/jobs.json: daily", {"schedule": {"every": 900}, "prompt": "Is it up?", "channel": "cli:main"})`.
-    """
+    """A scheduled job, with the values that `draft_job` takes."""
 
     origin: str
     """File and id of the job, for people and for the record of imports."""
@@ -185,8 +182,8 @@ class FoundJob:
 
 
 @attrs.frozen
-class LeftOut:
-    """Something that is not imported: `LeftOut("setting", "openclaw.json", "keys and settings stay where they are")`.
+class SkippedItem:
+    """Something that is not imported: `SkippedItem("setting", "openclaw.json", "keys and settings stay where they are")`.
 
     Example: `found.skip("setting", "openclaw.json", "keys and settings stay where they are")` adds one.
     """
@@ -211,18 +208,18 @@ class Findings:
 
     source: str
     """Name of its kind."""
-    notes: list[FoundNote] = attrs.field(factory=list)
+    notes: list[ImportedNote] = attrs.field(factory=list)
     """Notes, each of them one file of memory."""
     sessions: list[FoundSession] = attrs.field(factory=list)
     """Conversations, each of them one archive."""
     jobs: list[FoundJob] = attrs.field(factory=list)
     """Scheduled jobs."""
-    left_out: list[LeftOut] = attrs.field(factory=list)
+    left_out: list[SkippedItem] = attrs.field(factory=list)
     """Everything that is not imported, with the reasons."""
 
     def skip(self, kind: str, origin: str, reason: str) -> None:
         """Note something that is not imported."""
-        self.left_out.append(LeftOut(kind, origin, reason))
+        self.left_out.append(SkippedItem(kind, origin, reason))
 
 
 @attrs.frozen

@@ -36,10 +36,10 @@ from pegasus.importing.foreign_home import (
     Findings,
     ForeignFolder,
     FoundJob,
-    FoundNote,
     FoundSession,
+    ImportedNote,
     ImportLine,
-    NotAHome,
+    UnknownLayout,
 )
 from pegasus.main_agent import GLOBAL, SessionFiles, session_files_of
 from pegasus.memory import FOLDER, Author, MemoryRefused, memory_in
@@ -72,10 +72,10 @@ def read_foreign_home(path: Path, source: str) -> Findings:
     try:
         folder = ForeignFolder(path)
         if not set(folder.names("", "")) & set(marks):
-            raise NotAHome(f"{path}: found none of {', '.join(marks)}, which a home of {source} has")
+            raise UnknownLayout(f"{path}: found none of {', '.join(marks)}, which a home of {source} has")
         return read(folder)
     except (OSError, CannotRead) as error:
-        raise NotAHome(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        raise UnknownLayout(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -160,7 +160,7 @@ class _ImportSteps:
         for line in await self._jobs():
             yield line
 
-    async def _note(self, note: FoundNote) -> ImportLine:
+    async def _note(self, note: ImportedNote) -> ImportLine:
         """Write a note as a page of memory. The change is in memory's own log, so that it can be undone there."""
         memory = memory_in(self._target.data, self._journal, self._target.clock)
         if any(file.path == note.path for file in await memory.list()):
@@ -222,12 +222,10 @@ class _ImportSteps:
 
 
 def _left_out(kind: str, origin: str, reason: str) -> ImportLine:
-    """Return the line of something that is not imported."""
     return ImportLine("left out", kind, origin, reason=reason)
 
 
 def _lines_of_left_out(found: Findings) -> list[ImportLine]:
-    """Return the lines of what was found and is not imported."""
     return [_left_out(item.kind, item.origin, item.reason) for item in found.left_out]
 
 
@@ -237,12 +235,11 @@ def _key(kind: str, origin: str) -> str:
 
 
 def _before(record: Mapping[str, Mapping[str, str]], found: Findings, kind: str, origin: str) -> ImportLine | None:
-    """Return the line of something that was imported before."""
     target = record.get(found.source, {}).get(_key(kind, origin))
     return None if target is None else ImportLine("there", kind, origin, target)
 
 
-def _note_line(note: FoundNote, is_there: bool) -> ImportLine:
+def _note_line(note: ImportedNote, is_there: bool) -> ImportLine:
     """Return the line of a note. is_there: memory has a page of this name."""
     if is_there:
         return _left_out("memory", note.origin, f"{note.path} is there already; rename or delete it to import this")
@@ -293,7 +290,7 @@ def _job_line(found: FoundJob, target: ImportTarget, source: str) -> tuple[Impor
 # ------------------------------------------------------------------ forms
 
 
-def _page(note: FoundNote) -> str:
+def _page(note: ImportedNote) -> str:
     """Return a note as a page of memory, with a heading and a summary.
 
     A note that has a heading and a summary already is kept as it is.

@@ -16,10 +16,10 @@ import attrs
 import trio
 
 from actors import Ref
-from pegasus.access import Denied
+from pegasus.access import AccessDenied
 from pegasus.formatting import file_key
 from pegasus.messages import InboundMessage, Json
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import JournalMessage, KeyedStore
 
 WORTH_A_WRITE: Final = 1 << 16
@@ -32,7 +32,7 @@ _DAY: Final = 86_400_000
 """Milliseconds of a day."""
 
 
-class QuotaReached(Denied):
+class QuotaReached(AccessDenied):
     """A guest has sent as much as they may. str() is a sentence for them.
 
     Example: an adapter writes it into the conversation; the gateway answers the message with it.
@@ -96,7 +96,7 @@ class GuestDisk:
 
     _journal: Ref[JournalMessage]
     _clock: Callable[[], int]
-    _limits: InForce[DiskLimits]
+    _limits: LiveValue[DiskLimits]
     _folders: Path | None = None
     """Folder with one for each guest; None: they have no files."""
     _size_of: Callable[[Path], int] = lambda folder: 0

@@ -11,7 +11,7 @@ from actors import ActorError, Inbox, Reply
 from pegasus.intake.guest_disk import GuestDisk, QuotaReached
 from pegasus.intake.limits import GuestLimits, SenderRates, TooManyMessages
 from pegasus.messages import InboundMessage
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import StorageError
 
 
@@ -30,7 +30,7 @@ class AdmitGuest:
 
 
 async def run_guest_limits(
-    inbox: Inbox[AdmitGuest], limits: InForce[GuestLimits], make_disk: Callable[[], GuestDisk]
+    inbox: Inbox[AdmitGuest], limits: LiveValue[GuestLimits], make_disk: Callable[[], GuestDisk]
 ) -> None:
     """Run the actor. A restart begins with no messages in the last minute; bytes are counted on disk.
 

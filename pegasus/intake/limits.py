@@ -15,7 +15,7 @@ from typing import Final
 import attrs
 import trio
 
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 
 MOST_SENDERS: Final = 10_000
 """Senders that are counted. The one that has been silent for the longest time is forgotten first."""
@@ -48,10 +48,7 @@ class TooManyMessages(Exception):
 
 @attrs.frozen(eq=False, repr=False)
 class GuestLimits:
-    """Limits for each guest; 0 = no limit.
-
-    Example: `GuestLimits(per_minute=30, waiting=10)`.
-    """
+    """Limits for each guest; 0 = no limit."""
 
     per_minute: int = 0
     """Messages a minute."""
@@ -78,7 +75,7 @@ class SenderRates:
         rates.count("slack:U1")     # raises TooManyMessages for the 31st message within a minute
     """
 
-    def __init__(self, limits: InForce[GuestLimits]) -> None:
+    def __init__(self, limits: LiveValue[GuestLimits]) -> None:
         self.limits = limits
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         """By sender; the one that wrote last is the last one."""

@@ -40,12 +40,12 @@ from actors import Answer, Ref
 from pegasus.access import (
     MESSAGE,
     Access,
+    NotListed,
     PairingBook,
+    PairingRequired,
     TokenBook,
     TokenGrant,
     TokenRefused,
-    Unknown,
-    Unlisted,
     is_group,
     sender_of,
     with_role,
@@ -55,7 +55,7 @@ from pegasus.intake.guest_limits import AdmitGuest
 from pegasus.intake.limits import GuestLimits, Priority, TooManyMessages
 from pegasus.messages import APART, ChannelInfo, InboundMessage, Metadata, OutboundMessage
 from pegasus.retry import Pauses
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import (
     Accept,
     Accepted,
@@ -132,13 +132,13 @@ class Intake:
 
     journal: Ref[JournalMessage]
     """The actor that writes the inbox."""
-    access: InForce[Access] = attrs.field(factory=lambda: InForce(Access()))
+    access: LiveValue[Access] = attrs.field(factory=lambda: LiveValue(Access()))
     """The rules about who may write; open to everybody by default."""
-    owners: InForce[Collection[str]] = attrs.field(factory=lambda: InForce(()))
+    owners: LiveValue[Collection[str]] = attrs.field(factory=lambda: LiveValue(()))
     """The entries of `agent.owners`: senders whose messages go first."""
     pairing: PairingBook = attrs.field(factory=PairingBook)
     """The people whom the owner has let in."""
-    limits: InForce[GuestLimits] = attrs.field(factory=lambda: InForce(GuestLimits()))
+    limits: LiveValue[GuestLimits] = attrs.field(factory=lambda: LiveValue(GuestLimits()))
     """Numbers of messages that a guest may send; no limits by default."""
     guests: Ref[AdmitGuest] | None = None
     """The actor that counts what they send (`run_guest_limits`); None: nobody does."""
@@ -148,7 +148,7 @@ class Intake:
 
         Somebody unknown may connect where they get a code when they write. Raises StorageError and ActorError as `check_write` does.
         """
-        with suppress(Unknown):
+        with suppress(PairingRequired):
             await self.check_write(channel, {}, grant)
 
     async def check_write(self, channel: ChannelInfo, metadata: Metadata, grant: TokenGrant | None = None) -> None:
@@ -162,7 +162,7 @@ class Intake:
         owners = self.owners.now if grant is None else grant.owners_for(channel.type, self.owners.now)
         try:
             self.access.now.check_rules(channel, metadata, owners=owners)
-        except Unlisted:
+        except NotListed:
             if not await self.pairing.is_let_in(channel):
                 raise
 
@@ -193,7 +193,7 @@ class Intake:
         lane = lane_of(message.text)
         try:
             await self.check_write(message.channel, message.metadata, grant)
-        except Unknown:
+        except PairingRequired:
             await self.pairing.request(message.channel)
             raise
         in_group = is_group(message.channel, message.metadata)

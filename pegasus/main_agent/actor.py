@@ -13,7 +13,7 @@ Up to five tasks run side by side:
 With `agent.scope = "global"` there is one such actor for all channels of the owner, and one for each conversation in which guests are
 heard. With "chat" there is one for each chat. Those of chats are started and stopped by `chats`; each takes the items of its chat.
 
-An item is handed out by the journal again until `Done` is sent. A crash of any of these tasks ends the actor. Its supervisor
+An item is handed out by the journal again until `CompleteItem` is sent. A crash of any of these tasks ends the actor. Its supervisor
 starts it again, it reads its session, and it continues with the item that it was working on. An item that has crashed the actor
 MAX_ATTEMPTS times is set aside with an apology, so that one bad message cannot block the queue for ever.
 
@@ -21,9 +21,10 @@ Only the main lane writes to the session, and between two turns the keeper of th
 to the outbox, and a /stop only cancels the scope around the work of the main lane, which then closes the item itself. So the file
 cannot get two interleaved writes.
 
-The order of the durable steps is: the entries and replies of an item, then its `Done`. A crash between the two makes the journal hand
-out the item again. The main lane then reads from the session that nothing is left to do, and the control lane finds its answer under
-the idempotency key in the outbox. Neither sends a second reply. The counters of this file (items finished, uptime) are kept in memory.
+The order of the durable steps is: the entries and replies of an item, then its `CompleteItem`. A crash between the two makes the
+journal hand out the item again. The main lane then reads from the session that nothing is left to do, and the control lane finds its
+answer under the idempotency key in the outbox. Neither sends a second reply. The counters of this file (items finished, uptime) are
+kept in memory.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from pegasus.main_agent.chat_commands import (
     stop_text,
     stops_all,
 )
-from pegasus.main_agent.consolidation import WindowKeeper
+from pegasus.main_agent.consolidation import WindowConsolidator
 from pegasus.main_agent.item_endings import apologise, begin_session, close_stopped_item, log_set_aside
 from pegasus.main_agent.queue_items import begins_session, discard_waiting
 from pegasus.main_agent.replies import reply_key, reply_to_sender
@@ -65,7 +66,17 @@ from pegasus.main_agent.think_loop import ThinkLoop
 from pegasus.main_agent.tool_calls import recorded_results
 from pegasus.main_agent.turns import AgentTurn, WorkStopper, stopped_thoughts
 from pegasus.messages import APART, Address, ReplyDraft, Typing
-from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Posted, StorageError, Take, Waiting
+from pegasus.storage import (
+    Commit,
+    CompleteItem,
+    Item,
+    JournalMessage,
+    NextItem,
+    Posted,
+    StorageError,
+    TakeItem,
+    Waiting,
+)
 
 COMMAND: Final = "command"
 """Last part of the idempotency key of a command's answer. Stored in the outbox, so it must not change between versions."""
@@ -108,7 +119,7 @@ async def main_agent(
         # Everything below starts from the session as it was loaded. The nursery makes a crash of one task that of the actor.
         keeper = None
         if chat is not None and services.consolidator is not None:
-            keeper = WindowKeeper(services.consolidator, session, chat, services.compactor)
+            keeper = WindowConsolidator(services.consolidator, session, chat, services.compactor)
             nursery.start_soon(keeper.run)
         stopper = WorkStopper(services, nursery, stopped_thoughts(session.entries))
         agent = _MainAgent(
@@ -168,7 +179,7 @@ class _MainAgent:
     """Is told when work on an item or a command begins and ends."""
     stopper: WorkStopper
     """Knows the running turn, and ends it for a /stop."""
-    _keeper: WindowKeeper | None = None
+    _keeper: WindowConsolidator | None = None
     """Consolidates the session between two turns; None: nobody does."""
     _loop: ThinkLoop = attrs.field(init=False)
     """Works on the items that need the model."""
@@ -200,12 +211,12 @@ class _MainAgent:
     async def _items_of_session(self) -> list[Item]:
         """Return the items of the session that are not done for the journal, the oldest first.
 
-        These are the unfinished one, and those whose `Done` a crash has lost, the newest ones always. They come before all others:
-        a compaction meanwhile would take away the entries which show that they are finished, and they would be answered again.
+        These are the unfinished one, and those whose `CompleteItem` a crash has lost, the newest ones always. They come before all
+        others: a compaction meanwhile would take away the entries which show that they are finished, and they would be answered again.
         """
         items: list[Item] = []
         for number in reversed(self._session.item_numbers()):
-            item = await self._journal.ask(Take, number, self._apart)
+            item = await self._journal.ask(TakeItem, number, self._apart)
             if item is None:
                 break
             items.insert(0, item)
@@ -215,7 +226,7 @@ class _MainAgent:
         """Work on an item until it is done, and tell the journal.
 
         A /stop cancels the scope around the work on an item and nothing else, so that the steps that must follow (closing the
-        session, `Done`) are not interrupted by it. An item that needs more work after a /stop is handed out again by the journal.
+        session, `CompleteItem`) are not interrupted by it. The journal hands out again an item that needs more work after a /stop.
 
         `ended` is set in a `finally`, so a /stop that waits for it also returns when the actor crashes or is cancelled.
         """
@@ -234,7 +245,7 @@ class _MainAgent:
             if turn.scope.cancelled_caught and not await self._close_stopped(turn):
                 return
             for done in turn.items:
-                await self._journal.tell(Done(done.n))
+                await self._journal.tell(CompleteItem(done.n))
                 self._turns += 1
                 self._publish_message(done)
         finally:
@@ -248,7 +259,7 @@ class _MainAgent:
         """Do all that an item needs: an apology after too many crashes, a command, or the think loop.
 
         The attempts are checked only if the item still needs something. An item that was finished right before the last crash lacks
-        only its `Done`, and an apology would contradict the reply that its sender has already received.
+        only its `CompleteItem`, and an apology would contradict the reply that its sender has already received.
         """
         progress = self._session.progress(item.n, item.message.id)
         if item.attempt > MAX_ATTEMPTS and progress.next is not NextStep.NOTHING:
@@ -314,9 +325,9 @@ class _MainAgent:
     async def control_lane(self) -> None:
         """Answer the commands that pass the queue, one after the other, until cancelled.
 
-        A command whose answer is in the outbox is not carried out again: a crash came between the answer and its `Done`. One that
-        crashes the actor before that is carried out again, at most MAX_ATTEMPTS times. All commands can be repeated: a /stop finds in
-        the session which thought it has ended already (`turns.stopped_thoughts`).
+        A command whose answer is in the outbox is not carried out again: a crash came between the answer and its `CompleteItem`. One
+        that crashes the actor before that is carried out again, at most MAX_ATTEMPTS times. All commands can be repeated: a /stop
+        finds in the session which thought it has ended already (`turns.stopped_thoughts`).
         """
         while True:
             item = await self._journal.ask(NextItem, "control", self._chat, self._apart)
@@ -327,7 +338,7 @@ class _MainAgent:
                 # Without the session, which only the main lane writes.
                 commit = partial(self._journal.ask, Commit, (), (reply_to_sender(item, answer, COMMAND),))
                 await until_written(commit, "a command's answer")
-            await self._journal.tell(Done(item.n))
+            await self._journal.tell(CompleteItem(item.n))
             self._publish_message(item)
             self._note_work(False)
 

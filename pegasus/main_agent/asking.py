@@ -29,9 +29,9 @@ from pegasus.main_agent.reply_addresses import ReplyAddresses
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import Session
 from pegasus.main_agent.speech import (
-    Manner,
+    SpeechMode,
+    choose_speech_mode,
     is_silence,
-    manner_of,
     must_speak,
     no_answer,
     text_to_deliver,
@@ -152,7 +152,7 @@ class ModelAsker:
             thought.known = known = traits.get(thought.name)
             # A fallback may have refused tools, so the call is repeated without them though the model itself may take them.
             known = attrs.evolve(known, refuses_tools=known.refuses_tools or thought.refused_tools)
-            manner = manner_of(self._config.speech, known)
+            manner = choose_speech_mode(self._config.speech, known)
             if not manner.has_tools and not manner.is_direct:
                 raise ModelError(f"{thought.name}: {TOOLS_REFUSED}", kind="silent")
             try:
@@ -188,7 +188,7 @@ class ModelAsker:
 
     # ------------------------------------------------------------------ judging
 
-    async def _judge(self, response: ModelResponse, name: str, asked: Manner, thought: _Thought) -> Manner:
+    async def _judge(self, response: ModelResponse, name: str, asked: SpeechMode, thought: _Thought) -> SpeechMode:
         """Learn from an answer, and return how it is to be taken. asked: how the model was asked.
 
         The model may be another one than that of the request, by a rule or as a fallback. A text is the reply if the prompt said so or
@@ -202,15 +202,15 @@ class ModelAsker:
             known = await traits.learn(name, calls_tools=True)
         if known is thought.known and not thought.refused_tools:
             return asked
-        manner = manner_of(self._config.speech, known)
+        manner = choose_speech_mode(self._config.speech, known)
         return attrs.evolve(manner, is_direct=manner.is_direct or asked.is_direct)
 
     async def _decide(
-        self, first: ModelResponse | None, second: ModelResponse, name: str, manner: Manner, item: Item
+        self, first: ModelResponse | None, second: ModelResponse, name: str, manner: SpeechMode, item: Item
     ) -> ModelAnswer:
         """Return the answer to act on, after one without calls. first: the answer before the nudge, None if there was none."""
         if first is None or is_silence(second.text):
-            return _plain(first or second, Manner(manner.is_direct))
+            return _plain(first or second, SpeechMode(manner.is_direct))
         if second.text.strip() and not manner.is_direct:
             await self._services.traits.learn(name, writes_text=True)
         chosen = first if first.text.strip() else second
@@ -220,7 +220,9 @@ class ModelAsker:
 
     # ------------------------------------------------------------------ one model call
 
-    async def _generate(self, thought: _Thought, manner: Manner, first: ModelResponse | None) -> ModelResponse | None:
+    async def _generate(
+        self, thought: _Thought, manner: SpeechMode, first: ModelResponse | None
+    ) -> ModelResponse | None:
         """Call the model; None if a newer message has ended the call.
 
         The session is compacted before the call if it is due, and after it if the provider says that it is too long, as often as
@@ -259,7 +261,9 @@ class ModelAsker:
             return model.facts.context_window < SMALL_WINDOW
         return 0 < self._services.context_window("default") < SMALL_WINDOW
 
-    def _request(self, turn: AgentTurn, manner: Manner, first: ModelResponse | None, *, is_lean: bool) -> ModelRequest:
+    def _request(
+        self, turn: AgentTurn, manner: SpeechMode, first: ModelResponse | None, *, is_lean: bool
+    ) -> ModelRequest:
         """Return the request: the whole session as turns, behind a prompt and tools that do not change for this manner.
 
         first: the answer that the model is nudged about. The label counts the usage for the channel and the number of this item.
@@ -286,7 +290,7 @@ class ModelAsker:
             _log.warning("no such model, using the usual one", wanted=wanted, error=str(error))
             return services.model
 
-    async def _call(self, thought: _Thought, request: ModelRequest, manner: Manner) -> ModelResponse | None:
+    async def _call(self, thought: _Thought, request: ModelRequest, manner: SpeechMode) -> ModelResponse | None:
         """Call the model, and show drafts of its replies meanwhile. Raises ModelError.
 
         With `when_busy = "interrupt"`, return None as soon as a newer message may join the turn.
@@ -335,14 +339,14 @@ class ModelAsker:
             scope.cancel()
 
 
-def _must_nudge(response: ModelResponse, manner: Manner, item: Item) -> bool:
+def _must_nudge(response: ModelResponse, manner: SpeechMode, item: Item) -> bool:
     """Return whether the model should be told that nobody heard this answer without calls."""
     if not must_speak(item.message) or is_silence(response.text):
         return False
     return not (manner.is_direct and response.text.strip())
 
 
-def _plain(response: ModelResponse, manner: Manner) -> ModelAnswer:
+def _plain(response: ModelResponse, manner: SpeechMode) -> ModelAnswer:
     """Return an answer as it is. In direct speech its text is the reply, unless it calls something or means silence.
 
     A text that reached the token limit is not gone on with: each part would be a reply, and small models begin anew every time.
@@ -355,7 +359,7 @@ def _plain(response: ModelResponse, manner: Manner) -> ModelAnswer:
     return _delivered(response, text)
 
 
-def _rest(error: ModelError, first: ModelResponse | None, manner: Manner) -> ModelAnswer | None:
+def _rest(error: ModelError, first: ModelResponse | None, manner: SpeechMode) -> ModelAnswer | None:
     """Return what people are told after a call that failed; None if there is nothing but the error.
 
     That is the text of the first answer, if the model was asked again because of it; or, in direct speech, the text that arrived

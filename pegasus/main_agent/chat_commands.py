@@ -89,10 +89,7 @@ _OWNER_ONLY: Final = "Only my owner can see and decide what becomes of me."
 
 @attrs.frozen
 class EndedWork:
-    """Work that /stop has ended, or is ending.
-
-    Example: `EndedWork("task", "fetch the report", 12.5)`.
-    """
+    """Work that /stop has ended, or is ending."""
 
     kind: str
     """"thought", "task", or "reflection" on a task that is over."""

@@ -25,7 +25,7 @@ from pegasus.formatting import cut_text, format_time
 from pegasus.identity import ABOUT_OWNER, MAX_LEAN_TEXT, MAX_TEXT, NOTES_FILE, WorkspaceFiles
 from pegasus.memory import LONGEST_NOTES, own_notes
 from pegasus.messages import Address
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 
 LONGEST_LEAN_NOTES: Final = 600
 """Characters of MEMORY.md in a lean prompt: about 150 tokens."""
@@ -81,17 +81,16 @@ class ChatPrompt:
 
 @attrs.frozen(eq=False, repr=False)
 class ChatPrompts:
-    """Makes the ends of prompts.
-
-    Example: `ChatPrompts(workspace, files).of(Address("web", "c1"), session.entries, session.outside, is_owner=True)`.
-    """
+    """Makes the ends of prompts."""
 
     workspace: Path
     """The folder that tasks work in."""
     files: WorkspaceFiles | None = None
     """Has USER.md and MEMORY.md as they count."""
 
-    def of(self, chat: Address, entries: Sequence[Entry], outside: Sequence[Outside], *, is_owner: bool) -> ChatPrompt:
+    def of(
+        self, chat: Address, entries: Sequence[Entry], outside: Sequence[Untrusted], *, is_owner: bool
+    ) -> ChatPrompt:
         """Return what stands in a prompt from now on.
 
         entries, outside: of the session. is_owner: the work is an owner's.
@@ -103,7 +102,7 @@ class ChatPrompts:
             lines.append(f"- What you see of it began on {format_time(entries[0].ts, '%Y-%m-%d')} (UTC).")
         this_chat = "\n".join(lines)
         # Whoever may have written in this chat must not be able to ask for what the files say.
-        if not is_owner or Outside.GUEST in outside:
+        if not is_owner or Untrusted.GUEST in outside:
             return ChatPrompt(f"## Where You Run\n\n{runtime}", chat=this_chat)
         place = f"## Where You Run\n\n{runtime}\n- Workspace, where tasks work: {self.workspace}\n{_HISTORY}"
         if self.files is None:

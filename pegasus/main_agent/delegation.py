@@ -54,7 +54,7 @@ from pegasus.tasks import (
     task_id_of,
     wait_until_running,
 )
-from pegasus.tools import Effect, Labelled, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
+from pegasus.tools import Effect, LabelledResult, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
 from pegasus.wire import encode_json, to_wire
 
 SPAWN: Final = "spawn_subagent"
@@ -125,7 +125,7 @@ async def _spawn(agent: Ref[TaskAgentMessage], arguments: Metadata, context: Too
     return _spawned(task_id, task_type, description, await number_of_begun(agent, task_id))
 
 
-async def _status(agent: Ref[TaskAgentMessage], arguments: Metadata, context: ToolContext) -> Labelled:
+async def _status(agent: Ref[TaskAgentMessage], arguments: Metadata, context: ToolContext) -> LabelledResult:
     """Return the view of a task. Metadata and channel are left out: they are for the program, and the model has no use for them."""
     await wait_until_running(agent)
     with as_tool_error(TaskError, ActorError, StorageError):
@@ -133,7 +133,7 @@ async def _status(agent: Ref[TaskAgentMessage], arguments: Metadata, context: To
     if task is None or not is_visible(task.channel, context.principal, task.metadata):
         raise ToolError(f"there is no task {arguments['taskId']!r}; task_list shows the tasks of a day")
     view = {key: value for key, value in to_wire(task).items() if key not in ("metadata", "channel", OUTSIDE)}
-    return Labelled(view, task.outside)
+    return LabelledResult(view, task.outside)
 
 
 async def _resume(agent: Ref[TaskAgentMessage], arguments: Metadata, context: ToolContext) -> Json:
@@ -160,11 +160,11 @@ async def _check_resume(agent: Ref[TaskAgentMessage], task_id: str, context: Too
         name = task.number or task_id
         raise ToolError(f"task {name} was paused by a person, who alone lets it go on: /continue {name}")
     principal = context.principal
-    is_guests = task.metadata.get(ROLE) == Role.GUEST
-    if not principal.is_owner and (not is_guests or not is_visible(task.channel, principal, task.metadata)):
+    is_from_guest = task.metadata.get(ROLE) == Role.GUEST
+    if not principal.is_owner and (not is_from_guest or not is_visible(task.channel, principal, task.metadata)):
         raise ToolError(f"task {task_id!r} belongs to somebody else; only they, or an owner, can continue it")
     is_here = task.channel is None or context.origin is None or task.channel.address == context.origin.address
-    others_read = is_guests or (task.channel is not None and is_group(task.channel))
+    others_read = is_from_guest or (task.channel is not None and is_group(task.channel))
     if context.outside and not is_here and others_read:
         raise ToolError(
             f"others read the results of task {task_id!r}, and text from outside was read here; continue it where it was asked for, "

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from pegasus.conversation import ERROR_LENGTH, Entry, cancelled_result, find_circle, is_cut_again_and_again
+from pegasus.conversation import ERROR_LENGTH, Entry, cancelled_result, find_loop, is_repeatedly_truncated
 from pegasus.formatting import truncate
 from pegasus.main_agent.replies import REPLY, direct_reply, files_alone, queued_result, reply_key, reply_to_sender
 from pegasus.main_agent.session import (
@@ -99,7 +99,7 @@ def _failed_before(item: Item, session: Session) -> bool:
 def log_set_aside(item: Item, attempts: int) -> str:
     """Log that an item is set aside, and return the apology for its sender. attempts: that have failed.
 
-    It is the `Done` of the caller that takes the item out of the queue.
+    It is the `CompleteItem` of the caller that takes the item out of the queue.
     """
     _log.error("set a message aside: it failed too often", item=item.n, attempts=item.attempt - 1)
     return (
@@ -222,12 +222,12 @@ async def end_if_stuck(
     got one gets nothing more: the note in the session is for the model, which sees in later requests why it stopped.
     """
     entries, thoughts = session.of_item(item.n), progress.thoughts
-    if (circle := find_circle(entries)) is not None:
+    if (circle := find_loop(entries)) is not None:
         _log.warning("calls go in circles", item=item.n, tool=circle.tool, reason=circle.reason)
         text = f"I gave up: the tool {circle.tool} {circle.reason}"
         # If the repeated call is a reply that went out, the person has an answer.
         was_heard, note = circle.tool == REPLY.name and not circle.failed, f"({text})"
-    elif thoughts >= max_thoughts or is_cut_again_and_again(entries):
+    elif thoughts >= max_thoughts or is_repeatedly_truncated(entries):
         _log.warning("too many thoughts about one message", item=item.n, thoughts=thoughts)
         error = _last_error(entries)
         reason = f"; the last one failed with: {error}" if error else " without coming to an end."

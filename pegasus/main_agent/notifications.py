@@ -41,12 +41,12 @@ async def forward_notifications(inbox: Inbox[Notify], journal: Ref[JournalMessag
     async for message in inbox:
         items = [notification_item(report) for report in message.notifications if not is_quiet(report)]
         # All are offered before any answer is waited for.
-        answers = [await journal.request(Accept, item, "main", Priority.TASK, _is_owners(item)) for item in items]
+        answers = [await journal.request(Accept, item, "main", Priority.TASK, _is_from_owner(item)) for item in items]
         for item, answer in zip(items, answers, strict=True):
             pauses = Pauses()
             while not await _is_accepted(answer):
                 await trio.sleep(pauses.next())
-                answer = await journal.request(Accept, item, "main", Priority.TASK, _is_owners(item))
+                answer = await journal.request(Accept, item, "main", Priority.TASK, _is_from_owner(item))
         message.reply.send(None)
 
 
@@ -55,7 +55,7 @@ def is_quiet(notification: Notification) -> bool:
     return notification.type == "failed" and notification.metadata.get(QUIET_FAILURE) is True
 
 
-def _is_owners(item: InboundMessage) -> bool:
+def _is_from_owner(item: InboundMessage) -> bool:
     """Return whether the work that a notification reports was asked for by an owner."""
     return item.metadata.get(ROLE) == Role.OWNER
 
@@ -83,8 +83,8 @@ def notification_item(notification: Notification) -> InboundMessage:
         ROLE: notification.metadata.get(ROLE, Role.OWNER if "channel" in notification.metadata else Role.GUEST),
     }
     # In the conversation that the work was asked for in, whoever has written there since.
-    is_guests = "channel" in notification.metadata and metadata[ROLE] == Role.GUEST
-    metadata[APART] = notification.metadata.get(APART, is_guests)
+    is_from_guest = "channel" in notification.metadata and metadata[ROLE] == Role.GUEST
+    metadata[APART] = notification.metadata.get(APART, is_from_guest)
     if ACCOUNT in notification.metadata:
         metadata[ACCOUNT] = notification.metadata[ACCOUNT]
     if notification.metadata.get(PLACED) is True:

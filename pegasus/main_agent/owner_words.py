@@ -41,10 +41,7 @@ def typed_message(message: InboundMessage, sender: Principal) -> OwnerMessage | 
 
 @attrs.frozen(eq=False, repr=False)
 class OwnerWords:
-    """Finds the words of owners for the calls of a turn.
-
-    Example: `OwnerWords(session, turn, executor.get).of_call("spawn_subagent")`.
-    """
+    """Finds the words of owners for the calls of a turn."""
 
     _session: Session
     """Shows what was done because of each message."""

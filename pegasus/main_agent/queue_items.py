@@ -34,7 +34,7 @@ from pegasus.formatting import plural, truncate
 from pegasus.identity import SILENCE
 from pegasus.intake import Priority, command_of
 from pegasus.messages import INTERNAL_ID_PREFIX, InboundMessage, Json
-from pegasus.outside import OUTSIDE, Outside, fenced_metadata, parse_outside
+from pegasus.outside import OUTSIDE, Untrusted, fenced_metadata, parse_outside
 from pegasus.schedule import HEARTBEAT, SCHEDULED
 from pegasus.storage import UNDELIVERED_REPLY, Discard, Item, JournalMessage, StorageError
 
@@ -102,7 +102,7 @@ def user_entry(
     content = user_content(text, message.channel, media.labels, name_user=name_user)
     # What is fenced begins behind the metadata line for a guest, and behind the own words for an owner.
     if is_guest or media.labels:
-        labels = ((Outside.GUEST,) if is_guest else ()) + ((Outside.FILE,) if media.labels else ())
+        labels = ((Untrusted.GUEST,) if is_guest else ()) + ((Untrusted.FILE,) if media.labels else ())
         own = metadata_line(message.channel, name_user=name_user)  # stands before the fence, as an owner's own words do
         if not is_guest:
             own = user_content(text, message.channel, name_user=name_user)
@@ -141,9 +141,9 @@ def internal_entries(item: Item, now: int, fence: str) -> tuple[Entry, ...]:
     own = f"{metadata_line(message.channel)}\n{heading}\n"
     labels = parse_outside(facts) if metadata["type"] in (SCHEDULED, TASK_NOTIFICATION) else ()
     if metadata["type"] == SCHEDULED and facts.get(ROLE) != Role.OWNER:
-        labels = (Outside.GUEST, *labels)
+        labels = (Untrusted.GUEST, *labels)
     elif metadata["type"] == TASK_NOTIFICATION and OUTSIDE not in facts:  # an item of a version without labels
-        labels = (Outside.TASK,)
+        labels = (Untrusted.TASK,)
     metadata |= fenced_metadata(labels, fence, len(own))
     return (Entry(now, "user", own + text, metadata=metadata, item=item.n), *ends)
 

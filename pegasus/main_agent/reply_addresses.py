@@ -26,7 +26,7 @@ from pegasus.access import OWN_TYPES, Principal, is_group, is_owner
 from pegasus.main_agent.replies import WantedReply, unroutable_reason
 from pegasus.main_agent.services import AgentServices
 from pegasus.messages import Address, ChannelInfo, InboundMessage
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.schedule import PLACED
 from pegasus.storage import JournalMessage, Route, Unroutable
 
@@ -64,17 +64,17 @@ class ReplyAddresses:
     def is_own(self, channel: ChannelInfo) -> bool:
         """Return whether nobody but an owner reads this conversation, as far as it is known."""
         is_owners = channel.type in OWN_TYPES or is_owner(channel, self._services.config.now.owners)
-        return is_owners and not self._services.is_guests(channel.address)
+        return is_owners and not self._services.is_from_guest(channel.address)
 
     def labels_of(
         self,
         target: ChannelInfo,
         message: InboundMessage,
         principal: Principal,
-        outside: tuple[Outside, ...],
+        outside: tuple[Untrusted, ...],
         *,
         has_files: bool = False,
-    ) -> tuple[Outside, ...]:
+    ) -> tuple[Untrusted, ...]:
         """Return the labels of text from outside because of which the policy decides about a reply; () if it need not.
 
         target: the channel that was found. message: the one that is answered, worked on for this principal. outside: labels of the
@@ -89,5 +89,5 @@ class ReplyAddresses:
             return ()
         if is_here and not is_placed and not principal.is_owner:
             # A guest who gets an answer in the own conversation has asked for it.
-            return tuple(label for label in outside if label is not Outside.GUEST)
+            return tuple(label for label in outside if label is not Untrusted.GUEST)
         return outside

@@ -31,7 +31,7 @@ from pegasus.main_agent.session import Session
 from pegasus.main_agent.turns import AgentTurn
 from pegasus.messages import ChannelInfo, Json, Metadata, StoredFile
 from pegasus.models import ToolSpec
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.policy import ToolKind, ValueCall
 from pegasus.storage import JournalMessage, Post, PostResult, Route
 from pegasus.tools import ToolContext, ToolError, ToolOutcome, sending
@@ -127,13 +127,13 @@ class ReplyDecisions:
         context = attrs.evolve(context, owner_messages=words.of_call(REPLY.name), earlier=earlier)
         return await executor.judge(_REPLY, call.arguments, context)
 
-    def _labels(self, post: Post, turn: AgentTurn, *, has_files: bool) -> tuple[Outside, ...]:
+    def _labels(self, post: Post, turn: AgentTurn, *, has_files: bool) -> tuple[Untrusted, ...]:
         """Return the labels because of which the policy decides about a reply."""
         message = turn.item.message
         target, outside = post.to or message.channel, self._session.outside
         return self._addresses.labels_of(target, message, turn.principal, outside, has_files=has_files)
 
-    def _context(self, post: Post, turn: AgentTurn, labels: tuple[Outside, ...]) -> ToolContext:
+    def _context(self, post: Post, turn: AgentTurn, labels: tuple[Untrusted, ...]) -> ToolContext:
         """Return the context in which the policy sees a reply."""
         origin = turn.item.message.channel
         return ToolContext(key=post.key, principal=turn.principal, origin=origin, outside=labels, holds=True)

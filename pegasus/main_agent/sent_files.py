@@ -25,7 +25,7 @@ from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import until_written
 from pegasus.messages import Json, Metadata, StoredFile
 from pegasus.models import ToolSpec
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.storage import Item, JournalMessage, Post, keep_file
 from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, own_place, parameters, read_content
 
@@ -40,10 +40,7 @@ _READ_SPEC: Final = ToolSpec("read_file", "", parameters({"path": {"type": "stri
 
 @attrs.frozen(eq=False, repr=False)
 class FileSender:
-    """Keeps the files that replies send.
-
-    Example: `await FileSender(services, journal).keep(("chart.png",), item, turn.principal, post, session.outside)`.
-    """
+    """Keeps the files that replies send."""
 
     _services: AgentServices
     """Gives the folders and bounds of files (`files`), and the executor that asks the policy."""
@@ -56,7 +53,7 @@ class FileSender:
         item: Item,
         principal: Principal,
         reply: Post,
-        outside: tuple[Outside, ...],
+        outside: tuple[Untrusted, ...],
         before: Sequence[StoredFile] = (),
     ) -> tuple[StoredFile, ...]:
         """Return the files of a reply, which are on disk by then. Raises ToolError with the reason why they are not sent.

@@ -1,7 +1,7 @@
 """Services: everything the Main Agent works with, built by the composition root and handed over once.
 
 All of it are finished objects. Some depend on the settings, which a reload may replace while the process runs: these are handles
-(`InForce`), whose `now` is what counts at the moment. A `LanguageModel` asks for the present target at each call by itself.
+(`LiveValue`), whose `now` is what counts at the moment. A `LanguageModel` asks for the present target at each call by itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pegasus.main_agent.toolset import AgentToolset
 from pegasus.media import AttachmentReader
 from pegasus.messages import Address, InboundMessage, Json, Metadata
 from pegasus.models import LanguageModel, TraitStore
-from pegasus.settings import AgentSettings, InForce, Settings
+from pegasus.settings import AgentSettings, LiveValue, Settings
 from pegasus.tools import ToolContext, base_context
 from pegasus.wire import to_wire
 
@@ -75,16 +75,16 @@ class FileAccess:
 class AgentServices:
     """Everything that the Main Agent is given when it starts.
 
-    Example: `AgentServices(model=client, toolset=InForce(AgentToolset(prompt, executor)), clock=wall_clock)`. The rest is optional.
+    Example: `AgentServices(model=client, toolset=LiveValue(AgentToolset(prompt, executor)), clock=wall_clock)`. The rest is optional.
     """
 
     model: LanguageModel
     """Model that thinks."""
-    toolset: InForce[AgentToolset]
+    toolset: LiveValue[AgentToolset]
     """Prompt, tools and skills; a reload replaces it where they depend on settings."""
     clock: Callable[[], int]
     """Returns the wall-clock time in ms."""
-    config: InForce[AgentSettings] = attrs.field(factory=lambda: InForce(AgentSettings()))
+    config: LiveValue[AgentSettings] = attrs.field(factory=lambda: LiveValue(AgentSettings()))
     """Limits and manners: the settings [agent]."""
     memory_index: Callable[[bool], Awaitable[str]] | None = None
     """Returns the text about long-term memory for a session that begins, "" for none. Its argument: guests are heard in it."""
@@ -104,11 +104,11 @@ class AgentServices:
     """Known traits of each model, such as how it speaks."""
     usage_of: Callable[[int], Metadata] | None = None
     """Returns what the model calls for an item have used so far, for people; None: nothing counts it."""
-    warnings: InForce[tuple[str, ...]] = attrs.field(factory=lambda: InForce(()))
+    warnings: LiveValue[tuple[str, ...]] = attrs.field(factory=lambda: LiveValue(()))
     """Facts about this installation that /status tells an owner."""
-    files: InForce[FileAccess | None] = attrs.field(factory=lambda: InForce(None))
+    files: LiveValue[FileAccess | None] = attrs.field(factory=lambda: LiveValue(None))
     """Files that replies may send; a handle of None: none."""
-    is_guests: Callable[[Address], bool] = lambda address: False
+    is_from_guest: Callable[[Address], bool] = lambda address: False
     """Returns whether a client without the rights of an owner may speak as this conversation, and so gets what is said there."""
     reader: AttachmentReader | None = None
     """Reads PDFs and recordings that people attach; None: they are only named."""
@@ -140,8 +140,8 @@ def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int]) -> Publish
     Internal messages have no event here: the task system and the schedule have emitted one for each. Their tool calls have.
 
     The event of a message is marked as handled by the Main Agent, so the task system makes no task of it. All are emitted after the
-    `Done` of the message, so an observer may see them twice after a crash at that moment, or not at all: the bus is for observation,
-    and the journal alone holds the truth about messages.
+    `CompleteItem` of the message, so an observer may see them twice after a crash at that moment, or not at all: the bus is for
+    observation, and the journal alone holds the truth about messages.
 
     clock: returns the wall clock, ms.
     """

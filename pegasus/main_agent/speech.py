@@ -68,10 +68,10 @@ _SHORTEST_CIRCLE: Final = 300
 
 
 @attrs.frozen(eq=False, repr=False)
-class Manner:
+class SpeechMode:
     """Way of speaking with one model at this moment.
 
-    Example: `manner_of("auto", ModelTraits(writes_text=True))` is `Manner(is_direct=True, is_watched=True)`.
+    Example: `choose_speech_mode("auto", ModelTraits(writes_text=True))` is `SpeechMode(is_direct=True, is_watched=True)`.
     """
 
     is_direct: bool
@@ -87,21 +87,21 @@ class Manner:
         return "direct" if self.is_direct else "monologue"
 
 
-def manner_of(setting: str, traits: ModelTraits) -> Manner:
+def choose_speech_mode(setting: str, traits: ModelTraits) -> SpeechMode:
     """Return how to speak with a model. setting: `agent.speech`; the owner's choice for the model goes before it.
 
     An explicit "monologue" for a model that refuses tools has no way to speak; the caller says so.
     """
     choice = traits.speech or setting
     if choice != "auto":
-        return Manner(choice == "direct", not traits.refuses_tools)
+        return SpeechMode(choice == "direct", not traits.refuses_tools)
     is_direct = traits.writes_text or traits.refuses_tools
-    return Manner(is_direct, not traits.refuses_tools, is_watched=is_direct or not traits.calls_tools)
+    return SpeechMode(is_direct, not traits.refuses_tools, is_watched=is_direct or not traits.calls_tools)
 
 
 def describe_speech(setting: str, traits: ModelTraits) -> str:
     """Return the sentence by which `/model` and `/speech` say how a model speaks, and why."""
-    manner = manner_of(setting, traits)
+    manner = choose_speech_mode(setting, traits)
     how = "It speaks directly: its text is the reply" if manner.is_direct else "It speaks only through the tool reply"
     if traits.refuses_tools:
         why = "its server refuses tools"
@@ -139,14 +139,14 @@ def may_become_silence(text: str) -> bool:
     return SILENCE.startswith(text.strip().strip(_AROUND_SILENCE))
 
 
-def nudge(first: ModelResponse, manner: Manner) -> tuple[AssistantTurn, UserTurn]:
+def nudge(first: ModelResponse, manner: SpeechMode) -> tuple[AssistantTurn, UserTurn]:
     """Return the turns behind a request that tell a model that nobody heard its first answer."""
     text = first.text.strip()
     reminder = _NUDGE_DIRECT if manner.is_direct else _NUDGE if text else _NUDGE_EMPTY
     return (AssistantTurn(text or SILENCE), UserTurn(text=reminder))
 
 
-def with_nudge(turns: Sequence[Turn], first: ModelResponse, manner: Manner) -> tuple[Turn, ...]:
+def with_nudge(turns: Sequence[Turn], first: ModelResponse, manner: SpeechMode) -> tuple[Turn, ...]:
     """Return the conversation with the first answer and the nudge at its end.
 
     After an empty answer the reminder is put into the last turn of the user: some servers refuse an assistant's turn without text.

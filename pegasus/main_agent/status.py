@@ -18,7 +18,7 @@ from pegasus.formatting import format_duration, plural
 from pegasus.main_agent.chat_commands import AgentStatus
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.services import AgentServices
-from pegasus.main_agent.speech import manner_of
+from pegasus.main_agent.speech import choose_speech_mode
 from pegasus.main_agent.task_status import task_line, task_progress
 from pegasus.messages import Address, ChannelInfo, Json, TaskProgress
 from pegasus.tasks import FOR_PERSON
@@ -72,7 +72,7 @@ class StatusFacts:
 
 def idle_status(services: AgentServices) -> AgentStatus:
     """Return the status of an agent with these services that does nothing."""
-    manner = manner_of(services.config.now.speech, services.traits.get(services.model.name))
+    manner = choose_speech_mode(services.config.now.speech, services.traits.get(services.model.name))
     window = services.context_window("default")
     return AgentStatus(services.model.name, 0, 0, None, 0.0, speech=manner.speech, window=window)
 

@@ -230,10 +230,7 @@ async def find_own_task(agent: Ref[TaskAgentMessage], name: str, person: Princip
 
 @attrs.frozen(eq=False, repr=False)
 class TaskCommand:
-    """Answers /tasks.
-
-    Example: `await TaskCommand(task_agent, clock).answer(message, person)`.
-    """
+    """Answers /tasks."""
 
     agent: Ref[TaskAgentMessage]
     """Actor of the task system."""

@@ -28,7 +28,7 @@ Messages of the same chat that come in meanwhile may be taken along. `agent.when
   may be half done, and nobody could say which half.
 
 The newest message of a turn is the one being worked on. The ones before it count as done, since it stands behind them in the session;
-the thoughts and replies that an item may have are counted from it on. All of them get their `Done` at the end.
+the thoughts and replies that an item may have are counted from it on. All of them get their `CompleteItem` at the end.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ from pegasus.messages import Json, Metadata, OutboundMessage, ReplyDraft
 from pegasus.models import Label, ModelError, ModelResponse, ToolCall, unfinished
 from pegasus.observe import get_logger
 from pegasus.settings import AgentSettings
-from pegasus.storage import Item, JournalMessage, PostResult, Take
+from pegasus.storage import Item, JournalMessage, PostResult, TakeItem
 from pegasus.tools import ToolOutcome
 
 _log = get_logger("main_agent")
@@ -389,7 +389,7 @@ class ThinkLoop:
             if newer is None or not joins(newer, turn):
                 break
             # None: a /stop all has discarded it between the two requests.
-            taken = await self._journal.ask(Take, newer.n)
+            taken = await self._journal.ask(TakeItem, newer.n)
             if taken is None:
                 break
             await self.record(taken, turn.sender(taken))

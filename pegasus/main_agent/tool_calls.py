@@ -17,7 +17,7 @@ from typing import Final
 import attrs
 
 from actors import Ref
-from pegasus.conversation import MOST_IN_A_ROW, Entry, find_circle, keep_media, open_calls
+from pegasus.conversation import MOST_IN_A_ROW, Entry, find_loop, keep_media, open_calls
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.owner_words import OwnerWords
 from pegasus.main_agent.queue_items import cause_of
@@ -42,10 +42,7 @@ _REPEATED: Final = f"not carried out: the same call came {MOST_IN_A_ROW} times i
 
 @attrs.frozen(eq=False, repr=False)
 class CallRunner:
-    """Carries out the calls of thoughts in one session.
-
-    Example: `await CallRunner(session, services, journal, sender).carry_out(calls, turn, toolset, {}, None, len(calls), now)`.
-    """
+    """Carries out the calls of thoughts in one session."""
 
     _session: Session
     """Gets the result of each call."""
@@ -81,7 +78,7 @@ class CallRunner:
         for number, call in enumerate(calls):
             facts: dict[str, Json] = {}
             # A circle is found in the results so far, so that the rest of an answer is not run either.
-            has_ended = has_ended or (number > 0 and find_circle(session.of_item(item.n)) is not None)
+            has_ended = has_ended or (number > 0 and find_loop(session.of_item(item.n)) is not None)
             # The order of the cases: a circle ends everything; a skill in force refuses before anything happens; a reply has
             # happened already.
             if number >= surplus or has_ended:

@@ -32,7 +32,7 @@ from pegasus.main_agent.queue_items import OWN_TURN
 from pegasus.main_agent.services import AgentServices
 from pegasus.messages import APART, Address, ChannelInfo, Json
 from pegasus.observe import get_logger
-from pegasus.storage import Item, JournalMessage, Newer, StorageError
+from pegasus.storage import Item, JournalMessage, NextItemOfAddress, StorageError
 
 _log = get_logger("main_agent")
 
@@ -53,8 +53,6 @@ class AgentTurn:
 
     The main lane of the actor creates it, and `ThinkLoop.run` adds the items that join it. A /stop writes the `stop…` attributes
     before it cancels the scope. The main lane reads them only after the scope has ended, so it never sees half of them.
-
-    Example: `AgentTurn(item)`.
     """
 
     item: Item
@@ -86,7 +84,7 @@ class AgentTurn:
 
     @property
     def items(self) -> list[Item]:
-        """All of them, in the order in which they stand in the session. Each needs a `Done`."""
+        """All of them, in the order in which they stand in the session. Each needs a `CompleteItem`."""
         return [*self.earlier, self.item]
 
     def take_owners(self, owners: Collection[str]) -> None:
@@ -200,12 +198,14 @@ def is_same_task(item: Item, turn: AgentTurn) -> bool:
 async def find_newer(journal: Ref[JournalMessage], turn: AgentTurn, *, wait: bool) -> Item | None:
     """Return the next waiting item of a turn's chat; None if there is none, or if the disk cannot be read.
 
-    wait: do not return before there is one. Cancelled while waiting: nothing has been taken from the queue, since `Newer` only looks
-    at it.
+    wait: do not return before there is one. Cancelled while waiting: nothing has been taken from the queue, since `NextItemOfAddress`
+    only looks at it.
     """
     try:
         message = turn.item.message
-        return await journal.ask(Newer, message.channel.address, turn.item.n, wait, message.metadata.get(APART) is True)
+        return await journal.ask(
+            NextItemOfAddress, message.channel.address, turn.item.n, wait, message.metadata.get(APART) is True
+        )
     except StorageError as error:  # it cannot be read now, so it is taken in its turn
         _log.warning("cannot read the next message of this chat", error=str(error))
         return None

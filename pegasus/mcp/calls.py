@@ -32,7 +32,7 @@ from pegasus.mcp.questions import BadQuestion, ServerAnswer, ServerQuestion, rea
 from pegasus.messages import OwnerQuestion
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
-from pegasus.tools import AwaitsOwner, CallQuestions, Illustrated, ToolContext, ToolError
+from pegasus.tools import AwaitsOwner, CallQuestions, ResultWithImages, ToolContext, ToolError
 
 MOST_QUESTIONS: Final = 5
 """Questions of one call that a person is shown."""
@@ -69,10 +69,10 @@ class ReportProgress(Protocol):
         """
 
 
-Work: TypeAlias = Callable[[ReportProgress], Awaitable[Illustrated]]
+Work: TypeAlias = Callable[[ReportProgress], Awaitable[ResultWithImages]]
 """Makes a call on a connection and returns its result. Raises ToolError."""
 
-_NOTHING: Final = Illustrated(None, ())
+_NOTHING: Final = ResultWithImages(None, ())
 _CANCEL: Final = ServerAnswer("cancel")
 _log = get_logger("mcp")
 
@@ -100,7 +100,7 @@ class CallUnderWay:
     """Given when anything below has changed."""
     over: trio.Event = attrs.field(factory=trio.Event)
     """Set when it has ended."""
-    result: Illustrated = _NOTHING
+    result: ResultWithImages = _NOTHING
     """Result of the work. It counts only where `over` is set and `error` is None."""
     error: Exception | None = None
     """Reason for having no result."""
@@ -160,7 +160,7 @@ class ServerCalls:
 
     async def make(
         self, tool: str, context: ToolContext, begin: Callable[[], tuple[trio.Nursery, Work]]
-    ) -> Illustrated | AwaitsOwner:
+    ) -> ResultWithImages | AwaitsOwner:
         """Return the result of a call, or that it waits for an owner. A task that comes back waits for the call that it has begun.
 
         tool: its name. begin: returns the nursery of the connection and the work; raises ToolError where there is no connection.
@@ -324,7 +324,7 @@ class ServerCalls:
         return min(calls, key=lambda call: (call.context.principal.is_owner, -call.number), default=None)
 
 
-def _result_of(call: CallUnderWay) -> Illustrated:
+def _result_of(call: CallUnderWay) -> ResultWithImages:
     """Return the result of a call that is over, with a note about questions that nobody was shown. Raises what the call has raised."""
     note = f"The server wanted to ask the owner, but {'; '.join(call.refusals)}." if call.refusals else ""
     if isinstance(call.error, ToolError) and note:

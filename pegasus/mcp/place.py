@@ -141,12 +141,12 @@ class ServerPlace:
     def _is_in_workspace(self, path: str) -> bool:
         return _is_in(os.path.realpath(path), os.path.realpath(self.workspace))
 
-    def risk(self, settings: McpServerSettings, *, is_walled: bool) -> str:
+    def risk(self, settings: McpServerSettings, *, is_confined: bool) -> str:
         """Return why files of the workspace may become code of the server with all rights of the person; "" if they do not.
 
         is_walled: whether there are walls for programs that are to have them.
         """
-        if not settings.command or (settings.sandbox and is_walled):
+        if not settings.command or (settings.sandbox and is_confined):
             return ""
         if self._is_in_workspace(self.cwd(settings)):
             return f"it runs in the workspace without walls (cwd = {settings.cwd!r})"
@@ -178,13 +178,13 @@ def _interpreter_of(program: str, path: str) -> list[str]:
     return words[:1]
 
 
-def risks(settings: Settings, folder: Path, workspace: Path, *, is_walled: bool) -> list[str]:
+def risks(settings: Settings, folder: Path, workspace: Path, *, is_confined: bool) -> list[str]:
     """Return a line for each server that may run files of the workspace with all rights of the person.
 
     folder: `mcp` of the home. is_walled: whether this machine has walls for programs.
     """
     found = {
-        name: ServerPlace(folder / name, workspace).risk(server, is_walled=is_walled)
+        name: ServerPlace(folder / name, workspace).risk(server, is_confined=is_confined)
         for name, server in settings.mcp.servers.items()
         if server.enabled
     }

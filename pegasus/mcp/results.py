@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from pegasus.messages import Json, Media
-from pegasus.tools import Illustrated, ToolContext, ToolError, save_file
+from pegasus.tools import ResultWithImages, ToolContext, ToolError, save_file
 from pegasus.wire import decode_json
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class ResultReader:
     files: ToolContext
     """Context with the workspace, where files are kept."""
 
-    async def read_call(self, result: CallToolResult) -> Illustrated:
+    async def read_call(self, result: CallToolResult) -> ResultWithImages:
         """Return the result of a tool. Raises ToolError with the server's words for a call that failed there."""
         found, pictures = await self._read_blocks(result.content)
         if result.is_error:
@@ -59,20 +59,20 @@ class ResultReader:
             # Both would cost the tokens twice.
             if set(found) == {"text", "structured"} and _says_the_same(str(found["text"]), result.structured_content):
                 del found["text"]  # servers repeat structured content as text for clients that know only that
-        return Illustrated(found or {"text": ""}, pictures)
+        return ResultWithImages(found or {"text": ""}, pictures)
 
-    async def read_resource(self, result: ReadResourceResult) -> Illustrated:
+    async def read_resource(self, result: ReadResourceResult) -> ResultWithImages:
         """Return the contents of a resource."""
-        return Illustrated(*await self._read_blocks(_Embedded(part) for part in result.contents))
+        return ResultWithImages(*await self._read_blocks(_Embedded(part) for part in result.contents))
 
-    async def read_prompt(self, result: GetPromptResult) -> Illustrated:
+    async def read_prompt(self, result: GetPromptResult) -> ResultWithImages:
         """Return the messages of a prompt.
 
         Each message keeps its role, since a prompt may be a whole conversation.
         """
         messages = [(message.role, await self._read_blocks([message.content])) for message in result.messages]
         pictures = tuple(picture for _, (_, shown) in messages for picture in shown)
-        return Illustrated({"messages": [{"role": role, **found} for role, (found, _) in messages]}, pictures)
+        return ResultWithImages({"messages": [{"role": role, **found} for role, (found, _) in messages]}, pictures)
 
     async def _read_blocks(self, blocks: Iterable[Any]) -> tuple[dict[str, Json], tuple[Media, ...]]:
         """Return texts, files and links of blocks of content, and the pictures among them."""

@@ -43,14 +43,14 @@ from pegasus.mcp.sorting import SortedTool, identity_of, is_sorted, shown_name, 
 from pegasus.mcp.tokens import TokenFile
 from pegasus.messages import Json, Metadata
 from pegasus.observe import get_logger
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.redaction import Redactor
 from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.settings import McpServerSettings
 from pegasus.tools import (
     AwaitsOwner,
     Effect,
-    Illustrated,
+    ResultWithImages,
     Tool,
     ToolContext,
     ToolError,
@@ -237,7 +237,7 @@ class McpServer:
         """Return the program to run, after making its folder. Raises ServerDown. Blocks briefly."""
         settings, place = self.settings, self._place
         place.make()
-        if risk := place.risk(settings, is_walled=self._sandbox.kind != "none"):
+        if risk := place.risk(settings, is_confined=self._sandbox.kind != "none"):
             _log.warning(
                 "an MCP server may run code that others have written", server=self.name, reason=f"{risk}; {RISK}"
             )
@@ -354,7 +354,7 @@ class McpServer:
         if known is not None and (known.spec, known.kind, known.identity) == (listed.spec, kind, identity):
             return known
 
-        async def run(arguments: Metadata, context: ToolContext) -> Illustrated | AwaitsOwner:
+        async def run(arguments: Metadata, context: ToolContext) -> ResultWithImages | AwaitsOwner:
             """Call the tool. The connection is looked up at each call, so a tool survives a restart of its server."""
             return await self.call(listed, arguments, context)
 
@@ -366,7 +366,7 @@ class McpServer:
             "mcp",
             Effect.ONCE,
             more,
-            source=Outside.MCP,
+            source=Untrusted.MCP,
             timeout=self.settings.timeout,
             kind=kind,
             server=self.name,
@@ -384,7 +384,7 @@ class McpServer:
             f"`pegasus mcp add {self.name}`, or the web page (Channels), sorts them, and those that only read are asked about no more"
         )
 
-    async def call(self, tool: ListedTool, arguments: Metadata, context: ToolContext) -> Illustrated | AwaitsOwner:
+    async def call(self, tool: ListedTool, arguments: Metadata, context: ToolContext) -> ResultWithImages | AwaitsOwner:
         """Return the result of a tool, or that it waits for an owner. Raises ToolError, at once if the server is down."""
 
         def begin() -> tuple[trio.Nursery, Work]:
@@ -408,7 +408,7 @@ class McpServer:
 
     async def _work(
         self, connection: McpConnection, tool: ListedTool, arguments: Any, report: ReportProgress
-    ) -> Illustrated:
+    ) -> ResultWithImages:
         """Return the result of a call on this connection. Raises ToolError."""
         module = cast("Any", importlib.import_module("pegasus.mcp.connection"))  # loaded, since there is a connection
         try:
@@ -420,7 +420,7 @@ class McpServer:
             if tool.own_name == GET_PROMPT:
                 prompt = await connection.get_prompt(arguments["name"], arguments.get("arguments") or {})
                 return await self._results.read_prompt(prompt)
-            return Illustrated(read_listing(*await connection.list_resources()), ())
+            return ResultWithImages(read_listing(*await connection.list_resources()), ())
         except module.CallFailed as error:
             raise ToolError(f"the MCP server {self.name}: {error}") from None
 

@@ -24,10 +24,10 @@ from pegasus.mcp.server import McpServer, ServerState, run_server
 from pegasus.mcp.sorting import SORTING_KEYS
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
-from pegasus.outside import Outside, fenced
+from pegasus.outside import Untrusted, fenced
 from pegasus.policy import ToolKind
 from pegasus.sandbox import NO_SANDBOX, Sandbox
-from pegasus.settings import SANDBOX_KEYS, InForce, McpServerSettings, SettingsInForce
+from pegasus.settings import SANDBOX_KEYS, LiveSettings, LiveValue, McpServerSettings
 from pegasus.tools import Effect, Reach, Tool, ToolContext, base_context, parameters
 from pegasus.wire import encode_json, to_wire
 
@@ -98,7 +98,7 @@ class McpServers:
         files: ToolContext = ToolContext(),
         folder: Path = Path(),
         fence: str = "",
-        sandbox: InForce[Sandbox] = InForce(NO_SANDBOX),
+        sandbox: LiveValue[Sandbox] = LiveValue(NO_SANDBOX),
     ) -> None:
         """Make the servers of the settings. None is started: the actors of the tree run them.
 
@@ -121,7 +121,7 @@ class McpServers:
         """The table, those of small servers first; replaced as a whole."""
         self._found: dict[str, dict[str, None]] = {}
         """Names of the tools that the search has found, by caller, the newest last."""
-        self._find = Tool(_FIND, self._search, "mcp", Effect.PURE, reach=Reach.INSIDE, source=Outside.MCP)
+        self._find = Tool(_FIND, self._search, "mcp", Effect.PURE, reach=Reach.INSIDE, source=Untrusted.MCP)
 
     # ------------------------------------------------------------------ actors and their state
 
@@ -141,7 +141,7 @@ class McpServers:
             if server.settings.enabled
         ]
 
-    def follow(self, in_force: SettingsInForce, renew: Renew) -> None:
+    def follow(self, in_force: LiveSettings, renew: Renew) -> None:
         """Follow the settings from now on. renew: restarts the child of this name, when what it is given returns.
 
         Servers whose settings have not changed are not touched. One that has changed begins no calls any more, and is replaced when
@@ -149,17 +149,17 @@ class McpServers:
         """
         in_force.when_changed(partial(self._change, in_force, renew), "mcp.", *SANDBOX_KEYS)
 
-    def _change(self, in_force: SettingsInForce, renew: Renew, changed: frozenset[str]) -> None:
+    def _change(self, in_force: LiveSettings, renew: Renew, changed: frozenset[str]) -> None:
         """Replace the servers whose settings have changed, add and remove some."""
         are_walls_new = any(key.startswith(SANDBOX_KEYS) for key in changed)
         before = {server.name: server for server in self.servers}
         servers: list[McpServer] = []
         for name, settings in in_force.now.mcp.servers.items():
             known = before.pop(name, None)
-            is_walled = bool(settings.command) and settings.sandbox
+            is_confined = bool(settings.command) and settings.sandbox
             new = {key for key in changed if key.startswith(f"mcp.servers.{name}.")}
             are_kinds_new = new <= {f"mcp.servers.{name}.{key}" for key in SORTING_KEYS}
-            if known is not None and are_kinds_new and not (is_walled and are_walls_new):
+            if known is not None and are_kinds_new and not (is_confined and are_walls_new):
                 if new:
                     known.sort_anew(settings)
                 servers.append(known)
@@ -247,7 +247,7 @@ class McpServers:
         if not words:
             return ""
         self._fence = self._fence or new_fence()  # made when it is needed: a simulation must not have it
-        shown = fenced(cut_text("\n".join(words), LONGEST_NOTES), (Outside.MCP,), self._fence)
+        shown = fenced(cut_text("\n".join(words), LONGEST_NOTES), (Untrusted.MCP,), self._fence)
         return f"{_NOTES}\n\n{shown}"
 
     # ------------------------------------------------------------------ the search

@@ -81,10 +81,7 @@ NO_HINTS: Final = ToolHints()
 
 @attrs.frozen(eq=False, repr=False)
 class SortedTool:
-    """A tool of a server with its kind, for people.
-
-    Example: `SortedTool("get_mail", ToolKind.ACT, ToolKind.PRIVATE_READER, "only reads, reaches nobody else")`.
-    """
+    """A tool of a server with its kind, for people."""
 
     name: str
     """The server's own name of it, cleaned."""

@@ -24,10 +24,7 @@ FOLDER: Final = "mcp"
 
 @attrs.frozen(eq=False, repr=False)
 class TokenFile:
-    """The file of one server.
-
-    Example: `TokenFile(home.path / "mcp" / "tracker.json").write({"tokens": {...}})`.
-    """
+    """The file of one server."""
 
     path: Path
     """Place of the file. Neither the file nor its folder need exist."""

@@ -40,10 +40,7 @@ _PROBLEMS: Final = {
 
 @attrs.frozen(eq=False, repr=False)
 class PdfText:
-    r"""The outcome of reading a PDF.
-
-    Example: `PdfText("[page 1]\nHello", pages=1)`.
-    """
+    r"""The outcome of reading a PDF."""
 
     text: str = ""
     """The text with a mark before each page, cut at the bound; "" if there is a problem."""

@@ -42,10 +42,7 @@ _NOT_SET: Final = "you cannot hear it: models.transcribe is not set"
 
 @attrs.frozen(eq=False, repr=False)
 class Reading:
-    r"""The text of an attachment, or why there is none.
-
-    Example: `Reading("[page 1]\nHello", note="1 page")`.
-    """
+    r"""The text of an attachment, or why there is none."""
 
     text: str = ""
     """Its text; "" if there is none, and then `note` says why."""
@@ -59,10 +56,7 @@ class Reading:
 
 @attrs.frozen(eq=False, repr=False)
 class AttachmentReader:
-    """Reads PDFs and recordings.
-
-    Example: `AttachmentReader(journal, lambda: models.audio("transcribe"))`.
-    """
+    """Reads PDFs and recordings."""
 
     _journal: Ref[JournalMessage]
     """Keeps the transcripts, below data/."""

@@ -86,7 +86,6 @@ class ApartMemory:
         return index_message(await self.list(), index_limit(context_window))
 
     async def _files(self) -> Sequence[tuple[FileState, Memory]]:
-        """Return each file with the memory that has it, by path."""
         found = {file.path: (file, self.owners) for file in await self.owners.scan() if is_shared(file.head)}
         if self.own is not None:
             found |= {file.path: (file, self.own) for file in await self.own.scan()}

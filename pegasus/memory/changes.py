@@ -51,10 +51,7 @@ SHOWN: Final = 2_000
 
 @attrs.frozen
 class Author:
-    """Origin of a change.
-
-    Example: `Author("task", task="t-1", channel="web:c1", why="the user moved house")`.
-    """
+    """Origin of a change."""
 
     kind: str = "main-agent"
     """main-agent, task, reflection (of that task), user (by a command), or hand (an editor, noticed afterwards)."""

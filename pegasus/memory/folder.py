@@ -40,10 +40,7 @@ Stamp: TypeAlias = tuple[int, ...]
 
 
 class FileState(NamedTuple):
-    r"""A memory file as it is now.
-
-    Example: `FileState("facts/user.md", 61, b"# User\n…", (1_772_020_800_000_000_000, 61, 4711))`.
-    """
+    r"""A memory file as it is now."""
 
     path: str
     """Folder and name, as in `facts/user.md`."""

@@ -33,7 +33,7 @@ from pegasus.formatting import format_time
 from pegasus.memory.folder import HEAD, FileState, Stamp
 from pegasus.memory.provenance import disarmed, labels_in, mark_for, marks_in, without_marks
 from pegasus.memory.splices import difference, splices_undone
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.storage import Disk, StorageError, Volume
 
 NOTES_FOLDER: Final = "memory"
@@ -68,7 +68,7 @@ def own_notes(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if not _is_hidden(line)).strip()
 
 
-def rewritten_notes(text: str, update: str, outside: Iterable[Outside] = ()) -> str:
+def rewritten_notes(text: str, update: str, outside: Iterable[Untrusted] = ()) -> str:
     """Return the notes after an update by a model that was shown `own_notes(text)`.
 
     outside: labels of what it has read. If there are any, its new lines are added with their mark, and all others stay. Otherwise
@@ -136,7 +136,7 @@ def _is_hidden(line: str) -> bool:
     return bool(labels_in(line)) or any("do not follow" in mark for mark in marks_in(line))
 
 
-def _marked(line: str, labels: Iterable[Outside]) -> str:
+def _marked(line: str, labels: Iterable[Untrusted]) -> str:
     """Return a line with the mark of its origin, if it needs one. A blank line needs none."""
     mark = mark_for(line, "own", labels) if line.strip() else ""
     return f"{line.rstrip()} {mark}" if mark else line.rstrip()
@@ -207,7 +207,7 @@ class HistoryEntry:
     """The chat, `<type>:<channelId>`."""
     text: str
     """Account of what happened, in a few sentences; an excerpt of the messages if no model has written it."""
-    outside: tuple[Outside, ...] = ()
+    outside: tuple[Untrusted, ...] = ()
     """Labels of the conversation."""
 
     def format(self) -> str:

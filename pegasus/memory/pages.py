@@ -158,7 +158,6 @@ def appended(text: str, entry: str, summary: str | None, title: str) -> str:
 
 
 def _with_head(text: str, summary: str | None, title: str) -> str:
-    """Return the text with a heading and a summary."""
     text = text.replace("\r\n", "\n")
     if not _HEADING.match(text.lstrip()):
         text = f"# {title}\n\n{text.lstrip()}" if text.strip() else f"# {title}\n"
@@ -172,7 +171,6 @@ def _with_head(text: str, summary: str | None, title: str) -> str:
 
 
 def _is_item(line: str) -> bool:
-    """Return whether a line is an item of a list."""
     return line.lstrip().startswith(("- ", "* "))
 
 

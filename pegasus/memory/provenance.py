@@ -19,14 +19,14 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
-from pegasus.outside import Outside, join_outside
+from pegasus.outside import Untrusted, join_outside
 
 SOURCES: Final = ("user", "own", "web", "file", "other")
 """user: said by the user. own: seen or concluded by the agent. web, file: read there. other: another person, or unknown."""
-OUTSIDE: Final = frozenset(Outside)
+OUTSIDE: Final = frozenset(Untrusted)
 """Sources that the user does not control."""
 
-_LABELS: Final = {label.value: label for label in Outside}
+_LABELS: Final = {label.value: label for label in Untrusted}
 """Labels of text from outside by the word that stands for each in a mark."""
 _PHRASES: Final = (
     r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}"
@@ -194,10 +194,10 @@ def marks_in(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found[9:-1] for found in _MARK.findall(text)))
 
 
-def labels_in(text: str) -> tuple[Outside, ...]:
+def labels_in(text: str) -> tuple[Untrusted, ...]:
     """Return the labels that the marks of a text stand for. A source that is unknown, or not said, counts as OTHER."""
     names = {name.strip() for mark in marks_in(text) for name in mark.partition(";")[0].split(",")}
-    return join_outside(_LABELS.get(name, Outside.OTHER) for name in names - {"user", "own"})
+    return join_outside(_LABELS.get(name, Untrusted.OTHER) for name in names - {"user", "own"})
 
 
 def warning_for(text: str) -> str:

@@ -66,10 +66,7 @@ _PER_PLACE: Final = 1 << 40
 
 
 class Passage(NamedTuple):
-    """A text that can be found.
-
-    Example: `Passage(3, "Food", "- Likes: tea")`.
-    """
+    """A text that can be found."""
 
     line: int
     """Line of the file at which it begins, from 1."""
@@ -119,10 +116,7 @@ class Found(NamedTuple):
 
 
 class IndexedFile(NamedTuple):
-    """A file in the index.
-
-    Example: `IndexedFile(1, "1772020800000000000 61 4711", 61, 4)`.
-    """
+    """A file in the index."""
 
     id: int
     """Row in the table `files`."""

@@ -80,7 +80,7 @@ from pegasus.models.providers import (
 from pegasus.models.roles import OFFLINE, ModelSwitch, model_command, problems, role_spec
 from pegasus.models.service import ChatModels, ModelClient, ModelService
 from pegasus.models.tokens import PromptSize, TokenCounter
-from pegasus.models.usage import UsageTracker, amount_text, budget_text, usage_keeper
+from pegasus.models.usage import UsageTracker, amount_text, budget_text, serve_usage
 
 __all__ = [
     "EXTENSIONS",
@@ -137,8 +137,8 @@ __all__ = [
     "pieces_of",
     "problems",
     "role_spec",
+    "serve_usage",
     "split_spec",
     "unfinished",
-    "usage_keeper",
     "without_request_fences",
 ]

@@ -44,10 +44,7 @@ class ToolSpec:
 
 @attrs.frozen
 class ToolCall:
-    """Request of the model to run a tool.
-
-    Example: `ToolCall("call_1", "current_time", {"zone": "Europe/Berlin"})`.
-    """
+    """Request of the model to run a tool."""
 
     id: str
     """Id that is unique in the conversation. Its `ToolResult` has the same one."""
@@ -68,8 +65,6 @@ class UserTurn:
 
     Turns compare by identity. The same object appears in all later requests of its conversation, which is how a token counter
     recognises what the provider has counted before.
-
-    Example: `UserTurn((ToolResult("call_1", "current_time", "12:00"),), "Thanks. And tomorrow?")`.
     """
 
     results: tuple[ToolResult, ...] = ()
@@ -82,10 +77,7 @@ class UserTurn:
 
 @attrs.frozen(eq=False, repr=False)
 class Image:
-    """Picture for the model.
-
-    Example: `Image("image/png", "iVBORw0…", "chart.png")`.
-    """
+    """Picture for the model."""
 
     mime: str
     """"image/png", "image/jpeg", "image/gif" or "image/webp"."""
@@ -97,10 +89,7 @@ class Image:
 
 @attrs.frozen
 class ToolResult:
-    """Outcome of a tool call, as the model reads it.
-
-    Example: `ToolResult("call_1", "current_time", "12:00")`.
-    """
+    """Outcome of a tool call, as the model reads it."""
 
     call_id: str
     """Id of the `ToolCall` that it answers."""
@@ -114,10 +103,7 @@ class ToolResult:
 
 @attrs.frozen(eq=False)
 class AssistantTurn:
-    """Answer of the model, as it stands in the conversation. Compares by identity, see `UserTurn`.
-
-    Example: `AssistantTurn(response.text, response.calls, response.thinking, response.thinking_of)`.
-    """
+    """Answer of the model, as it stands in the conversation. Compares by identity, see `UserTurn`."""
 
     text: str = ""
     """Text of the answer, without reasoning; "" for an answer that only calls tools."""
@@ -134,10 +120,7 @@ Turn: TypeAlias = UserTurn | AssistantTurn
 
 @attrs.frozen(eq=False)
 class Label:
-    """Purpose of a model call: usage records, budgets and routing rules read it. It is not sent to the provider.
-
-    Example: `Label("subagent", channel, item=12, task_id="t-1")`.
-    """
+    """Purpose of a model call: usage records, budgets and routing rules read it. It is not sent to the provider."""
 
     role: str = "default"
     """"default", "subagent", "compact" or "reflection"; "transcribe" or "speech" for a call that is no conversation."""
@@ -265,8 +248,7 @@ class ModelRequest:
     turns: tuple[Turn, ...]
     """Alternating; the first and the last are `UserTurn`s."""
     tools: tuple[ToolSpec, ...] = ()
-    """Tools that the model may call. Providers find them in their caches if the order stays the same.
-    """
+    """Tools that the model may call. Providers find them in their caches if the order stays the same."""
     tool_choice: str = "auto"
     """"auto", "none", "required", or the name of the tool that the model must call."""
     max_tokens: int = 8192
@@ -282,10 +264,7 @@ class ModelRequest:
 
 @attrs.frozen
 class Usage:
-    """Tokens of one call, as the provider counted them; all zero where it did not count.
-
-    Example: `Usage(prompt_tokens=18_200, completion_tokens=240, cache_read_tokens=17_900)`.
-    """
+    """Tokens of one call, as the provider counted them; all zero where it did not count."""
 
     prompt_tokens: int = 0
     """The whole input, including what came from or went into the provider's cache."""
@@ -301,10 +280,7 @@ class Usage:
 
 @attrs.frozen
 class ModelResponse:
-    """Answer of a model.
-
-    Example: `ModelResponse("It is noon.", (), Usage(120, 9), "end")`.
-    """
+    """Answer of a model."""
 
     text: str
     """Text for people, without reasoning and without calls."""

@@ -77,10 +77,7 @@ def _read_choice(chat: str, value: Json) -> tuple[str, str]:
 
 @attrs.frozen(eq=False, repr=False)
 class ChatModelSwitch:
-    """The `ModelSwitch` of one chat: changes the model of that chat and of no other.
-
-    Example: `await ChatModelSwitch(switch, choices, Address("web", "c1")).choose("openai/gpt-5.5")`.
-    """
+    """The `ModelSwitch` of one chat: changes the model of that chat and of no other."""
 
     _all: ModelSwitch
     """The switch of the whole agent, whose model a chat without a choice has."""

@@ -57,10 +57,7 @@ Lane: TypeAlias = Literal["work", "conversation"]
 
 @attrs.frozen(eq=False, repr=False)
 class ModelTarget:
-    """A model of a provider, with what is kept about it while settings do not change.
-
-    Example: `ModelTarget("offline/stand-in", StandIn(), TokenCounter(), is_offline=True)`.
-    """
+    """A model of a provider, with what is kept about it while settings do not change."""
 
     name: str
     """`<provider>/<model>` as in the settings."""
@@ -78,11 +75,7 @@ class ModelTarget:
 
 @attrs.frozen(eq=False, repr=False)
 class ModelCall:
-    """A call on its way through the middleware.
-
-    Example: `ModelCall(target, "default", "conversation", request, AnswerFilter(request,
-    PieceRelay(request.on_pieces)))`.
-    """
+    """A call on its way through the middleware."""
 
     target: ModelTarget
     """The model to ask; a middleware may replace it."""
@@ -284,8 +277,6 @@ class PreparedModel:
     """`LanguageModel` of a client at one moment: for the calls of one thought, and for what must be known before them.
 
     It stays the same model when the settings change, while the client has another one then.
-
-    Example: `PreparedModel(target.name, target.facts, target, "default", "conversation", setup.run).facts.context_window`.
     """
 
     name: str

@@ -51,10 +51,7 @@ LONGEST_PAUSE: Final = 600.0
 
 @attrs.frozen(eq=False, repr=False)
 class BreakerStatus:
-    """State of a circuit breaker, for reports.
-
-    Example: `BreakerStatus("open", 3, 12.5, "openai: no connection")`.
-    """
+    """State of a circuit breaker, for reports."""
 
     state: str
     """"closed": calls pass. "open": they do not, until the pause is over. "half-open": the next call, or one under way, is a probe."""

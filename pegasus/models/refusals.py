@@ -94,7 +94,6 @@ def event_status(error: object) -> int:
 
 
 def _types_and_codes(body: object) -> Iterator[str]:
-    """Yield the types and codes in an error body."""
     if isinstance(body, list) and body:
         yield from _types_and_codes(body[0])
     if isinstance(body, Mapping):

@@ -326,8 +326,6 @@ class CountByProvider:
     """`ExactCount` that asks the provider, free of charge (https://platform.claude.com/docs/en/build-with-claude/token-counting).
 
     A server that does not have this endpoint is not asked again; one that fails is not asked for five minutes.
-
-    Example: `CountByProvider(client, wire.count_path, wire.count_body, options)`.
     """
 
     def __init__(

@@ -123,10 +123,7 @@ class RotatingFile(Sink):
 
 
 class Stream(Sink):
-    """Open descriptor, as stderr. A pipe that nobody reads loses lines; a closed one is not tried again.
-
-    Example: `Stream(sys.stderr.fileno())`.
-    """
+    """Open descriptor, as stderr. A pipe that nobody reads loses lines; a closed one is not tried again."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)

@@ -100,10 +100,7 @@ _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W_A-Za-z\d]+")
 
 @attrs.frozen
 class OwnerMessage:
-    """A message that an owner has typed, as the work that comes of it keeps it.
-
-    Example: `OwnerMessage("cli:main/m-17", "Pay bill-7.txt, amount: 13")`.
-    """
+    """A message that an owner has typed, as the work that comes of it keeps it."""
 
     id: str
     """Name by which it is told from other messages: conversation and id."""
@@ -137,10 +134,7 @@ def parse_owner_messages(metadata: Metadata) -> tuple[OwnerMessage, ...]:
 
 @attrs.frozen(eq=False)
 class ValueUnit:
-    """A value of a call that must be an owner's: a single one, or a list with all that is in it.
-
-    Example: `ValueUnit("amount", 13)`.
-    """
+    """A value of a call that must be an owner's: a single one, or a list with all that is in it."""
 
     field: str
     """Name of the parameter that it belongs to; "" for the name of a parameter that the schema does not know."""
@@ -181,7 +175,6 @@ def _count(value: Json) -> int:
 
 
 def _units(value: Json, schema: Metadata, field: str, root: Metadata, levels: int) -> Iterator[ValueUnit]:
-    """Yield the values within a value."""
     if levels <= 0:
         raise TooManyValues(f"more than {DEEPEST} levels")
     if value is None or ("default" in schema and encode_json(schema["default"]) == encode_json(value)):
@@ -230,7 +223,6 @@ def _properties(schema: Metadata, root: Metadata) -> dict[str, Metadata]:
 
 
 def _elements(schema: Metadata, root: Metadata) -> Metadata:
-    """Return the schema of the elements of a list."""
     for branch in _branches(schema, root):
         if isinstance(items := branch.get("items"), Mapping):
             return items
@@ -262,10 +254,7 @@ def _behind_field(field: str) -> re.Pattern[str] | None:
 
 
 class OwnerText:
-    """A message of an owner, in which values are looked for.
-
-    Example: `OwnerText("Write to bob@example.com").holds(ValueUnit("to", "bob@example.com"))`.
-    """
+    """A message of an owner, in which values are looked for."""
 
     def __init__(self, text: str) -> None:
         self._text = _counting_part(text)

@@ -66,10 +66,7 @@ _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 @attrs.frozen(eq=False, repr=False)
 class ValueCall:
-    """A call of a tool that has a kind, as far as its values matter.
-
-    Example: `ValueCall("mail__send", ToolKind.ACT, {"to": "ann@example.com"}, spec.parameters)`.
-    """
+    """A call of a tool that has a kind, as far as its values matter."""
 
     tool: str
     """Name of the tool."""
@@ -169,7 +166,6 @@ def has_address(arguments: Metadata, schema: Metadata) -> bool:
 
 
 def _texts_in(value: Json) -> Iterator[str]:
-    """Yield every text within a value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | tuple):

@@ -39,7 +39,7 @@ import trio
 
 from pegasus.sandbox import strays
 from pegasus.sandbox.proxy import serve_proxy
-from pegasus.sandbox.sandbox import Sandbox, Walls, remove_folder
+from pegasus.sandbox.sandbox import CommandSandbox, Sandbox, remove_folder
 
 _GUARD: Final = str(Path(__file__).with_name("guard.py"))
 """Path of the module that guards each command."""
@@ -190,7 +190,7 @@ async def _remove_folder(folder: str) -> None:
 
 
 def _encode_order(
-    argv: list[str], cwd: str, walls: Walls, mark: str, limits: CommandLimits, has_terminal: bool
+    argv: list[str], cwd: str, walls: CommandSandbox, mark: str, limits: CommandLimits, has_terminal: bool
 ) -> bytes:
     """Return the order for the guard: 4 bytes of length, then marshal data.
 
@@ -223,7 +223,7 @@ async def _start_guard(
     open_pipes: ExitStack,
     limits: CommandLimits,
     mark: str,
-    walls: Walls,
+    walls: CommandSandbox,
     *,
     stdin: bool,
     merged: bool,

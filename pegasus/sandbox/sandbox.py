@@ -74,7 +74,7 @@ GAPS: Final = {
 """Names of what walls may not stop, with the words for people."""
 
 
-class Witness(Protocol):
+class WorkspaceWatcher(Protocol):
     """Watches over the workspace, in which programs can write: it is told when one begins and when it has ended.
 
     Example::
@@ -95,7 +95,7 @@ class Witness(Protocol):
 
 
 @attrs.frozen(eq=False, repr=False)
-class Walls:
+class CommandSandbox:
     """The walls around one command, made by `Sandbox.walls`.
 
     Example::
@@ -150,7 +150,7 @@ class Sandbox:
     """Processes that a command may have at the same time; 0 = no limit."""
     closed: tuple[str, ...] = ()
     """Files and folders in writable folders that a command sees read-only, if its walls can do that (`can_close`)."""
-    witness: Witness | None = attrs.field(default=None, eq=False)
+    witness: WorkspaceWatcher | None = attrs.field(default=None, eq=False)
     """Observer of each command; None: there is none."""
     tell_owner: Callable[[str, ChannelInfo | None, Sequence[str]], None] = attrs.field(
         default=lambda *_: None, eq=False
@@ -176,7 +176,7 @@ class Sandbox:
         return tuple(dict.fromkeys((*self.gaps, *calls, *signals)))
 
     @property
-    def is_walled(self) -> bool:
+    def is_confined(self) -> bool:
         """Return whether a command can neither read the keys of its owner, nor reach the gateway, other processes or their files."""
         return self.state == "full"
 
@@ -228,13 +228,13 @@ class Sandbox:
         """Return the block that a program runs in, for the witness."""
         return nullcontext() if self.witness is None else self.witness.running_program()
 
-    def walls(self, env: Mapping[str, str], name: str) -> Walls:
+    def walls(self, env: Mapping[str, str], name: str) -> CommandSandbox:
         """Return the walls around a command, and make its folder for temporary files. Raises OSError.
 
         env: its environment. name: unique among the commands that run. Blocks for the time that it takes to make four folders.
         """
         if self.kind == "none":
-            return Walls(environment=env)
+            return CommandSandbox(environment=env)
         folder = os.path.join(self.folders.temporary, name)
         os.makedirs(folder, mode=0o700)
         for private in PRIVATE:
@@ -243,12 +243,12 @@ class Sandbox:
         if self.bubblewrap:
             arguments = bubblewrap_arguments(self.bubblewrap, self.folders, folder)
             environment = self._environment(env, "/tmp", "")  # noqa: S108
-            return Walls(tuple(arguments), environment, self.kernel_walls(folder), folder, proxy)
+            return CommandSandbox(tuple(arguments), environment, self.kernel_walls(folder), folder, proxy)
         environment = self._environment(env, os.path.join(folder, "tmp"), os.path.join(folder, "home"))
-        return Walls((), environment, self.kernel_walls(folder), folder, proxy)
+        return CommandSandbox((), environment, self.kernel_walls(folder), folder, proxy)
 
     def kernel_walls(self, folder: str) -> dict[str, Any]:
-        """Return the walls that the process of a command puts around itself: `Walls.kernel`. folder: that for its temporary files."""
+        """Return the walls that the process of a command puts around itself. folder: that for its temporary files."""
         calls = _filter(_machine(), tcp=self.has_network, unix=bool(self.bubblewrap))
         order: dict[str, Any] = {"version": self.landlock, "calls": calls, "ports": []}
         folders = self.folders

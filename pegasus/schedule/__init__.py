@@ -6,7 +6,7 @@ Main Agent or a background task, with the rights of whoever made the job. docs/u
 * `times`: schedules, and when each comes next; functions only.
 * `jobs`: jobs, what is allowed in them, their file, and the requests to the actor about them.
 * `heartbeat`: what HEARTBEAT.md asks for, and when it is looked at.
-* `keeper`: the actor that keeps the jobs and runs each once.
+* `scheduler`: the actor that keeps the jobs and runs each once.
 * `tool`: the tool by which a model keeps jobs.
 
 A job takes this way: `draft_job` checks the values of a tool call, a program or the command line and makes a `JobDraft` of them;
@@ -40,7 +40,7 @@ from pegasus.schedule.jobs import (
     read_job,
     stored_jobs,
 )
-from pegasus.schedule.keeper import ScheduleServices, schedule_keeper
+from pegasus.schedule.scheduler import ScheduleServices, serve_schedule
 from pegasus.schedule.times import ScheduleError, next_run, schedule_text
 from pegasus.schedule.tool import cron_tool
 
@@ -67,7 +67,7 @@ __all__ = [
     "jobs_view",
     "next_run",
     "read_job",
-    "schedule_keeper",
     "schedule_text",
+    "serve_schedule",
     "stored_jobs",
 ]

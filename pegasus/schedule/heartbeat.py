@@ -30,10 +30,7 @@ async def _nothing() -> str:
 
 @attrs.frozen(eq=False, repr=False)
 class Heartbeat:
-    """The heartbeat of the settings.
-
-    Example: `Heartbeat(1800.0, "08:00-22:00", read=read_file)`.
-    """
+    """The heartbeat of the settings."""
 
     seconds: float = 0.0
     """Time between two looks; 0: there is none."""

@@ -8,7 +8,7 @@ docs/user/settings.md is the page for people.
 
 A `Settings` object is immutable. A reload makes a new one (`load_settings` with the `source` of the old one), which takes the
 place of the old one as a whole, so that no reader ever sees one key of the new file beside another one of the old. `in_force` has the
-handle for that. What a package needs it is given as a handle of its section (`InForce[AgentSettings]`), not as the whole.
+handle for that. What a package needs it is given as a handle of its section (`LiveValue[AgentSettings]`), not as the whole.
 
 A key is declared once, as a field of a section, with its default, its limits and its words for people. The check of a value, the
 file of `pegasus init`, `config show`, `config keys` and the suggestions for misspelt keys are all made from that declaration, so
@@ -31,7 +31,7 @@ from pegasus.settings.channel_sections import (
     TelegramSettings,
 )
 from pegasus.settings.edit import EditError, find_key, parse_key, parse_value, set_key, settings_text, unset_key
-from pegasus.settings.in_force import RESTART_KEYS, SANDBOX_KEYS, InForce, SettingsInForce, TakenUp
+from pegasus.settings.in_force import RESTART_KEYS, SANDBOX_KEYS, LiveSettings, LiveValue, ReloadResult
 from pegasus.settings.keys import Key, SettingsError
 from pegasus.settings.load import load_settings, located, secrets_of
 from pegasus.settings.render import commented_file, effective, effective_view, shown_value
@@ -77,9 +77,10 @@ __all__ = [
     "EditError",
     "HookSettings",
     "HttpSettings",
-    "InForce",
     "Key",
     "LimitSettings",
+    "LiveSettings",
+    "LiveValue",
     "McpServerSettings",
     "MediaSettings",
     "ModelOptionSettings",
@@ -87,17 +88,16 @@ __all__ = [
     "PolicySettings",
     "PriceSettings",
     "ProviderSettings",
+    "ReloadResult",
     "RouteSettings",
     "SandboxSettings",
     "ScheduleSettings",
     "SessionSettings",
     "Settings",
     "SettingsError",
-    "SettingsInForce",
     "SettingsSource",
     "SlackSettings",
     "SmsSettings",
-    "TakenUp",
     "TaskSettings",
     "TelegramSettings",
     "ToolSettings",

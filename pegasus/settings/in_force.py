@@ -1,8 +1,8 @@
 """The settings in force: one handle, whose object a reload replaces.
 
-Whoever needs a setting is given a handle and asks it for what is in force `now`. `SettingsInForce` is the handle of all settings. Most
+Whoever needs a setting is given a handle and asks it for what is in force `now`. `LiveSettings` is the handle of all settings. Most
 parts of the program need one section, or something that is made of the settings, such as the rules about who may write. `follow` makes
-a handle of that, an `InForce`:
+a handle of that, an `LiveValue`:
 
     in_force = SettingsInForce(load_settings(source))
     agent = in_force.follow(lambda settings: settings.agent, "agent.")
@@ -65,8 +65,8 @@ SANDBOX_KEYS: Final = ("sandbox.", "tools.allowed_paths")
 
 
 @attrs.frozen
-class TakenUp:
-    """Outcome of a replacement: `TakenUp(("log.level",), ("gateway.port",))`.
+class ReloadResult:
+    """Outcome of a replacement: `ReloadResult(("log.level",), ("gateway.port",))`.
 
     A reload puts both lists into its log line and its answer.
 
@@ -84,8 +84,8 @@ class TakenUp:
 
 
 @attrs.define(eq=False)
-class InForce(Generic[T_co]):
-    """Handle of a value that a reload may replace. `InForce(AgentSettings())` is one of a value that stays.
+class LiveValue(Generic[T_co]):
+    """Handle of a value that a reload may replace. `LiveValue(AgentSettings())` is one of a value that stays.
 
     A part of the program keeps the handle, and takes `now` at the beginning of each piece of work.
 
@@ -96,14 +96,14 @@ class InForce(Generic[T_co]):
     """
 
     now: T_co
-    """The value in force. Only the `SettingsInForce` that made the handle changes it."""
+    """The value in force. Only the `LiveSettings` that made the handle changes it."""
 
 
 @attrs.define(eq=False, repr=False)
 class _Followed:
     """A handle with the function that makes its value."""
 
-    handle: InForce[Any]
+    handle: LiveValue[Any]
     """The handle that was given out; its `now` is replaced."""
     make: Callable[[Settings], Any]
     """Makes the value of the settings. May raise, which refuses the settings as a whole."""
@@ -117,7 +117,7 @@ class _Followed:
         return key.startswith(self.prefixes)
 
 
-class SettingsInForce(InForce[Settings]):
+class LiveSettings(LiveValue[Settings]):
     """Handle of all settings. Keys that need a restart have the values of the start.
 
     The module's docstring has an example.
@@ -138,13 +138,13 @@ class SettingsInForce(InForce[Settings]):
         self._replaced = Signal()
         """Given by each replacement."""
 
-    def follow(self, make: Callable[[Settings], T], *prefixes: str, in_thread: bool = False) -> InForce[T]:
+    def follow(self, make: Callable[[Settings], T], *prefixes: str, in_thread: bool = False) -> LiveValue[T]:
         """Return a handle of what `make` returns for the settings in force.
 
         prefixes: of the keys that the value depends on; it is made anew when one of them has changed. in_thread: `make` reads files;
         a replacement calls it in a thread. Errors of `make` are raised, here and by the replacement.
         """
-        handle = InForce(make(self.now))
+        handle = LiveValue(make(self.now))
         self._followed.append(_Followed(handle, make, prefixes, in_thread))
         return handle
 
@@ -186,7 +186,7 @@ class SettingsInForce(InForce[Settings]):
         """Wait for the next replacement."""
         await self._replaced.wait()
 
-    async def replace(self, new: Settings, also: frozenset[str] = frozenset()) -> TakenUp:
+    async def replace(self, new: Settings, also: frozenset[str] = frozenset()) -> ReloadResult:
         """Put other settings in force, and return which keys have changed.
 
         also: keys whose meaning has changed though their values have not, as that of a file that a key names.
@@ -214,7 +214,9 @@ class SettingsInForce(InForce[Settings]):
             for last in self._last_actions:
                 last()
             self._replaced.notify()
-            return TakenUp(tuple(key for key in changed if key in now), tuple(key for key in changed if key not in now))
+            return ReloadResult(
+                tuple(key for key in changed if key in now), tuple(key for key in changed if key not in now)
+            )
 
     def _swap(self, new: Settings, changed: frozenset[str], due: list[_Followed], read: dict[int, Any]) -> None:
         """Change all handles in the order in which they were made, so that a later one may use an earlier one."""

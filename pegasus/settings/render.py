@@ -137,7 +137,6 @@ def _shown(value: Any, key: Key) -> str:
 
 
 def _is_table(value: Any, path: Sequence[str]) -> bool:
-    """Return whether there is a table of this path."""
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
     return value is not None

@@ -67,10 +67,7 @@ class SkillProblem(NamedTuple):
 
 
 class ProposedSkill(NamedTuple):
-    """A skill of the workspace that nobody has accepted with the content that it has.
-
-    Example: `ProposedSkill("deploy", manifest_of(folder), "Deploys the site", False, "")`.
-    """
+    """A skill of the workspace that nobody has accepted with the content that it has."""
 
     name: str
     """Name of its folder."""

@@ -89,7 +89,6 @@ def format_accepted(skill: ProposedSkill) -> str:
 
 
 def _first_sentence(text: str) -> str:
-    """Return the first sentence of a text."""
     first, dot, rest = text.partition(". ")
     return f"{first}." if dot and rest else text
 

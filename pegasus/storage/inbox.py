@@ -10,9 +10,9 @@ State of `inbox/inbox.jsonl`, whose records are
     {"type":"addresses","known":[["web","c1"], …]}                    the newest last; behind the messages that are kept
     {"type":"heard","guests":[["web","c1","phone"], …]}               after a rewrite: where a guest was heard, or several people ("*")
 
-"lane" is absent if it is "main", "rank" if it is 0. "owner" is true for an owner's item with another rank than 0 (see `_is_owners`).
-A message may
-have "discards", a list of the numbers of items that need no more work from then on: `/stop all` has put it in their place.
+"lane" is absent if it is "main", "rank" if it is 0. "owner" is true for an owner's item with another rank than 0 (see
+`_is_from_owner`). A message may have "discards", a list of the numbers of items that need no more work from then on: `/stop all` has
+put it in their place.
 
 A sender that did not get its answer sends the message again. So ids are remembered long after their messages are done,
 by address and id. A digest of 8 bytes stands for an id: it keeps 50,000 of them in about a megabyte, and among so many
@@ -92,7 +92,7 @@ class InboxLog(RecordLog[QueuedItem]):
                 "message": (MessageRecord, self._replay_message),
                 "done": (DoneRecord, self._replay_done),
                 "address": (AddressRecord, lambda record, _: directory.add(record.channel)),
-                "compacted": (CompactedRecord, lambda record, _: self.begin_above(record.last_n)),
+                "compacted": (CompactedRecord, lambda record, _: self.start_numbers_after(record.last_n)),
                 "ids": (IdsRecord, lambda record, _: self._ids.update(_unpack(record.packed))),
                 "addresses": (AddressesRecord, self._replay_addresses),
                 "heard": (HeardRecord, self._replay_heard),
@@ -137,7 +137,7 @@ class InboxLog(RecordLog[QueuedItem]):
             return Accepted(self._ids[digest], duplicate=True)
         if digest in self.staged:
             return Accepted(self.staged[digest].value.n, duplicate=True)
-        is_owners = _is_owners(priority, marked=owner)
+        is_owners = _is_from_owner(priority, marked=owner)
         message = self._placed(message, is_owners=is_owners)
         staged = [
             each.value for each in self.staged.values() if (each.value.lane, each.value.is_owners) == (lane, is_owners)
@@ -161,7 +161,7 @@ class InboxLog(RecordLog[QueuedItem]):
         if digest in self._ids or digest in self.staged:
             return None
         senders = None if request.owner else (report.account,)
-        is_owners = _is_owners(priority, marked=request.owner)
+        is_owners = _is_from_owner(priority, marked=request.owner)
         report = self._placed(report, is_owners=is_owners)
         is_apart = report.metadata.get(APART) is True
         numbers = self.queue.discardable(channel.address, request.before, request.priority, senders, apart=is_apart)
@@ -190,7 +190,6 @@ class InboxLog(RecordLog[QueuedItem]):
         return message
 
     def _note_heard(self, address: Address, account: str, *, is_apart: bool, is_owners: bool) -> None:
-        """Note who is heard at an address."""
         if is_apart:
             self._directory.note_guest(address, SEVERAL if is_owners else account)
         elif is_owners:
@@ -268,7 +267,7 @@ class InboxLog(RecordLog[QueuedItem]):
 
     # ------------------------------------------------------------------ loading
 
-    def begin_above(self, n: int) -> None:
+    def start_numbers_after(self, n: int) -> None:
         """Give no number up to n. Used when the inbox is lost, since other packages know items by their numbers."""
         self._last_n = max(self._last_n, n)
 
@@ -282,16 +281,16 @@ class InboxLog(RecordLog[QueuedItem]):
         n, channel = record.n, record.message.channel
         digest = _digest(channel, record.message.id)
         self._ids[digest] = n
-        self.begin_above(n)
+        self.start_numbers_after(n)
         self._directory.add(channel.address)
         priority = int(min(max(0, record.rank), MAX_PRIORITY))
-        metadata, is_owners = record.message.metadata, _is_owners(priority, marked=record.owner)
+        metadata, is_owners = record.message.metadata, _is_from_owner(priority, marked=record.owner)
         is_internal, account = record.message.id.startswith(INTERNAL_ID_PREFIX), account_of(channel, metadata)
         is_apart = metadata.get(APART) is True
         if APART not in metadata and ACCOUNT not in metadata:  # of a version without conversations of guests
-            is_guests = not (is_internal or is_owners or (channel.user_id or "").startswith("hook "))
+            is_from_guest = not (is_internal or is_owners or (channel.user_id or "").startswith("hook "))
             heard = self._directory.guest_of(channel.address)
-            is_apart = is_guests or (bool(heard) and (is_internal or heard != account))
+            is_apart = is_from_guest or (bool(heard) and (is_internal or heard != account))
         if not is_internal:
             self._note_heard(channel.address, account, is_apart=is_apart, is_owners=is_owners)
         if not self.queue.is_waiting(n):
@@ -312,7 +311,7 @@ class InboxLog(RecordLog[QueuedItem]):
 
     def _replay_done(self, record: DoneRecord, _: Span) -> None:
         """Remove an item. One without its message is no error: the message may have been in a line that was damaged."""
-        self.begin_above(record.n)  # the number was given, even if the line of its message is damaged
+        self.start_numbers_after(record.n)  # the number was given, even if the line of its message is damaged
         self.queue.remove(record.n)
 
     def _replay_addresses(self, record: AddressesRecord, _: Span) -> None:
@@ -392,7 +391,7 @@ def _digest(channel: ChannelInfo, id: str) -> int:
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
 
 
-def _is_owners(priority: int, *, marked: bool) -> bool:
+def _is_from_owner(priority: int, *, marked: bool) -> bool:
     """Return whether an item is an owner's: it has the priority of what owners write, or is marked as theirs, as a report may be."""
     return marked or not priority
 

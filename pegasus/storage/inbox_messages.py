@@ -1,8 +1,8 @@
 """Messages of the journal actor about the inbox; `messages` has all others and explains the kinds that there are.
 
 They are used by few actors. The intake sends `Accept`, and `Discard` for `/stop`. An agent takes items with `NextItem`,
-looks for those that came meanwhile with `Newer` and `Take`, and ends each with `Done`. With an agent for each chat,
-`NextChat` says which agent has to be started. Requests and queries are sent with `ask`, notes with `tell`.
+looks for those that came meanwhile with `NextItemOfAddress` and `TakeItem`, and ends each with `CompleteItem`. With an agent for
+each chat, `NextChat` says which agent has to be started. Requests and queries are sent with `ask`, notes with `tell`.
 
 An item is in one of three states: it waits, it is handed out, or it is done. Only accepting and being done are on disk,
 so a restart of the process begins with every item that is not done waiting again.
@@ -36,7 +36,7 @@ class Item:
     message: InboundMessage
     """The message as it was accepted."""
     attempt: int = 1
-    """1 when this process hands the item out for the first time, then 2, 3 …; 0 if it is only shown by `Newer`."""
+    """1 when this process hands the item out for the first time, then 2, 3 …; 0 if it is only shown by `NextItemOfAddress`."""
     priority: int = 0
     """The priority that it was accepted with."""
 
@@ -187,10 +187,10 @@ class NextChat:
 
 
 @attrs.frozen(eq=False, repr=False)
-class Newer:
+class NextItemOfAddress:
     """Query: the oldest item of lane "main" that waits, comes from `address`, and has a number above `after`.
 
-    The item stays in the queue; `Take` hands it out. Any number of these queries may wait.
+    The item stays in the queue; `TakeItem` hands it out. Any number of these queries may wait.
 
     Example::
 
@@ -212,12 +212,12 @@ class Newer:
 
 
 @attrs.frozen(eq=False, repr=False)
-class Take:
-    """Query: hand out this item of lane "main" too, beside those that are handed out. Each of them needs its `Done`.
+class TakeItem:
+    """Query: hand out this item of lane "main" too, beside those that are handed out. Each of them needs its `CompleteItem`.
 
     The answer is None if the item is done or does not exist. Taking it again gives it again, with attempt + 1.
 
-    Example: `await journal.ask(Take, newer.n)` for an item that `Newer` has shown.
+    Example: `await journal.ask(TakeItem, newer.n)` for an item that `NextItemOfAddress` has shown.
     """
 
     reply: Reply[Item | None]
@@ -247,12 +247,12 @@ class ItemDone:
 
 
 @attrs.frozen
-class Done:
+class CompleteItem:
     """Note: the item needs no more work.
 
     If a crash loses the note, the item is handed out again, and the session shows that its work is done.
 
-    Example: `await journal.tell(Done(item.n))`. The note takes effect at once, and is on disk with the next write.
+    Example: `await journal.tell(CompleteItem(item.n))`. The note takes effect at once, and is on disk with the next write.
     """
 
     n: int

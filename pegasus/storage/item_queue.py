@@ -29,7 +29,7 @@ from typing import Final, TypeAlias
 import attrs
 
 from pegasus.messages import Address, InboundMessage
-from pegasus.storage.inbox_messages import Item, ItemDone, Newer, NextChat, NextItem, Take
+from pegasus.storage.inbox_messages import Item, ItemDone, NextChat, NextItem, NextItemOfAddress, TakeItem
 from pegasus.storage.messages import StorageError
 from pegasus.storage.volume import Span
 
@@ -40,11 +40,11 @@ AGEING: Final = 100
 MAIN: Final = "main"
 """The lane whose items the Main Agent thinks about, and the only one in which priorities count."""
 
-ItemQuery: TypeAlias = NextItem | NextChat | Newer | Take | ItemDone
+ItemQuery: TypeAlias = NextItem | NextChat | NextItemOfAddress | TakeItem | ItemDone
 
-_ORDER = (Take, NextItem, NextChat, Newer, ItemDone)
-"""Order in which queries are answered. `Take` comes before `NextItem`, so that an item which is asked for by its number is
-not handed to somebody else first. `Newer` comes after both, because it only shows items that nobody has taken."""
+_ORDER = (TakeItem, NextItem, NextChat, NextItemOfAddress, ItemDone)
+"""Order in which queries are answered. `TakeItem` comes before `NextItem`, so that an item which is asked for by its number is
+not handed to somebody else first. `NextItemOfAddress` comes after both, because it only shows items that nobody has taken."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -275,23 +275,23 @@ class ItemQueries:
         while (item := self._find(query)) is not None:
             message = item.message or await self._read(item)
             if message is not None:
-                if not isinstance(query, Newer) and not query.reply.abandoned:
+                if not isinstance(query, NextItemOfAddress) and not query.reply.abandoned:
                     self._queue.hand_out(item)
                 query.reply.send(Item(item.n, message, item.attempts, item.priority))
                 return True
-        if isinstance(query, NextItem) or (isinstance(query, Newer) and query.wait):
+        if isinstance(query, NextItem) or (isinstance(query, NextItemOfAddress) and query.wait):
             return False
         query.reply.send(None)
         return True
 
-    def _find(self, query: NextItem | Newer | Take) -> QueuedItem | None:
+    def _find(self, query: NextItem | NextItemOfAddress | TakeItem) -> QueuedItem | None:
         match query:
             case NextItem():
                 return self._queue.due(query.lane, query.address, query.apart)
-            case Take():
+            case TakeItem():
                 item = self._queue.item(query.n)
                 return item if item is None or query.apart in (None, item.is_apart) else None
-            case Newer():
+            case NextItemOfAddress():
                 return self._queue.newer(query.address, query.after, query.apart)
 
 

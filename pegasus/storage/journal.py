@@ -59,8 +59,8 @@ from pegasus.storage.inbox import MAX_WAITING, InboxLog
 from pegasus.storage.inbox_messages import (
     Accept,
     Accepted,
+    CompleteItem,
     Discard,
-    Done,
     Waiting,
 )
 from pegasus.storage.item_queue import MAIN, ItemQueries, ItemQuery
@@ -80,7 +80,7 @@ from pegasus.storage.messages import (
     TakeLease,
     WholeFile,
 )
-from pegasus.storage.outbox import GIVEN_UP_DAYS, OutboxLog, StoredReply, given_up_item
+from pegasus.storage.outbox import GIVEN_UP_DAYS, OutboxEntry, OutboxLog, given_up_item
 from pegasus.storage.record_log import RecordLog, Report
 from pegasus.storage.reply_queries import ReplyQueries, ReplyQuery
 from pegasus.storage.volume import Volume
@@ -98,7 +98,7 @@ NOTICE_PRIORITY = 2
 Request: TypeAlias = Accept | Discard | Commit
 Query: TypeAlias = Waiting | ReplyQuery | KnownAddresses | Route
 """Queries that are answered at once."""
-Immediate: TypeAlias = Done | Acknowledge | Connected | Disconnected | TakeLease
+Immediate: TypeAlias = CompleteItem | Acknowledge | Connected | Disconnected | TakeLease
 """Messages that take effect in memory as soon as they are taken from the mailbox."""
 
 _OWN_FILES = (InboxLog.path, OutboxLog.path)
@@ -133,7 +133,7 @@ async def run_journal(
 
 
 @attrs.define
-class _Round:
+class _MailboxBatch:
     """Messages that were taken from the mailbox. Queries for items and replies may have to wait for some."""
 
     requests: list[Request] = attrs.field(factory=list)
@@ -188,7 +188,7 @@ class _Journal:
         # Numbers of items must not come twice, since sessions name them. The time in seconds is far above any that was given.
         if self._outbox.size and not self._inbox.size:
             _log.warning("the inbox is gone or empty, though there are replies; what waited in it is lost")
-            self._inbox.begin_above(self._clock() // 1000)
+            self._inbox.start_numbers_after(self._clock() // 1000)
         await self._rewrite(damaged)
 
     # ------------------------------------------------------------------ the loop
@@ -208,7 +208,7 @@ class _Journal:
                     return
             await self._work(self._gather(message))
 
-    async def _work(self, work: _Round) -> None:
+    async def _work(self, work: _MailboxBatch) -> None:
         """Do one round of the loop, and set the time of the next flush.
 
         The time is set when the first note is made and not moved by later ones, so that a steady stream of messages
@@ -239,13 +239,13 @@ class _Journal:
         elif self._flush_at == math.inf:
             self._flush_at = trio.current_time() + (RETRY_AFTER if self._refusal else FLUSH_AFTER)
 
-    def _gather(self, message: JournalMessage | None) -> _Round:
+    def _gather(self, message: JournalMessage | None) -> _MailboxBatch:
         """Return what waits in the mailbox, beginning with `message`, up to a message about a whole file.
 
         A file that is read, replaced or archived must contain every append that was asked for before and none that was
         asked for after, so such a message ends the round. `message` is None when only a flush is due.
         """
-        work, size = _Round(), 0
+        work, size = _MailboxBatch(), 0
         while True:
             if isinstance(message, Request):
                 work.requests.append(message)
@@ -272,7 +272,7 @@ class _Journal:
     def _apply(self, message: Immediate) -> None:
         """Let a message take effect that needs no write before."""
         match message:
-            case Done(n):
+            case CompleteItem(n):
                 self._inbox.done(n)
                 self._items.has_changed = True
             case Acknowledge(address, seq):
@@ -448,7 +448,7 @@ class _Journal:
 
         While the inbox has no room, or the disk refuses, they stay.
         """
-        reported: list[list[StoredReply]] = []
+        reported: list[list[OutboxEntry]] = []
         for replies in self._outbox.given_up(self._clock()):
             newest = replies[-1]
             try:

@@ -30,7 +30,7 @@ import trio
 from actors import ActorError, Inbox, Ref
 from pegasus.messages import Media, OutboundMessage, StoredFile
 from pegasus.observe import get_logger
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage.messages import JournalMessage, ReadFile, ReadFiles, RemoveOldFiles, ReplaceFile, StorageError
 from pegasus.storage.outbox import GIVEN_UP_DAYS
 
@@ -116,7 +116,7 @@ def _encode_each(files: Sequence[StoredFile], contents: Sequence[bytes | Storage
 
 
 async def sweep_media(
-    inbox: Inbox[object], journal: Ref[JournalMessage], clock: Callable[[], int], keep_days: InForce[int]
+    inbox: Inbox[object], journal: Ref[JournalMessage], clock: Callable[[], int], keep_days: LiveValue[int]
 ) -> None:
     """Run the actor. clock: returns the wall clock, ms. keep_days: the setting; 0 = nothing is ever removed.
 

@@ -9,7 +9,7 @@ Three kinds of messages:
 
 * **Requests** (`Accept`, `Discard`, `Commit`, `ReplaceFile`, `Archive`): the answer comes when their effect is on disk, and means
   that it survives a crash. StorageError means that nothing of it has happened; the request may be made again.
-* **Notes** (`Done`, `Acknowledge`, `Connected`, `Disconnected`): they have no answer. They are in effect at once, and
+* **Notes** (`CompleteItem`, `Acknowledge`, `Connected`, `Disconnected`): they have no answer. They are in effect at once, and
   written with the next write or after 50 ms. A crash may lose the last of them; each is of a kind that does no harm then.
 * **Queries** (`NextItem`, `Posted`, `ReadFile` …): they change nothing on disk. Some wait until there is an answer.
 
@@ -32,7 +32,17 @@ import attrs
 
 from actors import Reply
 from pegasus.messages import Address, ChannelInfo, Metadata, OutboundMessage, StoredFile
-from pegasus.storage.inbox_messages import Accept, Discard, Done, ItemDone, Newer, NextChat, NextItem, Take, Waiting
+from pegasus.storage.inbox_messages import (
+    Accept,
+    CompleteItem,
+    Discard,
+    ItemDone,
+    NextChat,
+    NextItem,
+    NextItemOfAddress,
+    TakeItem,
+    Waiting,
+)
 
 
 class StorageError(Exception):
@@ -103,7 +113,7 @@ class Unroutable:
 class Post:
     """A reply to be put in the outbox, as part of a `Commit`.
 
-    Example: `Post("main/12/call_1", "Done.", "c1", item.message.channel)` answers item 12 on the channel with the id "c1".
+    Example: `Post("main/12/call_1", "CompleteItem.", "c1", item.message.channel)` answers item 12 on the channel with the id "c1".
     """
 
     key: str
@@ -182,10 +192,10 @@ class Posted:
 
 
 @attrs.frozen
-class QueuedReply:
+class DueReply:
     """A reply on its way to an adapter.
 
-    Example: `QueuedReply(7, message)`; the next `NextReplies(7)` confirms it.
+    Example: `DueReply(7, message)`; the next `NextReplies(7)` confirms it.
     """
 
     position: int
@@ -210,7 +220,7 @@ class NextReplies:
                 position = queued.position
     """
 
-    reply: Reply[tuple[QueuedReply, ...]]
+    reply: Reply[tuple[DueReply, ...]]
     """Handle for the replies; there is at least one."""
     handed: int = 0
     """The highest position of the answer before, which is confirmed by this. What is not confirmed is given again."""
@@ -241,8 +251,8 @@ class Unacknowledged:
 
 
 @attrs.frozen
-class OpenReply:
-    """A reply that nobody has acknowledged: `OpenReply(Address("web", "c1"), 3, "main/12/call_1")`.
+class UnacknowledgedReply:
+    """A reply that nobody has acknowledged: `UnacknowledgedReply(Address("web", "c1"), 3, "main/12/call_1")`.
 
     Example: `{reply.key for reply in await journal.ask(OpenReplies, address)}`.
     """
@@ -262,7 +272,7 @@ class OpenReplies:
     Example: `await journal.ask(OpenReplies, Address("http", "c1"), 50)` gives the 50 oldest ones of a conversation.
     """
 
-    reply: Reply[tuple[OpenReply, ...]]
+    reply: Reply[tuple[UnacknowledgedReply, ...]]
     """Handle for the replies."""
     address: Address | None = None
     """Only those to this address; None = to all."""
@@ -427,7 +437,7 @@ class Archive:
     If that name is taken, -2, -3 … is added. The answer is the archive's name without the prefix, "" if there was no file. After a
     crash there is either the old state or the new one, once the file is read (`ReadFile`).
 
-    Earlier notes (`Done`) are made durable first: a session that was archived cannot show any more what is done.
+    Earlier notes (`CompleteItem`) are made durable first: a session that was archived cannot show any more what is done.
     """
 
     reply: Reply[str]
@@ -473,10 +483,10 @@ JournalMessage: TypeAlias = (
     | NextItem
     | NextChat
     | TakeLease
-    | Newer
-    | Take
+    | NextItemOfAddress
+    | TakeItem
     | ItemDone
-    | Done
+    | CompleteItem
     | Waiting
     | Connected
     | Disconnected

@@ -131,7 +131,7 @@ class KeysRecord:
 
 
 @attrs.define(eq=False, repr=False)
-class StoredReply:
+class OutboxEntry:
     """A reply that was posted.
 
     Example: `log.find("main/12/call_1").seq` is the number that the reply of this key was given.
@@ -152,7 +152,7 @@ class StoredReply:
 
 
 @attrs.define(eq=False, repr=False)
-class Numbering:
+class AddressSequence:
     """The replies to one address.
 
     Example: with `last=13` and `acked=11`, replies 12 and 13 are in `unacknowledged`, and the next reply gets 14.
@@ -164,11 +164,11 @@ class Numbering:
     """The last seq that was given."""
     acked: int = 0
     """The last seq that was acknowledged."""
-    unacknowledged: deque[StoredReply] = attrs.field(factory=deque)
+    unacknowledged: deque[OutboxEntry] = attrs.field(factory=deque)
     """In the order of seq."""
 
 
-class OutboxLog(RecordLog[StoredReply]):
+class OutboxLog(RecordLog[OutboxEntry]):
     """The outbox as of its file, with its notes, and what is staged.
 
     >>> log = OutboxLog()
@@ -191,11 +191,11 @@ class OutboxLog(RecordLog[StoredReply]):
         )
         self._remembered = remembered
         """Acknowledged keys that are recognised."""
-        self._addresses: dict[Address, Numbering] = {}
+        self._addresses: dict[Address, AddressSequence] = {}
         """Numbering by address. It is never dropped, as numbers must not be given twice."""
-        self._keys: dict[str, StoredReply] = {}
+        self._keys: dict[str, OutboxEntry] = {}
         """All replies that are recognised, by key."""
-        self._acked_keys: deque[StoredReply] = deque()
+        self._acked_keys: deque[OutboxEntry] = deque()
         """Acknowledged replies whose keys are recognised, oldest first."""
         self._unacknowledged_bytes = 0
         """Bytes of the records of all unacknowledged replies. A client that never acknowledges anything may leave 100,000 of them."""
@@ -222,7 +222,7 @@ class OutboxLog(RecordLog[StoredReply]):
         message = OutboundMessage(post.text, channel, seq, post.metadata, files=post.files)
         line = encode_line({"type": "reply", "key": post.key, "at": at, "message": to_wire(message)})
         message = attrs.evolve(message, key=post.key)
-        self.staged[post.key] = Staged(StoredReply(post.key, channel, seq, at, Span(0, len(line)), message), line)
+        self.staged[post.key] = Staged(OutboxEntry(post.key, channel, seq, at, Span(0, len(line)), message), line)
         return message
 
     def acknowledge(self, address: Address, seq: int) -> None:
@@ -238,7 +238,7 @@ class OutboxLog(RecordLog[StoredReply]):
 
     # ------------------------------------------------------------------ asking
 
-    def find(self, key: str) -> StoredReply | None:
+    def find(self, key: str) -> OutboxEntry | None:
         """Return the reply of an idempotency key."""
         staged = self.staged.get(key)
         return self._keys.get(key) if staged is None else staged.value
@@ -248,7 +248,7 @@ class OutboxLog(RecordLog[StoredReply]):
         numbering = self._addresses.get(address)
         return 0 if numbering is None else numbering.last
 
-    def unacknowledged(self, type: str, channel_id: str | None, limit: int) -> list[StoredReply]:
+    def unacknowledged(self, type: str, channel_id: str | None, limit: int) -> list[OutboxEntry]:
         """Return replies that nobody has acknowledged, to an address or (channel_id None) to a type.
 
         They are in the order of seq for each address, and at most `limit`.
@@ -260,7 +260,7 @@ class OutboxLog(RecordLog[StoredReply]):
         waiting = (self._addresses[address].unacknowledged for address in addresses if address in self._addresses)
         return list(islice(chain.from_iterable(waiting), limit))
 
-    def acknowledged_above(self, address: Address, seq: int) -> list[StoredReply]:
+    def acknowledged_above(self, address: Address, seq: int) -> list[OutboxEntry]:
         """Return the acknowledged replies to an address above seq whose texts are still in the file, in the order of seq."""
         found = (
             reply
@@ -269,7 +269,7 @@ class OutboxLog(RecordLog[StoredReply]):
         )
         return sorted(found, key=lambda reply: reply.seq)
 
-    def open_replies(self, address: Address | None, limit: int) -> list[StoredReply]:
+    def open_replies(self, address: Address | None, limit: int) -> list[OutboxEntry]:
         """Return replies that nobody has acknowledged, to an address or (None) to all, at most `limit`."""
         found = self._addresses.values() if address is None else filter(None, [self._addresses.get(address)])
         return list(islice(chain.from_iterable(numbering.unacknowledged for numbering in found), limit))
@@ -279,7 +279,7 @@ class OutboxLog(RecordLog[StoredReply]):
         waiting = (address for address, numbering in self._addresses.items() if numbering.unacknowledged)
         return tuple(address.channel_id for address in waiting if address.type == type)
 
-    def given_up(self, now: int) -> list[list[StoredReply]]:
+    def given_up(self, now: int) -> list[list[OutboxEntry]]:
         """Return the replies of each address that nobody has acknowledged for too long. now: wall clock, ms."""
         found = (
             list(takewhile(lambda reply: now - reply.at > GIVEN_UP_AFTER_MS, numbering.unacknowledged))
@@ -297,7 +297,7 @@ class OutboxLog(RecordLog[StoredReply]):
         numbering = self._addresses.get(channel.address)
         if numbering is not None and numbering.unacknowledged and seq <= numbering.unacknowledged[-1].seq:
             raise ValueError(f"seq {seq} is out of order")
-        self._add(StoredReply(key, channel, seq, record.at, span))
+        self._add(OutboxEntry(key, channel, seq, record.at, span))
 
     def _replay_ack(self, record: AckRecord, _: Span) -> None:
         numbering = self._numbering(record.channel)
@@ -314,7 +314,7 @@ class OutboxLog(RecordLog[StoredReply]):
         replies = [(key, record.channels[place], require_number(seq)) for key, seq, place in record.replies]
         for key, channel, seq in replies:
             if key not in self._keys:
-                reply = self._keys[key] = StoredReply(key, channel, seq, 0, GONE)
+                reply = self._keys[key] = OutboxEntry(key, channel, seq, 0, GONE)
                 self._retire(reply)
 
     # ------------------------------------------------------------------ parts of a log
@@ -324,17 +324,17 @@ class OutboxLog(RecordLog[StoredReply]):
         """About how many bytes the file would have after a rewrite."""
         return self._unacknowledged_bytes + 40 * len(self._acked_keys) + 80 * len(self._addresses)
 
-    def rewritten(self, rewrite: Rewrite[StoredReply], size: int) -> None:
+    def rewritten(self, rewrite: Rewrite[OutboxEntry], size: int) -> None:
         """Note that the file was replaced; the texts of acknowledged replies are gone with the old one."""
         super().rewritten(rewrite, size)
         for reply in self._acked_keys:
             reply.span = GONE
 
-    def _add_written(self, values: list[StoredReply]) -> None:
+    def _add_written(self, values: list[OutboxEntry]) -> None:
         for reply in values:
             self._add(reply)
 
-    def _kept(self) -> list[StoredReply]:
+    def _kept(self) -> list[OutboxEntry]:
         unacknowledged = (numbering.unacknowledged for numbering in self._addresses.values())
         return sorted(chain.from_iterable(unacknowledged), key=lambda reply: reply.span)
 
@@ -344,11 +344,11 @@ class OutboxLog(RecordLog[StoredReply]):
 
     # ------------------------------------------------------------------ inside
 
-    def _numbering(self, channel: ChannelInfo) -> Numbering:
+    def _numbering(self, channel: ChannelInfo) -> AddressSequence:
         """Return the numbering of the address, a new one if there is none."""
-        return self._addresses.setdefault(channel.address, Numbering(channel))
+        return self._addresses.setdefault(channel.address, AddressSequence(channel))
 
-    def _add(self, reply: StoredReply) -> None:
+    def _add(self, reply: OutboxEntry) -> None:
         """Add a reply that is in the file. Replies in a row that go to the same channel share one object for it."""
         numbering = self._numbering(reply.channel)
         if numbering.channel == reply.channel:
@@ -362,7 +362,7 @@ class OutboxLog(RecordLog[StoredReply]):
             numbering.unacknowledged.append(reply)
             self._unacknowledged_bytes += reply.span.length
 
-    def _advance(self, numbering: Numbering, seq: int) -> None:
+    def _advance(self, numbering: AddressSequence, seq: int) -> None:
         """Retire everything up to seq."""
         numbering.acked = max(numbering.acked, seq)
         while numbering.unacknowledged and numbering.unacknowledged[0].seq <= seq:
@@ -370,7 +370,7 @@ class OutboxLog(RecordLog[StoredReply]):
             self._unacknowledged_bytes -= reply.span.length
             self._retire(reply)
 
-    def _retire(self, reply: StoredReply) -> None:
+    def _retire(self, reply: OutboxEntry) -> None:
         """Remember only the key of a reply that is acknowledged, and forget the oldest of such keys."""
         reply.message = None
         self._acked_keys.append(reply)
@@ -397,12 +397,12 @@ def given_up_item(newest: OutboundMessage, count: int) -> InboundMessage:
 # ------------------------------------------------------------------ records
 
 
-def _numbering_line(numbering: Numbering) -> bytes:
+def _numbering_line(numbering: AddressSequence) -> bytes:
     address = to_wire(numbering.channel.address)
     return encode_line({"type": "address", "channel": address, "seq": numbering.last, "acked": numbering.acked})
 
 
-def _keys_line(replies: Iterable[StoredReply]) -> bytes:
+def _keys_line(replies: Iterable[OutboxEntry]) -> bytes:
     """Return what a rewrite keeps of acknowledged replies. Each channel is written once."""
     places: dict[ChannelInfo, int] = {}
     entries: list[Json] = [[reply.key, reply.seq, places.setdefault(reply.channel, len(places))] for reply in replies]

@@ -61,7 +61,7 @@ Report: TypeAlias = Callable[[str], object]
 class Located(Protocol):
     """A value whose text is in the log's file.
 
-    Example: `QueuedItem` and `StoredReply` have a span. A rewrite copies those bytes and moves the span.
+    Example: `QueuedItem` and `OutboxEntry` have a span. A rewrite copies those bytes and moves the span.
     """
 
     span: Span

@@ -19,17 +19,17 @@ import attrs
 from pegasus.messages import Address, OutboundMessage
 from pegasus.storage.disk import Disk
 from pegasus.storage.messages import (
+    DueReply,
     LastSeq,
     NextReplies,
     OpenReplies,
-    OpenReply,
     Posted,
-    QueuedReply,
     StorageError,
     Unacknowledged,
     UnacknowledgedChannels,
+    UnacknowledgedReply,
 )
-from pegasus.storage.outbox import GONE, OutboxLog, StoredReply
+from pegasus.storage.outbox import GONE, OutboxEntry, OutboxLog
 from pegasus.storage.record_log import Report
 from pegasus.storage.volume import Volume
 from pegasus.wire import decode_object, from_wire
@@ -61,12 +61,12 @@ class ReplyQueries:
         """Logs a line that is not in its file any more."""
         self.open: NextReplies | None = None
         """Query that the next replies answer."""
-        self.outgoing: deque[tuple[int, StoredReply]] = deque()
+        self.outgoing: deque[tuple[int, OutboxEntry]] = deque()
         """Replies of this process that were not confirmed, with their positions."""
         self._position = 0
         """The last position that was given."""
 
-    def add(self, replies: Iterable[StoredReply]) -> None:
+    def add(self, replies: Iterable[OutboxEntry]) -> None:
         """Queue replies for the switchboard. They must be on disk: what an adapter has sent may not be lost by a crash."""
         for reply in replies:
             self._position += 1
@@ -92,7 +92,7 @@ class ReplyQueries:
             self._keep(query)
         if self.open is None:
             return
-        waiting = (QueuedReply(position, stored.message) for position, stored in self.outgoing if stored.message)
+        waiting = (DueReply(position, stored.message) for position, stored in self.outgoing if stored.message)
         replies = tuple(islice(waiting, REPLIES_AT_ONCE))
         if replies:
             self.open.reply.send(replies)
@@ -121,11 +121,13 @@ class ReplyQueries:
                 reply.send(tuple(message for message in waiting if message is not None))
             case OpenReplies(reply, address, limit):
                 unread = self._log.open_replies(address, limit)
-                reply.send(tuple(OpenReply(stored.channel.address, stored.seq, stored.key) for stored in unread))
+                reply.send(
+                    tuple(UnacknowledgedReply(stored.channel.address, stored.seq, stored.key) for stored in unread)
+                )
             case UnacknowledgedChannels(reply, type):
                 reply.send(self._log.unacknowledged_channels(type))
 
-    async def messages_of(self, replies: Sequence[StoredReply]) -> list[OutboundMessage | None]:
+    async def messages_of(self, replies: Sequence[OutboxEntry]) -> list[OutboundMessage | None]:
         """Return the replies with their texts: "" where a rewrite has dropped it, None where the file does not hold it."""
         missing = [stored for stored in replies if stored.message is None and stored.span != GONE]
         lines: dict[str, bytes] = {}
@@ -135,7 +137,7 @@ class ReplyQueries:
             lines = {stored.key: line for stored, line in zip(missing, read, strict=True)}
         return [stored.message or self._parse_reply(stored, lines.get(stored.key)) for stored in replies]
 
-    def _parse_reply(self, stored: StoredReply, line: bytes | None) -> OutboundMessage | None:
+    def _parse_reply(self, stored: OutboxEntry, line: bytes | None) -> OutboundMessage | None:
         """Return a reply that was read back. No line means that a rewrite has dropped the text."""
         if line is None:
             return OutboundMessage("", stored.channel, stored.seq, key=stored.key)

@@ -41,10 +41,7 @@ class RowForm(Protocol):
 
 @attrs.frozen
 class Lists:
-    """An object of lists: `{"people": [{…}, …], "codes": [{…}, …]}`.
-
-    Example: `Lists(("people", "codes"))`.
-    """
+    """An object of lists: `{"people": [{…}, …], "codes": [{…}, …]}`."""
 
     names: tuple[str, ...]
     """Keys of the object. Those behind the first may be missing."""
@@ -77,10 +74,7 @@ class Lists:
 
 @attrs.frozen
 class Array:
-    """An array with a row on each line, which a person can edit.
-
-    Example: `Array()`.
-    """
+    """An array with a row on each line, which a person can edit."""
 
     def decode(self, content: bytes) -> tuple[list[Entry], list[str]]:
         """Return the elements, whose names are empty."""
@@ -100,10 +94,7 @@ class Array:
 
 @attrs.frozen
 class Object:
-    """An object that shows the keys: `{"telegram:42": "anthropic/claude-opus-5-5"}`.
-
-    Example: `Object(is_long=True)`.
-    """
+    """An object that shows the keys: `{"telegram:42": "anthropic/claude-opus-5-5"}`."""
 
     is_long: bool = False
     """True if each value has lines of its own."""

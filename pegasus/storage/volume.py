@@ -353,7 +353,6 @@ class Volume:
         self._sync_names(path)
 
     def _bytes_of(self, path: str, parts: Iterable[bytes | Span]) -> Iterator[bytes]:
-        """Yield the bytes that the parts stand for."""
         for part in parts:
             found = part if isinstance(part, bytes) else self._files.read(path, *part)
             if isinstance(part, Span) and len(found) != part.length:

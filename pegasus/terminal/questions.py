@@ -63,10 +63,7 @@ a  in this task the tool may be called with any arguments,
 
 @attrs.frozen
 class Remark:
-    """Text for a person whose line has answered nothing.
-
-    Example: `Remark("Not sent: …", keeps_line=False)`.
-    """
+    """Text for a person whose line has answered nothing."""
 
     text: str
     """Reason and the way on."""
@@ -155,10 +152,7 @@ class OpenQuestions:
 
 
 class WaitingQuestion(NamedTuple):
-    """A question that waits, as the line under the prompt and the end of the chat name it.
-
-    Example: `WaitingQuestion("a-7f3k", "shell_exec", may_widen=True, is_here=True)`.
-    """
+    """A question that waits, as the line under the prompt and the end of the chat name it."""
 
     id: str
     """Id of the approval."""

@@ -304,7 +304,6 @@ class Screen:
             self._first_key = monotonic()
 
     def _key_effects(self) -> KeyEffects:
-        """Return the effect of each action of a key."""
         return {
             KeyAction.SEND: self._send,
             KeyAction.NEW_LINE: self._break_line,

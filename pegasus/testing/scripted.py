@@ -59,10 +59,7 @@ class After:
 
 @attrs.frozen
 class Streamed:
-    """Step that streams these pieces (None retracts them), each after `pause` seconds, and then goes on.
-
-    Example: `Streamed(("Once ", "upon"), say("Once upon a time"), pause=0.1)`.
-    """
+    """Step that streams these pieces (None retracts them), each after `pause` seconds, and then goes on."""
 
     pieces: tuple[StreamPiece | str | None, ...]
     """Pieces to stream; a string is a `TextPiece`, None retracts what was streamed so far."""

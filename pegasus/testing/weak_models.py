@@ -54,8 +54,6 @@ _LONG: Final = 1_000.0
 class WeakModel:
     """A kind of weak answers.
 
-    Example: `WeakModel("plain text", lambda request: ProviderAnswer(NAME), (NAME,))`.
-
     A script is a function of the request, so an entry can answer otherwise once it was nudged (`_then`).
     """
 

@@ -74,7 +74,7 @@ from pegasus.models import (
     UsageTracker,
 )
 from pegasus.redaction import KnownSecrets
-from pegasus.settings import AgentSettings, InForce, Settings, SettingsInForce
+from pegasus.settings import AgentSettings, LiveSettings, LiveValue, Settings
 from pegasus.skills import BUILT_IN as BUILT_IN_SKILLS
 from pegasus.skills import SkillCatalog
 from pegasus.storage import FLUSH_AFTER, Accepted, JournalMessage, Overloaded, Waiting
@@ -324,7 +324,6 @@ class DiskMemoryFolder:
         await trio.lowlevel.checkpoint()
 
     def _is_page(self, path: str) -> bool:
-        """Return whether a path is a page of memory."""
         return path.startswith(self._prefix) and path.endswith(".md")
 
     def _state(self, path: str, seen: Mapping[str, Stamp] | None, limit: int) -> FileState:
@@ -374,11 +373,11 @@ def world_environment(
     """Return an environment in virtual time. The arguments are those of `open_world`. usage: counts calls, if models report them."""
     window = settings.models.context_window or WINDOW
     environment = Environment(
-        in_force=SettingsInForce(settings),
+        in_force=LiveSettings(settings),
         disk=disk,
         models=ScriptedModels(model, task_model or model, models, window, audio_models=audio, usage=usage),
-        persona=InForce(BUILT_IN),
-        base_persona=InForce(BUILT_IN),
+        persona=LiveValue(BUILT_IN),
+        base_persona=LiveValue(BUILT_IN),
         clock=clock,
         random=Random(0),  # noqa: S311
         make_fence=lambda: "fence00000",

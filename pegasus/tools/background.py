@@ -24,7 +24,7 @@ import trio
 
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.sandbox import (
     NO_SANDBOX,
     BackgroundCommand,
@@ -34,7 +34,7 @@ from pegasus.sandbox import (
     ProcessError,
     Sandbox,
 )
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
 from pegasus.tools.shell import ENV, PTY, notes_of_end, prepare_command, time_left
 from pegasus.tools.walls import changed_files, enclose, look_for_changes, note_of_changes, note_of_walls
@@ -107,7 +107,7 @@ _LIST: Final = ToolSpec("command_list", "List the background commands of this ta
 
 
 def background_tools(
-    limits: CommandLimits = CommandLimits(), sandbox: InForce[Sandbox] = InForce(NO_SANDBOX)
+    limits: CommandLimits = CommandLimits(), sandbox: LiveValue[Sandbox] = LiveValue(NO_SANDBOX)
 ) -> tuple[Tool, ...]:
     """Return the five tools. limits: of each command; `output` bytes of it are kept, and more than `flood` bytes end it.
 
@@ -158,11 +158,11 @@ def background_tools(
         return [_describe(command) for command in _commands_of(context)]
 
     return (
-        Tool(_START, start, "code", Effect.ONCE, reach=Reach.OUTSIDE, source=Outside.COMMAND),
-        Tool(_OUTPUT, output, "code", Effect.IDEMPOTENT, reach=Reach.INSIDE, source=Outside.COMMAND),
-        Tool(_INPUT, write, "code", Effect.ONCE, reach=Reach.OUTSIDE, source=Outside.COMMAND),
-        Tool(_STOP, stop, "code", Effect.IDEMPOTENT, reach=Reach.INSIDE, source=Outside.COMMAND),
-        Tool(_LIST, list_all, "code", Effect.PURE, reach=Reach.INSIDE, source=Outside.COMMAND),
+        Tool(_START, start, "code", Effect.ONCE, reach=Reach.OUTSIDE, source=Untrusted.COMMAND),
+        Tool(_OUTPUT, output, "code", Effect.IDEMPOTENT, reach=Reach.INSIDE, source=Untrusted.COMMAND),
+        Tool(_INPUT, write, "code", Effect.ONCE, reach=Reach.OUTSIDE, source=Untrusted.COMMAND),
+        Tool(_STOP, stop, "code", Effect.IDEMPOTENT, reach=Reach.INSIDE, source=Untrusted.COMMAND),
+        Tool(_LIST, list_all, "code", Effect.PURE, reach=Reach.INSIDE, source=Untrusted.COMMAND),
     )
 
 

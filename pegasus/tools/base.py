@@ -33,7 +33,7 @@ from pegasus.access import (
 )
 from pegasus.messages import ChannelInfo, Json, Media, Metadata, OwnerQuestion
 from pegasus.models import ToolSpec
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.policy import OwnerMessage, ToolKind, ValueCall
 from pegasus.sandbox import BackgroundCommands
 from pegasus.wire import encode_json
@@ -108,23 +108,23 @@ class Reach(StrEnum):
 
 
 @attrs.frozen(eq=False, repr=False)
-class Labelled:
+class LabelledResult:
     """A result whose own text says where it comes from, for tools that hand on what others have written.
 
-    Example: `return Labelled({"content": page}, (Outside.WEB,))`. The label of the tool itself (`Tool.source`) is added to it.
+    Example: `return LabelledResult({"content": page}, (Untrusted.WEB,))`. The label of the tool itself (`Tool.source`) is added to it.
     """
 
     result: Json
     """The result as a tool returns it."""
-    outside: tuple[Outside, ...]
+    outside: tuple[Untrusted, ...]
     """Sources of its text."""
 
 
 @attrs.frozen(eq=False, repr=False)
-class Illustrated:
+class ResultWithImages:
     """A result with pictures, which models that see are shown beside it.
 
-    Example: `return Illustrated({"files": [...]}, (Media("page.png", "image/png", data),))`.
+    Example: `return ResultWithImages({"files": [...]}, (Media("page.png", "image/png", data),))`.
     """
 
     result: Json
@@ -245,7 +245,7 @@ class ToolContext:
     itself."""
     role: str = ""
     """The caller's role if `task_id` does not tell it, such as "reflection"."""
-    outside: tuple[Outside, ...] = ()
+    outside: tuple[Untrusted, ...] = ()
     """Kinds of outside sources that the caller has read before. Policy asks for them, memory notes them with
     what it stores, and a task that the call begins inherits them."""
     has_seen: Callable[[str], bool] = lambda text: False
@@ -301,8 +301,8 @@ class Tool:
     spec: ToolSpec
     """Name, description and JSON Schema as the model sees them. Arguments are checked against this
     schema before `run`."""
-    run: Callable[[Metadata, ToolContext], Awaitable[Json | Labelled | Illustrated | AwaitsOwner]]
-    """The work. Returns JSON (`Labelled` if its origin depends on the call, `Illustrated` with pictures), or raises ToolError.
+    run: Callable[[Metadata, ToolContext], Awaitable[Json | LabelledResult | ResultWithImages | AwaitsOwner]]
+    """The work. Returns JSON (`LabelledResult` if its origin depends on the call, `ResultWithImages` with pictures). Raises ToolError.
     `AwaitsOwner`: it has asked an owner (`ToolContext.questions`), and will be called again with the same key when the question is
     over. It is cancelled at the deadline of the call, so it must clean up on cancel."""
     category: str = "custom"
@@ -313,7 +313,7 @@ class Tool:
     """A sentence for the model: how to get the rest of a result that was cut."""
     reach: Reach = Reach.OUTSIDE
     """Reach of a call. The default is the cautious one."""
-    source: Outside | None = None
+    source: Untrusted | None = None
     """The kind of source that its results come from; None if they are the program's own words."""
     repeats: bool = False
     """True if the same call may be made again and again, because it waits for something."""
@@ -363,7 +363,7 @@ class ToolOutcome:
     """True if `content` is an error."""
     duration_ms: int = 0
     """Time that the call took; 0 if it was not measured."""
-    outside: tuple[Outside, ...] = ()
+    outside: tuple[Untrusted, ...] = ()
     """Sources of the text of `content`; () if it is the program's own."""
     pictures: tuple[Media, ...] = attrs.field(default=(), repr=False)
     """Pictures that belong to the result."""

@@ -39,14 +39,14 @@ from pegasus.access import Decision, Ruling
 from pegasus.formatting import describe_error, first_cause
 from pegasus.messages import Media, Metadata
 from pegasus.observe import get_logger
-from pegasus.outside import Outside, join_outside
+from pegasus.outside import Untrusted, join_outside
 from pegasus.redaction import KnownSecrets
 from pegasus.tools.base import (
     NO_CONTEXT,
     AwaitsOwner,
-    Illustrated,
-    Labelled,
+    LabelledResult,
     PlannedCall,
+    ResultWithImages,
     Tool,
     ToolContext,
     ToolError,
@@ -84,16 +84,18 @@ async def run_tool(tool: Tool, arguments: Metadata, timeout: float, context: Too
 
 async def _run_prepared(tool: Tool, arguments: Metadata, timeout: float, context: ToolContext) -> ToolOutcome:
     """Run a tool with checked arguments, as `run_tool` says."""
-    outside: tuple[Outside, ...] = () if tool.source is None else (tool.source,)  # labels of everything that it returns
+    outside: tuple[Untrusted, ...] = (
+        () if tool.source is None else (tool.source,)
+    )  # labels of everything that it returns
     try:
         with trio.move_on_after(timeout):
             result = await tool.run(arguments, context)
             if isinstance(result, AwaitsOwner):
                 return ToolOutcome("", failed=True, approval=result.approval)
             pictures: tuple[Media, ...] = ()
-            if isinstance(result, Labelled):
+            if isinstance(result, LabelledResult):
                 outside, result = join_outside(outside, result.outside), result.result
-            elif isinstance(result, Illustrated):
+            elif isinstance(result, ResultWithImages):
                 pictures, result = result.pictures, result.result
             return ToolOutcome(encode_json(result), failed=False, outside=outside, pictures=pictures)
         return ToolOutcome.failure(f"{tool.name} was ended: it took longer than {timeout:g} s")

@@ -9,7 +9,7 @@ nowhere.
 A task that gets such an outcome suspends itself and makes the call again when the approval is answered, with the same key, under which
 the gate then finds the answer. The Main Agent does not wait for anything but its model, so it is told to delegate.
 
-What counts as reaching out: a command that can (see `Confinement`), a file outside the workspace that is written, a request that
+What counts as reaching out: a command that can (see `SandboxState`), a file outside the workspace that is written, a request that
 changes something on a server, a tool of another program, and fetching an address that the model has made up: its path may carry what
 the model has read. An address that stands in the conversation carries nothing, as a whole (a link) or in its two parts: the host that
 somebody has named, and the path of a link on a page.
@@ -36,20 +36,20 @@ from pegasus.access import (
     ApprovalRequest,
     AskedCall,
     CallRequest,
-    Confinement,
     Decision,
     Policy,
     Ruling,
+    SandboxState,
     SeekApproval,
 )
 from pegasus.formatting import truncate
 from pegasus.identity import WorkspaceFiles
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall, ToolSpec
-from pegasus.outside import Outside, join_outside
+from pegasus.outside import Untrusted, join_outside
 from pegasus.policy import REACHES_OUT, ToolKind, ValueCall, doubt_about, is_bare_code, is_bare_line
 from pegasus.sandbox import NO_SANDBOX, Sandbox
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import StorageError
 from pegasus.tools.base import CallQuestions, Effect, PlannedCall, Reach, Tool, ToolContext, ToolOutcome
 from pegasus.tools.files import is_prompt_file, is_within, notes_of_owners, real_path, runs_by_itself
@@ -120,15 +120,15 @@ class PolicyGate:
     It keeps nothing between calls: what an owner has answered is with the keeper, under the key of the call.
     """
 
-    policy: InForce[Policy]
+    policy: LiveValue[Policy]
     """The rules."""
-    walls: InForce[Confinement]
+    walls: LiveValue[SandboxState]
     """The walls around commands."""
     approvals: Ref[ApprovalMessage]
     """The keeper of approvals."""
     files: WorkspaceFiles | None = None
     """The owner's files that are part of the prompt."""
-    sandbox: InForce[Sandbox] = attrs.field(factory=lambda: InForce(NO_SANDBOX))
+    sandbox: LiveValue[Sandbox] = attrs.field(factory=lambda: LiveValue(NO_SANDBOX))
     """The same walls, to look whether they keep files of these folders."""
 
     async def check(self, tool: Tool, arguments: Metadata, context: ToolContext) -> ToolContext | ToolOutcome:
@@ -232,7 +232,7 @@ class PolicyGate:
                 why = ruling.why
                 if ruling.decision is Decision.ALLOW:
                     ruling, _ = await self._judge(
-                        call.tool, call.arguments, attrs.evolve(call.context, outside=tuple(Outside))
+                        call.tool, call.arguments, attrs.evolve(call.context, outside=tuple(Untrusted))
                     )
                     why = "it would need a yes as soon as the task has read text from outside"
                 elif ruling.decision is Decision.DENY:

@@ -29,7 +29,7 @@ import trio
 from actors import ActorError, Ref
 from pegasus.messages import Json
 from pegasus.models import LONGEST_SPEECH, AudioModel, Label, ModelError, ToolSpec
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.storage import JournalMessage, StorageError, is_kept_name, read_kept
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.files import IncomingFile
@@ -85,7 +85,7 @@ def save_attachment_tool(journal: Ref[JournalMessage]) -> Tool:
             copy.__exit__(None, None, None)  # removes what is not complete, also when cancelled
         return {"path": saved, "size": len(content)}
 
-    return Tool(_SAVE_ATTACHMENT, save, "file", Effect.ONCE, reach=Reach.WORKSPACE, source=Outside.FILE)
+    return Tool(_SAVE_ATTACHMENT, save, "file", Effect.ONCE, reach=Reach.WORKSPACE, source=Untrusted.FILE)
 
 
 async def _read_attachment(journal: Ref[JournalMessage], name: str) -> bytes:

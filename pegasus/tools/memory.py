@@ -32,9 +32,9 @@ from pegasus.memory import (
 )
 from pegasus.messages import ChannelInfo, Json
 from pegasus.models import ToolSpec
-from pegasus.outside import Outside, join_outside
+from pegasus.outside import Untrusted, join_outside
 from pegasus.storage import StorageError
-from pegasus.tools.base import Effect, Labelled, Reach, Tool, ToolContext, as_tool_error, parameters
+from pegasus.tools.base import Effect, LabelledResult, Reach, Tool, ToolContext, as_tool_error, parameters
 
 if TYPE_CHECKING:
     from pegasus.memory import Found, Hit
@@ -128,18 +128,18 @@ def memory_tools(
         await tools["memory_read"].run({"path": "facts/user.md"}, context)
     """
 
-    async def read(arguments: Any, context: ToolContext) -> Labelled:
+    async def read(arguments: Any, context: ToolContext) -> LabelledResult:
         """Read a file, with a warning if parts of it read like instructions. Its label is what its marks say."""
         content = await _seen_by(memory, context).read(arguments["path"])
         warning = warning_for(content)
         result: Json = {"path": arguments["path"], "content": content, **({"notice": warning} if warning else {})}
-        return Labelled(result, labels_in(content))
+        return LabelledResult(result, labels_in(content))
 
     async def list_all(arguments: Any, context: ToolContext) -> Json:
         """List all files, each with what its index entry tells."""
         return [_describe_file(file) for file in await _seen_by(memory, context).list()]
 
-    async def search(arguments: Any, context: ToolContext) -> Labelled:
+    async def search(arguments: Any, context: ToolContext) -> LabelledResult:
         """Search memory and, if asked to, the archived conversations.
 
         The label of the result joins the labels of all files with a hit, since each snippet may be a stranger's text.
@@ -152,8 +152,8 @@ def memory_tools(
         paths = {hit.path for hit in found.hits if hit.place != "sessions"}
         labels = [await _labels_of_file(memory, path) for path in sorted(paths)]
         if len(paths) < len({hit.path for hit in found.hits}):
-            labels.append((Outside.MEMORY,))  # what an archived session says may be anybody's words
-        return Labelled(found_json(found), join_outside(*labels))
+            labels.append((Untrusted.MEMORY,))  # what an archived session says may be anybody's words
+        return LabelledResult(found_json(found), join_outside(*labels))
 
     async def write(arguments: Any, context: ToolContext) -> Json:
         """Replace a file. Empty content forgets it."""
@@ -207,7 +207,7 @@ async def _changed_by(memory: Memory, arguments: Any, text: str, context: ToolCo
     return memory
 
 
-async def _search_apart(memory: ApartMemory, arguments: Any) -> Labelled:
+async def _search_apart(memory: ApartMemory, arguments: Any) -> LabelledResult:
     """Return the result of a search where guests are heard. Archived conversations are not searched."""
     limit = arguments.get("limit", 8)
     found = await memory.search(arguments["query"], limit if isinstance(limit, int) else 8, arguments.get("in", ""))
@@ -216,7 +216,7 @@ async def _search_apart(memory: ApartMemory, arguments: Any) -> Labelled:
     ]
     notice: dict[str, Json] = {} if found else {"notice": "nothing has these words; try others, or fewer"}
     labels = [labels_in(await memory.read(path)) for path in sorted({hit.path for hit in found})]
-    return Labelled({"results": results, **notice}, join_outside(*labels))
+    return LabelledResult({"results": results, **notice}, join_outside(*labels))
 
 
 def author_of(arguments: Any, context: ToolContext) -> Author:
@@ -271,7 +271,7 @@ def _describe_hit(hit: Hit) -> Json:
     return {"in": hit.place, "path": hit.path, "line": hit.line, "title": hit.title, **words}
 
 
-async def _labels_of_file(memory: Memory, path: str) -> tuple[Outside, ...]:
+async def _labels_of_file(memory: Memory, path: str) -> tuple[Untrusted, ...]:
     """Return the labels of a memory file. All of it is read, for the mark of a long text stands at its end.
 
     A file that cannot be read now, or is gone since the search, gets the label for text of unknown origin.
@@ -279,13 +279,13 @@ async def _labels_of_file(memory: Memory, path: str) -> tuple[Outside, ...]:
     try:
         return labels_in(await memory.read(path))
     except (MemoryRefused, StorageError, OSError):
-        return (Outside.MEMORY,)
+        return (Untrusted.MEMORY,)
 
 
-def _tool(spec: ToolSpec, work: Callable[[Any, ToolContext], Awaitable[Json | Labelled]], effect: Effect) -> Tool:
+def _tool(spec: ToolSpec, work: Callable[[Any, ToolContext], Awaitable[Json | LabelledResult]], effect: Effect) -> Tool:
     """Return a tool whose refusals by memory or the disk are failures that the model can read."""
 
-    async def run(arguments: Any, context: ToolContext) -> Json | Labelled:
+    async def run(arguments: Any, context: ToolContext) -> Json | LabelledResult:
         """Do the work, and turn what memory refuses into a failure."""
         with as_tool_error(MemoryRefused, StorageError, OSError):
             return await work(arguments, context)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pegasus.identity import FIELDS, LISTS, PersonaChanges, PersonaError, ProposalRefused
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, as_tool_error, parameters
 
 _SPEC: Final = ToolSpec(
@@ -36,7 +36,7 @@ _SPEC: Final = ToolSpec(
 """Says that nothing changes at once, as models otherwise announce the change as done."""
 
 
-def persona_tool(persona_changes: PersonaChanges, owners: InForce[Collection[str]]) -> Tool:
+def persona_tool(persona_changes: PersonaChanges, owners: LiveValue[Collection[str]]) -> Tool:
     """Return the tool.
 
     owners: the setting `agent.owners`; the result names them, so that the model knows whom to ask.

@@ -35,7 +35,7 @@ import trio
 from pegasus.formatting import plural
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.sandbox import (
     NO_SANDBOX,
     CommandLimits,
@@ -47,7 +47,7 @@ from pegasus.sandbox import (
     run_process,
     signal_name,
 )
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
 from pegasus.tools.files import real_folder
 from pegasus.tools.walls import changed_files, enclose, note_of_changes, note_of_walls
@@ -134,7 +134,7 @@ _MORE: Final = "Let it write to a file in the workspace, and read parts of that.
 
 
 def shell_tools(
-    limits: CommandLimits = CommandLimits(), sandbox: InForce[Sandbox] = InForce(NO_SANDBOX)
+    limits: CommandLimits = CommandLimits(), sandbox: LiveValue[Sandbox] = LiveValue(NO_SANDBOX)
 ) -> tuple[Tool, ...]:
     """Return shell_exec and run_python. limits: of each command, see `CommandLimits`. sandbox: the walls around each.
 
@@ -159,8 +159,8 @@ def shell_tools(
         )
 
     return (
-        Tool(_SHELL, shell_exec, "code", Effect.ONCE, _MORE, Reach.OUTSIDE, Outside.COMMAND),
-        Tool(_PYTHON, run_python, "code", Effect.ONCE, _MORE, Reach.OUTSIDE, Outside.COMMAND),
+        Tool(_SHELL, shell_exec, "code", Effect.ONCE, _MORE, Reach.OUTSIDE, Untrusted.COMMAND),
+        Tool(_PYTHON, run_python, "code", Effect.ONCE, _MORE, Reach.OUTSIDE, Untrusted.COMMAND),
     )
 
 

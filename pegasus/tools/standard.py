@@ -17,7 +17,7 @@ from pegasus.memory import Memory
 from pegasus.messages import ChannelInfo, Json
 from pegasus.models import ToolSpec
 from pegasus.sandbox import NO_SANDBOX, Sandbox
-from pegasus.settings import InForce, ToolSettings
+from pegasus.settings import LiveValue, ToolSettings
 from pegasus.tools.background import background_tools
 from pegasus.tools.base import Tool, ToolContext
 from pegasus.tools.basic import basic_tools
@@ -36,7 +36,7 @@ def standard_tools(
     settings: ToolSettings,
     memory: Memory,
     clock: Callable[[], int],
-    sandbox: InForce[Sandbox] = InForce(NO_SANDBOX),
+    sandbox: LiveValue[Sandbox] = LiveValue(NO_SANDBOX),
     archive_prefix_of: Callable[[ChannelInfo | None], str] = lambda chat: "",
 ) -> tuple[Tool, ...]:
     """Return the tools that tasks work with, except those of the task system itself.

@@ -42,7 +42,7 @@ from pegasus.web.routes import (
     page_operations,
     webhook_operations,
 )
-from pegasus.web.visitors import AccessRules, ApiError, Visitor
+from pegasus.web.visitors import AccessRules, ApiError, RequestIdentity
 from pegasus.wire import encode_json
 
 POLICY: Final = "; ".join(
@@ -132,7 +132,7 @@ class WebApplication:
         # Signed requests (webhooks), the page's files and health checks are open: a wrong token there is not
         # even looked at.
         if operation.scope is None:
-            return ApiRequest(request, self._services, self._rules, Visitor())
+            return ApiRequest(request, self._services, self._rules, RequestIdentity())
         with failures_as_errors():
             visitor = await self._rules.identify(request.headers.raw, request.method)
         checked = ApiRequest(request, self._services, self._rules, visitor)
@@ -162,7 +162,7 @@ class WebApplication:
         async with trio.open_nursery() as nursery:
             with trio.CancelScope() as rights:
 
-                def watch(visitor: Visitor) -> None:
+                def watch(visitor: RequestIdentity) -> None:
                     nursery.start_soon(self._end_with_rights, visitor, rights)
 
                 scope["state"][_WATCH] = watch
@@ -179,7 +179,7 @@ class WebApplication:
                 await response(scope, receive, send_safely)
             nursery.cancel_scope.cancel()
 
-    async def _end_with_rights(self, visitor: Visitor, work: trio.CancelScope) -> None:
+    async def _end_with_rights(self, visitor: RequestIdentity, work: trio.CancelScope) -> None:
         """End the work for a request when its sender may not have the answer any more."""
         await self._rules.until_ended(visitor)
         work.cancel()
@@ -206,7 +206,6 @@ class WebApplication:
 
 
 def _error_response(error: ApiError, headers: dict[str, str] | None = None) -> Response:
-    """Return the response for an error."""
     more = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": RETRY_AFTER}}.get(error.status, {})
     return json_response(error.body, error.status, {**(headers or {}), **more})
 

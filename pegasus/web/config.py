@@ -1,6 +1,6 @@
 """Values that the daemon gives the HTTP server: its settings, and the parts of the agent that it serves.
 
-`HttpConfig` has the bounds of the server. Those of the settings can change while it runs (`InForce`); a
+`HttpConfig` has the bounds of the server. Those of the settings can change while it runs (`LiveValue`); a
 connection asks for the present values whenever it sets a deadline. `WebServices` has the actors and objects
 that handlers of routes use. It is made once, before the first client connects.
 
@@ -24,7 +24,7 @@ from pegasus.gateway import GatewayConfig, GatewayMessage, Listeners, Methods
 from pegasus.intake import Intake
 from pegasus.messages import InboundMessage, Json
 from pegasus.models import Usage
-from pegasus.settings import HookSettings, InForce
+from pegasus.settings import HookSettings, LiveValue
 from pegasus.tasks import TaskAgentMessage
 from pegasus.web.deliveries import HookDeliveries
 
@@ -77,9 +77,9 @@ class WebServices:
     Handlers get it with each request (`ApiRequest.services`). Nothing in it belongs to a single request.
     """
 
-    config: InForce[HttpConfig]
+    config: LiveValue[HttpConfig]
     """Bounds and addresses of the server."""
-    gateway_config: InForce[GatewayConfig]
+    gateway_config: LiveValue[GatewayConfig]
     """Tokens, the agent's name, and the origins of pages that may connect."""
     gateway: Ref[GatewayMessage]
     """Serves the WebSockets of `/ws`."""
@@ -101,7 +101,7 @@ class WebServices:
     """The last events of tasks."""
     tree_events: Callable[[], AsyncIterable[TreeEvent]]
     """Returns a stream of what happens to actors."""
-    hooks: InForce[Mapping[str, HookSettings]] = attrs.field(factory=lambda: InForce({}))
+    hooks: LiveValue[Mapping[str, HookSettings]] = attrs.field(factory=lambda: LiveValue({}))
     """Webhooks by name."""
     receivers: Mapping[str, WebhookReceiver] = attrs.field(factory=dict)
     """Receivers of webhooks by the channel type that they belong to."""

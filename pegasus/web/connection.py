@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Message, Scope
 from pegasus.gateway import failures_logged
 from pegasus.http_framing import has_body, refuse_ambiguous
 from pegasus.observe import get_logger
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.web.config import HttpConfig
 from pegasus.web.visitors import ApiError
 from pegasus.wire import encode_json
@@ -59,7 +59,7 @@ class HttpConnection:
     def __init__(
         self,
         application: ASGIApp,
-        config: InForce[HttpConfig],
+        config: LiveValue[HttpConfig],
         stopping: trio.Event,
         stream: trio.SocketStream,
         admits: Callable[[h11.Request], bool],

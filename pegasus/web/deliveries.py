@@ -38,10 +38,7 @@ MOST_DELIVERIES: Final = 10_000
 
 @attrs.frozen
 class StoredDelivery:
-    """A delivery as it stands in the file.
-
-    Example: `StoredDelivery("ci", "9f…", "", 1_753_000_000_000)`.
-    """
+    """A delivery as it stands in the file."""
 
     hook: str
     """Name of the hook."""

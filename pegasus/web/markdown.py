@@ -147,7 +147,6 @@ def _link_addresses(state: Any) -> None:
 
 
 def _linked(text: str) -> list[Token]:
-    """Return the tokens of a text with its addresses as links."""
     tokens: list[Token] = []
     end = 0
     for found in _ADDRESS.finditer(text):

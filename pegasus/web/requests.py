@@ -23,7 +23,7 @@ from pegasus.messages import Json
 from pegasus.storage import StorageError
 from pegasus.web.config import WebServices
 from pegasus.web.connection import CLIENT_GONE
-from pegasus.web.visitors import AccessRules, ApiError, Visitor
+from pegasus.web.visitors import AccessRules, ApiError, RequestIdentity
 from pegasus.wire import decode_json, encode_json, kind
 
 Handler: TypeAlias = Callable[["ApiRequest"], Awaitable[Response]]
@@ -116,7 +116,7 @@ class ApiRequest:
             return json_response(await request.call("tasks.show", {"taskId": request.path["id"]}))
     """
 
-    def __init__(self, request: Request, services: WebServices, rules: AccessRules, visitor: Visitor) -> None:
+    def __init__(self, request: Request, services: WebServices, rules: AccessRules, visitor: RequestIdentity) -> None:
         self.http = request
         """The request as Starlette has it."""
         self.services = services

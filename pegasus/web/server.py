@@ -20,7 +20,7 @@ from pegasus.web.app import build_application
 from pegasus.web.config import WebServices
 from pegasus.web.connection import HttpConnection
 from pegasus.web.routes import EventFeed, gather_events
-from pegasus.web.visitors import AccessRules, ApiError, Visitor
+from pegasus.web.visitors import AccessRules, ApiError, RequestIdentity
 
 _log = get_logger("web")
 
@@ -145,7 +145,7 @@ class HttpServer:
                 _log.warning("a WebSocket ends with the gateway", error=str(error))
             nursery.cancel_scope.cancel()
 
-    async def _cut_with_session(self, visitor: Visitor, work: trio.CancelScope) -> None:
+    async def _cut_with_session(self, visitor: RequestIdentity, work: trio.CancelScope) -> None:
         """End a WebSocket when its browser is signed out. The gateway itself ends those whose token is revoked, and says so."""
         if visitor.session:
             await self._services.sessions.until_ended(visitor.session)

@@ -29,7 +29,7 @@ from pegasus.formatting import quote
 from pegasus.gateway import GatewayConfig
 from pegasus.loopback import is_loopback
 from pegasus.messages import Json
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.web.config import HttpConfig
 
 SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
@@ -40,10 +40,7 @@ HeaderFields: TypeAlias = Iterable[tuple[bytes, bytes]]
 
 
 class ApiError(Exception):
-    """A request that is not carried out. The client gets `{"error": {"code", "message", "details"?}}`, as for every error.
-
-    Example: `raise ApiError(404, "not_found", "there is no task 'x'")`.
-    """
+    """A request that is not carried out. The client gets `{"error": {"code", "message", "details"?}}`, as for every error."""
 
     def __init__(self, status: int, code: str, message: str, details: Json = None) -> None:
         super().__init__(message)
@@ -65,7 +62,7 @@ class ApiError(Exception):
 
 
 @attrs.frozen
-class Visitor:
+class RequestIdentity:
     """The sender of a request.
 
     Example::
@@ -97,8 +94,8 @@ class AccessRules:
         visitor = await rules.identify(fields, "GET")
     """
 
-    config: InForce[HttpConfig]
-    gateway: InForce[GatewayConfig]
+    config: LiveValue[HttpConfig]
+    gateway: LiveValue[GatewayConfig]
     """Knows the tokens, and the origins of pages that may connect."""
     sessions: WebSessions
 
@@ -125,7 +122,7 @@ class AccessRules:
         allowed = {entry.lower() for entry in self.config.now.allowed_hosts}
         return name in allowed or host.lower() in allowed or (bool(public.hostname) and name == public.hostname)
 
-    async def identify(self, fields: HeaderFields, method: str) -> Visitor:
+    async def identify(self, fields: HeaderFields, method: str) -> RequestIdentity:
         """Return who sends a request. A token counts more than a cookie.
 
         Raises ApiError: 401 for a token that does not count, 403 for a cookie from a foreign page, and for one without an Origin
@@ -139,10 +136,10 @@ class AccessRules:
             grant = await self.gateway.now.find_grant(credentials.strip())
             if grant is None:
                 raise ApiError(401, "unauthorized", "the token does not count; the command `token add NAME` makes one")
-            return Visitor(grant)
+            return RequestIdentity(grant)
         session = _cookie(fields, self.cookie)
         if not session:
-            return Visitor()
+            return RequestIdentity()
         origin = _value(fields, b"origin")
         if origin:
             self.check_origin(fields)
@@ -150,7 +147,7 @@ class AccessRules:
             raise ApiError(
                 403, "forbidden", "Origin: missing; a request with a cookie that changes something needs one"
             )
-        return Visitor(await self.sessions.find_read(session), session, is_page=True)
+        return RequestIdentity(await self.sessions.find_read(session), session, is_page=True)
 
     def admit_socket(self, fields: HeaderFields) -> None:
         """Raise ApiError for a WebSocket handshake with a wrong Host (421) or from a page of others (403), token or not."""
@@ -158,7 +155,7 @@ class AccessRules:
         self.check_host(fields)
         self.check_origin(fields)
 
-    async def identify_socket(self, fields: HeaderFields) -> Visitor:
+    async def identify_socket(self, fields: HeaderFields) -> RequestIdentity:
         """Return who sends a WebSocket handshake, as far as the cookie tells. The gateway looks at tokens.
 
         Raises what `admit_socket` raises, and StorageError and ActorError while it cannot be known whether the cookie counts.
@@ -167,9 +164,9 @@ class AccessRules:
         self.admit_socket(fields)
         session = _cookie(fields, self.cookie)
         grant = await self.sessions.find_read(session) if session else None
-        return Visitor(grant, session, is_page=True) if grant is not None else Visitor()
+        return RequestIdentity(grant, session, is_page=True) if grant is not None else RequestIdentity()
 
-    async def until_ended(self, visitor: Visitor) -> None:
+    async def until_ended(self, visitor: RequestIdentity) -> None:
         """Return when the rights of a visitor end: the token was revoked, or the browser was signed out. Never for a stranger.
 
         Whatever was answered from then on would go to somebody who may not have it any more.

@@ -19,9 +19,9 @@ from benchmarks.report import Result, compared
 from benchmarks.workplace import Workplace
 from pegasus.main_agent.session import chat_files, load_session
 from pegasus.messages import Address
-from pegasus.schedule import ScheduleServices, schedule_keeper
+from pegasus.schedule import ScheduleServices, serve_schedule
 from pegasus.schedule.jobs import Job, RunJob
-from pegasus.schedule.keeper import _JobKeeper
+from pegasus.schedule.scheduler import _JobScheduler
 from pegasus.schedule.times import Schedule
 from pegasus.storage import FileDisk, JournalMessage, run_journal
 from pegasus.storage.row_files import ROW_FILES
@@ -77,10 +77,10 @@ async def _schedule(data: Path, rounds: int) -> list[Result]:
     async with _journal_of(data) as root:
         journal: Ref[JournalMessage] = root.ref("journal")
         services = ScheduleServices(journal, root.ref("tasks"), root.ref("bus"), _now, Random(0))
-        keepers = [_JobKeeper(services), _JobKeeper(services)]
+        keepers = [_JobScheduler(services), _JobScheduler(services)]
         await keepers[1].load()
         keepers[0]._put(jobs[0])
-        keeper = await root.start_child(Child("keeper", schedule_keeper, services))
+        keeper = await root.start_child(Child("keeper", serve_schedule, services))
         for number in range(rounds):
             for sample, idle in zip(looks, keepers, strict=True):
                 began = time.perf_counter()

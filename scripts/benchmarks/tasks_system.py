@@ -41,7 +41,7 @@ from pegasus.models import (
     Usage,
     UsageTracker,
 )
-from pegasus.settings import InForce, Settings, SettingsInForce
+from pegasus.settings import LiveSettings, LiveValue, Settings
 from pegasus.storage import FileDisk, JournalMessage, run_journal
 from pegasus.tasks import Notify, Submit, TaskAgentMessage, TaskState, Wait
 from pegasus.tasks.log.task_logs import GetPending, PersisterMessage
@@ -211,11 +211,11 @@ async def task_system(
     workspace = data / "workspace"
     workspace.mkdir(parents=True, exist_ok=True)
     environment = Environment(
-        in_force=SettingsInForce(chosen),
+        in_force=LiveSettings(chosen),
         disk=disk,
         models=_Models(model_for),
-        persona=InForce(BUILT_IN),
-        base_persona=InForce(BUILT_IN),
+        persona=LiveValue(BUILT_IN),
+        base_persona=LiveValue(BUILT_IN),
         clock=now,
         random=Random(),
         workspace=workspace,

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from benchmarks.report import Result
 from benchmarks.samples import median, quantile
 from benchmarks.workplace import Workplace
-from pegasus.access import Confinement, Decision, Policy, Principal, Role
+from pegasus.access import Decision, Policy, Principal, Role, SandboxState
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.policy import OwnerMessage, ToolKind
 from pegasus.tools import Tool, ToolContext, parameters
 from pegasus.tools.gate import describe_call
@@ -45,18 +45,18 @@ def measure(place: Workplace) -> Iterator[Result]:
 def _decisions(words: str, people: list[Json], expected: Decision, rounds: int) -> list[float]:
     """Return the processor seconds of each decision."""
     schema = parameters({"to": {"type": "array", "items": {"type": "string"}}, "subject": {"type": "string"}})
-    tool = Tool(ToolSpec("mail__send", "", schema), _run, "mcp", source=Outside.MCP, kind=ToolKind.ACT, server="mail")
+    tool = Tool(ToolSpec("mail__send", "", schema), _run, "mcp", source=Untrusted.MCP, kind=ToolKind.ACT, server="mail")
     before = [
         tool.value_call({"to": [f"someone-{number}@mail.example"], "subject": "Hello"}) for number in range(EARLIER)
     ]
     channel = ChannelInfo("cli", "main")
     arguments: Metadata = {"to": people, "subject": "The plan for May"}
-    policy, walls = Policy(), Confinement(stands=True)
+    policy, walls = Policy(), SandboxState(stands=True)
     samples = []
     for number in range(rounds):
         context = ToolContext(
             principal=Principal(Role.OWNER, channel),
-            outside=(Outside.MCP,),
+            outside=(Untrusted.MCP,),
             owner_messages=(
                 OwnerMessage(f"m{number}", f"{number}. {words}"),
             ),  # another text each time: none is remembered

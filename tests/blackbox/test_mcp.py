@@ -150,9 +150,9 @@ async def test_a_program_gets_its_own_environment_alone(tmp_path):
 
 
 @pytest.mark.parametrize("is_walled", [True, False])
-async def test_a_program_runs_within_walls_unless_the_owner_says_otherwise(tmp_path, is_walled):
+async def test_a_program_runs_within_walls_unless_the_owner_says_otherwise(tmp_path, is_confined):
     """It sees nothing of the agent's home."""
-    settings = server("lab") | {"mcp.servers.lab.sandbox": is_walled}
+    settings = server("lab") | {"mcp.servers.lab.sandbox": is_confined}
     book = Book()
     async with serving(tmp_path, book, settings) as daemon:
         path = str(daemon.home / "token")
@@ -161,9 +161,9 @@ async def test_a_program_runs_within_walls_unless_the_owner_says_otherwise(tmp_p
         status = json.loads((await daemon.command("status", "--json")).out)
         async with daemon.client() as client:
             said = await client.ask("read")
-        if is_walled and not status["sandbox"]["walled"]:
+        if is_confined and not status["sandbox"]["walled"]:
             pytest.skip(f"no walls here: {status['sandbox']}")
-        assert ("Error" in said) == is_walled
+        assert ("Error" in said) == is_confined
         assert daemon.token not in said
 
 

@@ -28,16 +28,16 @@ def plant(workspace: Path) -> Path:
     return trace
 
 
-def command(is_walled: bool, program: str, *args: str, **keys: object) -> dict[str, object]:
-    settings = {"command": program, "args": list(args), "sandbox": is_walled, "timeout": 20.0, **keys}
+def command(is_confined: bool, program: str, *args: str, **keys: object) -> dict[str, object]:
+    settings = {"command": program, "args": list(args), "sandbox": is_confined, "timeout": 20.0, **keys}
     return {f"mcp.servers.mail.{key}": value for key, value in settings.items()}
 
 
 @pytest.mark.parametrize("is_walled", [True, False])
 @pytest.mark.parametrize("args", [("-m", "mail_server"), ("-c", "import json"), ("-c", "import mail_server")])
-async def test_a_module_in_the_workspace_is_not_that_of_a_server(tmp_path, is_walled, args):
+async def test_a_module_in_the_workspace_is_not_that_of_a_server(tmp_path, is_confined, args):
     trace = plant(tmp_path / "home" / "workspace")
-    async with serving(tmp_path, Book(), command(is_walled, sys.executable, *args)) as daemon:
+    async with serving(tmp_path, Book(), command(is_confined, sys.executable, *args)) as daemon:
         state = await reached(daemon, "mail", "down")
         assert "the program ended" in state["reason"]
         await daemon.command("mcp", "check")
@@ -46,9 +46,9 @@ async def test_a_module_in_the_workspace_is_not_that_of_a_server(tmp_path, is_wa
 
 @pytest.mark.skipif(shutil.which("npx") is None, reason="there is no npx")
 @pytest.mark.parametrize("is_walled", [True, False])
-async def test_settings_of_npm_in_the_workspace_do_not_count_for_a_server(tmp_path, is_walled):
+async def test_settings_of_npm_in_the_workspace_do_not_count_for_a_server(tmp_path, is_confined):
     trace = plant(tmp_path / "home" / "workspace")
-    npx = command(is_walled, "npx", "--offline", "-c", f"node -e 0 && exec {sys.executable} -S {SCRIPT}")
+    npx = command(is_confined, "npx", "--offline", "-c", f"node -e 0 && exec {sys.executable} -S {SCRIPT}")
     async with serving(tmp_path, Book(), npx) as daemon:
         await reached(daemon, "mail")
         assert (await daemon.command("mcp", "check", timeout=60)).code == 0
@@ -90,9 +90,9 @@ async def test_a_server_within_walls_sees_its_own_folder_and_no_other_one(tmp_pa
 
 
 @pytest.mark.parametrize("is_walled", [True, False])
-async def test_a_server_runs_in_the_workspace_if_the_owner_says_so(tmp_path, is_walled):
+async def test_a_server_runs_in_the_workspace_if_the_owner_says_so(tmp_path, is_confined):
     book = Book({"read": [read("note"), lambda view: say(view.results[0])]})
-    settings = server("lab") | {"mcp.servers.lab.cwd": "workspace", "mcp.servers.lab.sandbox": is_walled}
+    settings = server("lab") | {"mcp.servers.lab.cwd": "workspace", "mcp.servers.lab.sandbox": is_confined}
     async with serving(tmp_path, book, settings) as daemon, daemon.client() as client:
         await reached(daemon, "lab")
         (daemon.home / "workspace" / "note").write_text("the agent's")
@@ -101,7 +101,7 @@ async def test_a_server_runs_in_the_workspace_if_the_owner_says_so(tmp_path, is_
         assert checked.code == 0
         found = await daemon.command("doctor")
         warning = "the MCP server lab: it runs in the workspace without walls"
-        if is_walled and has_bubblewrap():
+        if is_confined and has_bubblewrap():
             assert warning not in checked.out + checked.err + found.out
             assert "others have written" not in daemon.stderr
         else:

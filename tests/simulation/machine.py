@@ -8,7 +8,7 @@ import trio
 
 from actors import ActorError
 from pegasus.intake import Intake
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import Accepted, StorageError, Waiting
 from pegasus.testing.memory_disk import MemoryDisk, PowerLoss
 
@@ -72,7 +72,7 @@ class Worlds:
             while self.world is None:
                 await self._news.wait()
             with suppress(ActorError, StorageError):
-                result = await Intake(self.world.journal, owners=InForce(self._owners)).submit(message)
+                result = await Intake(self.world.journal, owners=LiveValue(self._owners)).submit(message)
                 if isinstance(result, Accepted):
                     break
             await trio.sleep(self._retry)

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from pegasus.main_agent import think_loop
 from pegasus.main_agent.session import files as session_files
-from pegasus.schedule.keeper import _JobKeeper
+from pegasus.schedule.scheduler import _JobScheduler
 from tests.simulation.office.life import OfficeLife
 from tests.simulation.office.verdict import OfficeVerdict
 
@@ -59,7 +59,7 @@ def test_chats_that_share_a_session_are_found_out(monkeypatch):
 @pytest.mark.parametrize("times", [0, 2])
 def test_a_job_that_now_and_then_runs_not_at_all_or_twice_is_found_out(monkeypatch, times):
     calls = itertools.count()
-    accept = _JobKeeper._accept
+    accept = _JobScheduler._accept
 
     async def sometimes_wrong(self, job, due):
         is_wrong = next(calls) % 5 == 4
@@ -68,7 +68,7 @@ def test_a_job_that_now_and_then_runs_not_at_all_or_twice_is_found_out(monkeypat
             await accept(self, job, due + number)
         return ""
 
-    monkeypatch.setattr(_JobKeeper, "_accept", sometimes_wrong)
+    monkeypatch.setattr(_JobScheduler, "_accept", sometimes_wrong)
     _, verdict = lived(5, **SHORT)
     assert any("ran so often when it was due" in wrong for wrong in verdict.wrong)
 

@@ -30,7 +30,7 @@ from pegasus.access import (
 from pegasus.gateway import BadParams, Caller, Method, NotAllowed, Params, bad_params_for, require_owner, require_text
 from pegasus.intake import add_token
 from pegasus.messages import Address, Json
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 
 READ_METHODS = frozenset(
     {
@@ -134,7 +134,7 @@ class PairingMethods:
 
     book: PairingBook
     """The people and the codes."""
-    owners: InForce[Collection[str]]
+    owners: LiveValue[Collection[str]]
     """The setting `agent.owners`."""
 
     def methods(self) -> dict[str, Method]:
@@ -179,7 +179,7 @@ class SignInMethod:
         link = await sign_in.call(caller, {})  # {"url": "http://127.0.0.1:7718/login?code=…"}
     """
 
-    def __init__(self, sessions: WebSessions | None, url: InForce[str]) -> None:
+    def __init__(self, sessions: WebSessions | None, url: LiveValue[str]) -> None:
         """Keep what a link is made of. sessions: make its code; None if there is no HTTP server. url: address of the page."""
         self._sessions = sessions
         self._url = url

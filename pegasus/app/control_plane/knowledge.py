@@ -30,7 +30,7 @@ from pegasus.identity import Persona, PersonaChanges, PersonaError, ProposalRefu
 from pegasus.memory import NOTES, Author, Memory, MemoryRefused, files_view
 from pegasus.memory import view_of as change_view
 from pegasus.messages import Json
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.tools import found_json
 
 DEFAULT_CHANGES = 50
@@ -126,7 +126,6 @@ class MemoryMethods:
 
 
 def _user_of(caller: Caller) -> Author:
-    """Return the caller as the author of a change."""
     return Author("user", user=caller.user_id or "", channel=f"{caller.type}:{caller.channel_id or '*'}")
 
 
@@ -147,9 +146,9 @@ class PersonaMethods:
 
     persona_changes: PersonaChanges
     """Proposals and decisions."""
-    persona: InForce[Persona]
+    persona: LiveValue[Persona]
     """The persona of this run; accepted changes count from the next start or reload on."""
-    owners: InForce[Collection[str]]
+    owners: LiveValue[Collection[str]]
     """The setting `agent.owners`."""
 
     def methods(self) -> dict[str, Method]:

@@ -18,7 +18,7 @@ from pegasus.gateway import BadParams, Caller, Method, NotAllowed, NotFound, Par
 from pegasus.host import HomeError
 from pegasus.mcp import KINDS, SORTING_KEYS, McpServers, is_sorted
 from pegasus.messages import Json
-from pegasus.settings import EditError, Key, McpServerSettings, SettingsInForce, find_key, set_key
+from pegasus.settings import EditError, Key, LiveSettings, McpServerSettings, find_key, set_key
 
 MOST_SHOWN: Final = 500
 """Tools that one answer lists; `total` counts all."""
@@ -36,7 +36,7 @@ class ServerMethods:
 
     mcp: McpServers
     """The servers."""
-    in_force: SettingsInForce
+    in_force: LiveSettings
     """The settings."""
     change_settings: Callable[[Callable[[str], str]], Awaitable[None]]
     """Changes the text of the settings file, and puts it in force (`Reloader.edit`)."""

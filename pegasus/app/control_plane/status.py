@@ -13,7 +13,7 @@ import trio
 
 from actors import ActorInfo, Ref, Supervisor
 from pegasus import __version__
-from pegasus.app.approvals import ApprovalDesk
+from pegasus.app.approvals import ApprovalFlow
 from pegasus.app.control_plane.work import ANSWER_TIMEOUT
 from pegasus.app.environment import ADAPTER
 from pegasus.channels import ServiceAdapter
@@ -24,7 +24,7 @@ from pegasus.mcp import McpServers, servers_json
 from pegasus.messages import Json
 from pegasus.models import ModelService
 from pegasus.sandbox import NO_SANDBOX, Sandbox
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import JournalMessage, Waiting
 from pegasus.tasks import TaskAgentMessage
 from pegasus.wire import camel, to_wire
@@ -58,13 +58,13 @@ class StatusMethods:
     """The models with their usage and circuit breakers."""
     tasks: Ref[TaskAgentMessage]
     """The agent of the task system, asked about its tasks."""
-    persona: InForce[Persona]
+    persona: LiveValue[Persona]
     """The persona of this run, for its name."""
-    approvals: ApprovalDesk
+    approvals: ApprovalFlow
     """Knows the calls that wait for an owner."""
     mcp: McpServers = attrs.field(factory=McpServers)
     """MCP servers; none unless given."""
-    sandbox: InForce[Sandbox] = attrs.field(factory=lambda: InForce(NO_SANDBOX))
+    sandbox: LiveValue[Sandbox] = attrs.field(factory=lambda: LiveValue(NO_SANDBOX))
     """The walls around commands."""
     adapters: Mapping[str, ServiceAdapter] = attrs.field(factory=dict)
     """Adapters of services by channel type, which a reload may change."""
@@ -105,7 +105,7 @@ class StatusMethods:
             "sandbox": {
                 "kind": self.sandbox.now.kind,
                 "state": self.sandbox.now.state,
-                "walled": self.sandbox.now.is_walled,
+                "walled": self.sandbox.now.is_confined,
                 "description": self.sandbox.now.description,
             },
             "approvals": len(await self.approvals.open_notices()),

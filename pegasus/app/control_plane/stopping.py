@@ -20,7 +20,7 @@ from pegasus.gateway import BadParams, Caller, Method, NotAllowed, Params
 from pegasus.intake import Priority, is_name
 from pegasus.main_agent import MainAgents, ended_json, interrupt_text, task_progress
 from pegasus.messages import ChannelInfo, Json, TaskProgress
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import JournalMessage, StorageError, Waiting
 from pegasus.tasks import ListTasks, TaskAgentMessage, is_visible
 from pegasus.wire import to_wire
@@ -46,7 +46,7 @@ class InterruptMethod:
     """Knows the tasks that go on."""
     journal: Ref[JournalMessage]
     """Knows the messages that wait."""
-    owners: InForce[Collection[str]]
+    owners: LiveValue[Collection[str]]
     """The setting `agent.owners`."""
     clock: Callable[[], int]
     """Wall clock, ms."""

@@ -45,7 +45,7 @@ from pegasus.main_agent import (
     session_json,
 )
 from pegasus.messages import Address, Json
-from pegasus.settings import InForce, Settings, effective_view
+from pegasus.settings import LiveValue, Settings, effective_view
 from pegasus.skills import SkillCatalog, skill_view
 from pegasus.storage import JournalMessage, KnownAddresses
 from pegasus.web import render_markdown
@@ -85,7 +85,7 @@ class ViewMethods:
     """Skills that people and the model can call."""
     home_skills: Path
     """`<home>/skills`."""
-    settings: InForce[Settings]
+    settings: LiveValue[Settings]
     """All settings."""
     _rendering: trio.CapacityLimiter = attrs.field(factory=partial(trio.CapacityLimiter, 1), init=False)
     """One text is rendered at a time: rendering needs the processor, and the rest of the process comes first."""

@@ -51,7 +51,7 @@ from pegasus.schedule import (
     job_view,
     jobs_view,
 )
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import JournalMessage, LastSeq, Waiting
 from pegasus.tasks import (
     LATELY,
@@ -108,7 +108,7 @@ class TaskMethods:
     """The orchestrator of the task system."""
     clock: Callable[[], int] = wall_clock
     """Wall clock, ms."""
-    owners: InForce[Collection[str]] = attrs.field(factory=lambda: InForce(()))
+    owners: LiveValue[Collection[str]] = attrs.field(factory=lambda: LiveValue(()))
     """The setting `agent.owners`."""
 
     def methods(self) -> dict[str, Method]:
@@ -357,7 +357,7 @@ class CronMethods:
     """The actor that keeps the jobs."""
     clock: Callable[[], int]
     """Wall clock, ms."""
-    owners: InForce[Collection[str]]
+    owners: LiveValue[Collection[str]]
     """The setting `agent.owners`."""
 
     def methods(self) -> dict[str, Method]:

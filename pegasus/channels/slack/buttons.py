@@ -43,10 +43,7 @@ _log = get_logger("slack")
 
 
 class SlackButtons:
-    """Remembers messages with buttons, and handles clicks.
-
-    Example: `await SlackButtons(api, log, context).handle(click)`.
-    """
+    """Remembers messages with buttons, and handles clicks."""
 
     def __init__(self, api: SlackApi, log: DeliveryLog, context: ServiceContext) -> None:
         self._api = api

@@ -25,7 +25,7 @@ from typing import Final
 
 import trio
 
-from pegasus.access import GROUP, MENTIONED, Unknown
+from pegasus.access import GROUP, MENTIONED, PairingRequired
 from pegasus.channels.service_adapter import ServiceAdapter
 from pegasus.channels.service_contract import NotKept, RateLimited, ServiceDown
 from pegasus.channels.slack.api import SlackApi, SlackRefused
@@ -100,7 +100,6 @@ class SlackIncoming:
         return partial(self._handle_in_order, delivery, before, end)
 
     async def _handle_in_order(self, delivery: Delivery, before: trio.Event | None, end: trio.Event) -> None:
-        """Handle a delivery when the one before it has ended, however that was."""
         try:
             # A slow file of one message holds up the messages behind it in the conversation, and nothing else.
             if before is not None:
@@ -164,7 +163,7 @@ class SlackIncoming:
         if message.is_bot:
             self._adapter.admits_bot(message.channel)
         else:
-            self._adapter.note_person(message.channel)
+            self._adapter.reset_bot_limit(message.channel)
         # A message outside of threads opens one with its own ts, in which people answer.
         if is_kept and is_meant and not message.is_direct:
             await self.remember_thread(message.channel, message.thread_ts or message.ts)
@@ -176,7 +175,7 @@ class SlackIncoming:
         Raises NotKept.
         """
         refusal = await self._adapter.refusal_of(message.channel, message.metadata)
-        if isinstance(refusal, Unknown) and not is_bot:
+        if isinstance(refusal, PairingRequired) and not is_bot:
             await self._adapter.accept(message)
         return refusal is None
 

@@ -50,10 +50,7 @@ class SlackIdentity:
 
 @attrs.frozen
 class SlackFileInfo:
-    """A file of a message.
-
-    Example: `SlackFileInfo("chart.png", "image/png", 52113, "https://files.slack.com/…/chart.png")`.
-    """
+    """A file of a message."""
 
     name: str
     """Its name, or else its title."""
@@ -69,10 +66,7 @@ class SlackFileInfo:
 
 @attrs.frozen
 class SlackMessage:
-    """Something that a person or a bot has written.
-
-    Example: `SlackMessage("C1", "U1", "1753000000.000100", "<@U9> hi", names_app=True)`.
-    """
+    """Something that a person or a bot has written."""
 
     channel: str
     """Id of the conversation."""
@@ -103,10 +97,7 @@ class SlackMessage:
 
 @attrs.frozen
 class SlackClick:
-    """A button that somebody has pressed on a message of the app.
-
-    Example: `SlackClick("U1", "C1", "1753000000.000100", "allow", "a-7f3k", "click/1753000009.000200/U1")`.
-    """
+    """A button that somebody has pressed on a message of the app."""
 
     user: str
     """Id of who has pressed it, who need not be an owner."""
@@ -126,10 +117,7 @@ class SlackClick:
 
 @attrs.frozen
 class SlackCommand:
-    """A slash command, as "/pegasus status".
-
-    Example: `SlackCommand("U1", "C1", "status", "13345224609.738474920")`.
-    """
+    """A slash command, as "/pegasus status"."""
 
     user: str
     """Id of who has given it."""
@@ -143,10 +131,7 @@ class SlackCommand:
 
 @attrs.frozen
 class AssistantThread:
-    """A thread that somebody has opened in the app's assistant view. Only such threads have a typing sign.
-
-    Example: `AssistantThread("U1", "D1", "1753000000.000100")`.
-    """
+    """A thread that somebody has opened in the app's assistant view. Only such threads have a typing sign."""
 
     user: str
     """Id of who has opened it."""

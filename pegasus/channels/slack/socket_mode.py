@@ -67,7 +67,7 @@ class Delivery:
         return conversation_of(self.kind, self.payload)
 
 
-Take = Callable[[Delivery], Callable[[], Awaitable[None]]]
+TakeItem = Callable[[Delivery], Callable[[], Awaitable[None]]]
 """Called for each delivery in the order in which they come; what it returns is then awaited, and raises NotKept."""
 Connect = Callable[[str], Awaitable[trio.abc.Stream]]
 """Opens a stream to a WebSocket's address. Raises OSError, trio.BrokenResourceError."""
@@ -99,7 +99,7 @@ class SocketMode:
     def __init__(
         self,
         api: SlackApi,
-        take: Take,
+        take: TakeItem,
         is_up: Callable[[], None],
         *,
         connect: Connect = connect_stream,
@@ -186,7 +186,7 @@ class _Link:
     """
 
     def __init__(
-        self, stream: trio.abc.Stream, address: SplitResult, take: Take, under_way: trio.CapacityLimiter
+        self, stream: trio.abc.Stream, address: SplitResult, take: TakeItem, under_way: trio.CapacityLimiter
     ) -> None:
         self._socket = WebSocket(stream, LARGEST)
         self._stream = stream

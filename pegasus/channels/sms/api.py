@@ -57,10 +57,7 @@ class FileRefused(ReplyRefused):
 
 @attrs.frozen
 class SentSms:
-    """A message that Twilio has taken: its id, text and time.
-
-    Example: `SentSms("SM1", "hello", "Tue, 21 Jul 2026 10:00:00 +0000").created`.
-    """
+    """A message that Twilio has taken: its id, text and time."""
 
     sid: str
     """Id of the message at Twilio."""

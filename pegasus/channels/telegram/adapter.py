@@ -279,7 +279,7 @@ class TelegramAdapter(ServiceAdapter):
         """Count a message of somebody who may write; return whether it is heard."""
         channel_id = heard.message.channel.channel_id
         if not heard.is_bot:
-            self.note_person(channel_id)
+            self.reset_bot_limit(channel_id)
         elif not self.admits_bot(channel_id):
             _log.info("another bot is not heard any more until a person writes", chat=channel_id)
             return False

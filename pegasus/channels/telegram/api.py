@@ -96,7 +96,6 @@ class BotApi:
 
 
 def _refusal(method: str, status: int, answer: Mapping[str, Json]) -> Exception:
-    """Return the exception for an answer that says no."""
     code = answer.get("error_code")
     code = code if isinstance(code, int) else status
     description = truncate(str(answer.get("description") or f"status {status}"), _LONGEST_REASON)

@@ -59,10 +59,7 @@ def buttons_of(reply: OutboundMessage) -> Buttons:
 
 
 class TelegramButtons:
-    """Remembers messages with buttons, and handles clicks.
-
-    Example: `await TelegramButtons(api, sender, log, context).handle(click)`.
-    """
+    """Remembers messages with buttons, and handles clicks."""
 
     def __init__(self, api: BotApi, sender: TelegramSender, log: DeliveryLog, context: ServiceContext) -> None:
         self._api = api

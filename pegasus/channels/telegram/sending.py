@@ -57,9 +57,9 @@ Buttons: TypeAlias = Sequence[tuple[str, str]]
 
 @attrs.frozen
 class TextMessage:
-    """A text, as Telegram's HTML: `TextMessage("<b>Done</b>")`.
+    """A text, as Telegram's HTML: `TextMessage("<b>CompleteItem</b>")`.
 
-    Example: `await sender.send(reply, TextMessage("<b>Done</b>", (("Let in", "p:K7QXW2MP"),)), 0)`.
+    Example: `await sender.send(reply, TextMessage("<b>CompleteItem</b>", (("Let in", "p:K7QXW2MP"),)), 0)`.
     """
 
     html: str
@@ -70,10 +70,7 @@ class TextMessage:
 
 @attrs.frozen(eq=False, repr=False)
 class FileMessage:
-    """A file of a reply.
-
-    Example: `FileMessage(Media("chart.png", "image/png", "iVBORw0…"))`.
-    """
+    """A file of a reply."""
 
     media: Media
     """The file, in base64."""

@@ -82,11 +82,7 @@ class FileRef:
 
 @attrs.frozen
 class TelegramMessage:
-    """A message of somebody.
-
-    Example: `TelegramMessage(InboundMessage("hi", ChannelInfo("telegram", "42", "42"), "7", {"group":
-    False}))`.
-    """
+    """A message of somebody."""
 
     message: InboundMessage
     """The message for the agent, without its files."""
@@ -98,10 +94,7 @@ class TelegramMessage:
 
 @attrs.frozen
 class TelegramClick:
-    """A click on a button below a message of ours.
-
-    Example: `TelegramClick("987", ChannelInfo("telegram", "42", "42"), "8121", "a:7f3k:once", "Ann")`.
-    """
+    """A click on a button below a message of ours."""
 
     id: str
     """Id by which the click is answered."""
@@ -234,7 +227,6 @@ def _name(value: Json) -> str:
 
 
 def _is_meant(message: Mapping[str, Json], text: str, bot: BotName) -> bool:
-    """Return whether a message in a group is meant for the bot."""
     answered = message.get("reply_to_message")
     author = answered.get("from") if isinstance(answered, Mapping) else None
     # In a forum every message of a topic answers the message that has opened it, which may be the bot's.

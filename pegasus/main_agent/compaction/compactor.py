@@ -50,7 +50,7 @@ from pegasus.main_agent.session import Session
 from pegasus.messages import Address
 from pegasus.models import Label, LanguageModel, ModelError, ModelRequest, PromptSize
 from pegasus.observe import get_logger
-from pegasus.settings import InForce, SessionSettings
+from pegasus.settings import LiveValue, SessionSettings
 
 _log = get_logger("compaction")
 _T = TypeVar("_T")
@@ -132,7 +132,7 @@ class Compactor:
     measure: Callable[[ModelRequest, float], Awaitable[PromptSize]]
     """Returns the size of a request beside the window of the default model; exact only near this share of the window, since counting
     may take a network call."""
-    settings: InForce[SessionSettings] = attrs.field(factory=lambda: InForce(SessionSettings()))
+    settings: LiveValue[SessionSettings] = attrs.field(factory=lambda: LiveValue(SessionSettings()))
     """The settings [session]: the part of the window at which a session is compacted."""
     timeout: float = 1_800.0
     """Seconds that a summary may take, all calls of it together.

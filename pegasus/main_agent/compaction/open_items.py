@@ -36,7 +36,7 @@ from pegasus.formatting import plural
 from pegasus.main_agent.compaction.planning import COMPACT, MEMORY_INDEX, cut_middle, is_opening
 from pegasus.main_agent.compaction.transcript import NOWHERE, format_minute, transcript_events
 from pegasus.messages import Address, Json, Metadata
-from pegasus.outside import Outside, outside_metadata
+from pegasus.outside import Untrusted, outside_metadata
 from pegasus.tasks import ListTasks, TaskAgentMessage, TaskState, TaskView
 
 MOST_ITEMS: Final = 20
@@ -56,10 +56,7 @@ _QUESTION: Final = re.compile(r"[？؟]|\?(?=[\s\"'”’)\]»*_]|$)")
 
 @attrs.frozen
 class OpenQuestion:
-    """A question that was not answered so far.
-
-    Example: `OpenQuestion(now, Address("web", "c1"), "Shall I book it?", ours=True)`.
-    """
+    """A question that was not answered so far."""
 
     ts: int
     """Time at which it was asked: wall clock, ms."""
@@ -73,10 +70,7 @@ class OpenQuestion:
 
 @attrs.frozen
 class OpenTask:
-    """A task that has not come to its end.
-
-    Example: `OpenTask("1d3a…", "book the flight", Address("web", "c1"), "general", "running")`.
-    """
+    """A task that has not come to its end."""
 
     task_id: str
     """Id of the task, which `task_status` takes."""
@@ -94,10 +88,7 @@ class OpenTask:
 
 @attrs.frozen
 class OpenItems:
-    """Everything that is carried over, oldest first.
-
-    Example: `OpenItems(questions=(question,), tasks=(OpenTask("1d3a…", "book the flight", address, "general", "running"),))`.
-    """
+    """Everything that is carried over, oldest first."""
 
     questions: tuple[OpenQuestion, ...] = ()
     """Questions in both directions: of the agent, and to it."""
@@ -109,10 +100,7 @@ class OpenItems:
 
 @attrs.frozen(eq=False, repr=False)
 class SessionSummary:
-    """Text that takes the place of the older part of a session.
-
-    Example: `SessionSummary("## Now …", by_code=False)`.
-    """
+    """Text that takes the place of the older part of a session."""
 
     text: str
     """The summary itself; "" if nothing was summarised."""
@@ -269,7 +257,7 @@ def _parse_task(row: Any) -> OpenTask | None:
 
 
 def summary_entry(
-    now: int, archive: str, summary: SessionSummary, items: OpenItems, outside: Sequence[Outside] = ()
+    now: int, archive: str, summary: SessionSummary, items: OpenItems, outside: Sequence[Untrusted] = ()
 ) -> Entry:
     """Return the opening line of the new session. now: wall clock, ms. archive: file name of the session that it summarises.
 

@@ -73,8 +73,6 @@ class NoSummary(Exception):
     """The model gave no summary that passes the checks. The text names the problems of the last one, for the log.
 
     Raised by `summarise_by_model` after ATTEMPTS answers. The compactor logs it, and takes `summarise_by_code` instead.
-
-    Example: `raise NoSummary("the heading ## Open is missing")`.
     """
 
 

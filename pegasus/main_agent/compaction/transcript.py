@@ -23,7 +23,7 @@ from pegasus.main_agent.compaction.planning import cut_middle, estimate_tokens, 
 from pegasus.main_agent.queue_items import DISCARDED, TASK_NOTIFICATION
 from pegasus.messages import Address, Json, Metadata
 from pegasus.models import ToolCall
-from pegasus.outside import Outside, fenced, parse_fence
+from pegasus.outside import Untrusted, fenced, parse_fence
 from pegasus.schedule import HEARTBEAT, SCHEDULED
 from pegasus.storage import UNDELIVERED_REPLY
 from pegasus.wire import decode_object
@@ -53,10 +53,7 @@ _TASK_HEADING: Final = re.compile(r"\[Task \S+ (completed|failed|stopped|needs i
 
 @attrs.frozen(eq=False, repr=False)
 class TranscriptEvent:
-    """Something that happened in a session, read from one entry.
-
-    Example: `TranscriptEvent("message", ts, "Is the report done?", Address("slack", "#general"), "zhangsan")`.
-    """
+    """Something that happened in a session, read from one entry."""
 
     kind: Literal["message", "reply", "task start", "task report", "thought", "other"]
     """A person's message; a reply that was posted; work that was given to a task, or given back to one that had asked for something; a
@@ -72,7 +69,7 @@ class TranscriptEvent:
     "needs information" or "update". other: "note", the name of the tool, or that name with " failed"."""
     task_id: str = ""
     """Id of the task, "" if the entry does not name it."""
-    outside: tuple[Outside, ...] = ()
+    outside: tuple[Untrusted, ...] = ()
     """Labels of the text, if it comes from outside."""
     fence: str = ""
     """Id of the fence that the text stands in."""
@@ -101,7 +98,6 @@ def transcript_events(entries: Iterable[Entry]) -> Iterator[tuple[Entry, Transcr
 
 
 def _with_fence(event: TranscriptEvent, entry: Entry) -> TranscriptEvent:
-    """Return the event with the fence of its entry."""
     fence, start = parse_fence(entry.metadata, len(entry.content))
     if not fence:
         return event

@@ -55,8 +55,6 @@ class NoNotes(Exception):
     """The model gave no answer that can be used. The text says why, for the log.
 
     Raised by `ask_for_notes` after ATTEMPTS answers. The keeper logs it, and takes an excerpt of the messages instead.
-
-    Example: `raise NoNotes("the model declined")`.
     """
 
 

@@ -34,8 +34,8 @@ from pegasus.formatting import format_time
 from pegasus.main_agent.session.files import CURRENT, GLOBAL, SessionFiles
 from pegasus.messages import APART, Json, Metadata
 from pegasus.models import ToolSpec
-from pegasus.outside import Outside, join_outside
-from pegasus.tools import Effect, Labelled, Reach, Tool, ToolContext, ToolError, parameters
+from pegasus.outside import Untrusted, join_outside
+from pegasus.tools import Effect, LabelledResult, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.wire import decode_json, encode_json
 
 PAGE_LINES: Final = 50
@@ -72,7 +72,7 @@ class ArchivePage(NamedTuple):
     """Number of its first line, counted from 1."""
     next: tuple[int, int] | None
     """Line and number of characters to skip in it, where the next page begins; None at the end."""
-    outside: tuple[Outside, ...] = ()
+    outside: tuple[Untrusted, ...] = ()
     """Labels of its lines."""
 
 
@@ -143,10 +143,7 @@ class FolderArchives:
 
 @attrs.frozen
 class ApartArchives:
-    """Archives of conversations in which guests were heard: what an owner had said in private at the same address is not among them.
-
-    Example: `ApartArchives(FolderArchives(folder, chat_files(address)))`.
-    """
+    """Archives of conversations in which guests were heard, without what an owner had said in private at the same address before."""
 
     _archives: SessionArchives
     """All archives of the chat."""
@@ -211,7 +208,7 @@ def page_of(file: Iterable[bytes], offset: int, skip: int, lines: int, limit: in
     Characters are counted as they stand in JSON, since that is what the result of a tool is.
     """
     parts: list[str] = []
-    labels: tuple[Outside, ...] = ()
+    labels: tuple[Untrusted, ...] = ()
     room = limit
     for number, raw in enumerate(file, 1):
         if number < offset:
@@ -239,12 +236,12 @@ def says_apart(first_line: bytes) -> bool:
         return False
 
 
-def _labels_of_line(raw: bytes) -> tuple[Outside, ...]:
+def _labels_of_line(raw: bytes) -> tuple[Untrusted, ...]:
     """Return the labels of a line. Nobody knows whose words a damaged one holds."""
     try:
         return decode(decode_json(raw)).outside if len(raw) <= LONGEST else ()
     except (ValueError, BadEntry):
-        return (Outside.OTHER,)
+        return (Untrusted.OTHER,)
 
 
 def _fit(text: str, room: int) -> str:  # JSON may need six characters for one, so the length is found by trying
@@ -311,7 +308,7 @@ def archive_tool(archives_of: Callable[[ToolContext], SessionArchives]) -> Tool:
     archives_of: returns the archives of the conversation that a call comes from.
     """
 
-    async def run(arguments: Metadata, context: ToolContext) -> Labelled:
+    async def run(arguments: Metadata, context: ToolContext) -> LabelledResult:
         """Read a page, and return it with the labels of its lines. Raises ToolError, which names archives that there are.
 
         A page of lines from outside makes the caller a reader of them, so the result carries their labels.
@@ -336,7 +333,7 @@ def archive_tool(archives_of: Callable[[ToolContext], SessionArchives]) -> Tool:
         result: dict[str, Json] = {"file": name, "offset": offset, "text": page.text}
         if page.next is not None:
             result["next"] = {"offset": page.next[0], **({"skip": page.next[1]} if page.next[1] else {})}
-        return Labelled(result, page.outside)
+        return LabelledResult(result, page.outside)
 
     more = "The result says at which offset it goes on."
     return Tool(_SPEC, run, "context", Effect.PURE, more, Reach.INSIDE)

@@ -72,10 +72,7 @@ class Place:
 
 @attrs.frozen(eq=False, repr=False)
 class PastMessage:
-    """Something that was said.
-
-    Example: `PastMessage("user", "What is on today?", 1_772_020_800_000, id="m-17")`.
-    """
+    """Something that was said."""
 
     sender: str
     """"user" or "agent"."""

@@ -18,7 +18,7 @@ import attrs
 
 from pegasus.conversation import Entry
 from pegasus.messages import Json
-from pegasus.outside import Outside, outside_metadata, parse_outside
+from pegasus.outside import Untrusted, outside_metadata, parse_outside
 
 CONSOLIDATION: Final = "consolidation"
 """Key in the metadata of both entries."""
@@ -44,7 +44,7 @@ class PendingNotes:
     """Wall clock, ms."""
     text: str
     """Entry of the history."""
-    outside: tuple[Outside, ...] = ()
+    outside: tuple[Untrusted, ...] = ()
     """Labels of what was consolidated."""
     seen: str = ""
     """MEMORY.md as it was when the model was asked."""

@@ -43,7 +43,7 @@ from pegasus.main_agent.session.pending_notes import carried_over
 from pegasus.messages import APART, Address, Json, Metadata, OutboundMessage
 from pegasus.models import ToolCall
 from pegasus.observe import get_logger
-from pegasus.outside import OUTSIDE, Outside, join_outside
+from pegasus.outside import OUTSIDE, Untrusted, join_outside
 from pegasus.retry import retry
 from pegasus.storage import (
     Archive,
@@ -119,7 +119,7 @@ class ItemProgress:
     """
 
     next: NextStep
-    """Step that is due; NOTHING if the item needs only its `Done`."""
+    """Step that is due; NOTHING if the item needs only its `CompleteItem`."""
     thoughts: int = 0
     """Model calls made about it."""
     replies: int = 0
@@ -221,7 +221,7 @@ class Session:
         self.call_ids = {call.id for entry in entries for call in entry.calls}
         """Ids of all calls. Those of a new answer are made unique with it, since some providers count from 0 in every answer, and the
         keys of posts and tasks are made of them."""
-        self.outside: tuple[Outside, ...] = ()
+        self.outside: tuple[Untrusted, ...] = ()
         """Labels of all text from outside that its entries have, and so what whoever reads it has read."""
         self.fence = fence_of(entries) or self._make_fence()
         """Id of the fences around such text."""
@@ -384,7 +384,7 @@ def _is_apart(entries: Sequence[Entry]) -> bool:
     if not entries or entries[0].metadata.get(APART) is True:
         return bool(entries)
     return any(
-        Outside.GUEST in entry.outside and not str(entry.metadata.get("messageId", HOOK)).startswith(HOOK)
+        Untrusted.GUEST in entry.outside and not str(entry.metadata.get("messageId", HOOK)).startswith(HOOK)
         for entry in entries
         if entry.role == "user"
     )

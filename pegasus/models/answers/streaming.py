@@ -153,10 +153,7 @@ class _FilterState:
 
 @attrs.define(eq=False, repr=False)
 class AnswerFilter:
-    """Listener of a model (`ModelRequest.on_pieces`) that passes on what is text, and holds back what may be a call.
-
-    Example: `AnswerFilter(request, PieceRelay(request.on_pieces))`.
-    """
+    """Listener of a model (`ModelRequest.on_pieces`) that passes on what is text, and holds back what may be a call."""
 
     _request: ModelRequest
     """Its tools decide what is a call; without tools nothing is."""

@@ -74,10 +74,7 @@ _MOST_REGIONS: Final = 1000
 
 @attrs.frozen(eq=False, repr=False)
 class TextCall:
-    """A call in a text.
-
-    Example: `TextCall("reply", {"text": "Hi"}, 0, 64)`.
-    """
+    """A call in a text."""
 
     name: str
     """Name of the tool as it stands in the text, later as the request offers it; "" if the call was cut off before

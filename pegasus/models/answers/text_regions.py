@@ -48,10 +48,7 @@ _FENCE_KINDS: Final = frozenset(
 
 @attrs.frozen(eq=False, repr=False)
 class TextRegion:
-    """Part of a text that may hold calls.
-
-    Example: `TextRegion('{"name": "reply"}', 6, 46)`.
-    """
+    """Part of a text that may hold calls."""
 
     content: str
     """Text within the tags or the code block."""

@@ -29,10 +29,7 @@ _SHORT_ID: Final = r"[a-zA-Z0-9]{9}"
 
 @attrs.frozen(eq=False, repr=False)
 class ChatDialect:
-    """Way of a service to speak Chat Completions.
-
-    Example: `ChatDialect("deepseek", wants_back="reasoning_content")`.
-    """
+    """Way of a service to speak Chat Completions."""
 
     name: str
     """Value of `thinking_of`: what one service wants back is not sent to another."""

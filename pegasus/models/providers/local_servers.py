@@ -52,10 +52,7 @@ _LARGEST_WINDOW: Final = 1 << 26
 
 @attrs.frozen(eq=False, repr=False)
 class LocalServer:
-    """Program that serves models on the user's own machine.
-
-    Example: `LocalServer("ollama", "Ollama", "http://localhost:11434")`.
-    """
+    """Program that serves models on the user's own machine."""
 
     provider: str
     """Provider in the settings, before the "/" of a model's name."""
@@ -219,7 +216,6 @@ class _Server:
 
 
 def _rows(answer: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """Return the objects in a list of an answer."""
     rows = answer.get(key)
     return [row for row in rows if isinstance(row, Mapping)][:_MOST_MODELS] if isinstance(rows, list) else []
 
@@ -239,7 +235,6 @@ def ollama_root(base_url: str) -> str:
 
 
 async def _describe_ollama(server: _Server, provider: str, base_url: str, model: str) -> list[LocalModel]:
-    """Return the models of Ollama."""
     root = ollama_root(base_url)
     rows: list[Mapping[str, Any]] = [{"name": model}]
     if not model:

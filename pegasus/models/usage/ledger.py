@@ -47,11 +47,7 @@ def format_dollars(cost: float) -> str:
 
 @attrs.frozen(kw_only=True)
 class UsageRecord:
-    """Usage of one call. Its fields, in camelCase, are the keys of a line; fields that hold their default are absent.
-
-    Example: `UsageRecord(id="5e1b-7", ts=1795348800000, model="openai/gpt-5.5", role="default",
-    prompt_tokens=900, completion_tokens=80)`.
-    """
+    """Usage of one call. Its fields, in camelCase, are the keys of a line; fields that hold their default are absent."""
 
     id: str
     """Unique: a line that was written twice counts once."""

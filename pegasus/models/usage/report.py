@@ -97,7 +97,6 @@ def _latest(name: str, sums: Mapping[Any, UsageSum]) -> list[Json]:
 
 
 def _budget(limit: BudgetLimit) -> dict[str, Json]:
-    """Return a budget as JSON."""
     return {
         "key": f"budget.{limit.scope.name}",
         "what": limit.scope.what,

@@ -1,7 +1,7 @@
 """Usage of models: every call is admitted by the budgets, recorded, and written to `data/usage/<YYYY-MM>.jsonl`.
 
 `UsageTracker` is the middleware that does it. It never waits for the disk: records are counted in memory at once and gather in
-`unsaved`; the actor `usage_keeper` writes them together once a second, without a sync. A power failure may lose the last of them,
+`unsaved`; the actor `serve_usage` writes them together once a second, without a sync. A power failure may lose the last of them,
 which is the price for counting without slowing down a turn.
 
 Each budget of the settings is one of the `SCOPES`: all calls of a day or a month, the calls of one task or message, or those of
@@ -57,10 +57,7 @@ _log = get_logger("usage")
 
 @attrs.frozen(eq=False, repr=False)
 class Amount:
-    """Amount of usage.
-
-    Example: `Amount(0.12, 18_440) + Amount(0.01, 900)`.
-    """
+    """Amount of usage."""
 
     cost: float = 0.0
     """Dollars."""
@@ -73,10 +70,7 @@ class Amount:
 
 @attrs.frozen(eq=False, repr=False)
 class BudgetScope:
-    """Calls that a budget is about: each group of calls, such as the calls of one day, may use the whole budget.
-
-    Example: `BudgetScope("daily", "today", lambda day, label: day, lambda ledger: ledger.days, _next_day)`.
-    """
+    """Calls that a budget is about: each group of calls, such as the calls of one day, may use the whole budget."""
 
     name: str
     """Beginning of the keys in `[budget]`; each has `_cost` and `_tokens`."""

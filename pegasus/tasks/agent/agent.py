@@ -321,21 +321,21 @@ class _Agent:
         """
         registry, limits = self._state.registry, self._state.deps.limits.now
         if entry.hook:
-            if registry.count_waiting(guests=entry.is_guests, hook=entry.hook) >= WAITING_OF_HOOK:
+            if registry.count_waiting(guests=entry.is_from_guest, hook=entry.hook) >= WAITING_OF_HOOK:
                 raise TaskError(
                     f"{WAITING_OF_HOOK} tasks of this webhook are waiting already, which is the most there may be"
                 )
             return
-        is_guests = entry.is_guests
-        if is_guests and limits.guest_tasks and registry.count_of_guest(entry.sender) >= limits.guest_tasks:
+        is_from_guest = entry.is_from_guest
+        if is_from_guest and limits.guest_tasks and registry.count_of_guest(entry.sender) >= limits.guest_tasks:
             raise TaskError(
                 f"this person has {limits.guest_tasks} tasks that have not ended, which is the most a guest may have "
                 "(limits.guest_tasks); wait until one has ended, or end one"
             )
-        room = limits.max_queued // 2 if is_guests else limits.max_queued
-        waiting = registry.count_waiting(guests=is_guests)
+        room = limits.max_queued // 2 if is_from_guest else limits.max_queued
+        waiting = registry.count_waiting(guests=is_from_guest)
         if waiting >= room + max(0, limits.max_active - registry.active):
-            whose = " of guests" if is_guests else ""
+            whose = " of guests" if is_from_guest else ""
             raise TaskError(
                 f"{room} tasks{whose} are waiting already, which is the most there may be (tasks.max_queued)"
             )

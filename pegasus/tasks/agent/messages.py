@@ -18,7 +18,7 @@ import attrs
 from actors import Reply
 from pegasus.events import Deliver, Event
 from pegasus.messages import Metadata
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.policy import OwnerMessage
 from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
@@ -83,7 +83,7 @@ class Resume:
     """Text for the task; may be empty for a suspended task, which then goes on as before."""
     key: str = ""
     """Stands with the input in the task's messages, so that the caller can see later whether this resume has happened."""
-    outside: tuple[Outside, ...] = ()
+    outside: tuple[Untrusted, ...] = ()
     """Labels of the text from outside that the caller has read."""
     owner_messages: tuple[OwnerMessage, ...] = ()
     """Messages of owners that this comes of."""

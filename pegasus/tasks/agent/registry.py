@@ -90,7 +90,7 @@ class TaskEntry:
         return self.view.task_id
 
     @property
-    def is_guests(self) -> bool:
+    def is_from_guest(self) -> bool:
         """True if a guest has asked for it."""
         return self.view.metadata.get(ROLE) == Role.GUEST
 
@@ -149,16 +149,18 @@ class TaskRegistry:
 
     def count_guests_at_work(self) -> int:
         """Return how many tasks of guests, and of webhooks, hold a slot."""
-        return sum(entry.is_guests and entry.holds_slot for entry in self.tasks.values())
+        return sum(entry.is_from_guest and entry.holds_slot for entry in self.tasks.values())
 
     def count_waiting(self, *, guests: bool, hook: str = "") -> int:
         """Return how many tasks wait for their first slot, of guests or of owners; with `hook` of this webhook."""
         waiting = [entry for entry in self.tasks.values() if entry.is_waiting and entry.hook == hook]
-        return sum(entry.is_guests == guests for entry in waiting)
+        return sum(entry.is_from_guest == guests for entry in waiting)
 
     def count_of_guest(self, sender: str) -> int:
         """Return how many tasks of this guest have not ended. sender: as `account_of` names them."""
-        return sum(entry.is_guests and not entry.is_over and entry.sender == sender for entry in self.tasks.values())
+        return sum(
+            entry.is_from_guest and not entry.is_over and entry.sender == sender for entry in self.tasks.values()
+        )
 
     @property
     def active(self) -> int:
@@ -180,10 +182,12 @@ class TaskRegistry:
 
         guests: a guest's may be taken.
         """
-        entries = [entry for entry in self._queue if guests or not entry.is_guests]
+        entries = [entry for entry in self._queue if guests or not entry.is_from_guest]
         if not entries:
             return None
-        entry = min(entries, key=lambda entry: (entry.is_guests, entry.fsm.priority if entry.fsm is not None else 0))
+        entry = min(
+            entries, key=lambda entry: (entry.is_from_guest, entry.fsm.priority if entry.fsm is not None else 0)
+        )
         self._queue.remove(entry)
         return entry
 

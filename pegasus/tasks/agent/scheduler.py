@@ -455,7 +455,7 @@ class TaskScheduler:
 
         async with trio.open_nursery() as nursery:
             for entry in self._state.registry:
-                if guests_only and not entry.is_guests:
+                if guests_only and not entry.is_from_guest:
                     continue
                 # The actor of a task that is over may reflect yet, and recovery may begin one that does.
                 has_work = not entry.is_over or entry.ref is not None or entry.reflects

@@ -16,14 +16,14 @@ from pegasus.conversation import Entry
 from pegasus.formatting import quote
 from pegasus.messages import APART, ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
-from pegasus.outside import Outside, join_outside, parse_outside
+from pegasus.outside import Untrusted, join_outside, parse_outside
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import GetContext, ListTasks, TaskAgentMessage
 from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.task_events import TaskState
 from pegasus.tasks.core.views import TaskError, TaskView
 from pegasus.tasks.log.format import is_date
-from pegasus.tools import Effect, Labelled, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
+from pegasus.tools import Effect, LabelledResult, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
 
 RUNNING_WITHIN: Final = 10.0
 """Seconds that the task system may take to start before a call for it fails."""
@@ -69,7 +69,7 @@ def _task_list(agent: Ref[TaskAgentMessage]) -> Tool:
         parameters({"date": {"type": "string", "description": "YYYY-MM-DD (UTC); left out: the present ones"}}),
     )
 
-    async def run(arguments: Metadata, context: ToolContext) -> Labelled:
+    async def run(arguments: Metadata, context: ToolContext) -> LabelledResult:
         """Return the tasks that the caller may know of. A wrong date is refused before the agent is asked."""
         date = arguments.get("date")
         if date is not None and not (isinstance(date, str) and is_date(date)):
@@ -77,14 +77,14 @@ def _task_list(agent: Ref[TaskAgentMessage]) -> Tool:
         with as_tool_error(ActorError, StorageError):
             found = await agent.ask(ListTasks, date)
         visible = [task for task in found if is_visible(task.channel, context.principal, task.metadata)]
-        return Labelled(
+        return LabelledResult(
             [_summary(task) for task in visible], join_outside(*(_labels_of_order(task) for task in visible))
         )
 
     return Tool(spec, run, "task", Effect.PURE, reach=Reach.INSIDE)
 
 
-def _labels_of_order(task: TaskView) -> tuple[Outside, ...]:
+def _labels_of_order(task: TaskView) -> tuple[Untrusted, ...]:
     """Return the labels of what a task was told to do, which is all that its summary shows of it."""
     return parse_outside(task.metadata)
 
@@ -110,14 +110,14 @@ def _task_replay(agent: Ref[TaskAgentMessage]) -> Tool:
         parameters({"taskId": {"type": "string", "description": "Its id"}}, "taskId"),
     )
 
-    async def run(arguments: Metadata, context: ToolContext) -> Labelled:
+    async def run(arguments: Metadata, context: ToolContext) -> LabelledResult:
         """Return the messages of a task. A task that the caller may not know of is answered as if there were none."""
         task_id = str(arguments["taskId"])
         with as_tool_error(TaskError, ActorError, StorageError):
             found: TaskContext | None = await agent.ask(GetContext, task_id)
         if found is None or not is_visible(found.channel, context.principal, found.input_metadata):
             raise ToolError(f"there is no task {quote(task_id)}; task_list shows the tasks of a day")
-        return Labelled([_message(entry) for entry in found.messages], found.outside)
+        return LabelledResult([_message(entry) for entry in found.messages], found.outside)
 
     return Tool(spec, run, "task", Effect.PURE, more="There is no way to get only a part.", reach=Reach.INSIDE)
 

@@ -18,7 +18,7 @@ import attrs
 
 from pegasus.conversation import Entry
 from pegasus.messages import ChannelInfo, Json, Metadata
-from pegasus.outside import Outside, join_outside, outside_metadata, parse_outside
+from pegasus.outside import Untrusted, join_outside, outside_metadata, parse_outside
 from pegasus.policy import MOST_MESSAGES, OWNER_MESSAGES, OwnerMessage, owner_metadata, parse_owner_messages
 from pegasus.tasks.core.task_events import (
     Reasoning,
@@ -35,10 +35,7 @@ from pegasus.wire import WireError, decode_json, from_wire
 
 @attrs.frozen
 class ActionResult:
-    """A completed step.
-
-    Example: `ActionResult(0, "tool_call", "read_file", "…", True, 1_700_000_000_000, 1_700_000_000_250)`.
-    """
+    """A completed step."""
 
     step_index: int
     """`PlanStep.index`."""
@@ -58,10 +55,7 @@ class ActionResult:
 
 @attrs.define
 class TaskContext:
-    """Everything a task knows.
-
-    Example: `TaskContext("t1", input_text="find papers", messages=[entry])`.
-    """
+    """Everything a task knows."""
 
     id: str
     """Id of the task."""
@@ -105,12 +99,12 @@ class TaskContext:
     """True if the index of memory is among the messages; it is added once only."""
     notified: int = 0
     """Number of notifications for the submitter so far; the next one has this number plus 1."""
-    outside: tuple[Outside, ...] = attrs.field(init=False, eq=False, repr=False)
+    outside: tuple[Untrusted, ...] = attrs.field(init=False, eq=False, repr=False)
     """Labels of the text from outside that the task has read, what its submitter had read included. They follow from the messages:
     the state machine joins those of each message that it adds."""
 
     @outside.default
-    def _labels_of_messages(self) -> tuple[Outside, ...]:
+    def _labels_of_messages(self) -> tuple[Untrusted, ...]:
         return join_outside(*[parse_outside(entry.metadata) for entry in self.messages])
 
     @property
@@ -142,7 +136,7 @@ def task_resumed(
     previous_state: TaskState,
     at: int,
     key: str = "",
-    outside: Sequence[Outside] = (),
+    outside: Sequence[Untrusted] = (),
     owner_messages: Sequence[OwnerMessage] = (),
 ) -> TaskResumed:
     """Return the data of TASK_RESUMED.

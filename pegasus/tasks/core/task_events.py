@@ -54,10 +54,7 @@ class TaskState(StrEnum):
 
 @attrs.frozen
 class Reasoning:
-    """The outcome of one model call: text, and the calls that become the steps of the plan.
-
-    Example: `Reasoning("", "tool_use", tool_calls=(ToolCall("call_1", "read_file", {"path": "notes.md"}),))`.
-    """
+    """The outcome of one model call: text, and the calls that become the steps of the plan."""
 
     response: str
     """Text of the answer; may be empty if there are tool calls."""
@@ -139,10 +136,7 @@ class TaskEventData:
 
 @attrs.frozen
 class TaskCreated(TaskEventData):
-    """TASK_CREATED: a task was accepted. It is on disk before its submitter receives the id.
-
-    Example: `TaskCreated("papers", "find papers about otters", "cli:main")`.
-    """
+    """TASK_CREATED: a task was accepted. It is on disk before its submitter receives the id."""
 
     description: str = ""
     """A few words for people."""
@@ -160,10 +154,7 @@ class TaskCreated(TaskEventData):
 
 @attrs.frozen
 class ReasonDone(TaskEventData):
-    """REASON_DONE: a model call ended with an answer or with tool calls.
-
-    Example: `ReasonDone(reasoning, make_plan(reasoning, context.input_text), thought.entries)`.
-    """
+    """REASON_DONE: a model call ended with an answer or with tool calls."""
 
     reasoning: Reasoning
     """Text and calls of the model."""
@@ -190,10 +181,7 @@ class ToolCallDone(TaskEventData):
 
 @attrs.frozen
 class ToolCallFailed(ToolCallDone):
-    """TOOL_CALL_FAILED: a call has failed. It completes its step too; the model decides what to do about it.
-
-    Example: `ToolCallFailed("read_file", 3, (result,))`.
-    """
+    """TOOL_CALL_FAILED: a call has failed. It completes its step too; the model decides what to do about it."""
 
 
 @attrs.frozen
@@ -209,10 +197,7 @@ class StepCompleted(TaskEventData):
 
 @attrs.frozen
 class NeedMoreInfo(TaskEventData):
-    """NEED_MORE_INFO: the model asks its submitter a question. The task is suspended until it is resumed with the answer.
-
-    Example: `NeedMoreInfo(thought.reasoning, "Which one, the blue or the red?")`.
-    """
+    """NEED_MORE_INFO: the model asks its submitter a question. The task is suspended until it is resumed with the answer."""
 
     reasoning: Reasoning
     """The thought; its other calls are not made."""
@@ -222,10 +207,7 @@ class NeedMoreInfo(TaskEventData):
 
 @attrs.frozen
 class TaskNotified(TaskEventData):
-    """TASK_NOTIFY: a `notify` call. It comes before the result of the call, so that recovery knows that it was made.
-
-    Example: `TaskNotified("The first half is done.")`.
-    """
+    """TASK_NOTIFY: a `notify` call. It comes before the result of the call, so that recovery knows that it was made."""
 
     message: str = ""
     """Message for the submitter."""
@@ -233,10 +215,7 @@ class TaskNotified(TaskEventData):
 
 @attrs.frozen
 class TaskSuspended(TaskEventData):
-    """TASK_SUSPENDED: a task was suspended on request. A question of the model is NEED_MORE_INFO instead.
-
-    Example: `TaskSuspended("acting", "until tomorrow")`.
-    """
+    """TASK_SUSPENDED: a task was suspended on request. A question of the model is NEED_MORE_INFO instead."""
 
     suspended_state: str = ""
     """State before the suspension. For readers of the log; a replay takes it from the task."""
@@ -268,10 +247,7 @@ class TaskResumed(TaskEventData):
 
 @attrs.frozen
 class ReflectionDone(TaskEventData):
-    """REFLECTION_COMPLETE: the reflection on a completed task has ended.
-
-    Example: `ReflectionDone(2, "Noted where the papers are.")`.
-    """
+    """REFLECTION_COMPLETE: the reflection on a completed task has ended."""
 
     tool_calls_count: int = 0
     """Calls of memory tools."""
@@ -281,10 +257,7 @@ class ReflectionDone(TaskEventData):
 
 @attrs.frozen
 class TaskCompleted(TaskEventData):
-    """TASK_COMPLETED: the result is recorded. From this line on the task cannot fail any more.
-
-    Example: `TaskCompleted({"taskId": "t1", "input": "…", "response": "…", "iterations": 2}, 2)`.
-    """
+    """TASK_COMPLETED: the result is recorded. From this line on the task cannot fail any more."""
 
     final_result: Metadata = attrs.field(factory=dict)
     """{taskId, input, response, iterations}, as the submitter receives it."""
@@ -296,10 +269,7 @@ class TaskCompleted(TaskEventData):
 
 @attrs.frozen
 class TaskFailed(TaskEventData):
-    """TASK_FAILED: the task ended without an answer. The error of a task that a restart interrupted is `fsm.RESTARTED`.
-
-    Example: `TaskFailed("stopped by the owner", STOPPED)`.
-    """
+    """TASK_FAILED: the task ended without an answer. The error of a task that a restart interrupted is `fsm.RESTARTED`."""
 
     error: str = ""
     """Reason, for people."""

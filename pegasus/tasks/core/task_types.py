@@ -44,10 +44,7 @@ _KEYS = ("name", "description", "tools", "model")
 
 @attrs.frozen(eq=False, repr=False)
 class TaskType:
-    """A type of task.
-
-    Example: `TaskType("explore", "Finds things out", ("read_file", "grep_*"), "", "You look things up …")`.
-    """
+    """A type of task."""
 
     name: str
     """1 to 64 of a-z, 0-9 and "-"."""

@@ -13,7 +13,7 @@ import attrs
 
 from pegasus.events import Event
 from pegasus.messages import ChannelInfo, Json, Metadata
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.task_events import NeedMoreInfo, TaskCompleted, TaskFailed, TaskNotified, TaskState
 from pegasus.wire import to_wire
@@ -92,7 +92,7 @@ class TaskView:
     """Metadata of its Submit."""
     number: int = 0
     """Number by which people name it: that of its line in the index. 0 until it is on disk, or if the index does not name it."""
-    outside: tuple[Outside, ...] = ()
+    outside: tuple[Untrusted, ...] = ()
     """Labels of the text from outside that it has read."""
     channel: ChannelInfo | None = None
     """Channel in its metadata, on which it was asked for; None if there is none that can be read."""
@@ -108,10 +108,7 @@ class TaskView:
 
 @attrs.frozen
 class Notification:
-    """A message about a task for its submitter.
-
-    Example: `Notification("t1", 1, "completed", "Half past two.", {}, {"taskId": "t1", "response": "Half past two."})`.
-    """
+    """A message about a task for its submitter."""
 
     task_id: str
     """Id of the task."""
@@ -125,7 +122,7 @@ class Notification:
     """Metadata of the task's Submit."""
     result: Json = None
     """For "completed": {taskId, input, response, iterations}."""
-    outside: tuple[Outside, ...] = ()
+    outside: tuple[Untrusted, ...] = ()
     """Labels of the text from outside that the task has read."""
     channel: ChannelInfo | None = None
     """Channel of the task (`TaskView.channel`)."""

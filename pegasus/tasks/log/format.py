@@ -300,10 +300,7 @@ def _find_entry(index: bytes, task_id: str) -> tuple[int, IndexEntry] | None:
 
 @attrs.frozen
 class PendingTask:
-    """A task that is unfinished, or whose end its submitter may not know.
-
-    Example: `PendingTask("t1", 1_700_000_000_000)`.
-    """
+    """A task that is unfinished, or whose end its submitter may not know."""
 
     task_id: str
     """Id of the task."""

@@ -231,7 +231,6 @@ class _Store:
                 self.rewrite_at = trio.current_time() + FORGET_AFTER
 
     async def _answer(self, message: GetPending | ReadLogs | ListLogs | FindNumbered | ReadLatest) -> None:
-        """Answer a request to read."""
         try:
             match message:
                 case GetPending(reply):

@@ -1,7 +1,7 @@
 """Limits of the task system, and the objects that the agent and its tasks work with.
 
 The composition root makes one `TaskDeps` for all tasks. Objects that settings may replace while tasks run are behind
-`InForce`: a task reads `.now` whenever it needs one, so a change counts from its next use on, and no task has to be
+`LiveValue`: a task reads `.now` whenever it needs one, so a change counts from its next use on, and no task has to be
 told. Functions stand where the owner of the answer is a part that the task system does not know, such as the approvals.
 """
 
@@ -18,7 +18,7 @@ from pegasus.conversation import new_fence
 from pegasus.events import BusMessage
 from pegasus.memory import Memory
 from pegasus.models import LanguageModel, TraitStore
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import JournalMessage
 from pegasus.tasks.core.task_types import TaskTypes
 from pegasus.tasks.run.thinker import Reflector, Thinker
@@ -76,7 +76,7 @@ class TaskDeps:
     """Makes the model calls."""
     reflector: Reflector
     """Makes the reflections; unused without memory."""
-    toolbox: InForce[ToolExecutor]
+    toolbox: LiveValue[ToolExecutor]
     """All tools, and the one way to run them."""
     model_for: Callable[[str], LanguageModel]
     """Model of a name ("<provider>/<model>") or of a role ("subagent", "reflection"). Raises ValueError for unknown names.
@@ -85,11 +85,11 @@ class TaskDeps:
     """
     context_window: Callable[[str], int]
     """Tokens that fit into the model of a name or role. Raises ValueError for unknown names."""
-    context: InForce[ToolContext]
+    context: LiveValue[ToolContext]
     """The part of a tool call's context that is the same for all tasks."""
     journal: Ref[JournalMessage] | None = None
     """Keeps the pictures of results; None: no model is shown any."""
-    owners: InForce[Collection[str]] = attrs.field(factory=lambda: InForce(()))
+    owners: LiveValue[Collection[str]] = attrs.field(factory=lambda: LiveValue(()))
     """Entries of `agent.owners`: whose work has the rights of an owner."""
     traits: TraitStore = attrs.field(factory=TraitStore)
     """Facts about each model; here, whether its server refuses tools."""
@@ -97,7 +97,7 @@ class TaskDeps:
     """Long-term memory; None = no index, no reflection. A task goes on without it if it cannot be read."""
     reflect_after: float = REFLECT_AFTER
     """Seconds between the result of a task and the reflection on it."""
-    limits: InForce[TaskLimits] = attrs.field(factory=lambda: InForce(TaskLimits()))
+    limits: LiveValue[TaskLimits] = attrs.field(factory=lambda: LiveValue(TaskLimits()))
     """Limits in force. After a change the agent is told (`LimitsChanged`), since tasks that wait may begin."""
     make_fence: Callable[[], str] = new_fence
     """Makes the id for the fences of a task's conversation. It must not be possible to guess it."""

@@ -12,7 +12,7 @@ import attrs
 
 from actors import Reply
 from pegasus.events import Deliver, Event
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.policy import OwnerMessage
 from pegasus.tasks.core.context import task_resumed
 from pegasus.tasks.core.task_events import TaskResumed, TaskState
@@ -87,7 +87,7 @@ class ResumeOrder:
     """Key of the `Resume`, "" if it has none."""
     cause: Event | None = None
     """Event on the bus that asks for this, if there is one."""
-    outside: tuple[Outside, ...] = ()
+    outside: tuple[Untrusted, ...] = ()
     """Labels of the text."""
     owner_messages: tuple[OwnerMessage, ...] = ()
     """Messages of owners that it comes of."""

@@ -31,7 +31,7 @@ from pegasus.memory import read_or_nothing, seen_by
 from pegasus.messages import Json, Media
 from pegasus.models import LanguageModel, ModelClient, ModelError, ToolCall, ToolSpec
 from pegasus.observe import get_logger
-from pegasus.outside import Outside, fenced, fenced_metadata, join_outside
+from pegasus.outside import Untrusted, fenced, fenced_metadata, join_outside
 from pegasus.sandbox import BackgroundCommands
 from pegasus.storage import StorageError
 from pegasus.tasks.core.context import (
@@ -339,17 +339,17 @@ class Stages:
         event = Event(EventType.TOOL_CALL_REQUESTED, self._deps.clock(), "task", self._fsm.task_id, payload)
         await self._deps.bus.tell(Emit((event,)))
 
-    def _has_read(self, name: str) -> tuple[Outside, ...]:
+    def _has_read(self, name: str) -> tuple[Untrusted, ...]:
         """Return the labels of what the task has read before it calls this tool.
 
         Descriptions of MCP servers' tools are read with every thought. They count for calls that reach out by other means than such
         a server, since an instruction in them cannot be told from the work.
         """
         labels, tool = self._fsm.context.outside, self._toolbox.get(name)
-        if tool is None or tool.source is Outside.MCP or tool.reach not in (Reach.FETCH, Reach.OUTSIDE):
+        if tool is None or tool.source is Untrusted.MCP or tool.reach not in (Reach.FETCH, Reach.OUTSIDE):
             return labels
         shown = self._toolbox.offered_by_source(self._fsm.task_id, allows=self._type.allows)
-        return join_outside(labels, (Outside.MCP,) if any(each.source is Outside.MCP for each in shown) else ())
+        return join_outside(labels, (Untrusted.MCP,) if any(each.source is Untrusted.MCP for each in shown) else ())
 
     def _tool_context(self, call_id: str, name: str, role: str = "") -> ToolContext:
         """Return the context of a call. Its key is the same when the call is run again after a crash."""
@@ -425,7 +425,7 @@ class Stages:
         if deps.traits.get(model.name).refuses_tools:
             return []  # a reflection consists of calls of the memory tools
         tools = {name: tool for name in REFLECTION_TOOLS if (tool := toolbox.get(name)) is not None}
-        labels: tuple[Outside, ...] = ()  # of what the reflection itself has read
+        labels: tuple[Untrusted, ...] = ()  # of what the reflection itself has read
 
         async def run(call: ToolCall) -> ToolOutcome:
             """Run a call of a memory tool. Its labels count for the calls behind it, as in any other work."""

@@ -51,7 +51,7 @@ from pegasus.models import (
     Turn,
     UserTurn,
 )
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.fsm import MEMORY_INDEX
 from pegasus.tasks.core.task_events import Reasoning, ReflectionDone, json_object
@@ -115,7 +115,7 @@ class Thinker:
     Example: `thought = await Thinker(persona, clock).think(task.context, model, task_type, tools)`.
     """
 
-    _persona: InForce[Persona]
+    _persona: LiveValue[Persona]
     """Identity for the system prompt."""
     _clock: Callable[[], int]
     """Wall clock, ms."""
@@ -235,8 +235,8 @@ def label_of(context: TaskContext, role: str = "subagent") -> Label:
     metadata, channel = context.input_metadata, context.channel
     item = metadata.get("item")
     # The role was written when the task was submitted; without one, the work is an owner's.
-    is_guests = channel is not None and metadata.get(ROLE) == Role.GUEST
-    guest = account_of(channel, metadata) if channel is not None and is_guests else ""
+    is_from_guest = channel is not None and metadata.get(ROLE) == Role.GUEST
+    guest = account_of(channel, metadata) if channel is not None and is_from_guest else ""
     return Label(role, channel, item if type(item) is int else None, context.id, guest)
 
 
@@ -273,7 +273,7 @@ class Reflector:
     Example: `found = await Reflector(persona).reflect(context, memory, tools, model, 200_000, run)`.
     """
 
-    persona: InForce[Persona]
+    persona: LiveValue[Persona]
     """Identity for the system prompt."""
 
     async def reflect(

@@ -123,7 +123,6 @@ def _user(message: Any, where: str) -> tuple[str, tuple[Image, ...]]:
 
 
 def _image(part: Any, where: str) -> Image:
-    """Return the picture of an image part."""
     refuse_other_keys(part, ("type", "image_url"), where)
     refuse_other_keys(part["image_url"], ("url", "detail"), f"{where}.image_url")
     return require_data_url(part["image_url"].get("url"), f"{where}.image_url.url")

@@ -26,10 +26,7 @@ _REASONING_TOKENS: Final = 30
 
 @attrs.frozen
 class Dialect:
-    """A service's way of Chat Completions.
-
-    Example: `Dialect("groq", "/openai/v1", reasoning="reasoning")`.
-    """
+    """A service's way of Chat Completions."""
 
     name: str
     """Name by which tests and `DIALECTS` know the service."""

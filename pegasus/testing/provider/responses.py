@@ -280,7 +280,6 @@ def response_events(answer: ProviderAnswer, new_id: NewId) -> list[bytes]:
 
 
 def _item_events(index: int, item: dict[str, Any], pieces: int) -> list[dict[str, Any]]:
-    """Return the events of one item."""
     place = {"item_id": item["id"], "output_index": index}
     empties: dict[str, dict[str, Any]] = {
         "reasoning": {"summary": [], "encrypted_content": ""},

@@ -51,10 +51,7 @@ _JSON_FIELDS: Final = (
 
 
 class Refusal(Exception):
-    """An answer `{"ok":false}`, raised by a method of the API. parameters: more of it, such as `retry_after`.
-
-    Example: `raise Refusal(429, "Too Many Requests: retry after 3", retry_after=3)`.
-    """
+    """An answer `{"ok":false}`, raised by a method of the API. parameters: more of it, such as `retry_after`."""
 
     def __init__(self, code: int, description: str, **parameters: Any) -> None:
         super().__init__(description)

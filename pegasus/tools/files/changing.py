@@ -249,7 +249,6 @@ def _count_replacements(text: str, old: str, new: str, everywhere: bool, shown: 
 
 
 def _bytes_of(text: str) -> bytes:
-    """Return the bytes that a text has in the file."""
     return text.encode("utf-8", "surrogateescape")
 
 

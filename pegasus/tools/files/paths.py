@@ -141,7 +141,6 @@ def is_within(path: str, folder: str) -> bool:
 
 
 def _closed_error(path: str) -> ToolError:
-    """Return the error for a path that is closed."""
     return ToolError(f"{path} belongs to the agent itself (its keys, settings and memory), which tools never touch")
 
 

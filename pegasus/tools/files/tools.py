@@ -27,7 +27,7 @@ import trio
 
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, parameters
 from pegasus.tools.files import changing, reading, searching
 from pegasus.tools.files.searching import PATTERN_SYNTAX
@@ -160,14 +160,14 @@ def file_tools() -> tuple[Tool, ...]:
         await tools["read_file"].run({"path": "notes.txt"}, context)
     """
     return (
-        _tool(_READ, Effect.PURE, reading.read, _READ_ON, source=Outside.FILE, may_end_early=True),
+        _tool(_READ, Effect.PURE, reading.read, _READ_ON, source=Untrusted.FILE, may_end_early=True),
         _tool(_WRITE, Effect.IDEMPOTENT, changing.write),
-        _tool(_LIST, Effect.PURE, searching.list_folder, _SMALLER_LISTING, source=Outside.FILE, may_end_early=True),
+        _tool(_LIST, Effect.PURE, searching.list_folder, _SMALLER_LISTING, source=Untrusted.FILE, may_end_early=True),
         _tool(_DELETE, Effect.IDEMPOTENT, changing.delete),
         _tool(_MOVE, Effect.ONCE, _move),
         _tool(_INFO, Effect.PURE, reading.info),
         _tool(_EDIT, Effect.ONCE, changing.edit),
-        _tool(_GREP, Effect.PURE, searching.grep, _SMALLER_SEARCH, source=Outside.FILE, may_end_early=True),
+        _tool(_GREP, Effect.PURE, searching.grep, _SMALLER_SEARCH, source=Untrusted.FILE, may_end_early=True),
     )
 
 
@@ -177,7 +177,7 @@ def _tool(
     work: Callable[..., Json],
     more: str = "",
     *,
-    source: Outside | None = None,
+    source: Untrusted | None = None,
     may_end_early: bool = False,
 ) -> Tool:
     """Return a tool that runs `work(context, **arguments)` in a thread.

@@ -25,7 +25,7 @@ import trio
 
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.files import IncomingFile
 from pegasus.tools.text import find_codec
@@ -87,7 +87,7 @@ def download_tool(guard: AddressGuard, max_bytes: int) -> Tool:
         media_type = answer.headers.get("content-type", "").partition(";")[0].strip()
         return {"url": answer.url, **saved, "type": media_type[:100] or None}
 
-    return Tool(_SPEC, run, "network", Effect.ONCE, reach=Reach.FETCH, source=Outside.WEB, timeout=DOWNLOAD_TIMEOUT)
+    return Tool(_SPEC, run, "network", Effect.ONCE, reach=Reach.FETCH, source=Untrusted.WEB, timeout=DOWNLOAD_TIMEOUT)
 
 
 @attrs.define(eq=False, repr=False)

@@ -333,10 +333,7 @@ def _answer_without_body(hop: Hop, response: httpx2.Response) -> HttpAnswer:
 
 
 class _Body:
-    """A body that is counted, decompressed and handed on, part by part.
-
-    Example: `await _Body(sink, 1 << 20, "gzip").take(part)`.
-    """
+    """A body that is counted, decompressed and handed on, part by part."""
 
     def __init__(self, sink: Callable[[bytes], Awaitable[None]], limit: int, encoding: str) -> None:
         """sink: takes the decompressed bytes, at most `limit`. encoding: "gzip", "x-gzip" or "deflate"; "" for none."""

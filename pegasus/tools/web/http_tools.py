@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.text import PROBE, detect_encoding, find_codec
 from pegasus.tools.web.addresses import AddressGuard
@@ -92,7 +92,7 @@ def fetch_tools(guard: AddressGuard) -> tuple[Tool, ...]:
             return await _send(guard, method or arguments["method"], arguments, context)
 
         reach = Reach.FETCH if method == "GET" else Reach.OUTSIDE
-        return Tool(spec, run, "network", effect, more=_MORE, reach=reach, source=Outside.WEB)
+        return Tool(spec, run, "network", effect, more=_MORE, reach=reach, source=Untrusted.WEB)
 
     return (
         tool(_GET, "GET", Effect.PURE),

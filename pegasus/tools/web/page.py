@@ -23,7 +23,7 @@ import attrs
 from pegasus.formatting import truncate
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.sandbox import CommandLimits, run_process
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.web.addresses import AddressGuard
@@ -111,7 +111,7 @@ def page_tool(guard: AddressGuard) -> Tool:
         wanted = min(max(arguments.get("max_chars", room), _SHORTEST_PART), room)
         return _part_of(answer, page, arguments.get("offset", 0), wanted)
 
-    return Tool(_SPEC, run, "network", Effect.PURE, more="Go on with offset.", reach=Reach.FETCH, source=Outside.WEB)
+    return Tool(_SPEC, run, "network", Effect.PURE, more="Go on with offset.", reach=Reach.FETCH, source=Untrusted.WEB)
 
 
 def _part_of(answer: HttpAnswer, page: _ReadPage, offset: int, room: int) -> Json:

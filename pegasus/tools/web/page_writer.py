@@ -397,7 +397,6 @@ class PageWriter:
         self._tables.append(_PageTable())
 
     def _begin_cell(self, node: Any, tag: str) -> None:
-        """Begin a row or a cell."""
         if self._flat_tables and self._is_in_cell:
             self._inline.append(" ")
             return

@@ -23,7 +23,7 @@ import trio
 
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.settings import WebSearchSettings
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.web.addresses import AddressGuard
@@ -141,7 +141,7 @@ def web_search(settings: WebSearchSettings, environment: Mapping[str, str] | Non
         return {"query": query, "provider": settings.provider, "results": results, "count": len(results)}
 
     more = "Ask for fewer results with limit."
-    return Tool(_SPEC, run, "network", Effect.PURE, more, reach=Reach.FETCH, source=Outside.WEB)
+    return Tool(_SPEC, run, "network", Effect.PURE, more, reach=Reach.FETCH, source=Untrusted.WEB)
 
 
 def _configured_service(settings: WebSearchSettings) -> tuple[_SearchService, str]:

@@ -7,7 +7,7 @@ What the agent says unasked, such as the result of a task, is kept for `replies_
 it with its next answer instead (`wants_unasked`).
 
 Replies that a response has carried are acknowledged, so that the agent does not keep them for a client that will never ask; others
-are not, see `TakenReplies`. A response may get lost, and the client then repeats its request with the same id: so the last turns are
+are not, see `AckTracker`. A response may get lost, and the client then repeats its request with the same id: so the last turns are
 remembered, in memory only.
 
 An answer that its client may fetch by `replies_after` is kept until it does. Meanwhile the journal keeps all replies behind it, too,
@@ -30,9 +30,9 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
-from pegasus.access import Denied, TokenGrant
-from pegasus.channels import TakenReplies, TurnFollower
-from pegasus.gateway import Behind, Listeners, Said
+from pegasus.access import AccessDenied, TokenGrant
+from pegasus.channels import AckTracker, TurnFollower
+from pegasus.gateway import ClientUpdate, Listeners, MessagesMissed
 from pegasus.intake import JOURNAL_TIMEOUT, Intake, InvalidMessage, TooManyMessages
 from pegasus.main_agent import IN_REPLY_TO, OWN_TURN, QUESTION, item_of_key
 from pegasus.messages import Address, ApprovalNotice, InboundMessage, OutboundMessage, ReplyDraft
@@ -41,11 +41,11 @@ from pegasus.storage import (
     ItemDone,
     JournalMessage,
     OpenReplies,
-    OpenReply,
     Overloaded,
     Posted,
     StorageError,
     Unacknowledged,
+    UnacknowledgedReply,
     load_files,
 )
 from pegasus.web.visitors import ApiError
@@ -161,7 +161,7 @@ class Conversations:
         self._replies: OrderedDict[Address, deque[OutboundMessage]] = OrderedDict()
         """Replies that were acknowledged by a response."""
         self._follower = TurnFollower(intake.journal)
-        self._taken = TakenReplies(intake.journal, partial(intake.journal.ask, OpenReplies))
+        self._taken = AckTracker(intake.journal, partial(intake.journal.ask, OpenReplies))
         self._waiting: dict[_WaitingRequest, None] = {}
         """Requests that wait, in the order in which they came."""
 
@@ -172,7 +172,7 @@ class Conversations:
             result = await answer.get(JOURNAL_TIMEOUT)
         except InvalidMessage as error:
             raise ApiError(400, "bad_request", str(error)) from None
-        except Denied as error:
+        except AccessDenied as error:
             raise ApiError(403, "forbidden", f"not accepted: {error}") from None
         except TooManyMessages as error:
             raise ApiError(429, "overloaded", f"not accepted: {error}") from None
@@ -231,7 +231,7 @@ class Conversations:
     async def _follow(
         self,
         request: _WaitingRequest,
-        messages: trio.MemoryReceiveChannel[Said | ApprovalNotice | Behind],
+        messages: trio.MemoryReceiveChannel[ClientUpdate | ApprovalNotice | MessagesMissed],
         deadline: float,
     ) -> HttpTurn:
         """Gather replies until the item is done, or until the deadline.
@@ -273,7 +273,7 @@ class Conversations:
         await self._take_posted(request, missing)
         return request.turn(is_done=True)
 
-    async def _take_posted(self, request: _WaitingRequest, found: Sequence[OpenReply]) -> None:
+    async def _take_posted(self, request: _WaitingRequest, found: Sequence[UnacknowledgedReply]) -> None:
         """Give a request those of these replies that it wants."""
         for reply in await self._follower.load([each.key for each in found], request.wants):
             await request.take(reply)
@@ -313,7 +313,7 @@ class Conversations:
             if request.address == address:
                 request.acknowledged_up_to = max(seq, request.acknowledged_up_to)
 
-    async def _is_abandoned(self, found: OpenReply) -> bool:
+    async def _is_abandoned(self, found: UnacknowledgedReply) -> bool:
         """Return whether a reply answers a message whose id its client does not know, and whose request has ended."""
         [reply] = await self._journal.ask(Posted, (found.key,))
         id = "" if reply is None else str(reply.metadata.get(IN_REPLY_TO, ""))
@@ -348,10 +348,10 @@ class Conversations:
                 if found or trio.current_time() >= deadline:
                     return await self._load([found[seq] for seq in sorted(found)], MOST_BYTES)
                 # Anything that is said in the conversation ends the wait, but the journal decides what there
-                # is. A listener that could not keep up hears `Behind` instead of a reply, and looks as well.
+                # is. A listener that could not keep up hears `MessagesMissed` instead of a reply, and looks as well.
                 with trio.move_on_at(min(deadline, trio.current_time() + LOOK_AGAIN)):
                     async for message in messages:
-                        if isinstance(message, OutboundMessage | Behind):
+                        if isinstance(message, OutboundMessage | MessagesMissed):
                             break
 
     async def _load(

@@ -49,10 +49,7 @@ _log = get_logger("web")
 
 @attrs.frozen
 class SentEvent:
-    r"""An event of the sequence.
-
-    Example: `SentEvent(1753000000001, "tree", b"id: 1753000000001\nevent: tree\ndata: {…}\n\n")`.
-    """
+    r"""An event of the sequence."""
 
     n: int
     """Number in the sequence, which grows by 1; the `id` of the event for clients."""

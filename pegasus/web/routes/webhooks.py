@@ -32,7 +32,7 @@ from pegasus.formatting import quote
 from pegasus.intake import Priority
 from pegasus.messages import APART, ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
-from pegasus.outside import OUTSIDE, Outside
+from pegasus.outside import OUTSIDE, Untrusted
 from pegasus.settings import HookSettings
 from pegasus.storage import Accept, Overloaded
 from pegasus.tasks import DEFAULT_TASK_TYPE, HOOK, GetTask, Submit, TaskError, task_id_of, wait_until_running
@@ -212,7 +212,7 @@ class HookRoutes:
         """
         kind, _, channel_id = hook.channel.partition(":")
         channel = ChannelInfo(kind, channel_id, f"hook {name}")
-        metadata: dict[str, Json] = {OUTSIDE: [Outside.WEB.value]}
+        metadata: dict[str, Json] = {OUTSIDE: [Untrusted.WEB.value]}
         message = with_role(InboundMessage(text, channel, key, metadata), Role.GUEST, f"hook {name}")
         answer = await self._services.intake.journal.ask(
             Accept, message, "main", Priority.PERSON, False, "", MOST_WAITING
@@ -228,7 +228,7 @@ class HookRoutes:
         """
         await wait_until_running(self._services.tasks)
         was_begun = not is_new and await self._services.tasks.ask(GetTask, task_id_of(key)) is not None
-        metadata: dict[str, Json] = {"role": Role.GUEST, APART: False, HOOK: name, OUTSIDE: [Outside.WEB.value]}
+        metadata: dict[str, Json] = {"role": Role.GUEST, APART: False, HOOK: name, OUTSIDE: [Untrusted.WEB.value]}
         request = (text, f"hooks/{name}", DEFAULT_TASK_TYPE, f"webhook {name}", metadata, key)
         try:
             await self._services.tasks.ask(partial(Submit, cause=f"hook {name}"), *request)

@@ -8,12 +8,12 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from actors import Child, open_supervisor
-from pegasus.access import Access, ChannelRules, Denied, is_owner
+from pegasus.access import Access, AccessDenied, ChannelRules, is_owner
 from pegasus.intake import GuestLimits, Priority, TooManyMessages
 from pegasus.intake.limits import SenderRates
 from pegasus.main_agent import forward_notifications
 from pegasus.messages import ChannelInfo
-from pegasus.settings import InForce, Settings
+from pegasus.settings import LiveValue, Settings
 from pegasus.storage import Accept, Accepted
 from pegasus.tasks import Notification, Notify
 
@@ -24,7 +24,7 @@ ANN = ChannelInfo("telegram", "chat-7", "u1")
 def permits(access, channel):
     try:
         access.check_rules(channel)
-    except Denied:
+    except AccessDenied:
         return False
     return True
 
@@ -42,7 +42,7 @@ def test_another_channels_list_does_not_count():
 
 
 def test_the_setting_that_refuses_a_sender_is_named():
-    with pytest.raises(Denied, match=r"channels\.telegram\.allow_from"):
+    with pytest.raises(AccessDenied, match=r"channels\.telegram\.allow_from"):
         Access({"telegram": ["u2"]}).check_rules(ANN)
 
 
@@ -57,7 +57,7 @@ def test_of_a_group_is_heard_what_the_settings_say(channel, groups, heard):
     def is_heard(where, **metadata):
         try:
             access.check_rules(where, metadata)
-        except Denied:
+        except AccessDenied:
             return False
         return True
 
@@ -79,7 +79,7 @@ def test_without_a_setting_the_terminal_is_the_owners():
 
 async def test_a_guest_who_wrote_too_much_may_write_again_after_a_while(autojump_clock):
     """The minute fills evenly, and holds no more than a minute's messages after any silence."""
-    rates = SenderRates(InForce(GuestLimits(per_minute=2)))
+    rates = SenderRates(LiveValue(GuestLimits(per_minute=2)))
 
     def refused():
         with pytest.raises(TooManyMessages, match="try again in 30 s"):
@@ -99,7 +99,7 @@ async def test_a_guest_who_wrote_too_much_may_write_again_after_a_while(autojump
 
 
 async def test_of_more_senders_than_are_counted_the_silent_are_forgotten_and_never_who_writes_now(autojump_clock):
-    rates = SenderRates(InForce(GuestLimits(per_minute=2)))
+    rates = SenderRates(LiveValue(GuestLimits(per_minute=2)))
     for _ in range(2):
         rates.count("slack:first")
     for number in range(10_000):

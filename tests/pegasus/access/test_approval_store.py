@@ -8,9 +8,9 @@ import trio
 
 from actors import Child, Inbox, open_supervisor
 from pegasus.access import AnswerApproval, ApprovalError, ApprovalRequest, AskedCall, ListApprovals, SeekApproval
-from pegasus.access.approval_store import approvals_keeper
+from pegasus.access.approval_store import serve_approvals
 from pegasus.access.principal import Role
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import Commit, ReadFile
 
 SLOW = 0.5
@@ -42,7 +42,7 @@ async def test_a_yes_in_the_instant_of_expiry_comes_too_late(autojump_clock):
 
     async with open_supervisor([Child("journal", slow_journal, lines)]) as root:
         journal = root.ref("journal")
-        child = Child("keeper", approvals_keeper, journal, lambda: now[0], Random(1), InForce(TIMEOUT), on_change)
+        child = Child("keeper", serve_approvals, journal, lambda: now[0], Random(1), LiveValue(TIMEOUT), on_change)
         keeper = await root.start_child(child)
         request = ApprovalRequest((AskedCall("t1/c1", "shell_exec", {}, "why"),), Role.OWNER, None, "t1")
         approval = await keeper.ask(SeekApproval, request)
@@ -72,7 +72,7 @@ async def test_an_approval_that_nobody_was_shown_before_a_crash_is_shown_after_i
         await trio.sleep_forever()
 
     async def begin(root, on_change):
-        child = Child("keeper", approvals_keeper, root.ref("journal"), clock, Random(1), InForce(TIMEOUT), on_change)
+        child = Child("keeper", serve_approvals, root.ref("journal"), clock, Random(1), LiveValue(TIMEOUT), on_change)
         return await root.start_child(child)
 
     async with open_supervisor([Child("journal", kept)]) as root:
@@ -107,7 +107,7 @@ async def test_an_answer_at_the_time_of_expiry_counts_if_it_came_before(autojump
 
     async with open_supervisor([Child("journal", slow_journal, lines)]) as root:
         journal = root.ref("journal")
-        child = Child("keeper", approvals_keeper, journal, clock, Random(1), InForce(TIMEOUT), on_change)
+        child = Child("keeper", serve_approvals, journal, clock, Random(1), LiveValue(TIMEOUT), on_change)
         keeper = await root.start_child(child)
         call = AskedCall("t1/c1", "shell_exec", {}, "why")
         request = ApprovalRequest((call,), Role.OWNER, None, "t1")

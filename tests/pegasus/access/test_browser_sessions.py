@@ -7,7 +7,7 @@ import trio
 
 from pegasus.access import OWNER_GRANT, TokenBook, WebSessions
 from pegasus.gateway import GatewayConfig
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import ReadFile, SetAside, StorageError
 from tests.pegasus.web.world import HANDSHAKE, world
 
@@ -37,7 +37,7 @@ async def start(files):
     """Return the tokens and sessions of a daemon that has just started."""
     tokens = TokenBook()
     await tokens.load(files, lambda: 7)
-    sessions = WebSessions(InForce(GatewayConfig(token="t0ken-of-the-home", tokens=tokens)))
+    sessions = WebSessions(LiveValue(GatewayConfig(token="t0ken-of-the-home", tokens=tokens)))
     await sessions.load(files, lambda: 7)
     return tokens, sessions
 

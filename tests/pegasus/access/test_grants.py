@@ -23,9 +23,9 @@ from pegasus.access import (
     WithdrawApprovals,
     allowed_scopes,
 )
-from pegasus.access.approval_store import MOST_BYTES, MOST_CALLS, MOST_KEPT, approvals_keeper
+from pegasus.access.approval_store import MOST_BYTES, MOST_CALLS, MOST_KEPT, serve_approvals
 from pegasus.messages import OwnerQuestion
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import Commit, ReadFile, ReplaceFile, SetAside
 
 HOUR = 3600.0
@@ -64,8 +64,8 @@ async def kept(disk, clock=lambda: 0, tools=lambda server: {}):
         pass
 
     async with open_supervisor([Child("journal", disk.journal)]) as root:
-        parts = (root.ref("journal"), clock, Random(disk.content), InForce(10 * HOUR), on_change, tools)
-        yield await root.start_child(Child("keeper", approvals_keeper, *parts))
+        parts = (root.ref("journal"), clock, Random(disk.content), LiveValue(10 * HOUR), on_change, tools)
+        yield await root.start_child(Child("keeper", serve_approvals, *parts))
 
 
 def request(*calls, task="t1", who=Role.OWNER, **more):

@@ -2,14 +2,14 @@
 
 import pytest
 
-from pegasus.access import CallRequest, Confinement, Decision, Policy, Principal, Role, parse_rules
+from pegasus.access import CallRequest, Decision, Policy, Principal, Role, SandboxState, parse_rules
 from pegasus.access.rules import PolicyRule
 from pegasus.messages import ChannelInfo
 from pegasus.policy import is_bare_line
 
 OWNER = Principal(Role.OWNER, ChannelInfo("cli", "main"))
 GUEST = Principal(Role.GUEST, ChannelInfo("slack", "#general", "eve"))
-IN, OUT = Confinement(stands=True, has_network=False), Confinement()
+IN, OUT = SandboxState(stands=True, has_network=False), SandboxState()
 ALLOW, ASK, DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
 
 
@@ -33,7 +33,7 @@ def decided(call, *rules, walls=IN, **policy):
         (command("ls", GUEST), IN, DENY),
         (command("ls", GUEST), OUT, DENY),
         (command("ls", sources=("web",)), IN, ALLOW),
-        (command("ls", sources=("web",)), Confinement(stands=True, has_network=True), ASK),
+        (command("ls", sources=("web",)), SandboxState(stands=True, has_network=True), ASK),
         (fetch(), IN, ALLOW),
         (fetch(who=GUEST), IN, ALLOW),
         (fetch(sources=("web",)), IN, ALLOW),
@@ -48,7 +48,7 @@ def test_without_rules(call, walls, decision):
 
 @pytest.mark.parametrize("gap", [{"is_partial": True}, {"unsearched": "too many files"}])
 def test_partial_walls_ask_after_text_from_outside_and_for_others_than_owners(gap):
-    partial = Confinement(stands=True, has_network=False, **gap)
+    partial = SandboxState(stands=True, has_network=False, **gap)
     assert decided(command("ls"), walls=partial) is ALLOW
     assert decided(command("ls", sources=("web",)), walls=partial) is ASK
     assert decided(command("ls", who=GUEST), PolicyRule("memory_*", DENY), walls=partial) is DENY
@@ -66,7 +66,7 @@ def test_after_untrusted(after):
 
 
 def test_the_strictest_counts_where_no_rule_fits():
-    for walls in (OUT, Confinement(stands=False, has_network=False), Confinement(stands=True, has_network=True)):
+    for walls in (OUT, SandboxState(stands=False, has_network=False), SandboxState(stands=True, has_network=True)):
         assert decided(command("ls", sources=("web",)), walls=walls, after_untrusted=DENY) is DENY
     assert decided(command("ls"), walls=OUT, default=DENY) is DENY
 

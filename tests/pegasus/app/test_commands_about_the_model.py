@@ -9,7 +9,7 @@ from pegasus.access import Principal, Role
 from pegasus.app import ChatCommands
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.models import ModelService
-from pegasus.settings import InForce, ModelSettings, ProviderSettings, Settings
+from pegasus.settings import LiveValue, ModelSettings, ProviderSettings, Settings
 from pegasus.testing.provider import open_provider
 from pegasus.testing.provider.ollama import OllamaHost
 
@@ -23,7 +23,7 @@ async def test_the_local_model_is_named_although_nobody_has_asked_it_yet(command
         environment = SimpleNamespace(
             models=models,
             settings=Settings(),
-            owners=InForce(("cli:*",)),
+            owners=LiveValue(("cli:*",)),
             switch=None,
             clock=lambda: 0,
             persona=None,

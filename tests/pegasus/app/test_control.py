@@ -12,7 +12,7 @@ from actors import Child, Intensity, Restart, open_supervisor, supervisor
 from pegasus.app.control_plane import StatusMethods, TaskMethods
 from pegasus.gateway import Caller
 from pegasus.main_agent import AgentStatus, MainAgents
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.tasks import LatestTasks, TaskState, TaskView
 
 
@@ -66,7 +66,7 @@ async def controlled(tasks, settle=trio.lowlevel.checkpoint):
             clock=lambda: 1000,
             models=SimpleNamespace(usage_report=no_usage, breakers=dict, settle=settle),
             tasks=root.ref("tasks/agent"),
-            persona=InForce(SimpleNamespace(name="Ada")),
+            persona=LiveValue(SimpleNamespace(name="Ada")),
             approvals=SimpleNamespace(open_notices=no_notices, count_grants=no_grants),
         )
 

@@ -13,14 +13,14 @@ from pegasus.tasks import Resume, TaskState, wait_until_running
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import ScriptedModel, call, say
 from pegasus.testing.world import open_world
-from pegasus.tools import Illustrated, Tool, parameters
+from pegasus.tools import ResultWithImages, Tool, parameters
 from tests.pegasus.app.test_approvals import look, outcome, submit
 from tests.pegasus.models.formats.pictures import png
 
 
 def camera(*pictures):
     async def run(arguments, context):
-        return Illustrated({"files": [each.name for each in pictures]}, pictures)
+        return ResultWithImages({"files": [each.name for each in pictures]}, pictures)
 
     return Tool(ToolSpec("camera", "Take a picture.", parameters({})), run, "mcp")
 

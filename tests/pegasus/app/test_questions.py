@@ -17,7 +17,7 @@ from pegasus.tasks import Cancel, wait_until_running
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import ScriptedModel, call, say
 from pegasus.testing.world import FakeChannel, kill, open_world
-from pegasus.tools import Illustrated, Tool, ToolContext, ToolError, parameters
+from pegasus.tools import ResultWithImages, Tool, ToolContext, ToolError, parameters
 from tests.pegasus.app.test_approvals import (
     ANN,
     CALLER,
@@ -64,7 +64,7 @@ class Hotel:
     async def serve(self, report):
         self.begun += 1
         try:
-            return Illustrated(await self.work(self), ())
+            return ResultWithImages(await self.work(self), ())
         except trio.Cancelled:
             self.cancelled += 1
             raise

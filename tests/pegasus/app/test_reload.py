@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 
-from pegasus.access import Denied, ListApprovals
+from pegasus.access import AccessDenied, ListApprovals
 from pegasus.app import open_intake
 from pegasus.identity import HEARTBEAT_FILE, WorkspaceFiles
 from pegasus.intake import TooManyMessages
@@ -165,7 +165,7 @@ async def test_who_may_write_and_how_much_follows(autojump_clock):
         await intake.check_write(EVE, {})
         closed = {"cli": ChannelSettings(enabled=True), "slack": ChannelSettings(access="allow_list")}
         await replace(channels=closed)
-        with pytest.raises(Denied):
+        with pytest.raises(AccessDenied):
             await intake.check_write(EVE, {})
         await replace(
             channels={"cli": ChannelSettings(enabled=True)}, limits=LimitSettings(guest_messages_per_minute=1)

@@ -14,7 +14,7 @@ from pegasus.app.control_plane.views import TAIL
 from pegasus.gateway import BadParams, Caller, Conflict
 from pegasus.memory import MemoryRefused, Written
 from pegasus.messages import Address
-from pegasus.settings import InForce, Settings
+from pegasus.settings import LiveValue, Settings
 from pegasus.skills import BUILT_IN, SkillCatalog
 
 CALLER = Caller("web", "main")
@@ -29,7 +29,7 @@ def views_in(home, root=None, settings=None):
     skills = SkillCatalog(BUILT_IN, home / "skills")
     ref = root.ref("journal") if root is not None else None
     settings = settings or Settings()
-    return ViewMethods(ref, home / "data", home / "log", skills, home / "skills", InForce(settings))
+    return ViewMethods(ref, home / "data", home / "log", skills, home / "skills", LiveValue(settings))
 
 
 async def test_markdown_is_rendered_text_by_text(tmp_path):

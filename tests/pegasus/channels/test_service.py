@@ -317,7 +317,7 @@ async def test_bots_that_answer_each_other_come_to_an_end(autojump_clock):
     async with office() as it:
         assert sum(it.adapter.admits_bot("a") for _ in range(1000)) == 5
         assert not it.adapter.hears_bots("a")
-        it.adapter.note_person("a")
+        it.adapter.reset_bot_limit("a")
         assert all(it.adapter.hears_bots("a") for _ in range(1000))
         assert it.adapter.admits_bot("a")
 

@@ -11,7 +11,7 @@ from actors import Child, Intensity, Mailbox, open_supervisor
 from pegasus.channels import CatchUp, DeliverReply, run_switchboard, switchboard
 from pegasus.messages import ChannelInfo, OutboundMessage, ReplyDraft, Typing
 from pegasus.storage import NextReplies, StorageError
-from pegasus.storage.messages import QueuedReply
+from pegasus.storage.messages import DueReply
 
 WEB, SMS, IRC = ChannelInfo("web", "c1"), ChannelInfo("sms", "+1"), ChannelInfo("irc", "#a")
 
@@ -38,7 +38,7 @@ class Outbox:
 
     def post(self, channel, text="x"):
         message = OutboundMessage(text, channel, len(self.outgoing) + 1)
-        self.outgoing.append(QueuedReply(len(self.outgoing) + 1, message))
+        self.outgoing.append(DueReply(len(self.outgoing) + 1, message))
         self.give()
         return message
 

@@ -18,11 +18,11 @@ from pegasus.conversation import (
     with_content,
 )
 from pegasus.models import ToolCall
-from pegasus.outside import Outside, fenced, fenced_metadata, parse_outside, without_fences
+from pegasus.outside import Untrusted, fenced, fenced_metadata, parse_outside, without_fences
 from pegasus.tasks.core.context import TaskContext
 
 FENCE = "k3xv9q2mwd"
-WEB = (Outside.WEB,)
+WEB = (Untrusted.WEB,)
 
 
 def result(text, fence=FENCE):
@@ -75,7 +75,7 @@ def test_a_conversation_has_one_fence_that_nobody_can_guess():
 def test_labels_are_what_a_conversation_has_read():
     entries = [Entry(0, "user", "x"), result("a"), Entry(0, "user", "y", metadata={"outside": ["guest", "file"]})]
     read = TaskContext("t", messages=entries)
-    assert read.outside == (Outside.FILE, Outside.GUEST, Outside.WEB)
+    assert read.outside == (Untrusted.FILE, Untrusted.GUEST, Untrusted.WEB)
     assert TaskContext("t", messages=[decode(to_json(entry)) for entry in entries]).outside == read.outside
     assert entries[0].outside == ()
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pegasus.gateway.reply_feed import MAX_KEPT, Cursor, PushDecision, Routes
+from pegasus.gateway.reply_feed import MAX_KEPT, Cursor, PushAction, Routes
 from pegasus.messages import ChannelInfo
 from pegasus.protocol import ClientChannel
 
@@ -18,22 +18,22 @@ def offer(cursor, seq):
 
 def test_the_next_reply_is_sent():
     cursor = Cursor(3)
-    assert (offer(cursor, 4), cursor.sent) == (PushDecision.SEND, 4)
+    assert (offer(cursor, 4), cursor.sent) == (PushAction.SEND, 4)
 
 
 def test_a_reply_that_was_sent_is_skipped():
-    assert offer(Cursor(3), 3) is PushDecision.SKIP
+    assert offer(Cursor(3), 3) is PushAction.SKIP
 
 
 def test_a_gap_is_read_from_the_journal_and_the_reply_behind_it_follows():
     cursor = Cursor(3)
-    assert offer(cursor, 6) is PushDecision.READ
-    assert offer(cursor, 7) is PushDecision.SKIP  # kept aside
+    assert offer(cursor, 6) is PushAction.READ
+    assert offer(cursor, 7) is PushAction.SKIP  # kept aside
     assert [cursor.take(seq) for seq in (4, 5, 6)] == [True, True, True]
     assert cursor.next_kept(7) == "r7"
     assert cursor.next_kept(7) is None
     cursor.finish_reading(7)
-    assert offer(cursor, 8) is PushDecision.SEND
+    assert offer(cursor, 8) is PushAction.SEND
 
 
 def test_a_gap_that_stays_was_acknowledged_by_somebody_else():
@@ -41,7 +41,7 @@ def test_a_gap_that_stays_was_acknowledged_by_somebody_else():
     offer(cursor, 6)
     assert cursor.next_kept(6) == "r6"
     cursor.finish_reading(6)
-    assert offer(cursor, 7) is PushDecision.SEND
+    assert offer(cursor, 7) is PushAction.SEND
 
 
 def test_a_push_behind_one_that_was_never_seen_makes_the_journal_be_read_again():
@@ -70,12 +70,12 @@ def test_when_too_many_are_kept_aside_the_journal_is_read_again():
 
 
 def test_a_frame_goes_at_once_when_the_replies_before_it_went():
-    assert Cursor(5).hold(5, "frame") is PushDecision.SEND
+    assert Cursor(5).hold(5, "frame") is PushAction.SEND
 
 
 def test_a_frame_waits_for_the_replies_before_it():
     cursor = Cursor(5)
-    assert cursor.hold(6, "frame") is PushDecision.READ
+    assert cursor.hold(6, "frame") is PushAction.READ
     assert cursor.take(6)
     assert cursor.finish_reading(6) == ["frame"]
 
@@ -83,7 +83,7 @@ def test_a_frame_waits_for_the_replies_before_it():
 def test_a_later_frame_waits_behind_one_that_waits():
     cursor = Cursor(5, is_reading=True)
     cursor.hold(6, "ended")
-    assert cursor.hold(0, "began") is PushDecision.SKIP
+    assert cursor.hold(0, "began") is PushAction.SKIP
     assert cursor.finish_reading(6) == ["ended", "began"]
 
 
@@ -111,9 +111,9 @@ class ManyWays(RuleBasedStateMachine):
     def a_push_arrives(self):
         seq = self.pushed.pop(0)
         decision = offer(self.cursor, seq)
-        if decision is PushDecision.SEND:
+        if decision is PushAction.SEND:
             self.seen.append(seq)
-        self.reading = self.reading or decision is PushDecision.READ
+        self.reading = self.reading or decision is PushAction.READ
 
     @precondition(lambda self: self.last)
     @rule(data=st.data())
@@ -176,7 +176,7 @@ def test_nothing_is_ever_sent_twice(seqs):
     cursor = Cursor(0)
     sent = []
     for seq in seqs:
-        if offer(cursor, seq) is PushDecision.SEND:
+        if offer(cursor, seq) is PushAction.SEND:
             sent.append(seq)
         if cursor.is_reading:
             while (message := cursor.next_kept(20)) is not None:

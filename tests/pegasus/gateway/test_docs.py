@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from actors import Child, open_supervisor
-from pegasus.access import Access, Denied
-from pegasus.app.approvals import ApprovalDesk
+from pegasus.access import Access, AccessDenied
+from pegasus.app.approvals import ApprovalFlow
 from pegasus.app.control_plane import (
     READ_METHODS,
     ConversationMethod,
@@ -31,7 +31,7 @@ from pegasus.gateway.requests import read_frame, read_hello
 from pegasus.intake import CONTROL_COMMANDS, Intake
 from pegasus.messages import ChannelInfo
 from pegasus.protocol import ClientChannel
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from tests.pegasus.gateway.world import TOKEN, FakeJournal, world
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -107,9 +107,9 @@ async def test_the_adapter(capsys):
         ref = supervisor.ref("journal")
         await supervisor.start_child(Child("pager", names["Pager"]("pager").run, ref))
         await supervisor.start_child(Child("switchboard", run_switchboard, ref, {"pager": supervisor.ref("pager")}))
-        intake = Intake(ref, InForce(Access({"pager": [pager.channel_id]})))
+        intake = Intake(ref, LiveValue(Access({"pager": [pager.channel_id]})))
         assert await names["hear"](intake, pager.channel_id, "hi", "1") == "ok"
-        with pytest.raises(Denied, match="allow_from"):
+        with pytest.raises(AccessDenied, match="allow_from"):
             await names["hear"](intake, "+1", "hi", "1")
         journal.post(pager, "and now")
         await journal.until(lambda: journal.acks and journal.acks[-1] == (pager.address, 2))
@@ -134,7 +134,7 @@ def test_every_method_is_named():
         InterruptMethod(*[None] * 5),
         MemoryMethods(None),
         PersonaMethods(None, None, ()),
-        ApprovalDesk(*[None] * 6),
+        ApprovalFlow(*[None] * 6),
         ViewMethods(*[None] * 6),
         TokenMethods(None),
         PairingMethods(None, ()),

@@ -15,9 +15,9 @@ from pegasus.gateway.delivery import Hub
 from pegasus.gateway.server import Server
 from pegasus.intake import Intake
 from pegasus.messages import Address, ChannelInfo, OutboundMessage, Typing
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import Accept, Accepted, Acknowledge, Connected, Disconnected, LastSeq, NextReplies, Unacknowledged
-from pegasus.storage.messages import QueuedReply
+from pegasus.storage.messages import DueReply
 
 TOKEN = "s3cret"
 
@@ -150,7 +150,7 @@ class FakeJournal:
         message = OutboundMessage(text, channel, seq, **fields)
         self.outbox.setdefault(address, []).append(message)
         self.position += 1
-        self.fresh.append(QueuedReply(self.position, message))
+        self.fresh.append(DueReply(self.position, message))
         self.give()
         return message
 
@@ -249,7 +249,7 @@ async def echo(caller, params):
 async def world(*, methods=None, journal=None, mailbox=None, open_tasks=None, **config):
     journal = journal or FakeJournal()
     listeners = await open_listeners("127.0.0.1", 0)
-    rules = {"access": InForce(Access(config.pop("access", {}))), "owners": InForce(config.pop("owners", ()))}
+    rules = {"access": LiveValue(Access(config.pop("access", {}))), "owners": LiveValue(config.pop("owners", ()))}
     if "pairing" in config:
         rules["pairing"] = config.pop("pairing")
     settings = GatewayConfig(**{"token": TOKEN, "agent": "Peggy", **config})
@@ -259,7 +259,7 @@ async def world(*, methods=None, journal=None, mailbox=None, open_tasks=None, **
             child = Child(
                 "gateway",
                 run_gateway,
-                InForce(settings),
+                LiveValue(settings),
                 Intake(supervisor.ref("journal"), **rules),
                 listeners,
                 table,
@@ -276,7 +276,7 @@ async def world(*, methods=None, journal=None, mailbox=None, open_tasks=None, **
 def make_server(journal, **config):
     """A server without a listener, and its hub: for tests over streams in memory, in virtual time."""
     hub = Hub(journal)
-    return Server(GatewayServices(InForce(GatewayConfig(token=TOKEN, **config)), Intake(journal), hub, {})), hub
+    return Server(GatewayServices(LiveValue(GatewayConfig(token=TOKEN, **config)), Intake(journal), hub, {})), hub
 
 
 WEB = ChannelInfo("web", "c1")

@@ -8,7 +8,7 @@ from pegasus.identity import lean_task_prompt, task_prompt
 from pegasus.identity.lean import LEAN_OUTSIDE, lean_main_prompt
 from pegasus.identity.persona import BUILT_IN
 from pegasus.identity.prompt import FROM_OUTSIDE, main_prompt
-from pegasus.outside import Outside, fenced
+from pegasus.outside import Untrusted, fenced
 
 PAGE = (Path(__file__).parents[3] / "docs" / "main-agent.md").read_text("utf-8")
 
@@ -23,5 +23,5 @@ def test_the_rule_is_in_every_prompt(tools, direct):
 
 
 def test_what_the_rule_costs_is_documented():
-    costs = len(FROM_OUTSIDE), len(LEAN_OUTSIDE), len(fenced("", (Outside.WEB,), "k" * 10))
+    costs = len(FROM_OUTSIDE), len(LEAN_OUTSIDE), len(fenced("", (Untrusted.WEB,), "k" * 10))
     assert "{} characters, {} in the lean prompt. A fence adds {} to a text.".format(*costs) in PAGE

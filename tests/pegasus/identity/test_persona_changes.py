@@ -25,7 +25,7 @@ from pegasus.identity import (
 from pegasus.identity.persona import load_persona
 from pegasus.identity.proposals import CHANGES, MAX_OPEN, MAX_WHY, ProposalLog
 from pegasus.json_lines import scan_lines
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import FileDisk, StorageError, run_journal
 from pegasus.testing.memory_disk import MemoryDisk
 
@@ -38,7 +38,7 @@ BASE = Persona("Ada", "a helper", ("kind",), "short", ("truth", "care"))
 async def evolving(disk, base=BASE):
     run = partial(run_journal, clock=lambda: AT, report=lambda text: None)
     async with open_supervisor([Child("journal", run, disk)]) as supervisor:
-        yield PersonaChanges(supervisor.ref("journal"), InForce(base), lambda: AT)
+        yield PersonaChanges(supervisor.ref("journal"), LiveValue(base), lambda: AT)
 
 
 @pytest.fixture

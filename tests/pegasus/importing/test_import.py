@@ -12,7 +12,7 @@ import trio
 
 from actors import Child, open_supervisor
 from pegasus.conversation import decode
-from pegasus.importing import ImportTarget, NotAHome, carry_out_import, plan_import, read_foreign_home
+from pegasus.importing import ImportTarget, UnknownLayout, carry_out_import, plan_import, read_foreign_home
 from pegasus.main_agent import FolderArchives, SessionFiles, session_files_of
 from pegasus.memory import Memory, memory_in
 from pegasus.messages import Address
@@ -301,7 +301,7 @@ async def test_a_folder_that_is_a_link_is_not_followed(tmp_path):
         path.unlink()
     (home / "workspace/memory").rmdir()
     (home / "workspace/memory").symlink_to(elsewhere)
-    with pytest.raises(NotAHome):
+    with pytest.raises(UnknownLayout):
         read_foreign_home(home, "openclaw")
     assert desk.everything() == {}
 
@@ -369,9 +369,9 @@ async def test_a_file_of_memory_that_is_there_is_not_overwritten(tmp_path):
 @pytest.mark.parametrize("source", HOMES)
 def test_a_folder_that_is_no_such_home_is_refused(source, tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(NotAHome, match="found none of"):
+    with pytest.raises(UnknownLayout, match="found none of"):
         read_foreign_home(tmp_path / "empty", source)
-    with pytest.raises(NotAHome, match="No such file"):
+    with pytest.raises(UnknownLayout, match="No such file"):
         read_foreign_home(tmp_path / "missing", source)
 
 

@@ -5,11 +5,11 @@ import json
 import pytest
 import trio
 
-from pegasus.access import Access, ChannelRules, Denied, PairingBook, PairingRefused, TokenBook, Unknown
+from pegasus.access import Access, AccessDenied, ChannelRules, PairingBook, PairingRefused, PairingRequired, TokenBook
 from pegasus.gateway import GatewayConfig
 from pegasus.intake import Intake
 from pegasus.messages import ChannelInfo, InboundMessage
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import Commit, ReadFile, ReplaceFile, SetAside, StorageError
 
 STRANGER = ChannelInfo("telegram", "7", "7")
@@ -180,7 +180,7 @@ def unread_people(access="pairing"):
     """Return an intake whose file of people, with Ann in it, cannot be read at first; and its journal."""
     journal = Journal(access=json.dumps({"people": [ANN], "codes": []}).encode())
     rules = Access({"telegram": ChannelRules(access, frozenset({"1"}))})
-    return Intake(journal, InForce(rules)), journal
+    return Intake(journal, LiveValue(rules)), journal
 
 
 @pytest.mark.parametrize("access", ["pairing", "allow_list"])
@@ -206,7 +206,7 @@ async def test_a_stranger_gets_a_code_when_the_file_can_be_read_again():
     assert journal.posts == []
 
     journal.refuses_reads = False
-    with pytest.raises(Unknown):
+    with pytest.raises(PairingRequired):
         await intake.send(InboundMessage("hi", STRANGER, "m-1"))
     assert len(journal.posts) == 1
     assert journal.accepted == []
@@ -325,9 +325,9 @@ async def test_nobody_is_given_a_code_in_a_group(channel, metadata):
     """All who read along could pass it on as theirs."""
     journal = Journal()
     journal.refuses_reads = False
-    intake = Intake(journal, InForce(Access({channel.type: ChannelRules("pairing")})))
+    intake = Intake(journal, LiveValue(Access({channel.type: ChannelRules("pairing")})))
     await intake.pairing.load(journal, lambda: 1_000_000)
-    with pytest.raises(Denied) as refused:
+    with pytest.raises(AccessDenied) as refused:
         await intake.send(InboundMessage("hi", channel, "m-1", metadata=metadata))
-    assert not isinstance(refused.value, Unknown)
+    assert not isinstance(refused.value, PairingRequired)
     assert (journal.posts, journal.accepted, intake.pairing.view()[1]) == ([], [], [])

@@ -18,7 +18,7 @@ from pegasus.intake import (
     run_guest_limits,
 )
 from pegasus.messages import ChannelInfo, InboundMessage
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 
 EVE = InboundMessage("hello", ChannelInfo("slack", "D1", "eve"), id="m-1")
 BOB = attrs.evolve(EVE, channel=ChannelInfo("slack", "D2", "bob"))
@@ -28,8 +28,8 @@ BOB = attrs.evolve(EVE, channel=ChannelInfo("slack", "D2", "bob"))
 async def guest_limits(per_minute: int = 0, most: int = 0, size_of=lambda folder: 0, folders=None):
     async with open_supervisor() as supervisor:
         journal = supervisor.ref("journal")
-        disk = GuestDisk(journal, lambda: 0, InForce(DiskLimits(most)), folders, size_of)
-        limits = InForce(GuestLimits(per_minute))
+        disk = GuestDisk(journal, lambda: 0, LiveValue(DiskLimits(most)), folders, size_of)
+        limits = LiveValue(GuestLimits(per_minute))
         yield await supervisor.start_child(Child("guests", run_guest_limits, limits, lambda: disk))
 
 

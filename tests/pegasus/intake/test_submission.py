@@ -2,10 +2,10 @@ import attrs
 import pytest
 
 from actors import Child, open_supervisor
-from pegasus.access import Access, Denied
+from pegasus.access import Access, AccessDenied
 from pegasus.intake import Intake, InvalidMessage, check_message, is_name, lane_of
 from pegasus.messages import ChannelInfo, InboundMessage
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import Accepted, Overloaded, StorageError
 
 TELEGRAM = ChannelInfo("telegram", "chat-7", "u1")
@@ -132,7 +132,7 @@ async def test_submit_chooses_the_lane():
 @pytest.mark.parametrize(("owners", "priority"), [((), 1), (["cli"], 1), (["telegram:u1"], 0)])
 async def test_submit_lets_the_owner_go_first(owners, priority):
     journal = Journal(Accepted(1, False))
-    await submitted(journal, owners=InForce(owners))
+    await submitted(journal, owners=LiveValue(owners))
     assert journal.priorities == [priority]
 
 
@@ -143,8 +143,8 @@ async def test_submit_raises_the_error_of_the_disk():
 
 async def test_a_sender_who_is_not_in_allow_from_is_refused_and_nothing_is_stored():
     journal = Journal(Accepted(1, False))
-    with pytest.raises(Denied, match="allow_from"):
-        await submitted(journal, access=InForce(Access({"telegram": ["u2"]})))
+    with pytest.raises(AccessDenied, match="allow_from"):
+        await submitted(journal, access=LiveValue(Access({"telegram": ["u2"]})))
     assert journal.lanes == []
 
 

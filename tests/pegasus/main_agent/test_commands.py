@@ -13,7 +13,7 @@ from pegasus.gateway import BadParams, Caller
 from pegasus.identity import BUILT_IN, PersonaChanges
 from pegasus.main_agent.chat_commands import persona_answer
 from pegasus.messages import ChannelInfo, InboundMessage
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import run_journal
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.tools import ToolContext, persona_tool, run_tool
@@ -28,7 +28,7 @@ async def persona_changes():
     async with open_supervisor(
         [Child("journal", partial(run_journal, clock=lambda: 0, report=lambda text: None), MemoryDisk())]
     ) as supervisor:
-        yield PersonaChanges(supervisor.ref("journal"), InForce(BUILT_IN), lambda: 0)
+        yield PersonaChanges(supervisor.ref("journal"), LiveValue(BUILT_IN), lambda: 0)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def say(persona_changes):
 def propose(persona_changes):
     async def propose(key="k", origin=CLI, **arguments):
         return await run_tool(
-            persona_tool(persona_changes, InForce(OWNERS)), arguments, 10, ToolContext(key=key, origin=origin)
+            persona_tool(persona_changes, LiveValue(OWNERS)), arguments, 10, ToolContext(key=key, origin=origin)
         )
 
     return propose
@@ -125,7 +125,7 @@ async def test_the_owner_is_told_who_was_listened_to(propose, persona_changes):
 )
 async def test_programs_decide_only_for_an_owner(persona_changes, propose, caller, may):
     await propose(**WARM)
-    control = PersonaMethods(persona_changes, InForce(BUILT_IN), InForce(OWNERS))
+    control = PersonaMethods(persona_changes, LiveValue(BUILT_IN), LiveValue(OWNERS))
     if may:
         assert (await control.accept(caller, {"n": 1}))["state"] == "accepted"
         assert (await control.list(caller, {}))["atNextStart"] == ["style"]
@@ -139,4 +139,6 @@ async def test_programs_decide_only_for_an_owner(persona_changes, propose, calle
 @pytest.mark.parametrize("n", [None, "1", True, 1.5, 7])
 async def test_programs_that_ask_wrongly_are_told(persona_changes, n):
     with pytest.raises(BadParams, match="proposal"):
-        await PersonaMethods(persona_changes, InForce(BUILT_IN), InForce(OWNERS)).accept(Caller("cli", "x"), {"n": n})
+        await PersonaMethods(persona_changes, LiveValue(BUILT_IN), LiveValue(OWNERS)).accept(
+            Caller("cli", "x"), {"n": n}
+        )

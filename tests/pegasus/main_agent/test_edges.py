@@ -6,7 +6,7 @@ import trio
 
 from pegasus.intake import Intake
 from pegasus.messages import ChannelInfo, InboundMessage
-from pegasus.settings import AgentSettings, InForce, ModelSettings, Settings, ToolSettings
+from pegasus.settings import AgentSettings, LiveValue, ModelSettings, Settings, ToolSettings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, reply, say
 from pegasus.testing.world import CLI, FakeChannel, ScriptedModels, kill, open_world
@@ -157,7 +157,7 @@ async def test_after_a_crash_the_message_at_hand_comes_first_whoever_wrote_since
         with trio.CancelScope() as scope:
             await world.say("first", ANN)
             await trio.sleep(1)
-            await Intake(world.journal, owners=InForce(["cli"])).submit(InboundMessage("mine", CLI, "m2"))
+            await Intake(world.journal, owners=LiveValue(["cli"])).submit(InboundMessage("mine", CLI, "m2"))
             await kill(world)
             scope.cancel()
     order = []

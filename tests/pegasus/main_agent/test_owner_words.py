@@ -8,7 +8,7 @@ import pytest
 from pegasus.intake import Intake
 from pegasus.messages import RELAYED, ChannelInfo, InboundMessage
 from pegasus.models import ToolSpec
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.policy import OwnerMessage, ToolKind, parse_owner_messages
 from pegasus.settings import AgentSettings, Settings
 from pegasus.tasks import GetContext
@@ -102,7 +102,7 @@ async def test_what_the_agent_has_done_itself_no_task_does_again(autojump_clock)
     answer = say("", call("page", "w"), once, call("pay", "p2", to="bob@example.com"), spawn("x"))
     task = ScriptedModel(lambda request: "done")
     async with open_world(ScriptedModel([answer, say(), say(), say()]), task_model=task, **TWO_CHANNELS) as world:
-        add_tool(world, "page", page, source=Outside.WEB)
+        add_tool(world, "page", page, source=Untrusted.WEB)
         spec = ToolSpec("pay", "Pay.", parameters({"to": {"type": "string"}}))
         add_tool(world, "pay", pay, category="mcp", kind=ToolKind.ACT, reach=Reach.OUTSIDE)
         tools = world.tree.services.main_agent.toolset.now.executor._tools

@@ -9,13 +9,13 @@ import pytest
 from pegasus.access import GROUP, principal_of
 from pegasus.main_agent.reply_addresses import ReplyAddresses
 from pegasus.messages import Address, ChannelInfo, InboundMessage
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.schedule import PLACED
-from pegasus.settings import AgentSettings, InForce
+from pegasus.settings import AgentSettings, LiveValue
 
 OWNERS = ("cli:*", "web:*", "telegram:1", "slack:ann")
 GUESTS = (Address("web", "g"),)
-WEB = (Outside.WEB,)
+WEB = (Untrusted.WEB,)
 TERMINAL = ChannelInfo("cli", "main")
 CHAT = ChannelInfo("telegram", "1", "1")
 EVE = ChannelInfo("telegram", "2", "2")
@@ -24,7 +24,7 @@ ROOM = ChannelInfo("slack", "C1", "ann")
 
 def labels(target, source, outside=WEB, *, has_files=False, **metadata):
     """The labels that count for a reply to `target` in answer to a message from `source`."""
-    services = SimpleNamespace(config=InForce(AgentSettings(owners=OWNERS)), is_guests=GUESTS.__contains__)
+    services = SimpleNamespace(config=LiveValue(AgentSettings(owners=OWNERS)), is_from_guest=GUESTS.__contains__)
     message = InboundMessage("x", source, "m", metadata)
     principal = principal_of(source, OWNERS)
     return ReplyAddresses(services, None).labels_of(target, message, principal, outside, has_files=has_files)
@@ -68,8 +68,8 @@ def test_files_leave_where_others_read_along():
 
 
 def test_a_guest_who_is_answered_in_the_own_conversation_has_asked_for_the_file():
-    assert labels(EVE, EVE, (Outside.GUEST, Outside.WEB), has_files=True) == WEB
-    assert labels(EVE, EVE, (Outside.GUEST,), has_files=True) == ()
+    assert labels(EVE, EVE, (Untrusted.GUEST, Untrusted.WEB), has_files=True) == WEB
+    assert labels(EVE, EVE, (Untrusted.GUEST,), has_files=True) == ()
 
 
 def test_a_job_that_text_from_outside_may_have_placed_leaves_where_it_speaks():

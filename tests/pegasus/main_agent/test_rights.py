@@ -7,7 +7,7 @@ import trio
 from pegasus.access import Role
 from pegasus.messages import ChannelInfo
 from pegasus.models import ToolSpec
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.settings import AgentSettings, PolicySettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
@@ -22,7 +22,7 @@ OWNER = ChannelInfo("slack", "#general", "ann")
 ANN_OWNS = Settings(agent=AgentSettings(owners=("cli:*", "slack:ann")))
 
 
-class Witness:
+class WorkspaceWatcher:
     """A tool that notes for whom it is called."""
 
     def __init__(self):
@@ -44,7 +44,7 @@ LOOK = say("", call("look", "l"))
 async def test_calls_of_the_main_agent_and_of_its_tasks_are_for_the_person_who_asked(
     autojump_clock, threads_in_place, channel, role
 ):
-    own, at_work = Witness(), Witness()
+    own, at_work = WorkspaceWatcher(), WorkspaceWatcher()
     model = ScriptedModel([say("", call("look", "l"), spawn("find x")), say(), say("", slack("done"))])
     channels = (FakeChannel("cli"), FakeChannel("slack"))
     async with open_world(
@@ -59,7 +59,7 @@ async def test_calls_of_the_main_agent_and_of_its_tasks_are_for_the_person_who_a
 
 
 async def test_a_notification_is_worked_on_for_the_person_whose_task_it_is(autojump_clock):
-    own = Witness()
+    own = WorkspaceWatcher()
     model = ScriptedModel([say("", spawn("find x")), LOOK, say("", slack("done"))])
     channels = (FakeChannel("cli"), FakeChannel("slack"))
     async with open_world(model, settings=ANN_OWNS, channels=channels, task_model=ScriptedModel(["found"])) as world:
@@ -71,7 +71,7 @@ async def test_a_notification_is_worked_on_for_the_person_whose_task_it_is(autoj
 
 async def test_a_report_of_a_guests_task_joins_no_thought_for_an_owner(autojump_clock):
     """It comes to the same chat while the owner is worked for, and would be acted on with the owner's rights."""
-    own = Witness()
+    own = WorkspaceWatcher()
     answers = [say("", spawn("find x")), After(5, LOOK), say("", slack("hello")), LOOK, say("", slack("done"))]
     model = ScriptedModel(answers)
     settings = attrs.evolve(ANN_OWNS, agent=attrs.evolve(ANN_OWNS.agent, when_busy="steer"))
@@ -90,7 +90,7 @@ async def test_a_report_of_a_guests_task_joins_no_thought_for_an_owner(autojump_
 
 
 async def test_a_task_of_a_guest_has_a_guests_rights_after_a_crash(autojump_clock):
-    disk, at_work = MemoryDisk(), Witness()
+    disk, at_work = MemoryDisk(), WorkspaceWatcher()
     channels = (FakeChannel("cli"), FakeChannel("slack"))
     async with open_world(
         ScriptedModel([say("", spawn("find x"))]),
@@ -164,7 +164,7 @@ async def test_the_task_of_a_guest_is_told_nothing_where_text_from_outside_was_r
             return say("", call("page", "p"))
         return say()
 
-    page = Tool(ToolSpec("page", "", parameters({})), no_page, reach=Reach.INSIDE, source=Outside.WEB)
+    page = Tool(ToolSpec("page", "", parameters({})), no_page, reach=Reach.INSIDE, source=Untrusted.WEB)
     settings = Settings(agent=AgentSettings(owners=("cli:*",), scope="chat"))
     async with open_world(
         ScriptedModel(think),
@@ -172,7 +172,7 @@ async def test_the_task_of_a_guest_is_told_nothing_where_text_from_outside_was_r
         channels=(FakeChannel("cli"), FakeChannel("slack")),
         task_model=ScriptedModel(lambda request: "done"),
     ) as world:
-        add_tool(world, "page", page.run, source=Outside.WEB)
+        add_tool(world, "page", page.run, source=Untrusted.WEB)
         await world.say("start", GUEST)
         await world.idle()
         ids.append((await tasks_of(world))[0].task_id)

@@ -9,8 +9,20 @@ from pegasus.conversation.entry import Entry, encode
 from pegasus.main_agent import AgentServices, AgentToolset, main_agent
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.models.base import ToolCall
-from pegasus.settings import InForce
-from pegasus.storage import Commit, Done, Item, Lease, NextItem, Posted, ReadFile, ReplaceFile, Take, TakeLease, Waiting
+from pegasus.settings import LiveValue
+from pegasus.storage import (
+    Commit,
+    CompleteItem,
+    Item,
+    Lease,
+    NextItem,
+    Posted,
+    ReadFile,
+    ReplaceFile,
+    TakeItem,
+    TakeLease,
+    Waiting,
+)
 from pegasus.testing.scripted import ScriptedModel, say
 from pegasus.tools import ToolExecutor
 
@@ -38,7 +50,7 @@ class Journal:
                     reply.send(self.session)
                 case NextItem(reply, lane):
                     reply.send(self.item) if lane == self.lane and not self.done.is_set() else waiting.append(reply)
-                case Take(reply, n):
+                case TakeItem(reply, n):
                     reply.send(
                         self.item if (n, self.lane) == (self.item.n, "main") and not self.done.is_set() else None
                     )
@@ -52,13 +64,13 @@ class Journal:
                 case Commit(reply, _, posts):
                     self.posts += posts
                     reply.send(tuple(OutboundMessage(post.text, HERE, 1) for post in posts))
-                case Done():
+                case CompleteItem():
                     self.done.set()
 
 
 async def handle(journal):
     """Let the agent handle the item; gives the texts that it posted."""
-    services = AgentServices(ScriptedModel(lambda _: say("")), InForce(AgentToolset("", ToolExecutor(()))), lambda: 0)
+    services = AgentServices(ScriptedModel(lambda _: say("")), LiveValue(AgentToolset("", ToolExecutor(()))), lambda: 0)
     async with open_supervisor([Child("journal", journal.run)]) as root:
         await root.start_child(Child("agent", main_agent, root.ref("journal"), services))
         await journal.done.wait()
@@ -117,7 +129,7 @@ async def test_the_agent_is_up_before_it_asks_what_became_of_delegated_work(auto
             return '{"status":"spawned"}'
 
     services = AgentServices(
-        ScriptedModel(lambda _: say("")), InForce(AgentToolset("", ToolExecutor(()))), lambda: 0, work=Busy()
+        ScriptedModel(lambda _: say("")), LiveValue(AgentToolset("", ToolExecutor(()))), lambda: 0, work=Busy()
     )
     async with open_supervisor([Child("journal", journal.run)]) as root:
         with trio.fail_after(1):

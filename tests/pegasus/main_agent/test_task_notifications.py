@@ -9,7 +9,7 @@ import trio
 
 from actors import Child, open_supervisor
 from pegasus.main_agent.notifications import forward_notifications
-from pegasus.storage import Done, NextItem, run_journal
+from pegasus.storage import CompleteItem, NextItem, run_journal
 from pegasus.tasks import Notification, Notify
 from pegasus.testing.memory_disk import MemoryDisk
 
@@ -38,7 +38,7 @@ async def test_what_waits_together_is_written_together_and_in_its_order(told, au
     for n in range(30):
         item = await book.ask(NextItem)
         assert item.message.text == f"word {n}"
-        await book.tell(Done(item.n))
+        await book.tell(CompleteItem(item.n))
 
 
 async def test_what_the_disk_refuses_or_has_no_room_is_offered_again_and_stands_there_once(told, autojump_clock):
@@ -50,7 +50,7 @@ async def test_what_the_disk_refuses_or_has_no_room_is_offered_again_and_stands_
         while len(seen) < 60:
             item = await book.ask(NextItem)
             seen.add(item.message.text)
-            await book.tell(Done(item.n))
+            await book.tell(CompleteItem(item.n))
         await answer.get()
     assert seen == {f"word {n}" for n in range(60)}
     content = disk.content("inbox/inbox.jsonl")

@@ -95,19 +95,19 @@ def test_a_server_that_works_in_the_workspace_writes_there_and_is_watched(world,
     settings = server(cwd=str(cwd[way]))
     assert kinds_in(world, settings, world.workspace) == ["write"]
     assert place_in(world).walls(settings, world.sandbox, "").witness is not None
-    assert "without walls" in place_in(world).risk(attrs.evolve(settings, sandbox=False), is_walled=True)
-    assert "without walls" in place_in(world).risk(settings, is_walled=False)
-    assert place_in(world).risk(settings, is_walled=True) == ""
+    assert "without walls" in place_in(world).risk(attrs.evolve(settings, sandbox=False), is_confined=True)
+    assert "without walls" in place_in(world).risk(settings, is_confined=False)
+    assert place_in(world).risk(settings, is_confined=True) == ""
 
 
 def test_a_program_of_the_workspace_without_walls_is_warned_of(world):
     script = program(world.workspace / "server.py")
     place = place_in(world)
-    assert "server.py" in place.risk(server("python3", args=(script,), sandbox=False), is_walled=True)
-    assert "server.py" in place.risk(server(script, sandbox=False), is_walled=True)
+    assert "server.py" in place.risk(server("python3", args=(script,), sandbox=False), is_confined=True)
+    assert "server.py" in place.risk(server(script, sandbox=False), is_confined=True)
     data = server("python3", args=("-x", str(world.workspace), "/etc/hosts"), sandbox=False)
-    assert place.risk(data, is_walled=True) == ""
-    assert place.risk(McpServerSettings(url="https://x.example"), is_walled=False) == ""
+    assert place.risk(data, is_confined=True) == ""
+    assert place.risk(McpServerSettings(url="https://x.example"), is_confined=False) == ""
 
 
 def test_a_virtual_environment_in_the_home_can_be_read_and_nothing_beside_it(world):

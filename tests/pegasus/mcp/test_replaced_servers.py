@@ -12,9 +12,9 @@ import trio
 from pegasus.mcp import McpServers
 from pegasus.mcp.calls import ServerCalls
 from pegasus.mcp.server import DRAIN, McpServer
-from pegasus.settings import McpServerSettings, Settings, SettingsInForce
+from pegasus.settings import LiveSettings, McpServerSettings, Settings
 from pegasus.settings.tool_sections import McpSettings
-from pegasus.tools import Illustrated, ToolContext, ToolError
+from pegasus.tools import ResultWithImages, ToolContext, ToolError
 
 
 def settings(**servers: McpServerSettings) -> Settings:
@@ -37,7 +37,7 @@ class Renewals:
 
 
 async def followed(before: Settings, after: Settings):
-    in_force, renewals = SettingsInForce(before), Renewals()
+    in_force, renewals = LiveSettings(before), Renewals()
     servers = McpServers(before.mcp.servers)
     servers.follow(in_force, renewals.renew)
     there = {server.name: server for server in servers.servers}
@@ -84,7 +84,7 @@ async def test_a_call_under_way_ends_before_its_server_is_stopped_and_a_new_one_
     async def work(report):
         await trio.sleep(5)
         ended.append(trio.current_time())
-        return Illustrated("done", ())
+        return ResultWithImages("done", ())
 
     async with trio.open_nursery() as nursery:
 

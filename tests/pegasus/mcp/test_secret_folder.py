@@ -12,7 +12,7 @@ from pegasus.mcp import TokenFile
 from pegasus.mcp.server import McpServer
 from pegasus.redaction import SecretFolder
 from pegasus.settings import McpServerSettings
-from pegasus.tools import Illustrated, ToolContext
+from pegasus.tools import ResultWithImages, ToolContext
 
 TOKENS = {
     "access_token": "first-access-token",
@@ -58,7 +58,7 @@ async def test_a_result_of_a_server_does_not_hold_the_token_that_it_was_sent(tmp
     tool = SimpleNamespace(spec=SimpleNamespace(name="web__hello"))
 
     async def work(*_):
-        return Illustrated({"text": "hello, you sent Bearer first-access-token, then renewed-access-token"}, ())
+        return ResultWithImages({"text": "hello, you sent Bearer first-access-token, then renewed-access-token"}, ())
 
     async with trio.open_nursery() as nursery:
         server._open, server._work = (object(), nursery), work

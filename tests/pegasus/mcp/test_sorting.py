@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pegasus.mcp.listing import extra_tools, read_tools
 from pegasus.mcp.server import McpServer
 from pegasus.mcp.sorting import ToolHints, is_destructive_name, read_hints, sort_tool
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.policy import ToolKind
 from pegasus.settings import McpServerSettings
 from pegasus.tools import Effect, Reach, ToolContext
@@ -152,7 +152,7 @@ async def test_a_tool_knows_its_kind_and_its_server():
         ("lab__look", READ, "lab"),
         ("lab__do", ACT, "lab"),
     ]
-    assert {tool.source for tool in lab.tools} == {Outside.MCP}, (
+    assert {tool.source for tool in lab.tools} == {Untrusted.MCP}, (
         "whatever its kind, what it returns is text from outside"
     )
 

@@ -20,11 +20,11 @@ from pegasus.host import Home
 from pegasus.models import ModelConfigError, ModelService, PriceList, UsageTracker, model_command
 from pegasus.observe import stop_logging
 from pegasus.settings import (
+    LiveSettings,
     ModelSettings,
     ProviderSettings,
     RouteSettings,
     Settings,
-    SettingsInForce,
     SettingsSource,
     load_settings,
 )
@@ -204,7 +204,7 @@ def reloader(
     home.log.parent.mkdir(parents=True, exist_ok=True)
     usage = UsageTracker(lambda: 0, random.Random(1), settings.budget, PriceList(settings.prices, settings.providers))
     service = ModelService(settings.models, settings.providers, rng=random.Random(1), usage=usage)
-    return Reloader(home, SettingsInForce(settings), "token", service, changed)
+    return Reloader(home, LiveSettings(settings), "token", service, changed)
 
 
 @asynccontextmanager

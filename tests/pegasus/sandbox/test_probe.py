@@ -60,13 +60,13 @@ def test_a_bubblewrap_that_hangs_is_not_waited_for(probe, monkeypatch):
 
 def test_an_old_kernel_without_anything(probe):
     found = probe(None, 0)
-    assert (found.kind, found.is_walled) == ("none", False)
+    assert (found.kind, found.is_confined) == ("none", False)
     assert "commands can do all that you can" in found.warning
 
 
 def test_a_kernel_whose_landlock_lacks_signals_is_used_and_counts_half(probe):
     found = probe(None, 4)
-    assert (found.kind, found.state, found.is_walled) == ("landlock", "partial", False)
+    assert (found.kind, found.state, found.is_confined) == ("landlock", "partial", False)
     assert "commands can still end other processes" in found.warning
 
 
@@ -113,7 +113,7 @@ def test_walls_that_are_required_and_not_there(probe, version):
 
 def test_without_walls_by_choice_nobody_is_warned(probe):
     found = probe("exit 1", 7, mode="off")
-    assert (found.kind, found.is_walled, found.warning) == ("none", False, "")
+    assert (found.kind, found.is_confined, found.warning) == ("none", False, "")
     assert found.memory == 2048 << 20
 
 

@@ -10,11 +10,11 @@ import trio
 from pegasus.settings import (
     RESTART_KEYS,
     AgentSettings,
-    InForce,
     LimitSettings,
+    LiveSettings,
+    LiveValue,
+    ReloadResult,
     Settings,
-    SettingsInForce,
-    TakenUp,
     find_key,
 )
 from pegasus.settings.sections import GatewaySettings, LogSettings
@@ -25,16 +25,16 @@ def debug() -> Settings:
 
 
 async def test_what_follows_the_settings_has_their_present_values():
-    in_force = SettingsInForce()
+    in_force = LiveSettings()
     log = in_force.follow(lambda settings: settings.log, "log.")
     assert log.now.level == "info"
-    assert await in_force.replace(debug()) == TakenUp(("log.level",), ())
+    assert await in_force.replace(debug()) == ReloadResult(("log.level",), ())
     assert log.now.level == "debug"
     assert in_force.now.log.level == "debug"
 
 
 async def test_all_handles_change_together_and_what_was_taken_before_stays_as_it_was():
-    in_force = SettingsInForce()
+    in_force = LiveSettings()
     owners = in_force.follow(lambda settings: settings.agent.owners, "agent.owners")
     agent = in_force.follow(lambda settings: settings.agent, "agent.")
     taken = agent.now
@@ -44,11 +44,11 @@ async def test_all_handles_change_together_and_what_was_taken_before_stays_as_it
 
 
 def test_a_handle_can_be_of_a_value_that_stays():
-    assert InForce(AgentSettings(max_replies=7)).now.max_replies == 7
+    assert LiveValue(AgentSettings(max_replies=7)).now.max_replies == 7
 
 
 async def test_a_value_is_made_anew_only_when_a_key_of_its_own_has_changed():
-    in_force = SettingsInForce()
+    in_force = LiveSettings()
     made = []
     in_force.follow(lambda settings: made.append(settings.log.level), "log.")
     await in_force.replace(Settings(limits=LimitSettings(guest_tasks=3)))
@@ -59,22 +59,22 @@ async def test_a_value_is_made_anew_only_when_a_key_of_its_own_has_changed():
 
 async def test_a_key_that_needs_a_restart_keeps_its_value_and_its_source():
     start = Settings(gateway=GatewaySettings(port=1111), origins={"gateway.port": "the file"})
-    in_force = SettingsInForce(start)
+    in_force = LiveSettings(start)
     in_force.follow(lambda settings: settings.gateway, "gateway.")
     new = Settings(gateway=GatewaySettings(port=2222, max_frame_bytes=4096), origins={"gateway.port": "a variable"})
-    assert await in_force.replace(new) == TakenUp(("gateway.max_frame_bytes",), ("gateway.port",))
+    assert await in_force.replace(new) == ReloadResult(("gateway.max_frame_bytes",), ("gateway.port",))
     assert (in_force.now.gateway.port, in_force.now.gateway.max_frame_bytes) == (1111, 4096)
     assert in_force.now.origins == {"gateway.port": "the file"}
-    assert await in_force.replace(new) == TakenUp((), ("gateway.port",)), "it still needs one"
+    assert await in_force.replace(new) == ReloadResult((), ("gateway.port",)), "it still needs one"
 
 
 async def test_a_key_that_nobody_follows_is_said_to_need_a_restart():
-    assert await SettingsInForce().replace(debug()) == TakenUp((), ("log.level",))
+    assert await LiveSettings().replace(debug()) == ReloadResult((), ("log.level",))
 
 
 @pytest.mark.parametrize("where", ["value", "thread", "guard"])
 async def test_settings_that_cannot_work_change_nothing(where):
-    in_force = SettingsInForce()
+    in_force = LiveSettings()
     level = in_force.follow(lambda settings: settings.log, "log.")
     acted = []
     in_force.when_changed(acted.append, "log.")
@@ -95,7 +95,7 @@ async def test_settings_that_cannot_work_change_nothing(where):
 
 
 async def test_a_value_may_be_made_of_another_one_and_sees_its_new_one():
-    in_force = SettingsInForce()
+    in_force = LiveSettings()
     log = in_force.follow(lambda settings: settings.log, "log.")
     shown = in_force.follow(lambda settings: (log.now.level,), "log.")
     await in_force.replace(debug())
@@ -103,7 +103,7 @@ async def test_a_value_may_be_made_of_another_one_and_sees_its_new_one():
 
 
 async def test_actions_get_the_changed_keys_that_concern_them():
-    in_force = SettingsInForce()
+    in_force = LiveSettings()
     acted = []
     in_force.when_changed(acted.append, "log.")
     in_force.when_changed(acted.append, "budget.")
@@ -112,15 +112,15 @@ async def test_actions_get_the_changed_keys_that_concern_them():
 
 
 async def test_a_file_that_a_key_names_counts_as_a_change_of_the_key():
-    in_force = SettingsInForce()
+    in_force = LiveSettings()
     texts = iter(["old", "new"])
     persona = in_force.follow(lambda settings: (next(texts),), "agent.persona", in_thread=True)
-    assert await in_force.replace(Settings(), frozenset({"agent.persona"})) == TakenUp(("agent.persona",), ())
+    assert await in_force.replace(Settings(), frozenset({"agent.persona"})) == ReloadResult(("agent.persona",), ())
     assert persona.now == ("new",)
 
 
 async def test_a_replacement_that_is_cancelled_changes_nothing(autojump_clock):
-    in_force = SettingsInForce()
+    in_force = LiveSettings()
     in_force.follow(lambda settings: settings.log, "log.", in_thread=True)
     with trio.CancelScope() as scope:
         scope.cancel()
@@ -129,7 +129,7 @@ async def test_a_replacement_that_is_cancelled_changes_nothing(autojump_clock):
 
 
 async def test_waiting_for_a_replacement_ends_with_it(autojump_clock):
-    in_force = SettingsInForce()
+    in_force = LiveSettings()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(in_force.wait_replaced)
         await trio.testing.wait_all_tasks_blocked()
@@ -158,7 +158,7 @@ def test_the_page_marks_the_keys_that_need_a_restart():
 
 
 async def test_what_comes_last_comes_after_every_replacement():
-    in_force, order = SettingsInForce(), []
+    in_force, order = LiveSettings(), []
     in_force.follow(lambda settings: settings.log, "log.")
     in_force.after_replacement(lambda: order.append(f"last: {in_force.now.log.level}"))
     in_force.when_changed(lambda changed: order.append(*changed), "log.")

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from pegasus.storage.inbox_messages import Done, NextChat, NextItem, Waiting
+from pegasus.storage.inbox_messages import CompleteItem, NextChat, NextItem, Waiting
 from pegasus.storage.messages import (
     Archive,
     ArchiveName,
@@ -37,7 +37,7 @@ async def test_each_chat_takes_its_own_items_side_by_side(journal):
     for id, channel in zip("abcd", (CLI, WEB, CLI, WEB), strict=True):
         await journal.accept(id, channel=channel)
     assert [await taken(journal, WEB), await taken(journal, CLI)] == [("b", 1), ("a", 1)]
-    await journal.tell(Done(2))
+    await journal.tell(CompleteItem(2))
     assert [await taken(journal, WEB), await taken(journal, CLI)] == [("d", 1), ("a", 2)]
 
 
@@ -65,7 +65,7 @@ async def test_within_a_chat_the_order_of_the_lane_applies(journal):
     while await journal.ask(Waiting, CLI.address):
         item = await journal.ask(NextItem, "main", CLI.address)
         order.append(item.message.id)
-        await journal.tell(Done(item.n))
+        await journal.tell(CompleteItem(item.n))
     assert order == ["b", "c", "a"]
 
 

@@ -15,7 +15,15 @@ from trio.testing import MockClock
 from actors import ActorError, GaveUp
 from pegasus.messages import Address, ChannelInfo, OutboundMessage
 from pegasus.storage import inbox, record_log
-from pegasus.storage.inbox_messages import Accepted, Done, Newer, NextItem, Overloaded, Take, Waiting
+from pegasus.storage.inbox_messages import (
+    Accepted,
+    CompleteItem,
+    NextItem,
+    NextItemOfAddress,
+    Overloaded,
+    TakeItem,
+    Waiting,
+)
 from pegasus.storage.messages import (
     Acknowledge,
     Archive,
@@ -177,22 +185,22 @@ class System:
             with trio.move_on_after(1):
                 item = await self.journal.ask(NextItem)
                 self.model.done.add(item.message.id)
-                await self.journal.tell(Done(item.n))
+                await self.journal.tell(CompleteItem(item.n))
 
     async def take(self, back):
         """One that waits is taken up beside the others, and may be left undone."""
-        item = await self.ask(self.journal.ask, Newer, CLI.address, back)
+        item = await self.ask(self.journal.ask, NextItemOfAddress, CLI.address, back)
         if item is None:
             return
-        taken = await self.ask(self.journal.ask, Take, item.n)
+        taken = await self.ask(self.journal.ask, TakeItem, item.n)
         if taken is None:
             return
         assert (taken.message, taken.attempt, taken.priority) == (item.message, 1, priority_of(item.message.id))
-        again = await self.ask(self.journal.ask, Newer, CLI.address, item.n - 1)
+        again = await self.ask(self.journal.ask, NextItemOfAddress, CLI.address, item.n - 1)
         assert again is None or again.n > item.n
         if back % 2:
             self.model.done.add(item.message.id)
-            await self.journal.tell(Done(item.n))
+            await self.journal.tell(CompleteItem(item.n))
 
     async def acknowledge(self, channel, back):
         address = channel.address
@@ -216,7 +224,7 @@ class System:
             waiting.append(item.message.id)
             places.append((item.priority, item.n))
             assert item.priority == priority_of(item.message.id)
-            await self.journal.tell(Done(item.n))
+            await self.journal.tell(CompleteItem(item.n))
         assert len(set(waiting)) == len(waiting)
         assert places == sorted(places)
         assert self.model.accepted.keys() - self.model.done <= set(waiting) <= self.model.open_ids

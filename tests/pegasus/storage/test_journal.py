@@ -15,7 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 from actors import ActorDied, ActorError
 from pegasus.messages import INTERNAL_ID_PREFIX, Address, ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.storage import UNDELIVERED_REPLY, FileDisk
-from pegasus.storage.inbox_messages import Accept, Accepted, Done, NextItem, Overloaded, Waiting
+from pegasus.storage.inbox_messages import Accept, Accepted, CompleteItem, NextItem, Overloaded, Waiting
 from pegasus.storage.messages import (
     Acknowledge,
     Archive,
@@ -191,7 +191,7 @@ async def test_done_and_acknowledged_go_along_with_the_next_write_of_their_file_
     async with start(disk) as journal:
         item = await journal.accept("a")
         await journal.post("k")
-        await journal.tell(Done(item.n))
+        await journal.tell(CompleteItem(item.n))
         await journal.tell(Acknowledge(A, 1))
         before = disk.fsyncs
         await journal.append(SESSION, b"1\n")
@@ -208,7 +208,7 @@ async def test_nothing_is_scheduled_while_nothing_is_owed(start, disk, autojump_
         await journal.accept("a")
         await wait_all_tasks_blocked()
         assert trio.lowlevel.current_statistics().seconds_to_next_deadline == math.inf
-        await journal.tell(Done(1))
+        await journal.tell(CompleteItem(1))
         await wait_all_tasks_blocked()
         assert trio.lowlevel.current_statistics().seconds_to_next_deadline == pytest.approx(0.05)
         await trio.sleep(0.1)
@@ -219,7 +219,7 @@ async def test_nothing_is_scheduled_while_nothing_is_owed(start, disk, autojump_
 async def test_under_steady_load_on_other_files_the_flush_is_not_put_off(start, disk, autojump_clock):
     async with start(disk) as journal:
         await journal.accept("a")
-        await journal.tell(Done(1))
+        await journal.tell(CompleteItem(1))
         for _ in range(6):
             await journal.append(SESSION, b"x\n")
             await trio.sleep(0.01)
@@ -237,7 +237,7 @@ async def test_a_message_that_comes_just_as_a_flush_is_due_is_worked_on(start, m
     disk = Touchy()
     async with start(disk) as journal:
         await journal.accept("a")
-        await journal.tell(Done(1))
+        await journal.tell(CompleteItem(1))
         await wait_all_tasks_blocked()
         answer = await journal.ref.request(Commit, ((SESSION, b"1\n"),))
         mock_clock.jump(0.06)
@@ -251,7 +251,7 @@ async def test_stopping_flushes_durably(start, disk):
     async with start(disk) as journal:
         await journal.accept("a")
         await journal.post("k")
-        await journal.tell(Done(1))
+        await journal.tell(CompleteItem(1))
         await journal.tell(Acknowledge(A, 1))
         await journal.append(SESSION, b"1\n")
     async with start(disk.survivor()) as journal:
@@ -336,7 +336,7 @@ async def test_what_is_owed_waits_for_a_disk_that_refuses_and_is_told_once(start
     async with start(disk) as journal:
         await journal.accept("a")
         disk.files.capacity = 0
-        await journal.tell(Done(1))
+        await journal.tell(CompleteItem(1))
         await trio.sleep(10)
         [report] = journal.reports
         assert "No space left" in report
@@ -414,7 +414,7 @@ async def test_items_of_a_lane_come_in_order_each_until_it_is_done(journal):
         await journal.accept(id)
     await journal.accept("/stop", lane="control")
     assert [(await journal.ask(NextItem)).attempt for _ in range(3)] == [1, 2, 3]
-    await journal.tell(Done(1))
+    await journal.tell(CompleteItem(1))
     assert (await journal.ask(NextItem)).message.id == "b"
     assert (await journal.ask(NextItem, "control")).message.id == "/stop"
     assert await journal.ask(Waiting) == 3
@@ -458,7 +458,7 @@ async def test_the_queue_is_bounded_and_control_passes_it(start, disk):
         assert await journal.accept("d") == Overloaded(3)
         assert await journal.accept("b") == Accepted(2, duplicate=True)
         assert isinstance(await journal.accept("/stop", lane="control"), Accepted)
-        await journal.tell(Done(1))
+        await journal.tell(CompleteItem(1))
         assert isinstance(await journal.accept("d"), Accepted)
 
 
@@ -473,7 +473,7 @@ async def test_large_waiting_messages_are_read_back_when_their_turn_comes(start,
                 str(n),
                 1_000_000 + len(str(n)),
             )
-            await journal.tell(Done(item.n))
+            await journal.tell(CompleteItem(item.n))
 
 
 async def test_an_item_that_vanished_from_the_file_is_told_and_passed_over(start, disk):
@@ -679,7 +679,7 @@ async def test_a_file_is_replaced_durably_and_goes_on(journal, disk):
 async def test_what_is_done_is_durable_before_a_session_that_tells_it_is_put_aside(journal, disk):
     item = await journal.accept("a")
     await journal.append(SESSION, b"1\n")
-    await journal.tell(Done(item.n))
+    await journal.tell(CompleteItem(item.n))
     await journal.ask(Archive, SESSION, b"", NOW)
     assert b'"done"' in disk.survivor().content(INBOX)
 
@@ -792,7 +792,7 @@ async def fill(journal, rounds, size):
     for n in range(rounds):
         item = await journal.accept(f"m{n}", "x" * size)
         await journal.post(f"k{n}", text="y" * size)
-        await journal.tell(Done(item.n))
+        await journal.tell(CompleteItem(item.n))
         await journal.tell(Acknowledge(A, n + 1))
 
 
@@ -844,7 +844,7 @@ async def undelivered_items(journal):
     while await journal.ask(Waiting):
         item = await journal.ask(NextItem)
         found.append((item.message, item.priority))
-        await journal.tell(Done(item.n))
+        await journal.tell(CompleteItem(item.n))
     return found
 
 
@@ -972,7 +972,7 @@ async def test_on_real_files(start, tmp_path):
         await journal.accept("a")
         assert (await journal.post("k", appends=((SESSION, b"1\n"),))).seq == 1
         item = await journal.ask(NextItem)
-        await journal.tell(Done(item.n))
+        await journal.tell(CompleteItem(item.n))
         await journal.ask(Archive, SESSION, b"", NOW)
         async with trio.open_nursery() as nursery:
             for n in range(50):

@@ -24,7 +24,7 @@ class Lane:
         self.log = InboxLog(Directory())
 
     def add(self, n, priority=0, address=ANN, **more):
-        self.log.begin_above(n - 1)
+        self.log.start_numbers_after(n - 1)
         assert self.accept(n, priority, address, **more).n == n
 
     def accept(self, n, priority, address, **more):

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from pegasus.messages import Address
-from pegasus.storage.inbox_messages import Done, NextItem, Waiting
+from pegasus.storage.inbox_messages import CompleteItem, NextItem, Waiting
 from pegasus.storage.messages import LastSeq, StorageError, Unacknowledged
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.wire import encode_line
@@ -195,6 +195,6 @@ async def test_what_waits_of_a_version_without_conversations_of_guests_has_its_c
         for _ in lines:
             item = await journal.ask(NextItem)
             found[item.n] = item.message.metadata.get("apart") is True
-            await journal.tell(Done(item.n))
+            await journal.tell(CompleteItem(item.n))
         assert journal.reports == []
     assert found == {1: True, 2: True, 3: False, 4: False, 5: False, 6: True, 7: True, 8: False}

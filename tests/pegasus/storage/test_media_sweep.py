@@ -5,7 +5,7 @@ import os
 import pytest
 import trio
 
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import FileDisk, RemoveOldFiles, sweep_media
 from pegasus.storage.volume import Volume
 from pegasus.testing.memory_disk import MemoryDisk
@@ -61,7 +61,7 @@ class Journal:
 
 async def lives(disk, hours, clock=None, keep_days=90):
     with trio.move_on_after(hours * 3600 + 1):
-        await sweep_media(Inbox(), Journal(disk), clock or Clock(), InForce(keep_days))
+        await sweep_media(Inbox(), Journal(disk), clock or Clock(), LiveValue(keep_days))
 
 
 async def test_what_is_older_than_the_setting_is_removed_and_the_rest_stays(autojump_clock):
@@ -89,7 +89,7 @@ async def test_a_clock_that_is_set_back_removes_nothing(autojump_clock):
 async def test_a_clock_that_is_set_forward_removes_nothing_for_a_week(autojump_clock):
     disk, clock = disk_with(a=60), Clock()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(sweep_media, Inbox(), Journal(disk), clock, InForce(90))
+        nursery.start_soon(sweep_media, Inbox(), Journal(disk), clock, LiveValue(90))
         await trio.sleep(100)
         clock.ahead = 3650 * DAY
         await trio.sleep(6 * 86_400)

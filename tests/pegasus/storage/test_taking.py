@@ -9,7 +9,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from pegasus.messages import Address, InboundMessage
-from pegasus.storage.inbox_messages import Accept, Done, Newer, NextItem, Take, Waiting
+from pegasus.storage.inbox_messages import Accept, CompleteItem, NextItem, NextItemOfAddress, TakeItem, Waiting
 from pegasus.storage.messages import StorageError
 from pegasus.storage.volume import Volume
 from pegasus.testing.memory_disk import MemoryDisk
@@ -25,7 +25,7 @@ async def taken(journal):
 
 
 async def newer(journal, channel=CLI, after=0):
-    item = await journal.ask(Newer, channel.address, after)
+    item = await journal.ask(NextItemOfAddress, channel.address, after)
     return item and item.message.id
 
 
@@ -39,7 +39,7 @@ async def test_items_are_handed_out_by_priority_and_age(journal):
     while await journal.ask(Waiting):
         item = await journal.ask(NextItem)
         order.append((item.message.id, item.priority))
-        await journal.tell(Done(item.n))
+        await journal.tell(CompleteItem(item.n))
     assert order == [("b", 0), ("d", 0), ("c", 1), ("a", 2), ("e", 2)]
 
 
@@ -70,7 +70,7 @@ async def test_what_else_an_address_has_to_say_is_shown_oldest_first(journal):
 
 async def test_what_is_shown_stays_in_the_queue(journal):
     await journal.accept("a", priority=1)
-    item = await journal.ask(Newer, CLI.address)
+    item = await journal.ask(NextItemOfAddress, CLI.address)
     assert (item.n, item.attempt, item.priority) == (1, 0, 1)
     assert await taken(journal) == ("a", 1)
 
@@ -78,36 +78,36 @@ async def test_what_is_shown_stays_in_the_queue(journal):
 async def test_commands_that_pass_the_queue_are_not_shown(journal):
     await journal.accept("/stop", lane="control")
     assert await newer(journal) is None
-    assert await journal.ask(Take, 1) is None
+    assert await journal.ask(TakeItem, 1) is None
 
 
 async def test_what_was_taken_is_not_shown_and_comes_again_until_it_is_done(journal):
     for id in "abc":
         await journal.accept(id)
     assert await taken(journal) == ("a", 1)
-    taken_too = await journal.ask(Take, 2)
+    taken_too = await journal.ask(TakeItem, 2)
     assert (taken_too.message.id, taken_too.attempt) == ("b", 1)
     assert await newer(journal) == "c"
-    await journal.tell(Done(1))
+    await journal.tell(CompleteItem(1))
     assert await taken(journal) == ("b", 2)
-    await journal.tell(Done(2))
+    await journal.tell(CompleteItem(2))
     assert await taken(journal) == ("c", 1)
 
 
 async def test_an_item_can_be_taken_again(journal):
     """The answer may have been lost with whoever asked."""
     await journal.accept("a")
-    assert [(await journal.ask(Take, 1)).attempt for _ in range(2)] == [1, 2]
+    assert [(await journal.ask(TakeItem, 1)).attempt for _ in range(2)] == [1, 2]
 
 
 async def test_what_is_done_or_never_was_cannot_be_taken(journal):
     await journal.accept("a")
-    await journal.tell(Done(1))
-    assert [await journal.ask(Take, n) for n in (1, 2)] == [None, None]
+    await journal.tell(CompleteItem(1))
+    assert [await journal.ask(TakeItem, n) for n in (1, 2)] == [None, None]
 
 
 async def test_who_waits_for_an_address_is_told_when_something_comes_from_it(journal):
-    answer = await journal.ref.request(Newer, CLI.address, 0, True)
+    answer = await journal.ref.request(NextItemOfAddress, CLI.address, 0, True)
     await journal.accept("a", channel=WEB)
     await wait_all_tasks_blocked()
     assert await newer(journal) is None
@@ -116,8 +116,8 @@ async def test_who_waits_for_an_address_is_told_when_something_comes_from_it(jou
 
 
 async def test_any_number_may_wait(journal):
-    answers = [await journal.ref.request(Newer, CLI.address, 0, True) for _ in range(3)]
-    answers.append(await journal.ref.request(Newer, WEB.address, 0, True))
+    answers = [await journal.ref.request(NextItemOfAddress, CLI.address, 0, True) for _ in range(3)]
+    answers.append(await journal.ref.request(NextItemOfAddress, WEB.address, 0, True))
     await journal.accept("a")
     await journal.accept("b", channel=WEB)
     assert [(await answer.get()).message.id for answer in answers] == ["a", "a", "a", "b"]
@@ -126,7 +126,7 @@ async def test_any_number_may_wait(journal):
 async def test_who_has_left_is_forgotten(journal, autojump_clock):
     for _ in range(3):
         with trio.move_on_after(1):
-            await journal.ask(Newer, CLI.address, 0, True)
+            await journal.ask(NextItemOfAddress, CLI.address, 0, True)
     await journal.accept("a")
     assert await newer(journal) == "a"
 
@@ -134,14 +134,14 @@ async def test_who_has_left_is_forgotten(journal, autojump_clock):
 async def test_what_is_shown_is_on_disk(start, autojump_clock):
     disk = MemoryDisk(delay=1)
     async with start(disk) as journal:
-        answer = await journal.ref.request(Newer, CLI.address, 0, True)
+        answer = await journal.ref.request(NextItemOfAddress, CLI.address, 0, True)
         await journal.accept("a")
         assert (await answer.get()).n == 1
         assert b'"id":"a"' in disk.survivor().content(INBOX)
 
 
 async def test_what_the_disk_refuses_is_not_shown(journal, disk):
-    answer = await journal.ref.request(Newer, CLI.address, 0, True)
+    answer = await journal.ref.request(NextItemOfAddress, CLI.address, 0, True)
     disk.fail(1, errno.ENOSPC, 1)
     with pytest.raises(StorageError):
         await journal.accept("a")
@@ -177,7 +177,7 @@ async def test_items_from_before_are_shown_and_taken_from_the_file(start, disk):
         await journal.accept("a", priority=1)
     async with start(disk) as journal:
         assert await newer(journal) == "a"
-        item = await journal.ask(Take, 1)
+        item = await journal.ask(TakeItem, 1)
         assert (item.message.id, item.priority) == ("a", 1)
 
 
@@ -190,12 +190,12 @@ async def test_an_item_that_cannot_be_read_back_is_passed_over(start, disk):
         length = len(content) // 3
         disk.put(INBOX, b"x" * length + content[length : 2 * length] + b"x" * length)
         assert await newer(journal) == "b"
-        assert [await journal.ask(Take, n) for n in (1, 3)] == [None, None]
+        assert [await journal.ask(TakeItem, n) for n in (1, 3)] == [None, None]
         assert await taken(journal) == ("b", 1)
         assert len(journal.reports) == 2
 
 
-@pytest.mark.parametrize("question", [(Newer, Address("cli", "main")), (Take, 1), (NextItem,)])
+@pytest.mark.parametrize("question", [(NextItemOfAddress, Address("cli", "main")), (TakeItem, 1), (NextItem,)])
 async def test_a_disk_that_cannot_be_read_fails_the_asker_and_nothing_else(start, disk, question, monkeypatch):
     async with start(disk) as journal:
         await journal.accept("a")

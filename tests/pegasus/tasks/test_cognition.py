@@ -8,7 +8,7 @@ import trio
 from pegasus.conversation import Entry
 from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.models.base import AssistantTurn, ModelResponse, ToolCall, ToolSpec, Usage, UserTurn
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.tasks.core.context import ActionResult, TaskContext
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.task_events import ReasonDone, TaskState
@@ -30,7 +30,7 @@ def context(*entries, **fields):
 
 
 async def think(model, *entries, memory="", tools=(READ,)):
-    return await Thinker(InForce(PERSONA), lambda: 7).think(context(*entries), model, EXPLORE, tools, memory)
+    return await Thinker(LiveValue(PERSONA), lambda: 7).think(context(*entries), model, EXPLORE, tools, memory)
 
 
 async def test_a_direct_answer_leaves_its_message_to_the_step():
@@ -86,7 +86,7 @@ async def test_the_prompt_is_identity_safety_and_the_body_and_the_same_for_every
         < prompt.index("read-only" if "read-only" in prompt else "change nothing")
     )
     assert "INNER MONOLOGUE" not in prompt
-    thinker = Thinker(InForce(PERSONA), lambda: 0)
+    thinker = Thinker(LiveValue(PERSONA), lambda: 0)
     assert thinker.prompt(EXPLORE) is thinker.prompt(EXPLORE)
 
 
@@ -103,7 +103,7 @@ async def test_one_thinker_serves_tasks_at_once_and_mixes_nothing_up(autojump_cl
         about = TaskContext(name, input_text=name, messages=entries)
         return await thinker.think(about, ScriptedModel(script), EXPLORE, (READ,), f"memory of {name}")
 
-    names, shared, found = ("slow", "middle", "quick"), Thinker(InForce(PERSONA), lambda: 7), {}
+    names, shared, found = ("slow", "middle", "quick"), Thinker(LiveValue(PERSONA), lambda: 7), {}
 
     async def one(name):
         found[name] = await thought_of(shared, name)
@@ -112,7 +112,7 @@ async def test_one_thinker_serves_tasks_at_once_and_mixes_nothing_up(autojump_cl
         for name in names:
             nursery.start_soon(one, name)
     assert list(found) == ["quick", "middle", "slow"]
-    assert found == {name: await thought_of(Thinker(InForce(PERSONA), lambda: 7), name) for name in names}
+    assert found == {name: await thought_of(Thinker(LiveValue(PERSONA), lambda: 7), name) for name in names}
     assert len({repr(thought) for thought in found.values()}) == 3
 
 
@@ -175,7 +175,7 @@ async def reflect(model, of=None, window=100_000):
         calls.append(made.name)
         return ToolOutcome("{}", failed=False)
 
-    reflector = Reflector(InForce(PERSONA))
+    reflector = Reflector(LiveValue(PERSONA))
     found = await reflector.reflect(of or context(), "FACTS", (READ,), model, window, run)
     return found, calls
 

@@ -7,7 +7,7 @@ import pytest
 from pegasus.conversation import Entry
 from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.messages import ChannelInfo
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, load_task_types
 from pegasus.tasks.run.thinker import Reflector, Thinker, label_of
@@ -35,10 +35,10 @@ def test_a_task_that_nobody_on_a_channel_asked_for(metadata):
 async def test_thinking_and_looking_back_have_the_label_of_their_task():
     model = ScriptedModel(["done", "nothing to keep"])
     context = TaskContext("t9", input_metadata={"channel": CHANNEL}, messages=[Entry(1, "user", "find it")])
-    await Thinker(InForce(PERSONA), lambda: 7).think(
+    await Thinker(LiveValue(PERSONA), lambda: 7).think(
         context, model, load_task_types(BUILT_IN_TYPES)[0].get("general"), ()
     )
-    await Reflector(InForce(PERSONA)).reflect(context, "", (), model, 1000, None)
+    await Reflector(LiveValue(PERSONA)).reflect(context, "", (), model, 1000, None)
     assert [(asked.label.role, asked.label.task_id) for asked in model.requests] == [
         ("subagent", "t9"),
         ("reflection", "t9"),

@@ -3,7 +3,7 @@
 import trio
 
 from pegasus.models.base import ToolSpec
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.testing.scripted import ScriptedModel, call, say
 from pegasus.tools import Effect, Tool
 from tests.pegasus.tasks.world import StubMemory, open_desk
@@ -23,7 +23,7 @@ async def test_a_memory_tool_is_told_who_calls_it_and_what_was_read_before(autoj
 
     tools = [
         Tool(ToolSpec("memory_append", "", ANY), remember, "memory", Effect.ONCE),
-        Tool(ToolSpec("http_get", "", ANY), remember_nothing, "network", Effect.PURE, source=Outside.WEB),
+        Tool(ToolSpec("http_get", "", ANY), remember_nothing, "network", Effect.PURE, source=Untrusted.WEB),
     ]
     steps = iter(
         [

@@ -12,7 +12,7 @@ from pegasus.events import EventType, Subscribe, event_bus
 from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.models import TraitStore
 from pegasus.models.base import ToolSpec
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.tasks import (
     BUILT_IN_TYPES,
     Reflector,
@@ -249,15 +249,15 @@ async def open_desk(
             new_task_id=lambda: f"{random.getrandbits(64):016x}",
             clock=clock,
             types=types,
-            thinker=Thinker(InForce(PERSONA), clock),
-            reflector=Reflector(InForce(PERSONA)),
-            toolbox=InForce(toolbox),
+            thinker=Thinker(LiveValue(PERSONA), clock),
+            reflector=Reflector(LiveValue(PERSONA)),
+            toolbox=LiveValue(toolbox),
             model_for=model_for or (lambda name: model),
             context_window=lambda name: window,
-            context=InForce(context),
+            context=LiveValue(context),
             memory=memory,
             traits=traits or TraitStore(),
-            limits=InForce(limits),
+            limits=LiveValue(limits),
             make_fence=lambda: "fence00000",
             before_resuming=before_resuming,
         )

@@ -11,18 +11,18 @@ from pegasus.access import (
     ApprovalError,
     ApprovalState,
     CallRequest,
-    Confinement,
     Decision,
     Policy,
     Principal,
     Role,
+    SandboxState,
     parse_rules,
 )
 from pegasus.access.rules import PolicyRule
 from pegasus.messages import ChannelInfo
 from pegasus.models import ToolSpec
-from pegasus.outside import Outside
-from pegasus.settings import InForce
+from pegasus.outside import Untrusted
+from pegasus.settings import LiveValue
 from pegasus.storage import StorageError
 from pegasus.tools import Effect, PolicyGate, Reach, Tool, ToolContext, ToolExecutor, parameters
 from pegasus.tools.base import ToolOutcome
@@ -169,7 +169,7 @@ def test_after_text_from_outside_few_links_of_a_host_are_followed(context):
     urls = [f"https://docs.example/page-{n}" for n in range(MOST_LINKS + 1)]
     made = [fetch.value_call({"url": url}) for url in urls[:-1]]
     seen = attrs.evolve(context, has_seen=lambda text: True, earlier=lambda: made)
-    read = attrs.evolve(seen, outside=(Outside.WEB,))
+    read = attrs.evolve(seen, outside=(Untrusted.WEB,))
     assert describe_call(fetch, {"url": urls[-1]}, read).reaches_out
     assert not describe_call(fetch, {"url": urls[0]}, read).reaches_out
     assert not describe_call(fetch, {"url": "https://other.example/page"}, read).reaches_out
@@ -191,7 +191,7 @@ def test_after_text_from_outside_few_links_of_a_host_are_followed(context):
 def test_a_refusal_finds_an_address_however_it_is_written(context, url):
     call = describe_call(tool("http_get", "network"), {"url": url}, context)
     rule = {"tool": "http_get", "match": "https://evil.example/x", "decision": "deny"}
-    assert Policy(parse_rules([rule])).decide(call, Confinement(stands=True)).decision is Decision.DENY
+    assert Policy(parse_rules([rule])).decide(call, SandboxState(stands=True)).decision is Decision.DENY
 
 
 @pytest.mark.parametrize(
@@ -204,9 +204,9 @@ def test_a_refusal_finds_an_address_however_it_is_written(context, url):
     ],
 )
 def test_an_allow_fits_an_address_in_all_its_forms(context, url, is_allowed):
-    call = describe_call(tool("http_post", "network"), {"url": url}, attrs.evolve(context, outside=(Outside.WEB,)))
+    call = describe_call(tool("http_post", "network"), {"url": url}, attrs.evolve(context, outside=(Untrusted.WEB,)))
     rule = {"tool": "http_post", "match": "https://good.example*", "decision": "allow"}
-    decided = Policy(parse_rules([rule])).decide(call, Confinement(stands=True)).decision
+    decided = Policy(parse_rules([rule])).decide(call, SandboxState(stands=True)).decision
     assert (decided is Decision.ALLOW) is is_allowed
 
 
@@ -218,8 +218,8 @@ def test_tools_of_other_programs_reach_out(context):
 
 
 def executor(policy, *tools):
-    walls = Confinement(stands=True, has_network=False)
-    return ToolExecutor(tools, gate=PolicyGate(InForce(policy), InForce(walls), None))
+    walls = SandboxState(stands=True, has_network=False)
+    return ToolExecutor(tools, gate=PolicyGate(LiveValue(policy), LiveValue(walls), None))
 
 
 async def test_a_refusal_is_an_error_for_the_model(context):
@@ -249,8 +249,8 @@ async def test_while_nobody_can_be_asked_nothing_is_made(context, error):
             message.reply.fail(error)
 
     async with open_supervisor([Child("keeper", refuse)] if error else []) as root:
-        walls = Confinement(stands=True, has_network=False)
-        gate = PolicyGate(InForce(Policy([PolicyRule("touch", Decision.ASK)])), InForce(walls), root.ref("keeper"))
+        walls = SandboxState(stands=True, has_network=False)
+        gate = PolicyGate(LiveValue(Policy([PolicyRule("touch", Decision.ASK)])), LiveValue(walls), root.ref("keeper"))
         box = ToolExecutor([tool("touch", "custom")], gate=gate)
         outcome = await box.run(box.get("touch"), {}, context)
     assert outcome.failed
@@ -272,8 +272,8 @@ async def test_what_was_granted_may_be_made_without_a_task(context):
         return "made"
 
     async with open_supervisor([Child("keeper", grant)]) as root:
-        policy = InForce(Policy([PolicyRule("touch", Decision.ASK)]))
-        gate = PolicyGate(policy, InForce(Confinement()), root.ref("keeper"))
+        policy = LiveValue(Policy([PolicyRule("touch", Decision.ASK)]))
+        gate = PolicyGate(policy, LiveValue(SandboxState()), root.ref("keeper"))
         box = ToolExecutor([attrs.evolve(tool("touch", "custom"), run=run)], gate=gate)
         outcome = await box.run(box.get("touch"), {}, attrs.evolve(context, task_id="", key=""))
     assert (outcome.content, seen) == ('"made"', [False])
@@ -290,8 +290,8 @@ async def test_only_a_task_waits_for_an_owner(context):
 
     for keepers in ([Child("keeper", grant_nothing)], []):
         async with open_supervisor(keepers) as root:
-            policy = InForce(Policy([PolicyRule("touch", Decision.ASK)]))
-            gate = PolicyGate(policy, InForce(Confinement()), root.ref("keeper"))
+            policy = LiveValue(Policy([PolicyRule("touch", Decision.ASK)]))
+            gate = PolicyGate(policy, LiveValue(SandboxState()), root.ref("keeper"))
             box = ToolExecutor([tool("touch", "custom")], gate=gate)
             for other in (attrs.evolve(context, task_id=""), attrs.evolve(context, role="reflection")):
                 outcome = await box.run(box.get("touch"), {}, other)
@@ -319,8 +319,8 @@ async def test_a_link_that_is_swapped_between_check_and_use_leads_nowhere(contex
         os.rmdir(context.workspace / "sub")
         (context.workspace / "sub").symlink_to(tmp_path)
 
-    policy, walls = Policy(after_untrusted=Decision.DENY), Confinement(stands=True, has_network=False)
-    gate = PolicyGate(InForce(policy), InForce(walls), None)
+    policy, walls = Policy(after_untrusted=Decision.DENY), SandboxState(stands=True, has_network=False)
+    gate = PolicyGate(LiveValue(policy), LiveValue(walls), None)
     box = ToolExecutor(file_tools(), gate=Swapped(gate, swap))
     tainted = attrs.evolve(context, outside=("web",))
     outcome = await box.run(box.get("write_file"), {"path": "sub/x", "content": "1"}, tainted)
@@ -344,7 +344,7 @@ async def test_the_call_that_is_described_is_the_one_that_is_made(context):
 
 
 def test_a_request_without_facts_is_harmless():
-    assert Policy().decide(CallRequest("x", OWNER), Confinement()).decision is Decision.ALLOW
+    assert Policy().decide(CallRequest("x", OWNER), SandboxState()).decision is Decision.ALLOW
 
 
 @pytest.mark.parametrize(

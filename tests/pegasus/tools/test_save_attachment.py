@@ -9,10 +9,10 @@ import attrs
 import pytest
 import trio
 
-from pegasus.access import Confinement, Policy, Principal, Role
+from pegasus.access import Policy, Principal, Role, SandboxState
 from pegasus.messages import ChannelInfo
-from pegasus.outside import Outside
-from pegasus.settings import InForce
+from pegasus.outside import Untrusted
+from pegasus.settings import LiveValue
 from pegasus.storage import FileDisk, keep_file
 from pegasus.tools import PolicyGate, ToolExecutor, base_context, save_attachment_tool
 from pegasus.tools.files import incoming
@@ -40,11 +40,11 @@ def save(journal, context):
     """Call the tool as a task does, with the policy as it is by default; the result, or the error."""
 
     async def save(file, path="data.zip", context=context):
-        gate = PolicyGate(InForce(Policy()), InForce(Confinement(stands=True)), None)
+        gate = PolicyGate(LiveValue(Policy()), LiveValue(SandboxState(stands=True)), None)
         executor = ToolExecutor([save_attachment_tool(journal)], gate=gate)
         outcome = await executor.run(executor.get("save_attachment"), {"file": file, "path": path}, context)
         if not outcome.failed:
-            assert outcome.outside == (Outside.FILE,)
+            assert outcome.outside == (Untrusted.FILE,)
         return outcome.content if outcome.failed else json.loads(outcome.content)
 
     return save
@@ -148,7 +148,7 @@ async def test_it_becomes_no_part_of_every_prompt(save, kept, workspace, path):
 
 
 async def test_work_for_a_guest_saves_in_the_workspace_only(save, kept, context, workspace):
-    guest = attrs.evolve(context, principal=Principal(Role.GUEST, ChannelInfo("web", "c1")), outside=(Outside.GUEST,))
+    guest = attrs.evolve(context, principal=Principal(Role.GUEST, ChannelInfo("web", "c1")), outside=(Untrusted.GUEST,))
     for path in ("../x", "AGENTS.md"):
         assert "only work for the owner may do this" in await save(kept, path, guest)
     assert files(workspace) == []

@@ -134,9 +134,9 @@ async def test_a_sign_in_that_makes_no_sense_gives_no_cookie(body, status):
 async def test_a_link_signs_in_once_and_for_five_minutes(autojump_clock):
     from pegasus.access import WebSessions
     from pegasus.gateway import GatewayConfig
-    from pegasus.settings import InForce
+    from pegasus.settings import LiveValue
 
-    sessions = WebSessions(InForce(GatewayConfig(token=TOKEN)))
+    sessions = WebSessions(LiveValue(GatewayConfig(token=TOKEN)))
     code, late = sessions.make_code(), sessions.make_code()
     assert sessions.redeem(code)
     assert not sessions.redeem(code)

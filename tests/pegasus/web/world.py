@@ -15,8 +15,17 @@ from pegasus.events import RecentEvents
 from pegasus.gateway import BadParams, GatewayConfig, Listeners, NotFound, open_listeners, run_gateway
 from pegasus.intake import Intake
 from pegasus.models import Usage
-from pegasus.settings import InForce
-from pegasus.storage import Accepted, ItemDone, OpenReplies, OpenReply, Posted, ReadFile, ReplaceFile, SetAside
+from pegasus.settings import LiveValue
+from pegasus.storage import (
+    Accepted,
+    ItemDone,
+    OpenReplies,
+    Posted,
+    ReadFile,
+    ReplaceFile,
+    SetAside,
+    UnacknowledgedReply,
+)
 from pegasus.web import HookDeliveries, HttpConfig, WebServices, run_http
 from tests.pegasus.gateway.world import FakeJournal
 
@@ -67,7 +76,7 @@ class Journal(FakeJournal):
                 reply.send(None)
             case OpenReplies(reply, address, limit):
                 found = self.outbox.get(address, [])[:limit]
-                self.answer(reply, tuple(OpenReply(address, each.seq, each.key) for each in found))
+                self.answer(reply, tuple(UnacknowledgedReply(address, each.seq, each.key) for each in found))
             case Posted(reply, keys):
                 self.answer(reply, tuple(self.posted.get(key) for key in keys))
             case _:
@@ -244,17 +253,17 @@ async def world(
             tokens = TokenBook()
             await tokens.load(ref, clock)
             values = {"read_methods": {"status", "tree"}, "agent": "Peggy", **(gateway or {})}
-            gateway_config = InForce(GatewayConfig(token=TOKEN, tokens=tokens, **values))
+            gateway_config = LiveValue(GatewayConfig(token=TOKEN, tokens=tokens, **values))
             sessions = WebSessions(gateway_config)
             await sessions.load(ref, clock)
             deliveries = HookDeliveries()
             await deliveries.load(ref, clock)
-            intake = Intake(ref, InForce(Access(access or {})), InForce(owners))
+            intake = Intake(ref, LiveValue(Access(access or {})), LiveValue(owners))
             said = Listeners()
             recent = RecentEvents(clock())
             port = http[0].socket.getsockname()[1]
             services = WebServices(
-                config=InForce(HttpConfig(port=port, **config)),
+                config=LiveValue(HttpConfig(port=port, **config)),
                 gateway_config=gateway_config,
                 gateway=supervisor.ref("gateway"),
                 intake=intake,
@@ -266,7 +275,7 @@ async def world(
                 bus=supervisor.ref("bus"),
                 recent=recent,
                 tree_events=supervisor.events,
-                hooks=InForce(hooks or {}),
+                hooks=LiveValue(hooks or {}),
                 receivers=receivers or {},
                 withdraw=withdrawn.append,
                 item_usage=lambda n: (used or {}).get(n, Usage()),

@@ -11,7 +11,7 @@ from pegasus.intake import Intake
 from pegasus.main_agent import AgentServices, AgentToolset, Compactor, main_agent
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.models import PromptSize
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import LastSeq, Unacknowledged, Waiting, run_journal
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, ScriptedModel, down, reply, say
@@ -51,7 +51,7 @@ async def talk(disk, model, first, last, *, count, size=300):
     window = {"default": WINDOW, "compact": 100_000}.__getitem__
     compactor = Compactor(model, window, wall_clock, tokens)
     toolset = AgentToolset(MainPrompts(BUILT_IN), ToolExecutor(()))
-    services = AgentServices(model, InForce(toolset), wall_clock, compactor=compactor, context_window=window)
+    services = AgentServices(model, LiveValue(toolset), wall_clock, compactor=compactor, context_window=window)
     async with open_supervisor(
         [Child("journal", partial(run_journal, clock=wall_clock), disk, mailbox=Mailbox(64))]
     ) as root:

@@ -10,7 +10,7 @@ import trio
 
 from pegasus.memory import NOTES as LOGGED
 from pegasus.memory import Author, MemoryRefused
-from pegasus.outside import Outside
+from pegasus.outside import Untrusted
 from pegasus.settings import ModelSettings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, down, say
@@ -334,7 +334,7 @@ async def test_what_a_chat_that_has_read_the_web_notes_is_added_with_its_mark(au
 
     update = "- Likes nothing\n- The shop opens at 9 [source: user]"
     async with open_chats(lambda _: notes("Looked at a page", update), disk=disk, model=ScriptedModel(answer)) as world:
-        add_tool(world, "peek", run, source=Outside.WEB)
+        add_tool(world, "peek", run, source=Untrusted.WEB)
         await talk(world, 0, 4)
         await settle(world)
     assert disk.content(NOTES).decode() == (

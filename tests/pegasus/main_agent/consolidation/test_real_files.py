@@ -10,7 +10,7 @@ from pegasus.identity import NOTES_FILE, OWNER_FILES, WorkspaceFiles
 from pegasus.main_agent.consolidation import Consolidator, notes_disk
 from pegasus.main_agent.session import PendingNotes
 from pegasus.memory import memory_in
-from pegasus.settings import InForce, SessionSettings
+from pegasus.settings import LiveValue, SessionSettings
 from pegasus.storage import FileDisk, run_journal
 from pegasus.testing.scripted import ScriptedModel
 
@@ -35,7 +35,7 @@ async def write(tmp_path, *, again=False):
         files.load()
         model = ScriptedModel([])
         shared = Consolidator(
-            model, lambda _: 0, lambda: 0, notes_disk(str(workspace)), memory, InForce(SessionSettings()), files
+            model, lambda _: 0, lambda: 0, notes_disk(str(workspace)), memory, LiveValue(SessionSettings()), files
         )
         await shared.write(PENDING, "web:c1", again=again)
     return (workspace / "memory" / "HISTORY.md").read_text()

@@ -35,7 +35,7 @@ GRACE: Final = 2.0
 """Seconds for the last write when the keeper is stopped. A disk that hangs must not keep the process from ending."""
 
 
-async def usage_keeper(inbox: Inbox[object], tracker: UsageTracker, journal: Ref[JournalMessage]) -> None:
+async def serve_usage(inbox: Inbox[object], tracker: UsageTracker, journal: Ref[JournalMessage]) -> None:
     """Actor that reads and writes the files of a tracker. Messages to it are ignored.
 
     When it is stopped, it writes what is left. After a crash its successor continues there: the tracker holds the state.

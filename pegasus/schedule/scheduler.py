@@ -66,7 +66,7 @@ from pegasus.schedule.jobs import (
     read_job,
 )
 from pegasus.schedule.times import ScheduleError, interval_ms, next_run
-from pegasus.settings import InForce
+from pegasus.settings import LiveValue
 from pegasus.storage import Accept, JournalMessage, KeyedStore, Overloaded, StorageError
 from pegasus.tasks import (
     DEFAULT_TASK_TYPE,
@@ -100,7 +100,7 @@ _log = get_logger("schedule")
 class ScheduleServices:
     """The actors and functions that the schedule works with.
 
-    Example: `Child("keeper", schedule_keeper, ScheduleServices(journal, tasks, bus, clock, Random()))`.
+    Example: `Child("keeper", serve_schedule, ScheduleServices(journal, tasks, bus, clock, Random()))`.
     """
 
     journal: Ref[JournalMessage]
@@ -113,22 +113,22 @@ class ScheduleServices:
     """Wall clock, ms."""
     random: Random
     """Makes the ids of jobs and events."""
-    heartbeat: InForce[Heartbeat] = attrs.field(factory=lambda: InForce(Heartbeat()))
+    heartbeat: LiveValue[Heartbeat] = attrs.field(factory=lambda: LiveValue(Heartbeat()))
     """The heartbeat of the settings in force; none by default."""
-    owner_channel: InForce[ChannelInfo] = attrs.field(factory=lambda: InForce(ChannelInfo("cli", "main")))
+    owner_channel: LiveValue[ChannelInfo] = attrs.field(factory=lambda: LiveValue(ChannelInfo("cli", "main")))
     """Channel of the heartbeat."""
     wait_changed: Callable[[], Awaitable[None]] = trio.sleep_forever
     """Waits until the heartbeat may be another one."""
 
 
-async def schedule_keeper(inbox: Inbox[ScheduleMessage], services: ScheduleServices) -> None:
+async def serve_schedule(inbox: Inbox[ScheduleMessage], services: ScheduleServices) -> None:
     """Keep the jobs and run them. It is up when the file is read. Raises StorageError if it cannot be.
 
     Cancelled: a run that was begun is on disk or is made at the next start.
 
-    Example: `Child("keeper", schedule_keeper, ScheduleServices(journal, agent, bus, clock, random))`.
+    Example: `Child("keeper", serve_schedule, ScheduleServices(journal, agent, bus, clock, random))`.
     """
-    keeper = _JobKeeper(services)
+    keeper = _JobScheduler(services)
     await keeper.load()
     inbox.started()
     async with trio.open_nursery() as nursery:
@@ -142,7 +142,7 @@ async def schedule_keeper(inbox: Inbox[ScheduleMessage], services: ScheduleServi
         nursery.cancel_scope.cancel()
 
 
-class _JobKeeper:
+class _JobScheduler:
     """The jobs in memory, their file, and the order in which they come."""
 
     def __init__(self, services: ScheduleServices) -> None:

@@ -69,9 +69,9 @@ from pegasus.memory import (
 from pegasus.messages import Address, ChannelInfo
 from pegasus.models import Label, LanguageModel, ModelError
 from pegasus.observe import get_logger
-from pegasus.outside import Outside, join_outside
+from pegasus.outside import Untrusted, join_outside
 from pegasus.redaction import KnownSecrets
-from pegasus.settings import InForce, SessionSettings
+from pegasus.settings import LiveValue, SessionSettings
 from pegasus.storage import Disk, FileDisk, GuardedFiles, StorageError
 
 _log = get_logger("consolidation")
@@ -120,7 +120,7 @@ class Consolidator:
     """The disk of the workspace, for the history."""
     memory: Memory
     """Writes MEMORY.md, and logs it."""
-    settings: InForce[SessionSettings]
+    settings: LiveValue[SessionSettings]
     """The settings [session]."""
     files: WorkspaceFiles | None = None
     """Holds MEMORY.md as it counts; None: there is none, and only the history is written."""
@@ -183,7 +183,7 @@ class Consolidator:
 
 
 @attrs.define(eq=False, repr=False)
-class WindowKeeper:
+class WindowConsolidator:
     """Keeps the messages of one session within the window.
 
     Example:
@@ -256,7 +256,7 @@ class WindowKeeper:
         seen = await shared.notes()
         outside = join_outside(*(entry.outside for entry in plan.summarised))
         # What is said where guests are heard must not get into the notes that all of the owner's chats read, nor do they read these.
-        is_private = not session.is_apart and Outside.GUEST not in outside
+        is_private = not session.is_apart and Untrusted.GUEST not in outside
         may_change = shared.files is not None and is_private and may_rewrite(seen)
         self._plan = plan
         try:
@@ -288,7 +288,7 @@ class WindowKeeper:
         room = max(1_000, min(LONGEST_TRANSCRIPT, int(TRANSCRIPT_SHARE * window)))
         if notes is not None and len(own_notes(notes)) > room:  # a window so small has no room for them
             notes = None
-        guest = str(self._chat) if any(Outside.GUEST in entry.outside for entry in plan.summarised) else ""
+        guest = str(self._chat) if any(Untrusted.GUEST in entry.outside for entry in plan.summarised) else ""
         label = Label("compact", ChannelInfo(self._chat.type, self._chat.channel_id), guest=guest)
         problem = "it took too long"
         with trio.move_on_after(shared.settings.now.consolidation_timeout):
