@@ -66,7 +66,7 @@ from pegasus.wire import from_wire
 
 TOKENS = pegasus.subgroup("token", "Give clients tokens of their own, and take them back.")
 PAIR = pegasus.subgroup("pair", "Let people in who wrote and are not known yet.")
-APPROVALS = pegasus.subgroup("approvals", "What waits for your yes or no: calls, people, changes of the persona.")
+APPROVALS = pegasus.subgroup("approvals", "What waits for your yes or no.")
 
 # ------------------------------------------------------------------ tokens of clients
 
@@ -390,7 +390,10 @@ def answered_text(answer: Answer) -> str:
 
 @answering_command(APPROVALS, "list", JSON, method="approvals.list", text=approvals_text)
 def run_approvals_list(home: Home, settings: Settings) -> Answer | None:
-    """Show what waits for you: calls, with exactly what would be run, people, and changes of the persona."""
+    """Show what waits: calls, people, changes of the persona.
+
+    A call is shown with exactly what would be run.
+    """
     return None
 
 
@@ -404,7 +407,7 @@ def run_allow(
     scope: str | None = None,
     calls: tuple[int, ...] | None = None,
 ) -> int:
-    """Let the calls of ID be made, all or a part of them, or say yes to another request.
+    """Let the calls of ID be made, or another request pass.
 
     1,3 or 1-3 names a part. SCOPE says how far the yes reaches: arguments (exactly these, always), tool or server (in this task),
     hour, or forever; the last four allow any arguments. If a server asks for values, give them.
@@ -425,7 +428,10 @@ APPROVALS.commands["approve"] = APPROVALS.commands["allow"]
 
 @answering_command(APPROVALS, "deny", _ID, _REASON, method="approvals.deny", text=answered_text)
 def run_deny(home: Home, settings: Settings, *, id_: str, reason: str | None = None) -> Answer | None:
-    """Refuse the call or request ID; the model reads the REASON of a call."""
+    """Refuse the call or request ID.
+
+    The model reads the REASON of a call.
+    """
     return None
 
 

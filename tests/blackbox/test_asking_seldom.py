@@ -116,6 +116,7 @@ async def test_two_tasks_of_one_message_do_not_both_act_by_it(tmp_path):
         await reached(daemon, "bank")
         await client.say(ORDER)
         assert (await client.get("approval", state="open"))["tool"] == "bank__pay"
+        await until(lambda: bool(made(log, "pay")), "the other task to pay")
         assert len(made(log, "pay")) == 1
 
 

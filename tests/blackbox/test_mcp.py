@@ -149,7 +149,7 @@ async def test_a_program_gets_its_own_environment_alone(tmp_path):
     assert seen == ["***", "None", str(tmp_path)], "values of the settings are secrets"
 
 
-@pytest.mark.parametrize("is_walled", [True, False])
+@pytest.mark.parametrize("is_confined", [True, False])
 async def test_a_program_runs_within_walls_unless_the_owner_says_otherwise(tmp_path, is_confined):
     """It sees nothing of the agent's home."""
     settings = server("lab") | {"mcp.servers.lab.sandbox": is_confined}

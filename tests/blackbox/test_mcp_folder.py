@@ -33,7 +33,7 @@ def command(is_confined: bool, program: str, *args: str, **keys: object) -> dict
     return {f"mcp.servers.mail.{key}": value for key, value in settings.items()}
 
 
-@pytest.mark.parametrize("is_walled", [True, False])
+@pytest.mark.parametrize("is_confined", [True, False])
 @pytest.mark.parametrize("args", [("-m", "mail_server"), ("-c", "import json"), ("-c", "import mail_server")])
 async def test_a_module_in_the_workspace_is_not_that_of_a_server(tmp_path, is_confined, args):
     trace = plant(tmp_path / "home" / "workspace")
@@ -45,7 +45,7 @@ async def test_a_module_in_the_workspace_is_not_that_of_a_server(tmp_path, is_co
 
 
 @pytest.mark.skipif(shutil.which("npx") is None, reason="there is no npx")
-@pytest.mark.parametrize("is_walled", [True, False])
+@pytest.mark.parametrize("is_confined", [True, False])
 async def test_settings_of_npm_in_the_workspace_do_not_count_for_a_server(tmp_path, is_confined):
     trace = plant(tmp_path / "home" / "workspace")
     npx = command(is_confined, "npx", "--offline", "-c", f"node -e 0 && exec {sys.executable} -S {SCRIPT}")
@@ -89,7 +89,7 @@ async def test_a_server_within_walls_sees_its_own_folder_and_no_other_one(tmp_pa
         assert "Error" in said[name], said
 
 
-@pytest.mark.parametrize("is_walled", [True, False])
+@pytest.mark.parametrize("is_confined", [True, False])
 async def test_a_server_runs_in_the_workspace_if_the_owner_says_so(tmp_path, is_confined):
     book = Book({"read": [read("note"), lambda view: say(view.results[0])]})
     settings = server("lab") | {"mcp.servers.lab.cwd": "workspace", "mcp.servers.lab.sandbox": is_confined}

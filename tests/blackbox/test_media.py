@@ -308,7 +308,7 @@ async def test_an_attached_archive_is_worked_on_by_a_task_within_the_walls_and_t
         return act(Call("run_python", {"code": add}))
 
     book = Office({work: [copy, calculate, answer("The sum is in sum.txt")]}, otherwise=agent)
-    settings = {"sandbox.mode": "auto", "sandbox.network": "none", "policy.rules": []}
+    settings = {"sandbox.mode": "auto", "sandbox.network": "none", "sandbox.writable": [], "policy.rules": []}
     async with serving(tmp_path, book, settings) as daemon, daemon.client() as client:
         if (await client.call("status"))["sandbox"]["kind"] == "none":
             pytest.skip("this machine has no walls")
