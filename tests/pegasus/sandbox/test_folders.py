@@ -96,5 +96,5 @@ def test_a_folder_alone_hides_all_others_that_can_be_written_but_for_programs(ho
 
 
 def test_what_is_hidden_stays_so_where_the_same_folder_is_opened():
-    folders = Folders("/work", writable=("/work", "/keys"), hidden=("/keys",))
-    assert [folders.kind_of(path) for path in ("/work/a", "/keys/a")] == ["write", "hide"]
+    folders = Folders("/desk", writable=("/desk", "/keys"), hidden=("/keys",))
+    assert [folders.kind_of(path) for path in ("/desk/a", "/keys/a")] == ["write", "hide"]
