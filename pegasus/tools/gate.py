@@ -332,9 +332,8 @@ def describe_call(tool: Tool, arguments: Metadata, context: ToolContext) -> Call
             return _file_call(call, tool, arguments, context)
         case "network":
             return _network_call(call, arguments, context)
-        case (
-            "media"
-        ):  # a file for the person that the work is for, or for others: it leaves, and nothing is changed by it
+        case "media":
+            # A file for the person that the work is for, or for others: it leaves, and nothing is changed by it.
             return attrs.evolve(call, reaches_out=True)
     is_out = tool.reach is Reach.OUTSIDE
     return attrs.evolve(call, is_inner=tool.reach is Reach.INSIDE, reaches_out=is_out, changes_world=is_out)

@@ -209,19 +209,23 @@ async def test_guests_and_tasks_together_leave_a_place_to_owners(autojump_clock)
         assert model.running == []
 
 
+class Slow:
+    """A model that answers after a second, and notes for whom."""
+
+    name = "lab/slow"
+
+    def __init__(self, order: list[str]) -> None:
+        self.order = order
+
+    async def generate(self, request):
+        await trio.sleep(1)
+        self.order.append(request.label.role)
+        return say("x")
+
+
 async def test_a_guest_goes_before_tasks_that_wait(autojump_clock) -> None:
-    order: list[str] = []
-
-    class Slow:
-        name = "lab/slow"
-
-        async def generate(self, request):
-            await trio.sleep(1)
-            order.append(request.label.role)
-            return say("x")
-
-    limit = CallLimit(3)
-    work, talk = client(Slow(), limit), client(Slow(), limit, lane="conversation")
+    limit, order = CallLimit(3), list[str]()
+    work, talk = client(Slow(order), limit), client(Slow(order), limit, lane="conversation")
     async with trio.open_nursery() as nursery:
         for _ in range(6):
             nursery.start_soon(work.generate, request(label=Label("subagent")))
@@ -231,18 +235,8 @@ async def test_a_guest_goes_before_tasks_that_wait(autojump_clock) -> None:
 
 
 async def test_with_one_place_a_conversation_waits_for_one_call_of_work_at_most(autojump_clock) -> None:
-    order: list[str] = []
-
-    class Slow:
-        name = "lab/slow"
-
-        async def generate(self, request):
-            await trio.sleep(1)
-            order.append(request.label.role)
-            return say("x")
-
-    limit = CallLimit(1)
-    work, talk = client(Slow(), limit), client(Slow(), limit, lane="conversation")
+    limit, order = CallLimit(1), list[str]()
+    work, talk = client(Slow(order), limit), client(Slow(order), limit, lane="conversation")
     async with trio.open_nursery() as nursery:
         for _ in range(3):
             nursery.start_soon(work.generate, request(label=Label("subagent")))
