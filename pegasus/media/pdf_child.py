@@ -1,8 +1,8 @@
 """Program that reads a PDF on its standard input and writes its text, one JSON line a page. Run by `pdf_text`, never imported.
 
 A PDF comes from a stranger, and reading one means inflating streams and following references as it wishes. So it is done in a process
-of its own that has nothing to lose: it can write no file, has bounds of memory, CPU time and processes, and is killed when
-its time is up. It imports nothing of Pegasus, so that it starts fast. What it has read before it is ended counts.
+of its own that has nothing to lose: `pdf_text` lets it write no file, limits its memory and processes, and has it killed when its
+time is up. It imports nothing of Pegasus, so that it starts fast. What it has read before it is ended counts.
 
     {"pages": 12}                          first, when the file can be read at all
     {"page": 1, "text": "…", "failed": false}    for each page, in order
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import logging
-import resource
 import sys
 from io import BytesIO
 from typing import Final
@@ -21,10 +20,6 @@ from typing import Final
 from pypdf import PdfReader
 from pypdf.errors import FileNotDecryptedError, WrongPasswordError
 
-MEMORY: Final = 768 << 20
-"""Bytes of address space, a bound of the kernel. It is above the bound of `pdf_text`, which counts memory in use."""
-CPU_SECONDS: Final = 30
-"""Seconds of CPU after which the kernel ends the process, in case nobody else does."""
 PAGE_CHARACTERS: Final = 100_000
 """Characters of one page. No page that people read has more."""
 
@@ -32,14 +27,9 @@ PAGE_CHARACTERS: Final = 100_000
 def main(most_pages: int, most_characters: int) -> None:
     """Read at most so many pages and characters, and write them.
 
-    The bounds are set before the first byte is read. Files may have no byte, so that nothing can be written anywhere. Pages come
-    one by one and are flushed, so that those before a hang or a kill count. The library raises errors of many kinds for a
-    damaged file, so that all are caught: one page that cannot be read does not take the others with it.
+    Pages come one by one and are flushed, so that those before a hang or a kill count. The library raises errors of many kinds
+    for a damaged file, so that all are caught: one page that cannot be read does not take the others with it.
     """
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    if sys.platform == "linux":
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     logging.disable()
     try:
         reader = PdfReader(BytesIO(sys.stdin.buffer.read()))

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
-import trio
 
 from pegasus.formatting import plural
 from pegasus.sandbox import CommandLimits, ProcessError, run_process
@@ -29,8 +28,6 @@ MEMORY: Final = 640 << 20
 
 _CHILD: Final = Path(__file__).with_name("pdf_child.py")
 """The program; started as a file, so that it imports nothing of this package."""
-_READERS: Final = 2
-"""PDFs that are read at the same time: each may take a whole core and MEMORY."""
 _PROBLEMS: Final = {
     "password": "it is protected by a password, so it cannot be read without it",
     "damaged": "it is damaged, or no PDF that can be read",
@@ -64,8 +61,7 @@ async def read_pdf(content: bytes, most_characters: int, *, patience: float = PA
     )
     argv = [sys.executable, "-I", "-X", "utf8", str(_CHILD), str(MOST_PAGES), str(most_characters)]
     try:
-        async with _limiter():
-            result = await run_process(argv, cwd="/", env={}, timeout=patience, limits=limits, stdin=content)
+        result = await run_process(argv, cwd="/", env={}, timeout=patience, limits=limits, stdin=content)
     except ProcessError as error:
         return PdfText(problem=f"it could not be read: {error}")
     lines = _lines(result.stdout)
@@ -118,19 +114,3 @@ def _lines(output: str) -> list[dict[str, Any]]:
         except ValueError:
             break
     return found
-
-
-_limit: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("pdf_readers")
-"""Bound of the readers. It belongs to a run of Trio and not to the module, because a capacity limiter cannot be used in two runs,
-as tests have them.
-"""
-
-
-def _limiter() -> trio.CapacityLimiter:
-    """Return what bounds the readers of this run of Trio."""
-    try:
-        return _limit.get()
-    except LookupError:
-        limiter = trio.CapacityLimiter(_READERS)
-        _limit.set(limiter)
-        return limiter

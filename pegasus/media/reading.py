@@ -34,6 +34,8 @@ _log = get_logger("media")
 
 PDF: Final = "application/pdf"
 """MIME type of the files that `pdf_text` reads."""
+MOST_READERS: Final = 2
+"""PDFs that are read at the same time: each may take a whole core, and the memory that `pdf_text` allows."""
 LONGEST_WORDS: Final = 100_000
 """Characters of one recording's text. Somebody who speaks for two hours says less."""
 _NOT_SET: Final = "you cannot hear it: models.transcribe is not set"
@@ -62,6 +64,7 @@ class AttachmentReader:
     """Keeps the transcripts, below data/."""
     _hearer: Callable[[], AudioModel | None] = lambda: None
     """Returns the model that writes recordings down, if there is one now."""
+    _pdf_readers: trio.CapacityLimiter = attrs.field(init=False, factory=lambda: trio.CapacityLimiter(MOST_READERS))
 
     async def read(self, media: Sequence[Media], most_characters: int, label: Label) -> dict[int, Reading]:
         """Return what the PDFs and recordings among the attachments say, by their index.
@@ -77,11 +80,11 @@ class AttachmentReader:
             if decoded is None:
                 continue
             mime, content, digest = decoded
-            if mime == PDF:
-                found = await read_pdf(content, max(room, 0)) if room > 0 else None
-                if found is None:
-                    readings[index] = Reading(note="it is too long to be shown here beside the others")
-                    continue
+            if mime == PDF and room <= 0:
+                readings[index] = Reading(note="it is too long to be shown here beside the others")
+            elif mime == PDF:
+                async with self._pdf_readers:
+                    found = await read_pdf(content, room)
                 room -= len(found.text)
                 readings[index] = Reading(found.text, found.problem or plural(found.pages, "page"), found.left_out)
             else:

@@ -2,7 +2,6 @@
 
     page           the tool web_fetch: a page as Markdown
     page_markdown  the program that makes Markdown of a page, in a process of its own
-    page_writer    its second part: Markdown of the tree of a page
     http_tools     http_get, http_post and http_request
     search         web_search, by the service of the settings
     download       a file from an address

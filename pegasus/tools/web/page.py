@@ -37,21 +37,10 @@ MAX_SECONDS: Final = 20.0
 """Seconds for the body of an answer, once its headers are there."""
 _CONVERSION_SECONDS: Final = 10.0
 """Seconds for the conversion of a page."""
-_LIMITS: Final = CommandLimits(output=16 << 20, flood=32 << 20, grace=0.1)
-"""Limits of the converter, which has its own for time and memory."""
-_WEB: Final = Path(__file__).parent
-"""The folder of the converter."""
-_PROGRAM: Final = f"""
-import sys, types
-for name, folder in (
-    ("pegasus", {str(_WEB.parents[1])!r}), ("pegasus.tools", {str(_WEB.parent)!r}), ("pegasus.tools.web", {str(_WEB)!r})
-):
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [folder]
-from pegasus.tools.web.page_markdown import main
-main()
-"""
-"""Runs the converter. Empty packages stand in for those that it is in: loading them would take a third of a second."""
+_LIMITS: Final = CommandLimits(memory=1 << 30, processes=4, output=16 << 20, flood=32 << 20, file_size=0, grace=0.1)
+"""Limits of the conversion. It writes to its pipes only."""
+_CONVERTER: Final = Path(__file__).with_name("page_markdown.py")
+"""The program; started as a file, so that it imports nothing of this package."""
 _ROOM_FOR_FIELDS: Final = 2000
 """Characters of a result that are left for what is not the content."""
 _LONGEST_URL: Final = 1000
@@ -190,13 +179,12 @@ async def to_markdown(page: str, address: str) -> _ReadPage:
     """
     data = f"{address}\n{page}".encode("utf-8", "replace")
     for flags, notice in (((), ""), (("--plain",), "the page is too intricate to be converted: this is its text")):
-        command = [sys.executable, "-I", "-c", _PROGRAM, *flags]
+        command = [sys.executable, "-I", str(_CONVERTER), *flags]
         # A cancel ends the converter first, so that no hostile page goes on computing for nobody.
         ended = await run_process(
             command, cwd=tempfile.gettempdir(), env={}, timeout=_CONVERSION_SECONDS, limits=_LIMITS, stdin=data
         )
-        # Both limits of the converter show as an exit code: of CPU time as that of a signal, of memory as that of an
-        # error.
+        # A limit shows as an exit code: of seconds as that of a signal, of memory as that of an error.
         if ended.exit_code == 0 and not ended.truncated:
             title, _, content = ended.stdout.partition("\n")
             return _ReadPage(content, title, notice)

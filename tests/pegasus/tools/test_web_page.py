@@ -323,19 +323,21 @@ async def test_a_page_that_is_made_to_be_slow_does_not_hold_the_loop(kind):
     assert turns > seconds / 0.01 / 10
 
 
-async def test_a_page_that_the_converter_cannot_bear_is_returned_as_its_text(monkeypatch):
-    monkeypatch.setattr(web_page, "_CONVERSION_SECONDS", 5.0)
-    monkeypatch.setattr(
-        web_page, "_PROGRAM", web_page._PROGRAM.replace("main()\n", "'--plain' in sys.argv or sys.exit(139)\nmain()\n")
-    )
+async def test_a_page_that_the_converter_cannot_bear_is_returned_as_its_text(monkeypatch, tmp_path):
+    program = tmp_path / "converter.py"
+    whole = web_page._CONVERTER.read_text()
+    program.write_text(whole.replace("    main()\n", "    '--plain' in sys.argv or sys.exit(139)\n    main()\n"))
+    monkeypatch.setattr(web_page, "_CONVERTER", program)
     read = await to_markdown("<title>T</title><p>a <b>b</b></p><script>no</script>c &amp; d", "https://example.org/")
     assert (read.title, read.content.split()) == ("T", ["a", "b", "c", "&", "d"])
     assert "too intricate" in read.notice
 
 
-async def test_a_cancelled_conversion_leaves_no_process(monkeypatch):
+async def test_a_cancelled_conversion_leaves_no_process(monkeypatch, tmp_path):
     """The converter runs below a guard, which ends it with the call."""
-    monkeypatch.setattr(web_page, "_PROGRAM", "import signal; signal.pause()")
+    program = tmp_path / "converter.py"
+    program.write_text("import signal; signal.pause()")
+    monkeypatch.setattr(web_page, "_CONVERTER", program)
     begun = trio.current_time()
     with trio.move_on_after(0.5):
         await to_markdown("x", "https://example.org/")
