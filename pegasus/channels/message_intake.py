@@ -152,9 +152,10 @@ class BotLoopLimit:
 
     Example::
 
-        bots = RepeatLimit(5)
-        bots.count("-1001")     # True five times, then False
-        bots.reset("-1001")     # a person has written
+        bots = BotLoopLimit(5)
+        bots.has_room("-1001")     # True until it was counted five times
+        bots.count("-1001")
+        bots.reset("-1001")        # a person has written
     """
 
     def __init__(self, limit: int) -> None:
@@ -162,17 +163,16 @@ class BotLoopLimit:
         self._counts: dict[str, tuple[int, float]] = {}
         """By channelId: the count, and Trio's clock at the first event."""
 
-    def count(self, channel_id: str) -> bool:
-        """Count an event; return whether it is one of the first `limit`."""
+    def count(self, channel_id: str) -> None:
+        """Count an event."""
         count, since = self._count_of(channel_id)
         self._counts.pop(channel_id, None)  # put at the end
         self._counts[channel_id] = (count + 1, since)
-        while len(self._counts) > MOST_COUNTED:
+        if len(self._counts) > MOST_COUNTED:
             del self._counts[next(iter(self._counts))]
-        return count < self._limit
 
     def has_room(self, channel_id: str) -> bool:
-        """Return what `count` would return, and count nothing."""
+        """Return whether the next event is one of the first `limit`."""
         return self._count_of(channel_id)[0] < self._limit
 
     def _count_of(self, channel_id: str) -> tuple[int, float]:

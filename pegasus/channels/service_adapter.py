@@ -36,7 +36,7 @@ A subclass implements `send`, `pieces` and `listen`, and may override `show_typi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import Any, Final
@@ -54,6 +54,7 @@ from pegasus.channels.outgoing_chats import SIGN_TIMEOUT, ChatSenders
 from pegasus.channels.service_contract import (
     ChannelState,
     CredentialsRefused,
+    NotKept,
     RateLimited,
     ServiceContext,
     ServiceDown,
@@ -78,6 +79,31 @@ BOT_MESSAGES: Final = 5
 """Messages of other bots in a row that are heard in a conversation before a person has to write there."""
 
 _log = get_logger("channels")
+
+
+@attrs.define(eq=False, repr=False)
+class WebhookWork:
+    """Work of a webhook, which goes on when its request was answered: `await adapter.start_work(work).is_kept_within(2.5)`."""
+
+    _is_kept: bool = False
+    """The message is on disk, or will never be taken: the service need not send it again."""
+    _end: trio.Event = attrs.field(factory=trio.Event)
+
+    async def run(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Do the work. NotKept is logged, and the service sends its message again."""
+        try:
+            await work()
+            self._is_kept = True
+        except NotKept as error:
+            _log.warning("a message was not taken", reason=str(error))
+        finally:
+            self._end.set()
+
+    async def is_kept_within(self, seconds: float) -> bool:
+        """Wait until the work has ended, so long at most; return whether the service may forget its message."""
+        with trio.move_on_after(seconds):
+            await self._end.wait()
+        return self._is_kept
 
 
 class ServiceAdapter(Adapter):
@@ -107,8 +133,10 @@ class ServiceAdapter(Adapter):
         self._intake = MessageIntake(context)
         self._refusals = BotLoopLimit(MOST_REPORTS)
         """Replies refused, by conversation."""
-        self._bots = BotLoopLimit(BOT_MESSAGES)
-        """Messages of bots, by conversation."""
+        self.bots = BotLoopLimit(BOT_MESSAGES)
+        """Messages of other bots, by conversation. Two bots that answer each other would never end."""
+        self.background: trio.Nursery | None = None
+        """Runs the work of webhooks; None while the actor does not run, and then nothing is taken."""
 
     # ---------------------------------------------------------------- for a subclass
 
@@ -166,17 +194,20 @@ class ServiceAdapter(Adapter):
         """Return why a person may not write, None if they may; see `MessageIntake.refusal_of`. Raises NotKept."""
         return await self._intake.refusal_of(channel, metadata)
 
-    def admits_bot(self, channel_id: str) -> bool:
-        """Count a message of another bot; return whether it may be heard. Two bots that answer each other would never end."""
-        return self._bots.count(channel_id)
+    def note_writer(self, channel_id: str, *, is_bot: bool) -> None:
+        """Count a message of another bot. After one of a person, bots are heard again."""
+        (self.bots.count if is_bot else self.bots.reset)(channel_id)
 
-    def hears_bots(self, channel_id: str) -> bool:
-        """Return whether a message of another bot may be heard now, without counting it."""
-        return self._bots.has_room(channel_id)
+    def start_work(self, work: Callable[[], Awaitable[object]]) -> WebhookWork:
+        """Begin the work of a webhook, which is ended only by the end of the actor's run: services close their request before.
 
-    def reset_bot_limit(self, channel_id: str) -> None:
-        """Note that a person has written, after whom bots are heard again."""
-        self._bots.reset(channel_id)
+        Raises NotKept while the actor does not run.
+        """
+        if self.background is None:
+            raise NotKept("the channel does not run")
+        started = WebhookWork()
+        self.background.start_soon(started.run, work)
+        return started
 
     # ---------------------------------------------------------------- the actor
 
@@ -193,23 +224,28 @@ class ServiceAdapter(Adapter):
         self.pacing.begin()
         await self.log.load(journal)
         async with self.connection(), trio.open_nursery() as nursery:
-            chats = ChatSenders(self, journal, nursery)
-            nursery.start_soon(self.log.write_all)
-            nursery.start_soon(self._listen)
-            await chats.catch_up()
-            async for message in inbox:
-                match message:
-                    case DeliverReply(reply):
-                        chats.add(reply)
-                    case CatchUp():
-                        await chats.catch_up()
-                    case Typing() | ReplyDraft():
-                        chats.show(message)
-                    case ApprovalNotice():
-                        nursery.start_soon(self._show_answer, message)
-                    case _:  # states of tasks are not shown in chats
-                        pass
-            await self.pacing.finish()
+            self.background = nursery
+            try:
+                chats = ChatSenders(self, journal, nursery)
+                nursery.start_soon(self.log.write_all)
+                nursery.start_soon(self._listen)
+                await chats.catch_up()
+                async for message in inbox:
+                    match message:
+                        case DeliverReply(reply):
+                            chats.add(reply)
+                        case CatchUp():
+                            await chats.catch_up()
+                        case Typing() | ReplyDraft():
+                            chats.show(message)
+                        case ApprovalNotice():
+                            nursery.start_soon(self._show_answer, message)
+                        case _:  # states of tasks are not shown in chats
+                            pass
+                await self.pacing.finish()
+            finally:
+                # Webhooks are refused first, then the work of earlier ones is ended, and connections are closed last.
+                self.background = None
             nursery.cancel_scope.cancel()
 
     async def _listen(self) -> None:
@@ -264,7 +300,10 @@ class ServiceAdapter(Adapter):
         A model may answer the report in the same conversation, which is refused again: after MOST_REPORTS in a row an hour of silence
         ends that. A question to an owner about somebody unknown is no matter of the agent's.
         """
-        return self._refusals.count(reply.channel.channel_id) and PAIRING not in reply.metadata
+        chat = reply.channel.channel_id
+        is_early = self._refusals.has_room(chat)
+        self._refusals.count(chat)
+        return is_early and PAIRING not in reply.metadata
 
     async def deliver(self, reply: OutboundMessage) -> None:
         """Send the pieces of a reply that the service has not taken yet, one after the other.

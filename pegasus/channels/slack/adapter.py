@@ -12,14 +12,13 @@ not acknowledged, so Slack sends it to the next run.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import trio
 
-from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.service_adapter import ServiceAdapter
 from pegasus.channels.service_contract import CredentialsRefused, ServiceContext, WebhookAnswer, WebhookRequest
 from pegasus.channels.slack.api import SlackApi, SlackRefused
@@ -30,7 +29,7 @@ from pegasus.channels.slack.names import SlackNames
 from pegasus.channels.slack.reading import TYPE, SlackIdentity
 from pegasus.channels.slack.sending import LONGEST_TEXT, SlackSender, rendered_length, thread_of
 from pegasus.channels.slack.socket_mode import Connect, SocketMode, connect_stream
-from pegasus.channels.slack.webhook import EventsApi
+from pegasus.channels.slack.webhook import ANSWER_TIME, read_webhook
 from pegasus.channels.splitting import split_markdown
 from pegasus.loopback import is_loopback
 from pegasus.messages import ApprovalNotice, Media, OutboundMessage, ReplyDraft, Typing
@@ -67,14 +66,11 @@ class SlackAdapter(ServiceAdapter):
         self.sender = SlackSender(self.api, self.names, self.log, context)
         self.buttons = SlackButtons(self.api, self.log, context)
         self.incoming = SlackIncoming(self, self.api, self.names, self.buttons.handle)
-        self.events_api = EventsApi(self.incoming, settings.signing_secret, context.clock)
         self._connect = connect
 
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[None]:
-        """Take webhooks while the actor runs. At the end they are refused first, and then ended; connections are closed last."""
-        async with aclosing(self.api), self.events_api.open():
-            yield
+    def connection(self) -> AbstractAsyncContextManager[object]:
+        """Return the connections of a run of the actor."""
+        return aclosing(self.api)
 
     # ---------------------------------------------------------------- in
 
@@ -115,7 +111,14 @@ class SlackAdapter(ServiceAdapter):
         # With Socket Mode, or without a secret to check it by, a request can only come from somebody else.
         if self.settings.app_token or not self.settings.signing_secret:
             return WebhookAnswer(404, b"the Events API is not configured")
-        return await self.events_api.receive(request)
+        found = read_webhook(request, self.settings.signing_secret, self.context.clock() / 1000)
+        if isinstance(found, WebhookAnswer):
+            return found
+        if self.background is None:
+            return WebhookAnswer(503, b"not ready")
+        # Its place behind earlier deliveries is taken here, before any task is started.
+        is_kept = await self.start_work(self.incoming.enter(found)).is_kept_within(ANSWER_TIME)
+        return WebhookAnswer(200) if is_kept else WebhookAnswer(503, b"not on disk yet, come again")
 
     async def show_approval(self, notice: ApprovalNotice) -> None:
         """Show an answer that was given elsewhere on the message that asked."""
@@ -150,12 +153,5 @@ class SlackAdapter(ServiceAdapter):
         channel, thread = typing.channel.channel_id, typing.channel.reply_to
         # Asked only where it can work: elsewhere Slack refuses it, and a refusal would be logged for each sign.
         if thread is not None and self.log.fact(assistant_key(channel, thread)):
-            try:
-                await self.api.call(
-                    "assistant.threads.setStatus",
-                    channel_id=channel,
-                    thread_ts=thread,
-                    status=STATUS if typing.active else "",
-                )
-            except SlackRefused as error:
-                raise ReplyRefused(str(error)) from None
+            status = STATUS if typing.active else ""
+            await self.api.call("assistant.threads.setStatus", channel_id=channel, thread_ts=thread, status=status)

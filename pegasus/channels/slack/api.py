@@ -24,6 +24,7 @@ from urllib.parse import urlencode, urlsplit
 
 import httpx2
 
+from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.service_contract import CredentialsRefused, RateLimited, ServiceDown
 from pegasus.channels.service_http import HttpReply, open_service_http, request
 from pegasus.formatting import truncate
@@ -55,11 +56,10 @@ _LIMITED: Final = frozenset({"ratelimited", "rate_limited"})
 """Error codes by which some methods say what others say by 429."""
 
 
-class SlackRefused(Exception):
+class SlackRefused(ReplyRefused):
     """An error code of the Web API which the same call would get again. str() is one line with the code.
 
-    Example: `raise SlackRefused("chat.postMessage", "channel_not_found")`. `SlackSender` turns it into
-    ReplyRefused where the reply itself is what Slack refuses.
+    Example: `raise SlackRefused("chat.postMessage", "channel_not_found")`.
     """
 
     def __init__(self, method: str, code: str, needed: str = "") -> None:

@@ -6,7 +6,7 @@
   `app_mention` of the same words count once, and so does everything that Slack delivers again.
 * **Threads.** Once the agent was named in a thread, or has spoken there, it hears the thread. That is a fact of the delivery log.
 * **Strangers.** Who may write is asked before anything is looked up or read for a message. Of somebody unknown the text is left out.
-* **Bots** are heard where they name the agent, some messages in a row; then a person has to write (`ServiceAdapter.hears_bots`).
+* **Bots** are heard where they name the agent, some messages in a row; then a person has to write (`ServiceAdapter.bots`).
 
 How the order is kept: `enter` is called in the order of arrival and waits for nothing. It puts an event of its own in the place of the
 one before, and what it returns waits for that one. So the deliveries of a conversation form a chain, of which only the end is held
@@ -160,10 +160,7 @@ class SlackIncoming:
         whole = InboundMessage("\n".join([text, *notes]).strip(), channel, message.id, metadata, media)
         [is_kept] = await self._adapter.accept(whole)
         # Counted only now, since a message that could not be kept comes again. Those behind it in the conversation wait for this one.
-        if message.is_bot:
-            self._adapter.admits_bot(message.channel)
-        else:
-            self._adapter.reset_bot_limit(message.channel)
+        self._adapter.note_writer(message.channel, is_bot=message.is_bot)
         # A message outside of threads opens one with its own ts, in which people answer.
         if is_kept and is_meant and not message.is_direct:
             await self.remember_thread(message.channel, message.thread_ts or message.ts)
@@ -183,7 +180,7 @@ class SlackIncoming:
         """Return whether a message of a bot is heard; one of a person is."""
         if not message.is_bot:
             return True
-        return (message.names_app or message.is_direct) and self._adapter.hears_bots(message.channel)
+        return (message.names_app or message.is_direct) and self._adapter.bots.has_room(message.channel)
 
     def _note(self, seen: tuple[str, str]) -> None:
         """Note something as handled, and forget the oldest.

@@ -27,7 +27,6 @@ from functools import partial
 from secrets import token_hex
 from typing import Any, Final
 
-from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.attempts import SendAttempts, undone_unless_sent
 from pegasus.channels.delivery_log import UNSURE, DeliveryLog
 from pegasus.channels.service_contract import ServiceContext
@@ -77,14 +76,11 @@ class SlackSender:
         self._attempts = SendAttempts(log)
 
     async def send(self, reply: OutboundMessage, piece: str | Media, number: int) -> str:
-        """Send a text or a file; return its id, or UNCONFIRMED. Raises what `SlackApi.call` raises, and ReplyRefused."""
-        try:
-            target = await self._names.resolve(reply.channel.channel_id)
-            if isinstance(piece, Media):
-                return await self._send_file(reply, target, piece, number)
-            return await self._send_text(reply, target, piece, number)
-        except SlackRefused as error:
-            raise ReplyRefused(str(error)) from None
+        """Send a text or a file; return its id, or UNCONFIRMED. Raises what `SlackApi.call` raises."""
+        target = await self._names.resolve(reply.channel.channel_id)
+        if isinstance(piece, Media):
+            return await self._send_file(reply, target, piece, number)
+        return await self._send_text(reply, target, piece, number)
 
     # ---------------------------------------------------------------- texts
 
@@ -174,30 +170,27 @@ class SlackSender:
     async def show_draft(self, draft: ReplyDraft) -> None:
         """Show a draft, or the newer state of the one that is shown; "" withdraws it. Raises as `send`."""
         name, thread = draft.channel.channel_id, thread_of(draft.channel)
-        try:
-            target = await self._names.resolve(name)
-            await self._settle_draft(name, target)
-            shown, shown_in = self._draft_of(name)
-            if draft.is_withdrawal:
-                await self._delete_draft(name, target)
-                return
-            # The first piece only: the reply puts its first piece there, too.
-            text = render_mrkdwn(next(iter(split_markdown(shown_text(draft), LONGEST_TEXT, rendered_length)), ""))
-            if not text.strip() or shown.startswith(UNSURE):  # one that may be there already cannot be changed
-                return
-            if shown and shown_in == (thread or ""):
-                await self._api.call("chat.update", channel=target, ts=shown, text=text)
-                return
+        target = await self._names.resolve(name)
+        await self._settle_draft(name, target)
+        shown, shown_in = self._draft_of(name)
+        if draft.is_withdrawal:
             await self._delete_draft(name, target)
-            mark = token_hex(8)
-            unsure = f"{UNSURE}{mark}"
-            # On disk before the call, and taken back if the call is known to have failed.
-            await self._set_draft(name, unsure, thread or "")
-            async with undone_unless_sent(lambda unsure: self._set_draft(name, unsure, thread or ""), unsure):
-                ts = await self._post({"channel": target, "text": text, "thread_ts": thread}, mark)
-            await self._set_draft(name, ts, thread or "")
-        except SlackRefused as error:
-            raise ReplyRefused(str(error)) from None
+            return
+        # The first piece only: the reply puts its first piece there, too.
+        text = render_mrkdwn(next(iter(split_markdown(shown_text(draft), LONGEST_TEXT, rendered_length)), ""))
+        if not text.strip() or shown.startswith(UNSURE):  # one that may be there already cannot be changed
+            return
+        if shown and shown_in == (thread or ""):
+            await self._api.call("chat.update", channel=target, ts=shown, text=text)
+            return
+        await self._delete_draft(name, target)
+        mark = token_hex(8)
+        unsure = f"{UNSURE}{mark}"
+        # On disk before the call, and taken back if the call is known to have failed.
+        await self._set_draft(name, unsure, thread or "")
+        async with undone_unless_sent(lambda unsure: self._set_draft(name, unsure, thread or ""), unsure):
+            ts = await self._post({"channel": target, "text": text, "thread_ts": thread}, mark)
+        await self._set_draft(name, ts, thread or "")
 
     def _draft_of(self, name: str) -> tuple[str, str]:
         """Return ts and thread of the draft of a conversation, "" for none. UNSURE and its mark for a ts: it may be there."""

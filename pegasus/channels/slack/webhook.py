@@ -17,17 +17,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from typing import Final
 from urllib.parse import parse_qs
 
-import trio
-
-from pegasus.channels.service_contract import NotKept, WebhookAnswer, WebhookRequest
-from pegasus.channels.slack.incoming import SlackIncoming
+from pegasus.channels.service_contract import WebhookAnswer, WebhookRequest
 from pegasus.channels.slack.socket_mode import Delivery
-from pegasus.observe import get_logger
 from pegasus.wire import decode_object
 
 ANSWER_TIME: Final = 2.5
@@ -36,75 +30,6 @@ REPLAY_WINDOW: Final = 300.0
 """Seconds that the clocks may differ."""
 MOST_FIELDS: Final = 100
 """Fields of a form; a slash command has about 15."""
-
-
-_log = get_logger("slack")
-
-
-class EventsApi:
-    """Answers the requests of Slack, and keeps the work for them going when they were answered.
-
-    Example::
-
-        async with events_api.open():
-            answer = await events_api.receive(request)
-    """
-
-    def __init__(self, incoming: SlackIncoming, secret: str, clock: Callable[[], int]) -> None:
-        """Refuse all requests until `open`. secret: the app's signing secret. clock: wall clock, ms."""
-        self._incoming = incoming
-        self._secret = secret
-        self._clock = clock
-        self._background: trio.Nursery | None = None
-        """Runs the work; None while nothing is taken."""
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[None]:
-        """Take requests within the block. At its end they are refused (503), and the work under way is ended."""
-        async with trio.open_nursery() as nursery:
-            self._background = nursery
-            try:
-                yield
-            finally:
-                self._background = None
-                nursery.cancel_scope.cancel()
-
-    async def receive(self, request: WebhookRequest) -> WebhookAnswer:
-        """Answer a request; see `WebhookReceiver`."""
-        found = read_webhook(request, self._secret, self._clock() / 1000)
-        if isinstance(found, WebhookAnswer):
-            return found
-        if self._background is None:
-            return WebhookAnswer(503, b"not ready")
-        delivery = _WebhookDelivery(self._incoming, found)
-        # A task of the adapter and not of the request: Slack closes its connection after 3 seconds, which
-        # cancels the request.
-        self._background.start_soon(delivery.run)
-        with trio.move_on_after(ANSWER_TIME):
-            await delivery.end.wait()
-        return WebhookAnswer(200) if delivery.is_kept else WebhookAnswer(503, b"not on disk yet, come again")
-
-
-class _WebhookDelivery:
-    """A delivery that came by HTTP. It goes on when its request was answered."""
-
-    def __init__(self, incoming: SlackIncoming, delivery: Delivery) -> None:
-        self._work = incoming.enter(delivery)
-        """Work that handles it. Its place behind earlier deliveries is taken here."""
-        self.is_kept = False
-        """Its message is on disk, or will never be taken: Slack need not come again."""
-        self.end = trio.Event()
-        """Set when the work has ended, also by a failure."""
-
-    async def run(self) -> None:
-        """Have the delivery taken, and note whether it was. A failure that is expected is logged, and Slack comes again."""
-        try:
-            await self._work()
-            self.is_kept = True
-        except NotKept as error:
-            _log.warning("a delivery of Slack was not taken", reason=str(error))
-        finally:
-            self.end.set()
 
 
 def read_webhook(request: WebhookRequest, secret: str, now: float) -> Delivery | WebhookAnswer:

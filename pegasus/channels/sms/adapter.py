@@ -21,8 +21,8 @@ learns nothing. Links of files need no signature: the key in the link is one (`f
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from functools import partial
 from typing import Final
 from urllib.parse import quote
@@ -90,24 +90,15 @@ class SmsAdapter(ServiceAdapter):
         )
         self._attempts = SendAttempts(self.log)
         self._journal: Ref[JournalMessage] | None = None
-        self._fetching: trio.Nursery | None = None
-        """Nursery in which files are fetched; None while the actor does not run."""
 
     async def run(self, inbox: Inbox[AdapterMessage], journal: Ref[JournalMessage]) -> None:
         """Deliver and hear until stopped; see `Adapter.run`."""
         self._journal = journal
         await super().run(inbox, journal)
 
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[None]:
-        """Open the place where files are fetched, for a run of the actor. At the end connections are closed last."""
-        async with aclosing(self.api), trio.open_nursery() as nursery:
-            self._fetching = nursery
-            try:
-                yield
-            finally:
-                self._fetching = None
-                nursery.cancel_scope.cancel()
+    def connection(self) -> AbstractAsyncContextManager[object]:
+        """Return the connections of a run of the actor."""
+        return aclosing(self.api)
 
     async def listen(self) -> None:
         """Check the account, take up what is still to be fetched, and wait: messages come by the webhook."""
@@ -160,15 +151,12 @@ class SmsAdapter(ServiceAdapter):
             await self.accept(message)
         # The actor does not run at the moment. Its files could not be fetched now, and Twilio's patience is
         # short, so they are named.
-        elif self._fetching is None:
+        elif self.background is None:
             await self.accept(sms.to_message(notes=tuple(_note(file, "not fetched") for file in sms.files)))
         else:
             # On disk before anything is fetched: the answer below may be given before the files are there.
             await self.log.set_fact(_pending(sms.id), sms.to_json())
-            done = trio.Event()
-            self._fetching.start_soon(self._fetch_and_accept, sms, done)
-            with trio.move_on_after(FILES_WITHIN):
-                await done.wait()
+            await self.start_work(partial(self._fetch_and_accept, sms)).is_kept_within(FILES_WITHIN)
 
     def _take_up_files(self) -> None:
         """Fetch what was to be fetched when the daemon ended.
@@ -177,12 +165,11 @@ class SmsAdapter(ServiceAdapter):
         """
         for key in self.log.fact_keys(_pending("")):
             sms = sms_of_json(self.log.fact(key))
-            # Facts that cannot be read are left alone.
-            if sms is not None and self._fetching is not None:
-                self._fetching.start_soon(self._fetch_and_accept, sms, trio.Event())
+            if sms is not None:  # facts that cannot be read are left alone
+                self.start_work(partial(self._fetch_and_accept, sms))
 
-    async def _fetch_and_accept(self, sms: Sms, done: trio.Event) -> None:
-        """Fetch the files of a message and hand it in until it is kept. done: set when it is on disk.
+    async def _fetch_and_accept(self, sms: Sms) -> None:
+        """Fetch the files of a message and hand it in until it is kept.
 
         Cancelled, the fact stays, and `_take_up_files` begins anew with the next run of the actor.
         """
@@ -199,7 +186,6 @@ class SmsAdapter(ServiceAdapter):
         # Forgotten only when the message is on disk. A crash in between hands it in again, which the inbox
         # recognises by its id.
         await self.log.set_fact(_pending(sms.id), None)
-        done.set()
 
     async def _fetch(self, file: RemoteFile) -> bytes:
         """Return the content of a file, tried for FILES_FOR seconds. Raises ServiceDown, ReplyRefused."""

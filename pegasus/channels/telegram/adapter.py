@@ -27,8 +27,8 @@ from __future__ import annotations
 
 import hmac
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from functools import partial
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ import attrs
 import trio
 
 from pegasus.channels.adapter import ReplyRefused
-from pegasus.channels.service_adapter import DRAFT_PAUSE, ServiceAdapter
+from pegasus.channels.service_adapter import DRAFT_PAUSE, ServiceAdapter, WebhookWork
 from pegasus.channels.service_contract import (
     NotKept,
     RateLimited,
@@ -104,9 +104,6 @@ class TelegramAdapter(ServiceAdapter):
         adapter = TelegramAdapter(settings.channels["telegram"], context)
         Child("telegram", adapter.run, journal)      # the actor: polls, delivers
         await adapter.receive(request)               # in the mode "webhook": an update, from the HTTP server
-
-    The object outlives its actor. Open connections and the nursery of webhooks belong to one run of the actor;
-    `connection` makes and ends them.
     """
 
     has_buttons = True
@@ -120,27 +117,14 @@ class TelegramAdapter(ServiceAdapter):
         """Id and name of the bot, known once `listen` has asked."""
         self.sender = TelegramSender(self.api, self.log)
         self.buttons = TelegramButtons(self.api, self.sender, self.log, context)
-        self._nursery: trio.Nursery | None = None
-        """Runs what webhooks have brought; None while the actor does not run."""
-        self._under_way: dict[int, trio.Event] = {}
+        self._under_way: dict[int, WebhookWork] = {}
         """Updates of webhooks that are being handled, by their number."""
         self._handled: set[int] = set()
         """Numbers of updates that are handled and not confirmed yet, because one before them is held."""
-        self._heard: dict[int, bool] = {}
-        """Decision whether a message is heard, by the number of its update, until that is confirmed. Messages of bots are counted,
-        and one that is handled again must not count again."""
 
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[None]:
-        """Take webhooks while the actor runs. At the end they are refused first, and then ended; connections are closed last."""
-        async with aclosing(self.api), trio.open_nursery() as nursery:
-            self._nursery = nursery
-            try:
-                yield
-            finally:
-                self._nursery = None
-                self._under_way.clear()
-                nursery.cancel_scope.cancel()
+    def connection(self) -> AbstractAsyncContextManager[object]:
+        """Return the connections of a run of the actor."""
+        return aclosing(self.api)
 
     # ---------------------------------------------------------------- in
 
@@ -185,9 +169,9 @@ class TelegramAdapter(ServiceAdapter):
             if isinstance(updates, list):
                 # The offset moves only behind this. A crash before it makes Telegram give the same updates
                 # again.
-                held = await self._take_until_kept(updates)
+                held = await self._take(updates)
                 offset = _next_offset(updates, held, offset)
-                self._forget(offset)
+                self._handled = {number for number in self._handled if number >= (offset or 0)}
                 if held:
                     await trio.sleep(KEEP_DELAY)
 
@@ -205,20 +189,10 @@ class TelegramAdapter(ServiceAdapter):
         except (ReplyRefused, RateLimited) as error:
             _log.warning("Telegram does not take the list of commands", reason=str(error))
 
-    async def _take_until_kept(self, updates: Sequence[Json]) -> Sequence[Json]:
-        """Handle updates; return those that are held when the messages of the others are on disk, however long that takes."""
+    async def _take(self, updates: Sequence[Json]) -> Sequence[Json]:
+        """Handle updates in order, but for those that were handled before; return those that are held, to be handled again.
 
-        def log(error: Exception, seconds: float) -> None:
-            _log.warning(
-                "messages cannot be kept at the moment; Telegram keeps them", reason=str(error), seconds=seconds
-            )
-
-        return await retry(partial(self.take_updates, updates), NotKept, log)
-
-    async def take_updates(self, updates: Sequence[Json]) -> Sequence[Json]:
-        """Handle updates in order; on return their messages are on disk. Those that were handled before are passed over.
-
-        Returns the updates that are held (see the top of this file), which are to be handled again. Raises NotKept: then all are.
+        On return the messages of the others are on disk, however long that takes.
         """
         found: list[TelegramMessage] = []
         taken: set[int] = set()
@@ -226,70 +200,62 @@ class TelegramAdapter(ServiceAdapter):
         writers: set[tuple[str, str | None]] = set()
         for update in updates:
             number = _number(update)
-            if number in self._handled:
+            if number is None or number in self._handled:
                 continue
             # Moves and clicks are carried out in their place among the messages, which are gathered.
             match read_update(update, self.bot, self._has_spoken_in):
                 case TelegramMessage() as heard:
                     writer = heard.message.channel.channel_id, heard.message.channel.user_id
-                    try:
-                        # Behind a held message further ones of its writer are held without asking, so that their order stays.
-                        if writer not in writers:
-                            found += await self._admitted(heard, number)
-                    except NotKept as error:
-                        _log.warning("a message is held; Telegram keeps it", reason=str(error))
+                    # Behind a held message further ones of its writer are held without asking, so that their order stays.
+                    if writer in writers or not await self._admit(heard, found):
                         writers.add(writer)
-                    if writer in writers:
                         held.append(update)
-                    elif number is not None:
+                    else:
                         taken.add(number)
                     continue
                 case GroupMove(old, new):
                     await self.sender.note_move(old, new)
                 case TelegramClick() as click:
                     await self._click(click)
-                case None:
-                    pass
-            if number is not None:
-                self._handled.add(number)
+            self._handled.add(number)
         # Files take their time. Conversations without any in this batch do not wait for them.
         slow = {heard.message.channel.channel_id for heard in found if heard.files}
-        await self.accept(*(heard.message for heard in found if heard.message.channel.channel_id not in slow))
-        await self.accept(*await self._fetch_all([each for each in found if each.message.channel.channel_id in slow]))
+        await self._keep([heard.message for heard in found if heard.message.channel.channel_id not in slow])
+        await self._keep(await self._fetch_all([each for each in found if each.message.channel.channel_id in slow]))
         self._handled |= taken
         return held
 
-    async def _admitted(self, heard: TelegramMessage, number: int | None) -> list[TelegramMessage]:
-        """Return the message; [] for a stranger, whose files are not fetched, and for a bot that is not heard any more.
+    async def _keep(self, messages: Sequence[InboundMessage]) -> None:
+        """Hand messages in until they are on disk, however long that takes. Telegram keeps them meanwhile."""
 
-        number: that of its update. Raises NotKept.
+        def log(error: Exception, seconds: float) -> None:
+            _log.warning(
+                "messages cannot be kept at the moment; Telegram keeps them", reason=str(error), seconds=seconds
+            )
+
+        await retry(partial(self.accept, *messages), NotKept, log)
+
+    async def _admit(self, heard: TelegramMessage, found: list[TelegramMessage]) -> bool:
+        """Add a message to those that were found, unless nobody will hear it; return False if it is to be held.
+
+        Files of strangers are not fetched, and a bot is heard some times in a row only.
         """
-        message = heard.message
-        if await self.refusal_of(message.channel, message.metadata) is not None:
-            # The intake decides about it, and may offer to let its writer in. For that it needs a text. It is handed in by
-            # itself, so that a code that cannot be written holds up nobody else.
-            await self.accept(attrs.evolve(message, text=message.text or "(a file)"))
-            return []
-        is_heard = self._heard[number] if number in self._heard else self._counts(heard)
-        if number is not None:
-            self._heard[number] = is_heard
-        return [heard] if is_heard else []
-
-    def _counts(self, heard: TelegramMessage) -> bool:
-        """Count a message of somebody who may write; return whether it is heard."""
-        channel_id = heard.message.channel.channel_id
-        if not heard.is_bot:
-            self.reset_bot_limit(channel_id)
-        elif not self.admits_bot(channel_id):
-            _log.info("another bot is not heard any more until a person writes", chat=channel_id)
+        message, chat = heard.message, heard.message.channel.channel_id
+        try:
+            if await self.refusal_of(message.channel, message.metadata) is not None:
+                # The intake decides about it, and may offer to let its writer in. For that it needs a text. It is handed in by
+                # itself, so that a code that cannot be written holds up nobody else.
+                await self.accept(attrs.evolve(message, text=message.text or "(a file)"))
+                return True
+        except NotKept as error:
+            _log.warning("a message is held; Telegram keeps it", reason=str(error))
             return False
+        if heard.is_bot and not self.bots.has_room(chat):
+            _log.info("another bot is not heard any more until a person writes", chat=chat)
+        else:
+            self.note_writer(chat, is_bot=heard.is_bot)
+            found.append(heard)
         return True
-
-    def _forget(self, offset: int | None) -> None:
-        """Forget updates before this number, which do not come again."""
-        if offset is not None:
-            self._handled = {number for number in self._handled if number >= offset}
-            self._heard = {number: is_heard for number, is_heard in self._heard.items() if number >= offset}
 
     async def _click(self, click: TelegramClick) -> None:
         """Carry out a click.
@@ -405,31 +371,23 @@ class TelegramAdapter(ServiceAdapter):
         number = update.get("update_id")
         if not isinstance(number, int):
             return WebhookAnswer(400, b"no update_id")
-        if self._nursery is None or not self.bot.id:
+        if self.background is None or not self.bot.id:
             return WebhookAnswer(503, b"not connected yet")
-        # A repeated request finds the work of the first one and waits for the same event.
+        # A repeated request waits for the work of the first one.
         if number not in self._under_way:
-            self._under_way[number] = trio.Event()
-            self._nursery.start_soon(self._take_update, number, update)
-        is_kept = self._under_way[number]
-        with trio.move_on_after(WEBHOOK_SECONDS):
-            await is_kept.wait()
-        return WebhookAnswer(200 if is_kept.is_set() else 503)
+            self._under_way[number] = self.start_work(partial(self._take_update, number, update))
+        is_kept = await self._under_way[number].is_kept_within(WEBHOOK_SECONDS)
+        return WebhookAnswer(200 if is_kept else 503)
 
     async def _take_update(self, number: int, update: Json) -> None:
         """Handle an update of a webhook to its end, also when its request does not wait any longer."""
-        is_kept = self._under_way[number]
-        # Cancelled at the end of a run, the update was not confirmed, and Telegram makes its request again.
         held: Sequence[Json] = [update]
-        while True:
-            held = await self._take_until_kept(held)
-            if not held:
-                break
-            await trio.sleep(KEEP_DELAY)
-        is_kept.set()
-        self._under_way.pop(number, None)
-        self._handled.discard(number)
-        self._heard.pop(number, None)
+        try:
+            while held := await self._take(held):  # noqa: ASYNC110 nobody tells when the file of people can be read
+                await trio.sleep(KEEP_DELAY)
+        finally:  # cancelled at the end of a run, it was not confirmed, and Telegram makes its request again
+            del self._under_way[number]
+            self._handled.discard(number)
 
     # ---------------------------------------------------------------- out
 

@@ -2,13 +2,14 @@
 
 import itertools
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import attrs
 import pytest
 import trio
 
 from actors import ActorError, GaveUp
-from pegasus.channels import CredentialsRefused, RateLimited, ReplyRefused, ServiceAdapter, ServiceDown
+from pegasus.channels import CredentialsRefused, NotKept, RateLimited, ReplyRefused, ServiceAdapter, ServiceDown
 from pegasus.messages import ChannelInfo, ReplyDraft, Typing
 from pegasus.storage import UNDELIVERED_REPLY, Commit, Post
 from pegasus.testing.memory_disk import MemoryDisk
@@ -315,11 +316,26 @@ async def test_a_stop_lets_the_call_under_way_end_so_that_nothing_is_repeated(au
 
 async def test_bots_that_answer_each_other_come_to_an_end(autojump_clock):
     async with office() as it:
-        assert sum(it.adapter.admits_bot("a") for _ in range(1000)) == 5
-        assert not it.adapter.hears_bots("a")
-        it.adapter.reset_bot_limit("a")
-        assert all(it.adapter.hears_bots("a") for _ in range(1000))
-        assert it.adapter.admits_bot("a")
+
+        def hear():
+            """Let a bot write once; return whether it is heard."""
+            is_heard = it.adapter.bots.has_room("a")
+            it.adapter.note_writer("a", is_bot=True)
+            return is_heard
+
+        assert sum(hear() for _ in range(1000)) == 5
+        assert not it.adapter.bots.has_room("a")
+        it.adapter.note_writer("a", is_bot=False)
+        assert all(it.adapter.bots.has_room("a") for _ in range(1000))
+        assert hear()
+
+
+async def test_work_of_a_webhook_is_refused_when_the_channel_has_stopped(autojump_clock):
+    async with office() as it:
+        assert await it.adapter.start_work(partial(trio.sleep, 1)).is_kept_within(2)
+        await it.world.root.stop()
+        with pytest.raises(NotKept):
+            it.adapter.start_work(partial(trio.sleep, 1))
 
 
 def test_states_are_values():
