@@ -6,10 +6,7 @@ byte, what was sent the time before. In the conversation with people (role "defa
 minutes: people pause, and reading fifty thousand tokens anew costs as much as the higher price of an hour for a hundred calls. Tasks
 do not pause (https://platform.claude.com/docs/en/build-with-claude/prompt-caching).
 
-Thinking: `claude_thinking.py` decides whether and how much. Claude signs its thinking blocks and wants them back unchanged and in
-their places. `AssistantTurn.thinking` holds them. Where the model wrote text or calls between its thinking blocks, `thinking` also
-records where these stood ("layout"). A layout that does not fit the turn any more (a turn that was joined with another one) is
-reduced to the thinking blocks alone.
+Thinking: `claude_thinking.py` decides whether and how much. Claude signs its thinking blocks; `answer_blocks.py` gives them back.
 
 A request looks like this. Results come before the text, in the same user message, and arguments of calls are plain JSON:
 
@@ -39,7 +36,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
@@ -48,35 +45,23 @@ from pegasus.messages import Json, Metadata
 from pegasus.models.base import (
     NO_OPTIONS,
     AssistantTurn,
-    CallBegun,
-    CallPiece,
     ModelRequest,
     ModelResponse,
     ReasoningPiece,
     TextPiece,
-    ToolCall,
     ToolSpec,
     Turn,
     Usage,
     UserTurn,
 )
+from pegasus.models.formats.answer_blocks import AnswerBlock, BlockAssembler, BlockTypes
 from pegasus.models.formats.claude_thinking import ThinkingSwitch, claude_version
-from pegasus.models.formats.wire_format import (
-    AnswerAssembler,
-    StreamedCall,
-    WireAnswer,
-    WireFormat,
-    encode_json,
-    recorded_blocks,
-    token_count,
-    wire_name,
-)
+from pegasus.models.formats.wire_format import WireAnswer, WireFormat, token_count, wire_name
 from pegasus.models.json_text import join_surrogates
 
 PROVIDER_TYPE: Final = "anthropic"
 """Value of `thinking_of` for blocks of this API. Blocks of another provider are not sent back."""
-THINKING: Final = ("thinking", "redacted_thinking")
-"""Types of thinking blocks."""
+BLOCKS: Final = BlockTypes("text", "tool_use", ("thinking", "redacted_thinking"))
 _MINUTES: Final[Json] = {"type": "ephemeral"}
 """Cache marker of the usual lifetime, five minutes, which each use renews."""
 _HOUR: Final[Json] = {"type": "ephemeral", "ttl": "1h"}
@@ -107,10 +92,13 @@ class AnthropicWire(WireFormat):
 
     def __init__(self, model: str) -> None:
         super().__init__(model)
-        self.assembler = MessageAssembler
         self._thinking = ThinkingSwitch(model)
-        self._takes_hours = claude_version(model) is not None
-        """False for servers that do not know the long lifetime of a cache."""
+        if claude_version(model) is None:  # another server, which may not know the long lifetime of a cache
+            self.leave_out("ttl")
+
+    def assembler(self, request: ModelRequest) -> MessageAssembler:
+        """Return an assembler for the answer to a request."""
+        return MessageAssembler(request, self.source)
 
     def head(self, request: ModelRequest) -> dict[str, Json]:
         """Return the request without the turns."""
@@ -128,7 +116,7 @@ class AnthropicWire(WireFormat):
     def _prompt(self, request: ModelRequest) -> dict[str, Json]:
         """Return the fields that the prompt is made of, without the turns."""
         prompt: dict[str, Json] = {"model": self.model}
-        marker = _HOUR if self._takes_hours and request.label.role == "default" else _MINUTES
+        marker = _HOUR if "ttl" not in self.left_out and request.label.role == "default" else _MINUTES
         if tools := request.tools or _tools_of_history(request.turns):
             specs: list[dict[str, Json]] = [
                 {"name": spec.name, "description": spec.description, "input_schema": spec.parameters} for spec in tools
@@ -157,22 +145,12 @@ class AnthropicWire(WireFormat):
         return [{"role": "user", "content": content}]
 
     def assistant_messages(self, turn: WireAnswer) -> list[Json]:
-        """Return one message with thinking, text and calls; in the model's own order if that was recorded and fits the turn.
-
-        A message must not be empty and must not end in thinking, so a note stands where nothing else does.
-        """
-        layout = recorded_blocks(turn, "text", "tool_use", THINKING)
-        calls: dict[object, Any] = {
+        """Return one message with thinking, text and calls."""
+        calls: dict[str, Json] = {
             call.id: {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
             for call in turn.calls
         }
-        content = [calls.pop(block["id"]) if block.get("type") == "tool_use" else block for block in layout]
-        if turn.text.strip() and not any(block.get("type") == "text" for block in layout):
-            content.append({"type": "text", "text": turn.text})
-        content += calls.values()
-        if not content or content[-1].get("type") in THINKING:
-            content.append({"type": "text", "text": "(silence)"})
-        return [{"role": "assistant", "content": content}]
+        return [{"role": "assistant", "content": BLOCKS.restore(turn, calls, dict)}]
 
     def mark_last(self, message: Any, head: dict[str, Any]) -> Json:
         """Return the message with the cache marker on its last block, the same one as in the head."""
@@ -185,14 +163,10 @@ class AnthropicWire(WireFormat):
         """Leave out what is refused: thinking of another account, the long lifetime of caches, thinking itself."""
         if status not in (400, 422):
             return False
-        is_refused = "thinking" in message and ("signature" in message or "cannot be modified" in message)
-        if is_refused:
-            is_new, self.sends_thinking = self.sends_thinking, False
-            return is_new
-        if self._takes_hours and re.search(r"\bttl\b|cache_control", message):
-            self._takes_hours = False
-            return True
-        return self._thinking.learn(message, request)
+        if "thinking" in message and ("signature" in message or "cannot be modified" in message):
+            return self.leave_out("thinking blocks")
+        is_about_cache = re.search(r"\bttl\b|cache_control", message) is not None
+        return (is_about_cache and self.leave_out("ttl")) or self._thinking.learn(message, request)
 
 
 def _tools_of_history(turns: tuple[Turn, ...]) -> tuple[ToolSpec, ...]:
@@ -202,46 +176,36 @@ def _tools_of_history(turns: tuple[Turn, ...]) -> tuple[ToolSpec, ...]:
 
 
 @attrs.define(eq=False, repr=False, slots=False)
-class MessageAssembler(AnswerAssembler):
+class MessageAssembler(BlockAssembler):
     """`AnswerAssembler` for the events of a message (https://platform.claude.com/docs/en/build-with-claude/streaming).
 
-    A message is a list of content blocks. `content_block_start` opens a block, deltas with its index extend it. The pieces of each
-    block are collected in `block["pieces"]` and joined at the end.
-
-    Example: `MessageAssembler(request)`; feed it with each event, and take `response()` once it is `complete`.
+    A message is a list of content blocks. `content_block_start` opens a block, deltas with its index extend it.
     """
 
-    _blocks: dict[int, dict[str, Any]] = attrs.field(factory=dict, init=False)
-    """Content blocks by their index: the API's fields and "pieces", "streaming" once text is streamed, "number" of a call."""
-    _calls: int = attrs.field(default=0, init=False)
-    """Number of calls that have begun."""
+    types = BLOCKS
     _usage: dict[str, Any] = attrs.field(factory=dict, init=False)
     """The API's own usage fields."""
     _hour_tokens: object = attrs.field(default=0, init=False)
     """Tokens that were written to the cache for an hour."""
-    _stop: str = attrs.field(default="", init=False)
-    """The API's `stop_reason`."""
     _stop_details: object = attrs.field(default=None, init=False)
     """The API's reason for a refusal, for the text that stands for the answer."""
 
     def feed(self, event: Any) -> object:
         """Take one event. Return the error object if the event is an error, else None."""
-        kind = event.get("type") or ("error" if "error" in event else "")
-        if kind == "content_block_delta":
-            self._extend(self._blocks[event["index"]], event["delta"])
-        elif kind == "content_block_start":
-            self._start(event["index"], event["content_block"])
-        elif kind == "message_start":
-            self._count(event["message"].get("usage"))
-        elif kind == "message_delta":
-            self._stop = event["delta"].get("stop_reason") or self._stop
-            self._stop_details = event["delta"].get("stop_details") or self._stop_details
-            self._count(event.get("usage"))
-            self.complete = bool(self._stop)
-        elif kind == "message_stop":
-            self.complete = True
-        elif kind == "error":
-            return event.get("error") or event
+        match event.get("type") or ("error" if "error" in event else ""):
+            case "content_block_delta":
+                self._extend(self.blocks[event["index"]], event["delta"])
+            case "content_block_start":
+                self._start(event["index"], event["content_block"])
+            case "message_start":
+                self._count(event["message"].get("usage"))
+            case "message_delta":
+                self._end(event["delta"], event.get("usage"))
+                self.complete = bool(self.stop)
+            case "message_stop":
+                self.complete = True
+            case "error":
+                return event.get("error") or event
         return None
 
     def feed_whole(self, body: Any) -> object:
@@ -250,53 +214,51 @@ class MessageAssembler(AnswerAssembler):
             return body.get("error") or body
         for index, block in enumerate(body["content"]):
             self._start(index, block)
-        self._count(body.get("usage"))
-        self._stop = body.get("stop_reason") or ""
-        self._stop_details = body.get("stop_details")
+        self._end(body, body.get("usage"))
         self.complete = True
         return None
 
     def _start(self, index: int, fields: Any) -> None:
         """Begin a block of the answer; its text is streamed, and a tool call gets its number."""
-        self._blocks[index] = block = {**fields, "pieces": [], "signature_pieces": []}
-        kind = block["type"]
-        if kind == "text":
-            self._start_streaming(block)
-        elif kind == "tool_use":
-            block["number"] = self._calls
-            self._calls += 1
-            name = str(block["name"])
-            self.pieces.append(CallBegun(block["number"], self.names.get(name, name)))
-            if block.get("input"):
-                self.pieces.append(CallPiece(block["number"], encode_json(block["input"]).decode()))
-        elif kind in THINKING:
-            self.pieces.append(ReasoningPiece(str(block.get("thinking", ""))))
+        self.blocks[index] = block = AnswerBlock(fields["type"], dict(fields))
+        if block.kind == BLOCKS.text:
+            self._stream_text(block, str(fields.get("text", "")))
+        elif block.kind == BLOCKS.call:
+            block.call = self.begin_call(fields.get("id"), fields["name"])
+            if given := fields.get("input"):
+                self.add_arguments(block.call, given)
+        elif block.kind in BLOCKS.thinking:
+            self.pieces.append(ReasoningPiece(str(fields.get("thinking", ""))))
 
-    def _extend(self, block: dict[str, Any], delta: Any) -> None:
+    def _extend(self, block: AnswerBlock, delta: Any) -> None:
         """Take a piece of a block."""
-        kind = delta["type"]
-        if kind == "text_delta":
-            block["pieces"].append(delta["text"])
-            if block.get("streaming"):
-                self.pieces.append(TextPiece(delta["text"]))
-            else:
-                self._start_streaming(block)
-        elif kind == "input_json_delta":
-            block["pieces"].append(delta["partial_json"])
-            if "number" in block:
-                self.pieces.append(CallPiece(block["number"], delta["partial_json"]))
-        elif kind == "thinking_delta":
-            block["pieces"].append(delta["thinking"])
-            self.pieces.append(ReasoningPiece(delta["thinking"]))
-        elif kind == "signature_delta":
-            block["signature_pieces"].append(delta["signature"])
+        match delta["type"]:
+            case "text_delta":
+                block.pieces.append(delta["text"])
+                self._stream_text(block, delta["text"])
+            case "input_json_delta" if block.call is not None:
+                if block.call.value is not None:  # the pieces take the place of what the block was opened with
+                    block.call.value, block.call.pieces = None, []
+                self.add_arguments(block.call, delta["partial_json"])
+            case "thinking_delta":
+                block.pieces.append(delta["thinking"])
+                self.pieces.append(ReasoningPiece(delta["thinking"]))
+            case "signature_delta":
+                block.fields["signature"] = block.fields.get("signature", "") + delta["signature"]
 
-    def _start_streaming(self, block: dict[str, Any]) -> None:
+    def _stream_text(self, block: AnswerBlock, piece: str) -> None:
         """Stream a block's text once it is more than blanks. A blank block is not part of the answer."""
-        text = _text_of(block)
-        if text.strip():
-            block["streaming"] = True
-            self.pieces.append(TextPiece(text))
+        if not block.is_streamed:
+            piece = self.content(block)
+            block.is_streamed = bool(piece.strip())
+        if block.is_streamed:
+            self.pieces.append(TextPiece(piece))
+
+    def _end(self, fields: Any, usage: Any) -> None:
+        """Take the reason of the end, and the usage."""
+        self.stop = fields.get("stop_reason") or self.stop
+        self._stop_details = fields.get("stop_details") or self._stop_details
+        self._count(usage)
 
     def _count(self, usage: Any) -> None:
         """Merge usage numbers. They are cumulative: a later number replaces an earlier one, null changes nothing."""
@@ -305,42 +267,25 @@ class MessageAssembler(AnswerAssembler):
         if isinstance(created, dict):
             self._hour_tokens = created.get("ephemeral_1h_input_tokens")
 
+    def content(self, block: AnswerBlock) -> str:
+        """Return the whole text of a block, or its thinking: what it began with, and its pieces."""
+        return str(block.fields.get("text" if block.kind == BLOCKS.text else "thinking", "")) + "".join(block.pieces)
+
+    def record(self, block: AnswerBlock) -> dict[str, Json] | None:
+        """Return a text that is not blank, or a thinking block as the API wants it back."""
+        whole = join_surrogates(self.content(block))
+        if block.kind == BLOCKS.text:
+            return {"type": block.kind, "text": whole} if whole.strip() else None
+        return {**block.fields, "thinking": whole} if block.kind == "thinking" else dict(block.fields)
+
     def response(self) -> ModelResponse:
-        """Return the answer. Only valid when `complete`.
+        """Return the answer. Only valid when `complete`. The provider's reason stands for a text that it has kept back."""
+        answer = super().response()
+        if answer.text or answer.calls or answer.stop_reason != "refusal":
+            return answer
+        return attrs.evolve(answer, text=_refusal_note(self._stop_details))
 
-        The texts of all blocks are joined. `thinking` gets the thinking blocks alone if they all come first; else also the places of
-        the texts and calls between them.
-        """
-        blocks = [block for _, block in sorted(self._blocks.items())]
-        calls, reason = self.finish_calls(
-            [
-                StreamedCall(
-                    str(block.get("id") or ""),
-                    str(block["name"]),
-                    "".join(block["pieces"]) or block.get("input"),
-                    is_last=block is blocks[-1],
-                )
-                for block in blocks
-                if block["type"] == "tool_use"
-            ],
-            self._stop,
-        )
-        layout = _layout_of(blocks, calls)
-        thinking = [block for block in layout if block["type"] in THINKING]
-        kept = tuple[Json, ...](thinking if layout[: len(thinking)] == thinking else layout)
-        text = "".join(str(block["text"]) for block in layout if block["type"] == "text")
-        is_refusal = reason == "refusal" and not calls
-        return ModelResponse(
-            text=text or (_refusal_note(self._stop_details) if is_refusal else ""),
-            calls=calls,
-            usage=self._total_usage(),
-            stop_reason=reason,
-            thinking=kept,
-            thinking_of=PROVIDER_TYPE if kept else None,
-            reasoning="\n\n".join(str(block["thinking"]) for block in thinking if block.get("thinking")),
-        )
-
-    def _total_usage(self) -> Usage:
+    def total_usage(self) -> Usage:
         """Return the usage of the answer.
 
         The API counts input that was read from the cache or written to it apart from other input. `prompt_tokens` is the sum of the
@@ -349,34 +294,6 @@ class MessageAssembler(AnswerAssembler):
         names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
         new, output, read, written = (token_count(self._usage.get(name)) for name in names)
         return Usage(new + read + written, output, read, written, min(written, token_count(self._hour_tokens)))
-
-
-def _layout_of(blocks: Sequence[dict[str, Any]], calls: Sequence[ToolCall]) -> list[dict[str, Json]]:
-    """Return the blocks as they are recorded: texts that are not blank, calls by their ids, and thinking as it came."""
-    ids = iter(calls)
-    layout: list[dict[str, Json]] = []
-    for block in blocks:
-        if block["type"] == "text" and (text := join_surrogates(_text_of(block))).strip():
-            layout.append({"type": "text", "text": text})
-        elif block["type"] == "tool_use":
-            layout.append({"type": "tool_use", "id": next(ids).id})
-        elif block["type"] in THINKING:
-            layout.append(_thinking_block(block))
-    return layout
-
-
-def _text_of(block: dict[str, Any]) -> str:
-    """Return the text of a block: what it began with, and its pieces."""
-    return str(block.get("text", "")) + "".join(block["pieces"])
-
-
-def _thinking_block(block: dict[str, Any]) -> dict[str, Json]:
-    """Return a thinking block as the API wants it back."""
-    if block["type"] == "thinking":
-        block["thinking"] = join_surrogates(block.get("thinking", "") + "".join(block["pieces"]))
-    if block["signature_pieces"]:
-        block["signature"] = block.get("signature", "") + "".join(block["signature_pieces"])
-    return {key: value for key, value in block.items() if key not in ("pieces", "signature_pieces")}
 
 
 def _refusal_note(details: object) -> str:

@@ -40,39 +40,30 @@ All of them are read from every server. What a service wants back is kept in `Mo
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 
 from pegasus.messages import Json, Metadata
-from pegasus.models.base import (
-    CallBegun,
-    CallPiece,
-    ModelRequest,
-    ModelResponse,
-    ReasoningPiece,
-    TextPiece,
-    ToolSpec,
-    Turn,
-    Usage,
-    UserTurn,
-)
+from pegasus.models.base import ModelRequest, ToolCall, ToolSpec, Turn, Usage, UserTurn
 from pegasus.models.formats.chat_dialects import OPENAI, ChatDialect, extend_details, short_id
 from pegasus.models.formats.wire_format import (
     AnswerAssembler,
     StreamedCall,
     WireAnswer,
     WireFormat,
-    encode_json,
-    token_count,
+    usage_of,
     wire_name,
 )
 from pegasus.models.json_text import join_surrogates
 
 _UNSIGNED: Final[Json] = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 """Signature that Gemini 3 and later accept on a call of another model (https://ai.google.dev/gemini-api/docs/thought-signatures)."""
+_REASONING_WITH_TOOLS: Final = "reasoning with tools"
+"""Left out for models that take tools only with `reasoning_effort` "none", as gpt-5.6 and later do in this API."""
+_USER_BEHIND_RESULTS: Final = "user behind results"
+"""Left out for servers that want a message of the assistant between results and a message of the user."""
 
 
 class ChatWire(WireFormat):
@@ -92,32 +83,26 @@ class ChatWire(WireFormat):
     def __init__(self, model: str, dialect: ChatDialect = OPENAI, *, is_own: bool = False) -> None:
         super().__init__(model)
         self.source = dialect.name
-        self._follow(dialect)
+        self._dialect = dialect
         if dialect.has_short_ids:
             self.id_of = short_id
-        # OpenAI's newer models refuse max_tokens; many other servers know nothing else.
-        self._limit_name = "max_completion_tokens" if is_own else "max_tokens"
-        self._refused_limit_name = ""
-        """Name that was refused before the current one. It is not tried again: a server that refuses both has another problem."""
-        self._asks_for_usage = True
-        """False for servers that refuse `stream_options`. Their calls are counted by an estimate."""
-        self._needs_answer_to_results = dialect.needs_answer_to_results
-        """True for servers that want a message of the assistant between results and a message of the user."""
-        self._takes_effort = True
-        """False for models that refuse to be told how much to think."""
-        self._needs_no_reasoning = False
-        """True for models that take tools only with `reasoning_effort` "none"."""
+        # OpenAI's newer models refuse max_tokens; many other servers know nothing else. The second one is taken when the first is
+        # refused. A server that refuses both has another problem.
+        names = ("max_tokens", "max_completion_tokens")
+        self._limit_names = names[::-1] if is_own else names
+        if dialect.needs_answer_to_results:
+            self.leave_out(_USER_BEHIND_RESULTS)
 
-    def _follow(self, dialect: ChatDialect) -> None:
-        """Speak and understand a dialect from now on."""
-        self._dialect = dialect
-        self.assembler = partial(ChatAssembler, dialect=dialect)
+    def assembler(self, request: ModelRequest) -> ChatAssembler:
+        """Return an assembler for the answer to a request."""
+        return ChatAssembler(request, self.source, self._dialect)
 
     def head(self, request: ModelRequest) -> dict[str, Json]:
         """Return the request without the turns."""
-        body: dict[str, Json] = {"model": self.model, "stream": True, self._limit_name: request.max_tokens}
+        limit = self._limit_names[self._limit_names[0] in self.left_out]
+        body: dict[str, Json] = {"model": self.model, "stream": True, limit: request.max_tokens}
         effort = self._effort(request)
-        if self._asks_for_usage:
+        if "stream_options" not in self.left_out:
             body["stream_options"] = {"include_usage": True}
         if request.tools:
             body["tools"] = [function_tool(spec) for spec in request.tools]
@@ -135,16 +120,16 @@ class ChatWire(WireFormat):
 
     def _effort(self, request: ModelRequest) -> str:
         """Return the effort to ask for, "" to leave it to the server."""
-        if request.tools and self._needs_no_reasoning:
+        if request.tools and _REASONING_WITH_TOOLS in self.left_out:
             return "none"
-        return request.options.effort if self._takes_effort else ""
+        return "" if "effort" in self.left_out else request.options.effort
 
     def user_messages(self, turn: UserTurn) -> list[Json]:
         """Return the results, each as a message of its own, then one message with pictures and text."""
         messages: list[Json] = [
             {"role": "tool", "tool_call_id": result.call_id, "content": result.content} for result in turn.results
         ]
-        if messages and self._needs_answer_to_results and (turn.images or turn.text):
+        if messages and _USER_BEHIND_RESULTS in self.left_out and (turn.images or turn.text):
             messages.append({"role": "assistant", "content": "(noted)"})
         if turn.images:
             urls = (f"data:{image.mime};base64,{image.data}" for image in turn.images)
@@ -189,24 +174,20 @@ class ChatWire(WireFormat):
             return False
         fields = body if isinstance(body, Mapping) else {}
         refused = set(re.findall(r"\w+", f"{fields.get('param')} {fields.get('detail')} {message}"))
-        other = "max_tokens" if self._limit_name == "max_completion_tokens" else "max_completion_tokens"
         effort = self._effort(request)
         if "reasoning_content" in refused and self._dialect.wants_back != "reasoning_content":
-            self._follow(attrs.evolve(self._dialect, wants_back="reasoning_content"))
-        elif refused & {"reasoning_effort", "reasoning"} and effort not in ("", "none"):
-            self._takes_effort = False
-        elif "reasoning_effort" in refused and request.tools and not effort:
-            # gpt-5.6 and later take function tools in this API only with reasoning_effort "none".
-            self._needs_no_reasoning = True
-        elif "role" in refused and "tool" in refused and not self._needs_answer_to_results and _has_both(request.turns):
-            self._needs_answer_to_results = True
-        elif self._limit_name in refused and other != self._refused_limit_name:
-            self._refused_limit_name, self._limit_name = self._limit_name, other
-        elif "stream_options" in refused and self._asks_for_usage:
-            self._asks_for_usage = False
-        else:
-            return False
-        return True
+            self._dialect = attrs.evolve(self._dialect, wants_back="reasoning_content")
+            return True
+        is_about_effort = bool(refused & {"reasoning_effort", "reasoning"}) and effort not in ("", "none")
+        is_about_tools = "reasoning_effort" in refused and bool(request.tools) and not effort
+        is_about_order = {"role", "tool"} <= refused and _has_both(request.turns)
+        return (
+            (is_about_effort and self.leave_out("effort"))
+            or (is_about_tools and self.leave_out(_REASONING_WITH_TOOLS))
+            or (is_about_order and self.leave_out(_USER_BEHIND_RESULTS))
+            or (self._limit_names[0] in refused and self.leave_out(self._limit_names[0]))
+            or ("stream_options" in refused and self.leave_out("stream_options"))
+        )
 
 
 def _has_both(turns: tuple[Turn, ...]) -> bool:
@@ -223,54 +204,18 @@ def function_tool(spec: ToolSpec) -> Json:
 # ------------------------------------------------------------------ answers
 
 
-@attrs.define(eq=False, repr=False)
-class _CallPieces:
-    """A tool call while its pieces arrive.
-
-    The pieces of parallel calls may alternate, so each call collects its own. `ChatAssembler._find_call` assigns them.
-    """
-
-    number: int
-    """Place in the answer, from 0."""
-    id: str = ""
-    """The server's id, "" if it gives none."""
-    name: str = ""
-    """Name of the tool on the wire. It comes whole, in the first piece that has one."""
-    pieces: list[str] = attrs.field(factory=list)
-    """Pieces of the arguments as JSON text."""
-    streamed: int = 0
-    """Number of `pieces` that were streamed. They wait until the call has a name."""
-    value: Any = None
-    """Arguments that came as a JSON value instead of text."""
-    extra: Json = None
-    """`extra_content`, which must be sent back with the call."""
-
-
 @attrs.define(eq=False, repr=False, slots=False)
 class ChatAssembler(AnswerAssembler):
-    """`AnswerAssembler` for chat completion chunks.
-
-    Example: `wire.assembler(request)` makes one. `feed` takes `{"choices": [{"delta": {"content": "Hel"}}]}`.
-    """
+    """`AnswerAssembler` for chat completion chunks."""
 
     _dialect: ChatDialect
     """Says what of the reasoning must go back to the service."""
-    _reasoning: list[str] = attrs.field(factory=list, init=False)
-    """Pieces of the reasoning."""
     _details: list[dict[str, Any]] = attrs.field(factory=list, init=False)
     """OpenRouter's blocks of reasoning, see `extend_details`."""
-    _pieces: list[str] = attrs.field(factory=list, init=False)
-    """Pieces of the answer's text."""
-    _calls: list[_CallPieces] = attrs.field(factory=list, init=False)
-    """Tool calls in the order in which they began."""
-    _call_by_index: dict[int, _CallPieces] = attrs.field(factory=dict, init=False)
+    _call_by_index: dict[int, StreamedCall] = attrs.field(factory=dict, init=False)
     """The call that a piece with this index belongs to: the last one that began with it."""
     _usage: Any = attrs.field(default=None, init=False)
     """The server's own usage object, the last one that came; None for servers that send none."""
-    _stop: str = attrs.field(default="", init=False)
-    """The server's `finish_reason`."""
-    _is_refusal: bool = attrs.field(default=False, init=False)
-    """True if the text came as a refusal. Then `finish_reason` is an ordinary "stop"."""
 
     def feed(self, event: Any) -> object:
         """Take one chunk. Return the error object if the chunk is an error, else None."""
@@ -294,7 +239,7 @@ class ChatAssembler(AnswerAssembler):
 
     def finish(self) -> None:
         """Note `[DONE]`: the end of the answer, also from servers that give no finish_reason."""
-        self.complete = self.complete or bool(self._pieces or self._calls)
+        self.complete = self.complete or bool(self.texts or self.calls)
 
     def _take_choice(self, choice: Any, delta: Any) -> None:
         """Take the first choice of a chunk. Only one answer was asked for, other choices are ignored."""
@@ -305,17 +250,16 @@ class ChatAssembler(AnswerAssembler):
         if not reasoning:
             reasoning = "".join(str(detail.get("text") or detail.get("summary") or "") for detail in details)
         if isinstance(reasoning, str) and (reasoning or details):
-            self._take_reasoning(reasoning)
+            self.add_reasoning(reasoning)
         self._take_text(delta.get("content"))
-        if delta.get("refusal"):
-            self._is_refusal = True
-            self._take_text(delta["refusal"])
+        self._take_text(delta.get("refusal"))
+        self.is_refusal = self.is_refusal or bool(delta.get("refusal"))
         for call in delta.get("tool_calls") or ():
             self._extend_call(call)
         if delta.get("function_call"):  # the form before tool_calls, which some servers still send
             self._extend_call({"index": 0, "function": delta["function_call"]})
         if choice.get("finish_reason"):
-            self._stop = str(choice["finish_reason"])
+            self.stop = str(choice["finish_reason"])
             self.complete = True
 
     def _take_text(self, content: Any) -> None:
@@ -324,20 +268,14 @@ class ChatAssembler(AnswerAssembler):
         Some servers send parts. Parts of thinking are reasoning, other parts without text (references) are left out.
         """
         if isinstance(content, str) and content:
-            self._pieces.append(content)
-            self.pieces.append(TextPiece(content))
+            self.add_text(content)
         for part in content if isinstance(content, list) else ():
             if part.get("type") == "thinking":
                 inner = part.get("thinking")
                 texts = inner if isinstance(inner, list) else [{"text": inner}]
-                self._take_reasoning("".join(str(item.get("text") or "") for item in texts))
+                self.add_reasoning("".join(str(item.get("text") or "") for item in texts))
             elif isinstance(part.get("text"), str):
                 self._take_text(part["text"])
-
-    def _take_reasoning(self, text: str) -> None:
-        """Take a piece of reasoning; "" where the provider hides its text."""
-        self._reasoning.append(text)
-        self.pieces.append(ReasoningPiece(text))
 
     def _extend_call(self, delta: Any) -> None:
         """Take a piece of a tool call."""
@@ -346,21 +284,12 @@ class ChatAssembler(AnswerAssembler):
         call = self._find_call(delta.get("index"), call_id, bool(function.get("name")))
         call.id = call.id or call_id
         if not call.name and function.get("name"):
-            call.name = str(function["name"])
-            self.pieces.append(CallBegun(call.number, self.names.get(call.name, call.name)))
+            self.name_call(call, function["name"])
         call.extra = delta.get("extra_content") or call.extra
-        arguments = function.get("arguments")
-        if isinstance(arguments, str):
-            call.pieces.append(arguments)
-        elif arguments is not None:
-            call.value = arguments
-            call.pieces.append(encode_json(arguments).decode())
-        if call.name:
-            for piece in call.pieces[call.streamed :]:
-                self.pieces.append(CallPiece(call.number, piece))
-            call.streamed = len(call.pieces)
+        if (arguments := function.get("arguments")) is not None:
+            self.add_arguments(call, arguments)
 
-    def _find_call(self, index: Any, call_id: str, has_name: bool) -> _CallPieces:
+    def _find_call(self, index: Any, call_id: str, has_name: bool) -> StreamedCall:
         """Return the call that a piece belongs to, a new one if it begins another call.
 
         index: of the piece, None if it has none. call_id, has_name: whether the piece has an id and a function name.
@@ -369,68 +298,29 @@ class ChatAssembler(AnswerAssembler):
         id, and then a name begins a new call and everything else continues the last one.
         """
         has_index = isinstance(index, int)
-        call = self._call_by_index.get(index) if has_index else (self._calls[-1] if self._calls else None)
+        call = self._call_by_index.get(index) if has_index else (self.calls[-1] if self.calls else None)
         is_other_id = call is not None and bool(call_id) and bool(call.id) and call_id != call.id
         begins_by_name = not has_index and not call_id and has_name
         if call is None or is_other_id or begins_by_name:
-            call = _CallPieces(len(self._calls))
-            self._calls.append(call)
+            call = self.begin_call()
         if has_index:
             self._call_by_index[index] = call
         return call
 
-    def response(self) -> ModelResponse:
-        """Return the answer. Only valid when `complete`.
-
-        `extra_content` of calls (Gemini's signatures) and the reasoning that must go back become `thinking`.
-        """
-        usage = _usage(self._usage)
-        calls, reason = self.finish_calls(
-            [
-                StreamedCall(
-                    call.id,
-                    call.name,
-                    "".join(call.pieces) if call.value is None else call.value,
-                    is_last=call is self._calls[-1],
-                )
-                for call in self._calls
-            ],
-            "refusal" if self._is_refusal else self._stop,
-        )
-        text = join_surrogates("".join(self._pieces)) if self._pieces else ""
-        reasoning = join_surrogates("".join(self._reasoning)) if self._reasoning else ""
-        extras: list[Json] = []
-        for call, streamed in zip(calls, self._calls, strict=True):
-            if streamed.extra:
-                extras.append({"id": call.id, "extra_content": streamed.extra})
+    def kept_thinking(self, calls: Sequence[ToolCall]) -> Sequence[Json]:
+        """Return `extra_content` of calls (Gemini's signatures), and the reasoning that the service wants back."""
+        extras: list[Json] = [
+            {"id": call.id, "extra_content": streamed.extra}
+            for call, streamed in zip(calls, self.calls, strict=True)
+            if streamed.extra
+        ]
         if self._dialect.wants_back:
             last = self._request.turns[-1]
-            continues = bool(self._calls) or (isinstance(last, UserTurn) and bool(last.results))
+            continues = bool(calls) or (isinstance(last, UserTurn) and bool(last.results))
+            reasoning = join_surrogates("".join(self.thoughts))
             extras += self._dialect.reasoning_to_keep(reasoning, self._details, continues=continues)
-        thinking = tuple(extras)
-        return ModelResponse(
-            text=text,
-            calls=calls,
-            usage=usage,
-            stop_reason=reason,
-            thinking=thinking,
-            thinking_of=self._dialect.name if thinking else None,
-            reasoning=reasoning,
-        )
+        return extras
 
-
-def _usage(usage: Any) -> Usage:
-    """Return the usage with missing numbers as 0. Cached tokens are part of prompt_tokens in this format.
-
-    Some services (xAI, Gemini) leave the reasoning out of completion_tokens, and only the total has it. It is paid like the answer.
-    """
-    if not isinstance(usage, Mapping):
-        return Usage()
-    details = usage.get("prompt_tokens_details") or {}
-    prompt = token_count(usage.get("prompt_tokens"))
-    return Usage(
-        prompt,
-        max(token_count(usage.get("completion_tokens")), token_count(usage.get("total_tokens")) - prompt),
-        token_count(details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")),  # the latter is DeepSeek's
-        token_count(details.get("cache_write_tokens")),
-    )
+    def total_usage(self) -> Usage:
+        """Return the usage of the answer."""
+        return usage_of(self._usage, "prompt_tokens", "completion_tokens")

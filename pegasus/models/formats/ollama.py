@@ -21,36 +21,17 @@ does not exist. Calls come whole, not in pieces.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
 
 from pegasus.messages import Json
-from pegasus.models.base import (
-    CallBegun,
-    CallOptions,
-    CallPiece,
-    ModelRequest,
-    ModelResponse,
-    ReasoningPiece,
-    TextPiece,
-    ToolSpec,
-    Usage,
-    UserTurn,
-)
+from pegasus.models.base import CallOptions, ModelRequest, ToolCall, ToolSpec, Usage, UserTurn
 from pegasus.models.formats.chat import function_tool
-from pegasus.models.formats.wire_format import (
-    AnswerAssembler,
-    StreamedCall,
-    WireAnswer,
-    WireFormat,
-    encode_json,
-    token_count,
-)
+from pegasus.models.formats.wire_format import AnswerAssembler, WireAnswer, WireFormat, token_count
 from pegasus.models.json_text import join_surrogates
 
-SOURCE: Final = "ollama"
-"""Value of `thinking_of`."""
 LARGEST_WINDOW: Final = 32_768
 """Tokens of `num_ctx` at most, unless the settings say another number. Memory grows with the window: many models take 128,000 and
 more, which would not fit into the memory of the machines that they run on."""
@@ -75,16 +56,18 @@ class OllamaWire(WireFormat):
     """
 
     path = "/api/chat"
-    source = SOURCE
+    source = "ollama"
     streams_lines = True
 
     def __init__(self, model: str) -> None:
         super().__init__(model)
-        self.assembler = OllamaAssembler
         # The only family so far that thinks by degrees (https://docs.ollama.com/capabilities/thinking).
-        self._takes_degrees = "gpt-oss" in model.lower()
-        self._can_think = True
-        """False for models that have refused `think`."""
+        if "gpt-oss" not in model.lower():
+            self.leave_out("degrees")
+
+    def assembler(self, request: ModelRequest) -> OllamaAssembler:
+        """Return an assembler for the answer to a request."""
+        return OllamaAssembler(request, self.source)
 
     def head(self, request: ModelRequest) -> dict[str, Json]:
         """Return the request without the turns."""
@@ -93,9 +76,9 @@ class OllamaWire(WireFormat):
         if window := request.options.context_window:
             options = {"num_ctx": window, "num_predict": min(request.max_tokens, max(_SHORTEST_ANSWER, window // 2))}
         body: dict[str, Json] = {"model": self.model, "stream": True, "truncate": False, "options": options}
-        if request.options.effort and self._can_think:
+        if (effort := request.options.effort) and "thinking" not in self.left_out:
             # Other models only know whether to think: at low effort they do not.
-            body["think"] = request.options.effort if self._takes_degrees else request.options.effort != "low"
+            body["think"] = effort != "low" if "degrees" in self.left_out else effort
         if request.tools and request.tool_choice != "none":
             body["tools"] = [function_tool(spec) for spec in _offered(request)]
         # The turns are added behind the system prompt by `WireFormat.body`.
@@ -147,13 +130,9 @@ class OllamaWire(WireFormat):
 
         Ollama says `"llama3.1:8b" does not support thinking` and `think value "low" is not supported for this model`.
         """
-        if status != 400 or not request.options.effort or not self._can_think or not re.search(r"\bthink", message):
+        if status != 400 or not request.options.effort or not re.search(r"\bthink", message):
             return False
-        if self._takes_degrees:
-            self._takes_degrees = False
-        else:
-            self._can_think = False
-        return True
+        return self.leave_out("degrees") or self.leave_out("thinking")
 
 
 def _offered(request: ModelRequest) -> tuple[ToolSpec, ...]:
@@ -167,22 +146,10 @@ def _offered(request: ModelRequest) -> tuple[ToolSpec, ...]:
 
 @attrs.define(eq=False, repr=False, slots=False)
 class OllamaAssembler(AnswerAssembler):
-    """`AnswerAssembler` for the lines of an answer.
+    """`AnswerAssembler` for the lines of an answer."""
 
-    Example: `OllamaAssembler(request).feed({"message": {"content": "Hel"}, "done": False})` is None, and
-    `pieces` has a TextPiece.
-    """
-
-    _pieces: list[str] = attrs.field(factory=list, init=False)
-    """Pieces of the answer's text."""
-    _thoughts: list[str] = attrs.field(factory=list, init=False)
-    """Pieces of the reasoning."""
-    _calls: list[tuple[str, str, Any]] = attrs.field(factory=list, init=False)
-    """Id ("" if the server gives none), name on the wire, and arguments of each call."""
     _usage: Usage = attrs.field(factory=Usage, init=False)
     """Tokens, once the last line has come."""
-    _stop: str = attrs.field(default="", init=False)
-    """The server's `done_reason`."""
 
     def feed(self, event: Any) -> object:
         """Take one line. Return the error if the line is one, else None."""
@@ -191,15 +158,16 @@ class OllamaAssembler(AnswerAssembler):
             return {"message": error} if isinstance(error, str) else error
         message = event.get("message") or {}
         if thought := message.get("thinking"):
-            self._thoughts.append(thought)
-            self.pieces.append(ReasoningPiece(thought))
+            self.add_reasoning(thought)
         if text := message.get("content"):
-            self._pieces.append(text)
-            self.pieces.append(TextPiece(text))
+            self.add_text(text)
         for call in message.get("tool_calls") or ():
-            self._take_call(call)
+            # Arguments are an object; text is accepted too, as some servers in front of Ollama send it.
+            begun = self.begin_call(call.get("id"), call["function"]["name"])
+            if arguments := call["function"].get("arguments"):
+                self.add_arguments(begun, arguments)
         if event.get("done"):
-            self._stop = str(event.get("done_reason") or "stop")
+            self.stop = str(event.get("done_reason") or "stop")
             self._usage = Usage(token_count(event.get("prompt_eval_count")), token_count(event.get("eval_count")))
             self.complete = True
         return None
@@ -208,35 +176,11 @@ class OllamaAssembler(AnswerAssembler):
         """Take an answer that was not streamed. It has the form of the last line, with the whole message."""
         return self.feed(body)
 
-    def _take_call(self, call: Any) -> None:
-        """Take a tool call. Its arguments are an object; text is accepted too, as some servers in front of Ollama send it."""
-        function = call["function"]
-        name, arguments = str(function["name"]), function.get("arguments")
-        number = len(self._calls)
-        self._calls.append((str(call.get("id") or ""), name, arguments))
-        self.pieces.append(CallBegun(number, self.names.get(name, name)))
-        if arguments:
-            self.pieces.append(
-                CallPiece(number, arguments if isinstance(arguments, str) else encode_json(arguments).decode())
-            )
+    def kept_thinking(self, calls: Sequence[ToolCall]) -> Sequence[Json]:
+        """Return the reasoning, which the model needs to go on after a call."""
+        reasoning = join_surrogates("".join(self.thoughts))
+        return ({"thinking": reasoning},) if reasoning else ()
 
-    def response(self) -> ModelResponse:
-        """Return the answer. Only valid when `complete`."""
-        last = len(self._calls) - 1
-        calls, reason = self.finish_calls(
-            [
-                StreamedCall(call_id, name, arguments, is_last=number == last)
-                for number, (call_id, name, arguments) in enumerate(self._calls)
-            ],
-            self._stop,
-        )
-        reasoning = join_surrogates("".join(self._thoughts))
-        return ModelResponse(
-            text=join_surrogates("".join(self._pieces)),
-            calls=calls,
-            usage=self._usage,
-            stop_reason=reason,
-            thinking=({"thinking": reasoning},) if reasoning else (),
-            thinking_of=SOURCE if reasoning else None,
-            reasoning=reasoning,
-        )
+    def total_usage(self) -> Usage:
+        """Return the usage of the answer."""
+        return self._usage

@@ -2,8 +2,9 @@
 
 A wire format translates between the values of `base.py` and one HTTP API. It does no I/O: `HttpModel` sends the bytes of `body`,
 feeds what comes back to an `AnswerAssembler`, takes the pieces of the answer from there, and asks `adapt` what to make of a refusal.
-To add a provider with an API of its own, write a subclass of `WireFormat` in a new file, and one of `AnswerAssembler` as its
-`assembler`; name the first in `PROVIDERS` of `providers/accounts.py`. `chat.py` is a good model. Two rules hold for every format:
+To add a provider with an API of its own, write a subclass of `WireFormat` in a new file, and one of `AnswerAssembler`, which its
+`assembler` returns; name the first in `PROVIDERS` of `providers/accounts.py`. `chat.py` is a good model. Two rules hold for every
+format:
 
 * `body` is a pure function of the request and of what `adapt` has learned. The conversation stands at the end of the body, so the
   next request of the same conversation begins with the same bytes, and the provider finds them in its prompt cache.
@@ -21,7 +22,7 @@ import json
 import re
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -31,13 +32,18 @@ import attrs
 from pegasus.messages import Json, Metadata
 from pegasus.models.base import (
     AssistantTurn,
+    CallBegun,
     CallOptions,
+    CallPiece,
     ModelRequest,
     ModelResponse,
+    ReasoningPiece,
     StreamPiece,
+    TextPiece,
     ToolCall,
     ToolResult,
     Turn,
+    Usage,
     UserTurn,
 )
 from pegasus.models.formats.pictures import RefusedPictures, describe_pictures
@@ -107,8 +113,6 @@ class WireFormat(ABC):
     """Path of a call, below the base URL."""
     source: str
     """Value of `thinking_of` for blocks of this service. Those of another one are not sent."""
-    assembler: Callable[[ModelRequest], AnswerAssembler]
-    """Makes an assembler for the answer to a request."""
     streams_lines = False
     """Its streamed answers are a JSON object in each line; else they are server-sent events."""
     has_error_mark = False
@@ -119,12 +123,10 @@ class WireFormat(ABC):
         self.id_of: Callable[[str], str] = wire_id
         """Returns the id of a call on the wire."""
         self._longest_answer = _UNLIMITED
-        self._refuses_temperature = False
-        """True for models that think and accept no temperature, or only 1."""
         self._pictures = RefusedPictures()
         """Pictures that the server does not accept; they are described in words instead."""
-        self.sends_thinking = True
-        """False once the server has refused thinking blocks of this conversation."""
+        self.left_out: set[str] = set()
+        """Parts of a request that the server has refused, in words of the format: "temperature", "thinking blocks", …"""
         self._sent: WeakKeyDictionary[Turn, _SentTurns] = WeakKeyDictionary()
         """Conversations by their first turn. Cleared whenever a lesson changes how turns are translated."""
         self._last_head: dict[str, Json] = {}
@@ -175,7 +177,7 @@ class WireFormat(ABC):
         """Return the head with the temperature and the additional fields of the settings. Its last field stays the last one."""
         *_, messages = head
         last = head.pop(messages)
-        if options.temperature is not None and not self._refuses_temperature:
+        if options.temperature is not None and "temperature" not in self.left_out:
             head["temperature"] = options.temperature
         return {**head, **options.extra_body, messages: last}
 
@@ -196,7 +198,7 @@ class WireFormat(ABC):
                 )
                 for call in turn.calls
             )
-            is_own = self.sends_thinking and turn.thinking_of == self.source
+            is_own = "thinking blocks" not in self.left_out and turn.thinking_of == self.source
             thinking = [block for block in turn.thinking if isinstance(block, dict)] if is_own else []
             return WireAnswer(turn.text, tuple(calls), thinking)
         results = tuple(
@@ -224,19 +226,25 @@ class WireFormat(ABC):
         limit = output_limit(status, body, min(request.max_tokens, self._longest_answer))
         if limit is not None:
             self._longest_answer = limit
-        elif self._is_temperature_refused(status, body, request):
-            self._refuses_temperature = True
-        elif not self._pictures.learn(status, body, request) and not self.learn(
-            status, body, provider_message(body), request
+        elif not (
+            (self._is_temperature_refused(status, body, request) and self.leave_out("temperature"))
+            or self._pictures.learn(status, body, request)
+            or self.learn(status, body, provider_message(body), request)
         ):
             return False
         self._sent.clear()
         return True
 
     def _is_temperature_refused(self, status: int, body: object, request: ModelRequest) -> bool:
-        """Return True if the refusal is about a temperature that was sent."""
-        was_sent = request.options.temperature is not None and not self._refuses_temperature
+        """Return True if the refusal is about a temperature: models that think accept none, or only 1."""
+        was_sent = request.options.temperature is not None
         return was_sent and status in (400, 422) and "temperature" in provider_message(body)
+
+    def leave_out(self, part: str) -> bool:
+        """Leave a part out of all further requests. Return False if it was left out before."""
+        is_new = part not in self.left_out
+        self.left_out.add(part)
+        return is_new
 
     # -------------------------------------------------------------- to be implemented by a format
 
@@ -246,6 +254,10 @@ class WireFormat(ABC):
 
         The tools have their names on the wire, and the length of the answer is what the server accepts.
         """
+
+    @abstractmethod
+    def assembler(self, request: ModelRequest) -> AnswerAssembler:
+        """Return an assembler for the answer to a request."""
 
     @abstractmethod
     def user_messages(self, turn: UserTurn) -> list[Json]:
@@ -268,27 +280,35 @@ class WireFormat(ABC):
         """Do what `adapt` does, for refusals that are peculiar to this format. message: the provider's, out of the body."""
 
 
-@attrs.frozen
+@attrs.define(eq=False, repr=False)
 class StreamedCall:
-    """Tool call as it has arrived: `StreamedCall("call_1", "reply", '{"text": "Hi"}', is_last=True)`.
+    """Tool call of an answer while its pieces arrive. Those of several calls may alternate."""
 
-    Example: an assembler hands a list of them to `finish_calls`, which reads the arguments and finds what is
-    cut off.
-    """
-
-    id: str
+    number: int
+    """Place among the calls of the answer, from 0."""
+    id: str = ""
     """The server's id, "" if it gives none."""
-    name: str
-    """The tool's name on the wire."""
-    arguments: object
-    """JSON text, or the value itself from servers that send it so."""
-    is_last: bool
-    """Nothing came after it, so it may be cut off."""
+    name: str = ""
+    """The tool's name on the wire; "" until it has come."""
+    pieces: list[str] = attrs.field(factory=list)
+    """Pieces of the arguments as JSON text."""
+    value: object = None
+    """Arguments that came as a value instead of text."""
+    extra: Json = None
+    """Addition of the service, which must go back with the call."""
+
+    @property
+    def arguments(self) -> object:
+        """JSON text, or the value itself from servers that send it so."""
+        return "".join(self.pieces) if self.value is None else self.value
 
 
 @attrs.define(eq=False, repr=False, slots=False)
 class AnswerAssembler(ABC):
     """Collector of the events of one streamed answer: of its pieces at once, and of the whole in the end.
+
+    A format's own assembler says with `add_text`, `add_reasoning`, `begin_call` and `add_arguments` what an event brings; each
+    piece is streamed and kept.
 
     The data comes from outside. Malformed data may raise KeyError, IndexError, TypeError, AttributeError or ValueError from any
     method; the caller turns these into a ModelError of kind "protocol".
@@ -302,12 +322,24 @@ class AnswerAssembler(ABC):
 
     _request: ModelRequest
     """The request that is answered: its tools have the names that calls get."""
+    source: str
+    """As `WireFormat.source`."""
     names: Mapping[str, str] = attrs.field(init=False)
     """The tools' own names by their names on the wire."""
     pieces: list[StreamPiece] = attrs.field(factory=list, init=False)
     """Pieces of the answer that have come and were not taken yet. Whoever takes them clears the list."""
     complete: bool = attrs.field(default=False, init=False)
     """True once the end of the answer has arrived; the usage may still follow. A stream that ends before was cut off."""
+    texts: list[str] = attrs.field(factory=list, init=False)
+    """Pieces of the answer's text."""
+    thoughts: list[str] = attrs.field(factory=list, init=False)
+    """Pieces of the reasoning."""
+    calls: list[StreamedCall] = attrs.field(factory=list, init=False)
+    """Tool calls in the order in which they began."""
+    stop: str = attrs.field(default="", init=False)
+    """The provider's word for the end of the answer."""
+    is_refusal: bool = attrs.field(default=False, init=False)
+    """True if the text came as a refusal. Then `stop` may be the word for an ordinary end."""
 
     @names.default
     def _own_names(self) -> Mapping[str, str]:
@@ -322,27 +354,90 @@ class AnswerAssembler(ABC):
         """Take a complete answer from a server that does not stream. Return as `feed` does."""
 
     @abstractmethod
-    def response(self) -> ModelResponse:
-        """Return the answer. Only valid when `complete`."""
+    def total_usage(self) -> Usage:
+        """Return the tokens as the server has counted them; those that it did not are 0."""
+
+    def kept_thinking(self, calls: Sequence[ToolCall]) -> Sequence[Json]:
+        """Return what must go back to the service with the answer. calls: those of the answer."""
+        return ()
 
     def finish(self) -> None:  # noqa: B027 formats without such a mark do nothing
         """Note the end of the stream that some formats mark by `[DONE]`."""
 
-    def finish_calls(self, streamed: Sequence[StreamedCall], word: str) -> tuple[tuple[ToolCall, ...], str]:
+    # -------------------------------------------------------------- what an event brings
+
+    def add_text(self, text: str) -> None:
+        """Take a piece of the answer's text."""
+        self.texts.append(text)
+        self.pieces.append(TextPiece(text))
+
+    def add_reasoning(self, text: str) -> None:
+        """Take a piece of the reasoning; "" where the provider hides its text."""
+        self.thoughts.append(text)
+        self.pieces.append(ReasoningPiece(text))
+
+    def begin_call(self, id: object = "", name: object = "") -> StreamedCall:
+        """Begin a tool call, which may get its name later."""
+        call = StreamedCall(len(self.calls), str(id or ""))
+        self.calls.append(call)
+        if name:
+            self.name_call(call, name)
+        return call
+
+    def name_call(self, call: StreamedCall, name: object) -> None:
+        """Take the name of a call, which comes whole. Arguments that have come before are streamed behind it."""
+        call.name = str(name)
+        self.pieces.append(CallBegun(call.number, self.names.get(call.name, call.name)))
+        self.pieces += (CallPiece(call.number, piece) for piece in call.pieces)
+
+    def add_arguments(self, call: StreamedCall, given: Any) -> None:
+        """Take a piece of a call's arguments, or all of them as a value."""
+        piece = given
+        if not isinstance(given, str):
+            call.value, piece = given, encode_json(given).decode()
+        call.pieces.append(piece)
+        if call.name:
+            self.pieces.append(CallPiece(call.number, piece))
+
+    # -------------------------------------------------------------- the whole answer
+
+    def response(self) -> ModelResponse:
+        """Return the answer. Only valid when `complete`."""
+        calls, reason = self.finish_calls(self.calls[-1] if self.calls else None)
+        text, reasoning = (join_surrogates("".join(pieces)) for pieces in (self.texts, self.thoughts))
+        return self.make_response(text, calls, reason, self.kept_thinking(calls), reasoning)
+
+    def make_response(
+        self, text: str, calls: tuple[ToolCall, ...], reason: str, thinking: Sequence[Json], reasoning: str
+    ) -> ModelResponse:
+        """Return an answer of this service. thinking: what must go back to it."""
+        return ModelResponse(
+            text=text,
+            calls=calls,
+            usage=self.total_usage(),
+            stop_reason=reason,
+            thinking=tuple(thinking),
+            thinking_of=self.source if thinking else None,
+            reasoning=reasoning,
+        )
+
+    def finish_calls(self, last: StreamedCall | None) -> tuple[tuple[ToolCall, ...], str]:
         """Return the finished calls, with the tools' own names, and our stop reason.
 
-        Ids are those of the server, which may use one again in another answer (see `with_unique_ids`).
+        Ids are those of the server, which may use one again in another answer (see `with_unique_ids`). Arguments that cannot be read
+        become an error for the model, and so do missing ones if the answer was cut off at this call: they were still to come.
 
-        word: the provider's for the end of the answer. Arguments that cannot be read become an error for the model, and so do missing
-        ones if the answer was cut off at this call: they were still to come.
+        last: the call that nothing came after, so that it may be cut off.
         """
-        reason = stop_reason(word, has_calls=bool(streamed))
+        is_refusal = self.is_refusal and not self.calls
+        reason = stop_reason("refusal" if is_refusal else self.stop, has_calls=bool(self.calls))
         cut = CUT.get(reason, "")
         calls: list[ToolCall] = []
-        for number, call in enumerate(streamed):
-            arguments, error = parse_arguments(call.arguments, cut=cut)
-            is_empty = call.arguments in (None, {}) or (isinstance(call.arguments, str) and not call.arguments.strip())
-            if cut and is_empty and call.is_last:
+        for number, call in enumerate(self.calls):
+            given = call.arguments
+            arguments, error = parse_arguments(given, cut=cut)
+            is_empty = given in (None, {}) or (isinstance(given, str) and not given.strip())
+            if cut and is_empty and call is last:
                 error = f"the arguments are missing: {cut}"
             name = self.names.get(call.name) or join_surrogates(call.name)
             calls.append(ToolCall(wire_id(call.id or f"call_{number}"), name, arguments, error))
@@ -366,23 +461,30 @@ def encode_json(value: Json) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def recorded_blocks(turn: WireAnswer, text: str, call: str, thinking: Container[object]) -> Sequence[Mapping[str, Any]]:
-    """Return the blocks that were recorded of an answer, in the model's own order; of one that was changed since, those of thinking.
-
-    text, call, thinking: types of these blocks.
-    """
-    texts = "".join(str(block.get("text")) for block in turn.thinking if block.get("type") == text)
-    ids = [block.get("id") for block in turn.thinking if block.get("type") == call]
-    fits = texts in ("", turn.text) and len(ids) == len({called.id for called in turn.calls}.intersection(ids))
-    return turn.thinking if fits else [block for block in turn.thinking if block.get("type") in thinking]
-
-
 def token_count(value: object) -> int:
     """Return a count of tokens that a server reports; 0 for anything that cannot be one.
 
     A number beyond all bounds could not be multiplied by a price, and a negative one would give a budget its money back.
     """
     return value if type(value) is int and 0 < value < _MOST_TOKENS else 0
+
+
+def usage_of(usage: Any, prompt: str, completion: str) -> Usage:
+    """Return the usage in one of OpenAI's forms; missing numbers are 0. Cached tokens are a part of the prompt's.
+
+    Some services (xAI, Gemini) leave the reasoning out of the answer's tokens, and only the total has it. It is paid like the answer.
+
+    prompt, completion: keys of both numbers.
+    """
+    if not isinstance(usage, Mapping):
+        return Usage()
+    details, read = usage.get(f"{prompt}_details") or {}, token_count(usage.get(prompt))
+    return Usage(
+        read,
+        max(token_count(usage.get(completion)), token_count(usage.get("total_tokens")) - read),
+        token_count(details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")),  # the latter is DeepSeek's
+        token_count(details.get("cache_write_tokens")),
+    )
 
 
 # ------------------------------------------------------------------ names and ids
