@@ -67,6 +67,17 @@ TRY_LATER: Final = 1013
 """Too many clients; also sent to a client that does not read, whose replies are kept."""
 
 
+class WebSocketClosed(Exception):
+    """The connection is closed, or is being closed. str() is a sentence for a person."""
+
+    def __init__(self, code: int | None = None, reason: str = "") -> None:
+        """code, reason: of the other side's close frame; None and "" without one."""
+        said = "" if code is None else f" ({code}{': ' + reason if reason else ''})"
+        super().__init__(f"the connection was closed{said}")
+        self.code = code
+        self.reason = reason
+
+
 class BadFrame(Exception):
     """A text that is not a frame of this protocol, or not one that is allowed at this point.
 

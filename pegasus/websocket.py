@@ -37,6 +37,7 @@ from wsproto.events import (
 from wsproto.utilities import ProtocolError, RemoteProtocolError
 
 from pegasus.http_framing import has_body, refuse_ambiguous
+from pegasus.protocol import WebSocketClosed
 
 RECEIVE_BYTES: Final = 16 * 1024
 """Bytes that are read from the network at a time."""
@@ -54,17 +55,6 @@ class ByteStream(Protocol):
 
     async def send_all(self, data: bytes) -> None:
         """Send all of it."""
-
-
-class WebSocketClosed(Exception):
-    """The connection is closed, or is being closed. str() is a sentence for a person."""
-
-    def __init__(self, code: int | None = None, reason: str = "") -> None:
-        """code, reason: of the other side's close frame; None and "" without one."""
-        said = "" if code is None else f" ({code}{': ' + reason if reason else ''})"
-        super().__init__(f"the connection was closed{said}")
-        self.code = code
-        self.reason = reason
 
 
 class BadMessage(Exception):

@@ -45,11 +45,12 @@ from pegasus.protocol import (
     MessageFrame,
     ResultFrame,
     ServerFrame,
+    WebSocketClosed,
     WelcomeFrame,
     decode_server_frame,
     encode_frame,
 )
-from pegasus.websocket import BadMessage, WebSocket, WebSocketClosed
+from pegasus.websocket import BadMessage, WebSocket
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 """Bytes of a frame that the client takes. A reply with attachments may be larger than what a client may send. The bound keeps a

@@ -11,7 +11,8 @@ Read the files in this order; each uses only those before it:
     requests      what a client may say, and what is done about it
     reply_feed    which reply goes to whom and when
     delivery      what comes from the agent, as frames to the feeds, and for the HTTP API
-    connection    one client, from its first byte to its last
+    services      what connections share, and what is known of a client before its first frame
+    connection    one client, from its first byte to its last; imported when the first connects
     server        the actor: accepts connections and serves them; listening, for the HTTP server too
 """
 

@@ -27,8 +27,7 @@ import trio
 
 from actors import Signal
 from pegasus.observe import get_logger
-from pegasus.protocol import TRY_LATER
-from pegasus.websocket import WebSocketClosed
+from pegasus.protocol import TRY_LATER, WebSocketClosed
 
 ANSWERS = 64
 """Answers that one connection may have outstanding. So many messages share a sync of the disk; the next is not read before."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 import trio
@@ -27,13 +27,16 @@ from actors import Inbox, Reply, Signal
 from pegasus.access import TokenGrant
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply
 from pegasus.gateway.config import MAX_NEWCOMERS, MAX_PENDING, SILENT_TIME, GatewayConfig, Methods
-from pegasus.gateway.connection import BrowserIdentity, Connection, GatewayServices, HandshakeSlot
 from pegasus.gateway.delivery import Hub, Listeners, OpenApprovals, OpenTasks
+from pegasus.gateway.services import BrowserIdentity, GatewayServices, HandshakeSlot
 from pegasus.intake import Intake
 from pegasus.messages import ApprovalNotice, ReplyDraft, TaskProgress, Typing
 from pegasus.observe import Logger, get_logger
 from pegasus.protocol import GOING_AWAY, STOPPING
 from pegasus.settings import LiveValue
+
+if TYPE_CHECKING:
+    from pegasus.gateway.connection import Connection
 
 GOODBYE_TIME = 2.0
 """Seconds that all clients together have to answer the close frame when the gateway stops."""
@@ -215,6 +218,9 @@ class Server:
         A failure in it is logged and ends this connection only: a mistake in the code for one client must not disconnect all
         others, which a crash of the actor would. Cancelled, the connection is cut.
         """
+        # With wsproto and h11, which a start need not wait for (15 ms) and an agent that nobody talks to this way never needs.
+        from pegasus.gateway.connection import Connection
+
         # The limit is asked before the connection counts itself. A refused client still gets its handshake, because
         # only over an open WebSocket can it be told why.
         connection = Connection(self._services, stream, place, refusal=self._refusal(), visitor=visitor)

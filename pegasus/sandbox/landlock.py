@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from _ctypes import Array, _SimpleCData, addressof, call_function, dlopen, dlsym  # `ctypes` costs five times as much
 from _stat import S_ISDIR, S_ISLNK
 from _struct import pack
 
@@ -143,8 +144,6 @@ def _allow_path(rules: int, path: str, rights: int) -> None:
 
 def _filter_calls(data: bytes) -> None:
     """Apply a filter of system calls, made by `pegasus.sandbox.system_calls`. Raises OSError."""
-    from _ctypes import Array, _SimpleCData, addressof
-
     character = type("c_char", (_SimpleCData,), {"_type_": "c"})
     array: Any = type("c_char_array", (Array,), {"_type_": character, "_length_": len(data)})
     program = array.from_buffer_copy(data)  # kept until the call below has read it
@@ -158,10 +157,7 @@ def _filter_calls(data: bytes) -> None:
 
 def call(name: str, *arguments: Any) -> int:
     """Call a function of the C library with integers, bytes and None; return its result, which is -1 after an error."""
-    import _ctypes  # `ctypes` costs five times as much
-
-    function = _ctypes.dlsym(_ctypes.dlopen(None, 0), name)  # type: ignore[arg-type]
-    return int(_ctypes.call_function(function, arguments))
+    return int(call_function(dlsym(dlopen(None, 0), name), arguments))  # type: ignore[arg-type]
 
 
 def require(result: int) -> None:

@@ -10,14 +10,15 @@ that an agent which is only used from a terminal never pays for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
+from typing import TYPE_CHECKING
 
 import trio
 
 from actors import Inbox
 from pegasus.web.config import WebServices
 
-SERVER = "pegasus.web.server"
+if TYPE_CHECKING:
+    from pegasus.web.server import HttpServer
 
 
 async def run_http(inbox: Inbox[object], services: WebServices, listeners: Sequence[trio.SocketListener]) -> None:
@@ -31,10 +32,15 @@ async def run_http(inbox: Inbox[object], services: WebServices, listeners: Seque
         nursery.start_soon(_watch_inbox, inbox, stopping)
         if await _has_client(services, listeners, stopping):
             # The import takes a tenth of a second, for which no other actor has to wait.
-            await trio.to_thread.run_sync(import_module, SERVER)
-            from pegasus.web.server import make_server  # imported already
+            server = await trio.to_thread.run_sync(_make_server, services)
+            await server.run(listeners, stopping)
 
-            await make_server(services).run(listeners, stopping)
+
+def _make_server(services: WebServices) -> HttpServer:
+    """Return the server; import it, and its libraries, first."""
+    from pegasus.web.server import make_server
+
+    return make_server(services)
 
 
 async def _watch_inbox(inbox: Inbox[object], stopping: trio.Event) -> None:

@@ -8,8 +8,8 @@ import trio.testing
 from trio_websocket import ConnectionClosed, wrap_server_stream
 
 from pegasus.client.client import Client
-from pegasus.protocol import ClientChannel, WelcomeFrame
-from pegasus.websocket import BadMessage, WebSocket, WebSocketClosed
+from pegasus.protocol import ClientChannel, WebSocketClosed, WelcomeFrame
+from pegasus.websocket import BadMessage, WebSocket
 
 
 @asynccontextmanager

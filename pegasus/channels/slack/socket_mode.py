@@ -28,7 +28,8 @@ from pegasus.channels.service_contract import CredentialsRefused, NotKept, RateL
 from pegasus.channels.slack.api import SlackApi
 from pegasus.channels.slack.reading import conversation_of
 from pegasus.observe import get_logger
-from pegasus.websocket import BadMessage, WebSocket, WebSocketClosed
+from pegasus.protocol import WebSocketClosed
+from pegasus.websocket import BadMessage, WebSocket
 from pegasus.wire import decode_object, encode_json
 
 CONNECT_TIME: Final = 15.0

@@ -230,11 +230,11 @@ def test_the_daemon_imports_nothing_of_the_chat_nor_the_chat_of_the_daemon(modul
     assert done.stderr == "[]\n"
 
 
-def test_a_daemon_that_is_started_has_nothing_of_the_commands_that_ask_it():
+def test_a_daemon_that_is_started_has_nothing_of_the_commands_that_ask_it_nor_of_what_its_clients_need():
     script = (
         "import sys, pegasus.app; pegasus.app.run_daemon = lambda *_: 0; from pegasus.cli import main; "
         "code = main(['run', '--no-cli']); "
-        "absent = ('pegasus.client', 'pegasus.terminal', 'pegasus.cli.control', 'pegasus.cli.init', 'tomlkit'); "
+        "absent = ('pegasus.client', 'pegasus.terminal', 'pegasus.cli.control', 'pegasus.cli.init', 'tomlkit', 'wsproto', 'h11'); "
         "sys.exit(f'{code} {[m for m in absent if m in sys.modules]}')"
     )
     done = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, timeout=60, check=False)

@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from actors import Child, open_supervisor
-from pegasus.gateway import connection, connections_within
+from pegasus.gateway import connections_within, services
 from pegasus.gateway import server as server_module
 from pegasus.gateway.config import HELLO_BYTES, MAX_NEWCOMERS
 from tests.pegasus.gateway.test_websocket import CONTINUATION, HELLO, UPGRADE, RawSocket, frame, raw
@@ -139,8 +139,8 @@ async def test_fragments_after_the_hello_leave_the_others_their_turns(autojump_c
 
 async def test_refusals_are_logged_so_many_a_minute_and_the_rest_is_counted(autojump_clock, monkeypatch):
     lines = []
-    monkeypatch.setattr(connection, "_log", SimpleNamespace(info=lambda event, **fields: lines.append((event, fields))))
-    refusals = connection.RefusalLog()
+    monkeypatch.setattr(services, "_log", SimpleNamespace(info=lambda event, **fields: lines.append((event, fields))))
+    refusals = services.RefusalLog()
     for _ in range(1000):
         refusals.log("somebody", "unauthorized", "no token")
     assert len(lines) == refusals.PER_MINUTE
@@ -154,12 +154,12 @@ async def test_refusals_are_logged_so_many_a_minute_and_the_rest_is_counted(auto
 
 async def test_clients_that_are_refused_again_and_again_do_not_fill_the_log(autojump_clock, monkeypatch):
     lines = []
-    monkeypatch.setattr(connection, "_log", SimpleNamespace(info=lambda event, **_: lines.append(event)))
+    monkeypatch.setattr(services, "_log", SimpleNamespace(info=lambda event, **_: lines.append(event)))
     async with serving() as (_, connect):
-        for _ in range(2 * connection.RefusalLog.PER_MINUTE):
+        for _ in range(2 * services.RefusalLog.PER_MINUTE):
             socket = await connect()
             await socket.send(UPGRADE)
             await socket.until(b"\r\n\r\n")
             await socket.send(frame(HELLO.replace(TOKEN.encode(), b"wrong")))
             await socket.until(b"unauthorized")
-        assert lines == ["refused a client"] * connection.RefusalLog.PER_MINUTE
+        assert lines == ["refused a client"] * services.RefusalLog.PER_MINUTE

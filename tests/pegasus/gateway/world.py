@@ -10,9 +10,9 @@ from actors import Child, Mailbox, open_supervisor
 from pegasus.access import Access
 from pegasus.channels import CatchUp, DeliverReply
 from pegasus.gateway import GatewayConfig, open_listeners, run_gateway
-from pegasus.gateway.connection import GatewayServices
 from pegasus.gateway.delivery import Hub
 from pegasus.gateway.server import Server
+from pegasus.gateway.services import GatewayServices
 from pegasus.intake import Intake
 from pegasus.messages import Address, ChannelInfo, OutboundMessage, Typing
 from pegasus.settings import LiveValue

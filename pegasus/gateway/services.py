@@ -1,0 +1,100 @@
+"""Objects that the connections of one run of the gateway share, and what is known of a client before its first frame.
+
+`connection` stands on wsproto and h11 and is imported when the first client connects; this is what the server needs before.
+"""
+
+from __future__ import annotations
+
+import attrs
+import trio
+
+from pegasus.access import TokenGrant
+from pegasus.gateway.config import GatewayConfig, Methods
+from pegasus.gateway.delivery import Hub
+from pegasus.intake import Intake
+from pegasus.observe import get_logger
+from pegasus.settings import LiveValue
+
+_log = get_logger("gateway")
+
+
+class RefusalLog:
+    """The log lines about refused clients, at most PER_MINUTE.
+
+    A program without a token can connect, and be refused, as often as it likes. Without a bound it could fill the disk with log
+    lines.
+
+    Example::
+
+        RefusalLog().log(address, "unauthorized", "wrong token")
+    """
+
+    PER_MINUTE = 20
+    """Lines a minute. Somebody who sets up a client and gets the token wrong sees all of them."""
+
+    def __init__(self) -> None:
+        self._since = -60.0
+        """Begin of the present minute, on Trio's clock."""
+        self._lines = 0
+        """Refusals since then, logged or not."""
+
+    def log(self, client: str, code: str, reason: str) -> None:
+        """Log that a client was refused. What is left out is counted, and the count is logged a minute later at the earliest."""
+        now = trio.current_time()
+        if now - self._since >= 60.0:
+            if self._lines > self.PER_MINUTE:
+                _log.info("more clients were refused than were logged", unlogged=self._lines - self.PER_MINUTE)
+            self._since, self._lines = now, 0
+        self._lines += 1
+        if self._lines <= self.PER_MINUTE:
+            _log.info("refused a client", client=client, code=code, reason=reason)
+
+
+@attrs.frozen(eq=False, repr=False)
+class GatewayServices:
+    """The objects that all connections of one run of the gateway share.
+
+    Example: `GatewayServices(config, intake, Hub(intake.journal), {"status": status})`, made once by `run_gateway`.
+    """
+
+    config: LiveValue[GatewayConfig]
+    """Bounds, token, and the agent's name."""
+    intake: Intake
+    """Takes the clients' messages."""
+    hub: Hub
+    """Gives the clients what comes from the agent."""
+    methods: Methods
+    """Methods that the clients may call."""
+    refusals: RefusalLog = attrs.field(factory=RefusalLog)
+    """Log of refused clients."""
+
+
+class HandshakeSlot:
+    """One of the places for connections that have not greeted. It is free again after `leave`.
+
+    Example::
+
+        place = await server.take_place()
+        await server.serve(stream, place)  # it leaves the place when the client has greeted or gone
+    """
+
+    def __init__(self, places: trio.Semaphore) -> None:
+        self._places = places
+        self._is_taken = True
+
+    def leave(self) -> None:
+        """Free the place; a second call does nothing."""
+        if self._is_taken:
+            self._is_taken = False
+            self._places.release()
+
+
+@attrs.frozen
+class BrowserIdentity:
+    """A client whose handshake the HTTP server has looked at: it comes from an allowed page, or from no page at all.
+
+    Example: `BrowserIdentity(grant)` of a browser that has logged in; its hello needs no token.
+    """
+
+    grant: TokenGrant | None = None
+    """Rights of its cookie, which count where the hello has no token; None: it has none."""
