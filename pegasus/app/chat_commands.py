@@ -38,12 +38,10 @@ from pegasus.main_agent import (
 from pegasus.messages import InboundMessage
 from pegasus.models import (
     SPEECHES,
-    ChatModelSwitch,
     LanguageModel,
     ModelClient,
     ModelError,
     ModelSwitch,
-    model_command,
 )
 
 CommandAnswer: TypeAlias = Callable[[InboundMessage, Principal], Awaitable[str]]
@@ -104,7 +102,7 @@ class ChatCommands:
         used, switch = await self._model_of(message), self._switch_of(message)
         if switch is None:
             return f"I use {used.name}.\n{self._how_it_speaks(used)}"
-        answer = await model_command(argument_of(message), switch)  # may end with a list: a blank line follows
+        answer = await switch.answer(argument_of(message))  # may end with a list: a blank line follows
         return f"{answer}\n\n{self._how_it_speaks(used)}"
 
     async def _model_of(self, message: InboundMessage) -> LanguageModel:
@@ -125,7 +123,7 @@ class ChatCommands:
         environment = self.services.environment
         if environment.switch is None or not environment.has_chats:
             return environment.switch
-        return ChatModelSwitch(environment.switch, environment.models.chat_choices, message.channel.address)
+        return environment.switch.for_chat(message.channel.address)
 
     async def _speech(self, message: InboundMessage, person: Principal) -> str:
         """Show an owner how the model speaks, or choose it.

@@ -240,7 +240,7 @@ async def _daemon(world: RealWorld) -> int:
                 # Read by commands that start programs as this process does (`pegasus mcp check`).
                 write_private(world.home.environment, encode_json(passed_on(os.environ)) + "\n")
                 with announced(world.home, notifier, ws=ws, http=http):
-                    _log.info("ready", model=reloader.current)
+                    _log.info("ready", model=reloader.models.client().name)
                     nursery.start_soon(made.run)
                     nursery.start_soon(notifier.keep_alive)
                     # From here on the process only waits. A part that fails for good raises through the nursery or the supervisor.

@@ -37,7 +37,7 @@ from pegasus.identity import (
 from pegasus.main_agent import FolderArchives, SessionFiles, archive_prefix, notes_disk
 from pegasus.mcp import TOKENS_FOLDER, McpServers, files_context
 from pegasus.memory import Memory, memory_in
-from pegasus.models import ModelService, PriceList, UsageTracker
+from pegasus.models import ModelService, ModelSwitch, PriceList, UsageTracker
 from pegasus.sandbox import Sandbox, SandboxProbe, probe_sandbox
 from pegasus.settings import SANDBOX_KEYS, LiveSettings, LiveValue, Settings
 from pegasus.skills import BUILT_IN, AcceptedSkills, SkillCatalog
@@ -174,7 +174,7 @@ def _make_environment(world: RealWorld, models: ModelService, reloader: Reloader
         ),
         secrets=reloader.secrets,
         recent=RecentEvents(wall_clock()),
-        switch=reloader,
+        switch=ModelSwitch(models, reloader.choose),
     )
 
 

@@ -14,7 +14,7 @@ newer than a choice of an earlier run.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -57,7 +57,7 @@ _log = get_logger("settings")
 
 
 class Reloader:
-    """Carries out reloads and choices of a model. It is the app's `ModelSwitch`.
+    """Carries out reloads and choices of a model.
 
     >>> reloader = Reloader(home, in_force, token, models, find_changed_files)
     >>> nursery.start_soon(reloader.run)
@@ -228,49 +228,15 @@ class Reloader:
 
     # ------------------------------------------------------------ the model of the conversation
 
-    @property
-    def current(self) -> str:
-        """Name of the model that answers now, `<provider>/<model>`."""
-        return self.models.client("default", "conversation").name
+    async def choose(self, spec: str) -> None:
+        """Use this model, which can be chosen, from the next call on, and after restarts; "" to use that of the settings.
 
-    @property
-    def chosen(self) -> str:
-        """Model that was chosen at run time; "" if the settings decide."""
-        return self.models.chosen
-
-    @property
-    def origin(self) -> str:
-        """Reason why that model answers, for people."""
-        return "chosen with /model" if self.chosen else self.models.origin
-
-    @property
-    def rules(self) -> Sequence[str]:
-        """Rules that send calls to other models, a line for each."""
-        return self.models.rules
-
-    async def look_around(self) -> None:
-        """Find out which local models there are now, also for an answer in place of the stand-in. Never raises."""
-        await self.models.look_around()
-
-    def choices(self) -> Sequence[str]:
-        """Return the models that can be chosen, those of the settings first."""
-        return self.models.choices()
-
-    def check(self, spec: str) -> None:
-        """Check whether `choose` would work. Raises ModelConfigError with what is allowed."""
-        self.models.check_choice(spec)
-
-    async def choose(self, spec: str) -> str:
-        """Use this model from the next call on, and after restarts; "" to use that of the settings. Return its name.
-
-        Raises ModelConfigError (the model cannot work) and StorageError (the choice cannot be written); then nothing has changed.
+        Raises StorageError if the choice cannot be written; then nothing has changed.
         """
-        self.check(spec)
         await self._write_choice(spec)
         name = self.models.choose(spec)
         self._warm_up_soon()
         _log.info("model chosen", model=name, by="the settings" if not spec else "/model")
-        return name
 
     async def _write_choice(self, spec: str) -> None:
         """Write a choice to disk, with the model of the settings that it stands in for. Raises StorageError."""

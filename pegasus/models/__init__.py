@@ -6,7 +6,8 @@
     service.py     `ModelService` and its clients by role: reloads, `/model`, local servers
     setup.py       what is made from one version of the settings: the list of middleware, and the options of a role and model
     client.py      one call and its middleware; more of it in fallback.py and usage/tracker.py
-    roles.py       which role is which model, and the command `/model`
+    roles.py       which role is which model
+    switching.py   the command `/model`
     model_facts.py what is found out about a model: its window, and its manners, which are kept on disk
     tokens.py      sizes of prompts: known, estimated, or counted exactly where the provider has a way
     catalog.py     prices and windows of known models
@@ -21,8 +22,8 @@
     answers/       streamed pieces; calls and reasoning that were written as text
     usage/         what calls cost, and budgets
 
-Each folder is entered through its `__init__`. Imports go down this list of levels: service → setup → fallback, usage → client →
-model_facts, answers → tokens → providers → formats → errors → refusals, json_text, base.
+Each folder is entered through its `__init__`. Imports go down this list of levels: switching → service → setup → fallback, usage →
+client → model_facts, answers → tokens → providers → formats → errors → refusals, json_text, base.
 
 To add a provider, see `PROVIDERS` and docs/providers.md.
 
@@ -64,7 +65,7 @@ from pegasus.models.base import (
     without_request_fences,
 )
 from pegasus.models.catalog import PriceList
-from pegasus.models.chat_choices import ChatChoices, ChatModelSwitch
+from pegasus.models.chat_choices import ChatChoices
 from pegasus.models.client import Lane, PreparedModel
 from pegasus.models.formats import EXTENSIONS, MOST_PICTURES, picture_problem, picture_type, unfinished
 from pegasus.models.model_facts import SPEECHES, ModelTraits, TraitStore
@@ -77,8 +78,9 @@ from pegasus.models.providers import (
     key_variable,
     split_spec,
 )
-from pegasus.models.roles import OFFLINE, ModelSwitch, model_command, problems, role_spec
+from pegasus.models.roles import OFFLINE, problems, role_spec
 from pegasus.models.service import ChatModels, ModelClient, ModelService
+from pegasus.models.switching import ModelSwitch
 from pegasus.models.tokens import PromptSize, TokenCounter
 from pegasus.models.usage import UsageTracker, amount_text, budget_text, serve_usage
 
@@ -93,7 +95,6 @@ __all__ = [
     "CallBegun",
     "CallPiece",
     "ChatChoices",
-    "ChatModelSwitch",
     "ChatModels",
     "Image",
     "Label",
@@ -131,7 +132,6 @@ __all__ = [
     "find_offers_at",
     "find_providers",
     "key_variable",
-    "model_command",
     "picture_problem",
     "picture_type",
     "pieces_of",

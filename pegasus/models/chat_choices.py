@@ -10,19 +10,13 @@ allow any more is not used, and not forgotten either: the chat has it again when
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
-
-import attrs
+from collections.abc import Callable
 
 from actors import Ref
 from pegasus.messages import Address, Json
 from pegasus.models.providers import ModelConfigError
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, KeyedStore
-
-if TYPE_CHECKING:
-    from pegasus.models.roles import ModelSwitch
 
 _log = get_logger("models")
 
@@ -73,56 +67,3 @@ def _read_choice(chat: str, value: Json) -> tuple[str, str]:
     if not isinstance(value, str) or not value:
         raise ValueError(f"{chat}: no model")
     return chat, value
-
-
-@attrs.frozen(eq=False, repr=False)
-class ChatModelSwitch:
-    """The `ModelSwitch` of one chat: changes the model of that chat and of no other."""
-
-    _all: ModelSwitch
-    """The switch of the whole agent, whose model a chat without a choice has."""
-    _choices: ChatChoices
-    """Choices of all chats."""
-    _chat: Address
-    """Chat that this switch is for."""
-
-    @property
-    def current(self) -> str:
-        """`<provider>/<model>` that answers in this chat now."""
-        return self.chosen or self._all.current
-
-    @property
-    def chosen(self) -> str:
-        """Model that was chosen for this chat and can be used; "" if there is none."""
-        return self._choices.usable(self._chat, self._all.check)
-
-    @property
-    def origin(self) -> str:
-        """Reason why it answers, for people."""
-        return "chosen with /model for this chat" if self.chosen else self._all.origin
-
-    @property
-    def rules(self) -> Sequence[str]:
-        """Rules that send calls to other models, a line for each."""
-        return self._all.rules
-
-    def check(self, spec: str) -> None:
-        """Check whether `choose` would work. Raises ModelConfigError with what is allowed."""
-        self._all.check(spec)
-
-    async def look_around(self) -> None:
-        """Find out which local models there are now. At most a few seconds; never raises."""
-        await self._all.look_around()
-
-    def choices(self) -> Sequence[str]:
-        """Return the models that can be chosen, those of the settings first."""
-        return self._all.choices()
-
-    async def choose(self, spec: str) -> str:
-        """Use this model in this chat from the next call on, over restarts; "" to use that of all chats. Return its name.
-
-        Raises ModelConfigError with what is allowed, and StorageError; nothing has changed then.
-        """
-        self._all.check(spec)
-        await self._choices.choose(self._chat, spec)
-        return self.current

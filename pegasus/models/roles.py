@@ -1,4 +1,4 @@
-"""Models by role: what the settings say, and what `/model` changes. Pure functions; mistakes are found before any call.
+"""Models by role, as the settings say, and the models that `/model` may choose. Pure functions; mistakes are found before any call.
 
 A model is named `<provider>/<model>`. A role that the settings do not name uses the default model. The default model is, in this
 order: the choice made by `/model`, `models.default`, a standard model of the first provider whose key is known, a model of a local
@@ -10,7 +10,7 @@ server that answers, the stand-in.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from pegasus.formatting import quote
 from pegasus.models.catalog import PRICES
@@ -38,10 +38,6 @@ OFFLINE: Final = "offline/stand-in"
 """Name of the stand-in."""
 _LONGEST_NAME: Final = 200
 """Characters of a model that somebody chooses."""
-_BACK: Final = "default"
-"""Argument of `/model` that goes back to the model of the settings."""
-_MOST_SHOWN: Final = 40
-"""Models in a list."""
 
 
 def role_spec(
@@ -116,74 +112,6 @@ def _is_usable(spec: str, providers: Mapping[str, ProviderAccount]) -> bool:
     except ModelConfigError:
         return False
     return True
-
-
-class ModelSwitch(Protocol):
-    """Object that changes the model of the running agent, for the command `/model`.
-
-        /model                       shows the model and the choices
-        /model anthropic/claude-…    changes it, for owners only
-        /model default               goes back to the model of the settings
-
-    The choice is on disk before it holds, so that an answer "Now using …" is still true after a crash.
-
-    Example: `await model_command("anthropic/claude-opus-5-5", switch)` is "Now using …".
-    """
-
-    @property
-    def current(self) -> str:
-        """`<provider>/<model>` that answers now."""
-
-    @property
-    def chosen(self) -> str:
-        """Model that was chosen at run time, "" if the settings decide."""
-
-    @property
-    def origin(self) -> str:
-        """Reason why it answers, for people: "chosen with /model", "as in the settings"."""
-
-    @property
-    def rules(self) -> Sequence[str]:
-        """Rules of `[models.routes]` that send calls to other models, a line for each."""
-
-    async def look_around(self) -> None:
-        """Find out which local models there are now. At most a few seconds; never raises."""
-
-    def choices(self) -> Sequence[str]:
-        """Return the models that can be chosen, those of the settings first."""
-
-    def check(self, spec: str) -> None:
-        """Check whether `choose` would work. Raises ModelConfigError with what is allowed."""
-
-    async def choose(self, spec: str) -> str:
-        """Use this model from the next call on, over restarts; "" to use that of the settings. Return its name.
-
-        Raises ModelConfigError with what is allowed, and StorageError; nothing has changed then.
-        """
-
-
-async def model_command(argument: str, switch: ModelSwitch) -> str:
-    """Return the answer to the `/model argument` of an owner. Raises StorageError."""
-    wanted = argument.strip()
-    if not wanted:
-        await switch.look_around()
-        return "\n".join([f"I use {switch.current} ({switch.origin}).", *switch.rules, _list(switch.choices())])
-    before = switch.current
-    try:
-        now = await switch.choose("" if wanted.lower() == _BACK else wanted)
-    except ModelConfigError as error:
-        return f"{error}\n{_list(switch.choices())}\n\nStill using {switch.current}."
-    if now == before:
-        return f"Still using {now}."
-    back = f" /model {_BACK} goes back to the one of the settings." if switch.chosen else ""
-    return "\n".join([f"Now using {now} (before: {before}).{back}", *switch.rules])
-
-
-def _list(choices: Sequence[str]) -> str:
-    lines = [f"- {name}" for name in choices[:_MOST_SHOWN]]
-    if len(choices) > _MOST_SHOWN:
-        lines.append(f"- … {len(choices) - _MOST_SHOWN} more")
-    return "\n".join(["Models that can be chosen (/model <provider>/<model>):", *lines])
 
 
 def describe_rules(settings: ModelSettings) -> list[str]:

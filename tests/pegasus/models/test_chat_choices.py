@@ -8,11 +8,11 @@ import pytest
 
 from actors import Child, open_supervisor
 from pegasus.messages import Address
-from pegasus.models import ChatChoices, ChatModelSwitch, ModelConfigError, model_command
+from pegasus.models import ChatChoices
 from pegasus.settings import ModelSettings
 from pegasus.storage import ReplaceFile, StorageError, run_journal
 from pegasus.testing.memory_disk import MemoryDisk
-from tests.pegasus.models.test_model_command import PROVIDERS, Switch, models
+from tests.pegasus.models.test_model_command import PROVIDERS, models, switch_of
 
 HERE, THERE = Address("web", "c1"), Address("slack", "#general")
 
@@ -30,13 +30,12 @@ async def test_a_choice_holds_for_its_chat_only():
 
 async def test_each_chat_chooses_and_goes_back_without_an_effect_on_the_other():
     service = models()
-    everywhere = Switch(service)
-    here, there = (ChatModelSwitch(everywhere, service.chat_choices, chat) for chat in (HERE, THERE))
-    assert (await model_command("lab/b", here)).startswith("Now using lab/b (before: lab/a). /model default")
-    assert "I use lab/b (chosen with /model for this chat)." in await model_command("", here)
-    assert "I use lab/a (as in the settings)." in await model_command("", there)
-    assert "Still using lab/b." in await model_command("nobody/x", here)
-    assert await model_command("default", here) == "Now using lab/a (before: lab/b)."
+    here, there = (switch_of(service).for_chat(chat) for chat in (HERE, THERE))
+    assert (await here.answer("lab/b")).startswith("Now using lab/b (before: lab/a). /model default")
+    assert "I use lab/b (chosen with /model for this chat)." in await here.answer("")
+    assert "I use lab/a (as in the settings)." in await there.answer("")
+    assert "Still using lab/b." in await here.answer("nobody/x")
+    assert await here.answer("default") == "Now using lab/a (before: lab/b)."
     assert service.chosen == ""
 
 
@@ -69,7 +68,8 @@ async def test_choices_are_kept_over_restarts_and_a_full_disk_changes_nothing(au
         assert again.get(HERE) == ""
 
 
-def test_a_choice_that_cannot_work_is_refused():
-    switch = ChatModelSwitch(Switch(models()), ChatChoices(), HERE)
-    with pytest.raises(ModelConfigError, match="nobody"):
-        switch.check("nobody/x")
+async def test_a_choice_that_cannot_work_is_refused():
+    service = models()
+    answer = await switch_of(service).for_chat(HERE).answer("nobody/x")
+    assert 'there is no provider "nobody"' in answer
+    assert service.chat_choices.get(HERE) == ""

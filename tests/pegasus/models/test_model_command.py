@@ -17,7 +17,7 @@ import trio.testing
 from actors import Child, open_supervisor
 from pegasus.app.reload import Reloader
 from pegasus.host import Home
-from pegasus.models import ModelConfigError, ModelService, PriceList, UsageTracker, model_command
+from pegasus.models import ModelConfigError, ModelService, ModelSwitch, PriceList, UsageTracker
 from pegasus.observe import stop_logging
 from pegasus.settings import (
     LiveSettings,
@@ -97,43 +97,18 @@ def test_the_list_has_the_models_of_the_settings_first_and_known_ones_of_usable_
 # ------------------------------------------------------------------ the command
 
 
-@attrs.define
-class Switch:
-    """A ModelSwitch without a disk."""
+def switch_of(service: ModelService) -> ModelSwitch:
+    """The switch of all chats, without a disk."""
 
-    models: ModelService
-    chosen: str = ""
+    async def keep(spec: str) -> None:
+        service.choose(spec)
 
-    @property
-    def current(self) -> str:
-        return self.models.client().name
-
-    @property
-    def origin(self) -> str:
-        return "chosen with /model" if self.chosen else self.models.origin
-
-    @property
-    def rules(self):
-        return self.models.rules
-
-    async def look_around(self) -> None:
-        await self.models.look_around()
-
-    def choices(self):
-        return self.models.choices()
-
-    def check(self, spec: str) -> None:
-        self.models.check_choice(spec)
-
-    async def choose(self, spec: str) -> str:
-        name = self.models.choose(spec)
-        self.chosen = spec
-        return name
+    return ModelSwitch(service, keep)
 
 
 async def test_the_command_shows_the_model_and_what_can_be_chosen() -> None:
-    switch = Switch(models(ModelSettings(default="lab/a", fallback=("lab/f",))))
-    text = await model_command("", switch)
+    switch = switch_of(models(ModelSettings(default="lab/a", fallback=("lab/f",))))
+    text = await switch.answer("")
     assert text.splitlines()[0] == "I use lab/a (as in the settings)."
     assert text.splitlines()[-2:] == ["- lab/a", "- lab/f"]
 
@@ -143,38 +118,38 @@ async def test_rules_that_send_calls_elsewhere_are_named() -> None:
         "lab/long", role="subagent", channel="sms", media="image", min_tokens=50_000, max_tokens=90_000
     )
     routes = {"a": RouteSettings("lab/echo"), "long": long}
-    switch = Switch(models(ModelSettings(default="lab/a", routes=routes)))
+    switch = switch_of(models(ModelSettings(default="lab/a", routes=routes)))
     rules = [
         "Rule a sends every call to lab/echo.",
         "Rule long sends calls of role subagent for sms with an image of at least 50,000 and at most 90,000 tokens "
         "to lab/long.",
     ]
-    assert (await model_command("", switch)).splitlines()[1:3] == rules
-    assert (await model_command("lab/b", switch)).splitlines()[1:] == rules
+    assert (await switch.answer("")).splitlines()[1:3] == rules
+    assert (await switch.answer("lab/b")).splitlines()[1:] == rules
 
 
 async def test_the_owner_changes_the_model_and_goes_back() -> None:
-    switch = Switch(models())
-    said = await model_command(" lab/b ", switch)
+    switch = switch_of(models())
+    said = await switch.answer(" lab/b ")
     assert said.startswith("Now using lab/b (before: lab/a). /model default goes back")
-    assert "chosen with /model" in await model_command("", switch)
-    assert await model_command("Default", switch) == "Now using lab/a (before: lab/b)."
-    assert await model_command("default", switch) == "Still using lab/a."
+    assert "chosen with /model" in await switch.answer("")
+    assert await switch.answer("Default") == "Now using lab/a (before: lab/b)."
+    assert await switch.answer("default") == "Still using lab/a."
 
 
 async def test_the_command_looks_for_local_models_and_uses_one_in_place_of_the_stand_in() -> None:
     async with open_provider(
         ollama=OllamaHost(OllamaModel("qwen3:8b"), OllamaModel("plain", 4096, ("completion",)))
     ) as server:
-        switch = Switch(models(ModelSettings(), ollama=ProviderSettings(base_url=server.url)))
-        said = await model_command("", switch)
+        switch = switch_of(models(ModelSettings(), ollama=ProviderSettings(base_url=server.url)))
+        said = await switch.answer("")
         assert said.startswith("I use ollama/qwen3:8b (found on this machine).")
         assert "- ollama/plain" in said
-        assert "Now using ollama/plain" in await model_command("ollama/plain", switch)
+        assert "Now using ollama/plain" in await switch.answer("ollama/plain")
 
 
 async def test_a_mistake_changes_nothing_and_names_what_is_allowed() -> None:
-    said = await model_command("nobody/x", Switch(models()))
+    said = await switch_of(models()).answer("nobody/x")
     assert 'there is no provider "nobody"' in said
     assert "- lab/a" in said
     assert said.endswith("- lab/a\n\nStill using lab/a."), "behind a list Markdown needs an empty line"
@@ -221,11 +196,11 @@ async def running(folder: Path, settings: Settings = SETTINGS) -> AsyncIterator[
 async def test_a_choice_is_kept_over_restarts_until_it_is_taken_back(tmp_path: Path) -> None:
     async with running(tmp_path) as made:
         await made.choose("lab/b")
-        assert (made.current, made.chosen) == ("lab/b", "lab/b")
+        assert (made.models.client().name, made.models.chosen) == ("lab/b", "lab/b")
     async with running(tmp_path) as made:
-        assert (made.current, made.models.client("subagent").name) == ("lab/b", "lab/b")
+        assert (made.models.client().name, made.models.client("subagent").name) == ("lab/b", "lab/b")
         await made.choose("")
-    assert reloader(tmp_path).current == "lab/a"
+    assert reloader(tmp_path).models.client().name == "lab/a"
 
 
 @pytest.mark.parametrize("override", ["models.default=lab/a", " models . default = lab/a"])
@@ -234,11 +209,11 @@ async def test_the_command_line_wins_over_a_choice_of_an_earlier_day(tmp_path: P
         await made.choose("lab/b")
     settings = attrs.evolve(SETTINGS, source=SettingsSource(overrides=(override,)))
     async with running(tmp_path, settings) as made:
-        assert (made.current, made.chosen) == ("lab/a", "")
+        assert (made.models.client().name, made.models.chosen) == ("lab/a", "")
         await made.choose("lab/c")
-        assert made.current == "lab/c"
+        assert made.models.client().name == "lab/c"
     other = attrs.evolve(SETTINGS, source=SettingsSource(overrides=("models.compact=lab/a",)))
-    assert reloader(tmp_path, other).current == "lab/c"
+    assert reloader(tmp_path, other).models.client().name == "lab/c"
 
 
 @pytest.mark.parametrize("origin", ["file", "variable"])
@@ -246,7 +221,7 @@ async def test_settings_that_are_newer_than_a_choice_win_at_a_start(tmp_path: Pa
     """Whether the file or a variable says it: what counts is that it was not said when the choice was made."""
     async with running(tmp_path) as made:
         await made.choose("lab/b")
-    assert reloader(tmp_path).current == "lab/b"
+    assert reloader(tmp_path).models.client().name == "lab/b"
     file = tmp_path / "pegasus.toml"
     file.write_text(
         '[models]\ndefault = "lab/c"\n[providers.lab]\ntype = "openai"\nbase_url = "http://127.0.0.1:1/v1"\n'
@@ -254,14 +229,14 @@ async def test_settings_that_are_newer_than_a_choice_win_at_a_start(tmp_path: Pa
     environ = {"PEGASUS__MODELS__DEFAULT": "lab/d"} if origin == "variable" else {}
     settings = load_settings(SettingsSource(file), environ)
     made = reloader(tmp_path, settings)
-    assert (made.current, made.chosen) == ({"file": "lab/c", "variable": "lab/d"}[origin], "")
+    assert (made.models.client().name, made.models.chosen) == ({"file": "lab/c", "variable": "lab/d"}[origin], "")
 
 
 async def test_a_choice_that_is_newer_than_the_settings_wins_at_every_start(tmp_path: Path) -> None:
     settings = attrs.evolve(SETTINGS, models=ModelSettings(default="lab/c"))
     async with running(tmp_path, settings) as made:
         await made.choose("lab/b")
-    assert reloader(tmp_path, settings).current == "lab/b"
+    assert reloader(tmp_path, settings).models.client().name == "lab/b"
 
 
 async def test_a_reload_with_another_default_model_ends_a_choice_for_good(tmp_path: Path) -> None:
@@ -272,28 +247,28 @@ async def test_a_reload_with_another_default_model_ends_a_choice_for_good(tmp_pa
     async with running(tmp_path, load_settings(source, {})) as made:
         await made.choose("lab/b")
         await made.reload()
-        assert made.current == "lab/b", "nothing has changed in the file"
+        assert made.models.client().name == "lab/b", "nothing has changed in the file"
         file.write_text(lines.replace("lab/a", "lab/c"))
         await made.reload()
-        assert (made.current, made.chosen) == ("lab/c", "")
+        assert (made.models.client().name, made.models.chosen) == ("lab/c", "")
         file.write_text(lines)
         await made.reload()
-        assert made.current == "lab/a"
-    assert reloader(tmp_path, load_settings(source, {})).current == "lab/a"
+        assert made.models.client().name == "lab/a"
+    assert reloader(tmp_path, load_settings(source, {})).models.client().name == "lab/a"
 
 
 async def test_a_choice_that_cannot_work_any_more_is_left_out(tmp_path: Path) -> None:
     async with running(tmp_path) as made:
         await made.choose("lab/b")
     settings = attrs.evolve(SETTINGS, models=ModelSettings(default="lab/a", choices=("lab/a",)))
-    assert reloader(tmp_path, settings).current == "lab/a"
-    assert reloader(tmp_path).current == "lab/b"
+    assert reloader(tmp_path, settings).models.client().name == "lab/a"
+    assert reloader(tmp_path).models.client().name == "lab/b"
 
 
 async def test_a_mistake_is_not_kept(tmp_path: Path) -> None:
     async with running(tmp_path) as made:
-        with pytest.raises(ModelConfigError):
-            await made.choose("nobody/b")
+        answer = await ModelSwitch(made.models, made.choose).answer("nobody/b")
+    assert 'there is no provider "nobody"' in answer
     assert not (tmp_path / "data" / "models/choice.json").exists()
 
 
@@ -307,7 +282,7 @@ async def test_what_cannot_be_kept_is_not_in_force(tmp_path: Path) -> None:
     made.journal = FullDisk()
     with pytest.raises(StorageError):
         await made.choose("lab/b")
-    assert made.current == "lab/a"
+    assert made.models.client().name == "lab/a"
 
 
 @pytest.mark.parametrize(
@@ -317,7 +292,7 @@ def test_a_file_that_makes_no_sense_is_left_out(tmp_path: Path, content: bytes) 
     file = tmp_path / "data" / "models/choice.json"
     file.parent.mkdir(parents=True)
     file.write_bytes(content)
-    assert reloader(tmp_path).current == "lab/a"
+    assert reloader(tmp_path).models.client().name == "lab/a"
 
 
 async def test_a_reload_that_is_asked_for_along_with_a_choice_is_not_forgotten(tmp_path: Path) -> None:
@@ -394,4 +369,4 @@ async def test_a_key_that_a_reload_brings_counts_as_a_secret_from_then_on_and_th
 
 @pytest.mark.parametrize("spec", ["loud", "a b", "nobody/x"])
 async def test_what_was_found_stands_between_double_quotes(spec: str) -> None:
-    assert (await model_command(spec, Switch(models()))).startswith(f'/model: found "{spec}"; ')
+    assert (await switch_of(models()).answer(spec)).startswith(f'/model: found "{spec}"; ')
