@@ -12,7 +12,8 @@ What they may have done:
   texts but no people. `pegasus.tools` asks before each call (`gate`).
 * For "ask" the call is put to an owner as an `ApprovalRequest` (`approvals`). The actor in `approval_store` writes it down
   (`approvals_file`), the channels show it (`question_texts`), and the first answer counts (`answer_words`). Meanwhile a task is
-  suspended, so that an answer may come after a restart.
+  suspended, so that an answer may come after a restart. People who want to write and changes of the persona wait for an owner as
+  well; each is a `RequestBook`, listed and answered with the approvals.
 * `grants` has what a yes allows beyond its calls, `grant_book` those in force, and `plans` the calls that were allowed beforehand or
   denied.
 
@@ -56,6 +57,9 @@ from pegasus.access.approvals import (
     FindApproval,
     ListApprovals,
     ListGrants,
+    OwnerRequest,
+    RequestBook,
+    RequestRefused,
     RevokeGrant,
     SeekApproval,
     WithdrawApprovals,
@@ -64,10 +68,8 @@ from pegasus.access.browser_sessions import SESSION_DAYS, WebSessions
 from pegasus.access.grant_book import ServerTools, allowed_scopes, no_server_tools
 from pegasus.access.grants import AnswerScope, CallGrant, describe_grant, describe_revoked, parse_scope
 from pegasus.access.pairing import (
-    CODE_LENGTH,
     PAIRING,
     PairingBook,
-    PairingRefused,
     PeopleUnreadable,
     access_text,
     access_view,
@@ -112,7 +114,6 @@ from pegasus.access.tokens import (
 __all__ = [
     "APPROVALS",
     "APPROVE",
-    "CODE_LENGTH",
     "CONTROL",
     "DENY",
     "DOOR",
@@ -151,12 +152,14 @@ __all__ = [
     "ListApprovals",
     "ListGrants",
     "NotListed",
+    "OwnerRequest",
     "PairingBook",
-    "PairingRefused",
     "PairingRequired",
     "PeopleUnreadable",
     "Policy",
     "Principal",
+    "RequestBook",
+    "RequestRefused",
     "RevokeGrant",
     "Role",
     "Ruling",

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from hashlib import blake2b
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import attrs
 
@@ -66,6 +66,49 @@ class ApprovalError(Exception):
         except ApprovalError as error:
             print(error)  # a-7f3k is denied already by web:page. The first answer counts.
     """
+
+
+class RequestRefused(Exception):
+    """A request to the owner cannot be made, or not be decided in this way. Nothing has changed.
+
+    str() says why, as a part of a sentence.
+
+    Example: `/pair ABCD2345` of an owner is answered with its text if no such code is open.
+    """
+
+    @property
+    def sentence(self) -> str:
+        """The text as a sentence."""
+        return f"{str(self)[:1].upper()}{str(self)[1:]}."
+
+
+@attrs.frozen
+class OwnerRequest:
+    """A request to the owner that is no approval of a call or a text. It waits, or was answered now."""
+
+    id: str
+    """The id by which it is answered: "p-" and the number of a proposal, or the code of a person."""
+    kind: str
+    """The kind of request: "persona" or "pairing"."""
+    text: str
+    """One line for people: what is asked or, of an answered one, what became of it."""
+
+
+class RequestBook(Protocol):
+    """The requests of a kind. They are answered with a yes or a no alone, and as with an approval the first answer counts.
+
+    Each kind keeps what it knows beyond what waits (who was let in, what was decided before), and has commands of its own for that.
+    All methods raise StorageError and ActorError. Callers have checked that an owner asks.
+    """
+
+    async def waiting(self) -> Sequence[OwnerRequest]:
+        """Return what waits, oldest first."""
+
+    async def has_request(self, id: str) -> bool:
+        """Return whether this is the id of a request of the kind."""
+
+    async def answer(self, id: str, *, is_allowed: bool, by: str) -> OwnerRequest:
+        """Answer a request and return it as it is then. Raises RequestRefused for one that does not wait."""
 
 
 @attrs.frozen

@@ -28,6 +28,7 @@ import attrs
 
 from actors import Ref
 from pegasus.access.allow_lists import person_of
+from pegasus.access.approvals import OwnerRequest, RequestRefused
 from pegasus.formatting import format_time, quote
 from pegasus.messages import ChannelInfo, Json
 from pegasus.observe import get_logger
@@ -42,18 +43,11 @@ VALID: Final = 3_600_000
 REPEAT: Final = 600_000
 """Time in which the answer is not repeated, ms."""
 PAIRING: Final = "pairing"
-"""Key of the metadata of a message that tells an owner of a code; its value is the code."""
+"""Kind of these requests, and the key of the metadata of a message that tells an owner of a code; its value is the code."""
 MOST_OPEN: Final = 3
 """Open codes of one channel type."""
 
 _log = get_logger("access")
-
-
-class PairingRefused(ValueError):
-    """A code or a person is not known. str() says what to do.
-
-    Example: `/pair ABCD2345` of an owner is answered with its text if no such code is open.
-    """
 
 
 class PeopleUnreadable(StorageError):
@@ -159,6 +153,26 @@ class PairingBook:
         """Return the people who were let in, and the codes that are valid, both oldest first."""
         return [row for row in self._store.rows.values() if isinstance(row, Person)], self._open()
 
+    async def waiting(self) -> Sequence[OwnerRequest]:
+        """Return the people who wait to be let in, by their codes."""
+        await self.ensure_read()
+        return [OwnerRequest(code.code, PAIRING, f"{code.who} wants to write to me") for code in self._open()]
+
+    async def has_request(self, id: str) -> bool:
+        """Return whether this is an open code."""
+        if len(id) != CODE_LENGTH:  # an approval must be answered also while nobody can read who was let in
+            return False
+        await self.ensure_read()
+        return self._open_code(id) is not None
+
+    async def answer(self, id: str, *, is_allowed: bool, by: str) -> OwnerRequest:
+        """Let in the person who has this code, or refuse that."""
+        if is_allowed:
+            text = f"{await self.approve(id, by)} may write to me from now on."
+        else:
+            text = f"{await self.refuse(id)} is not let in."
+        return OwnerRequest(id.upper(), PAIRING, text)
+
     async def request(self, channel: ChannelInfo) -> None:
         """Send somebody unknown the answer with a code, unless they have it or there are too many open codes.
 
@@ -210,7 +224,7 @@ class PairingBook:
     async def approve(self, code: str, by: str) -> str:
         """Let in the person who has this code; return who that is, `<type>:<userId>`.
 
-        by: where the owner has said so. Raises PairingRefused for a code that is unknown, used or too old, and StorageError or
+        by: where the owner has said so. Raises RequestRefused for a code that is unknown, used or too old, and StorageError or
         ActorError if it may not be on disk.
         """
         async with self._store.change():
@@ -228,25 +242,25 @@ class PairingBook:
         _log.info("refused to let somebody in", who=found.who)
         return found.who
 
-    def open_code(self, code: str) -> OpenCode | None:
+    def _open_code(self, code: str) -> OpenCode | None:
         """Return the open code that somebody has typed, in lower case or with blanks around it; None if there is none."""
         # Letters beyond ASCII may become ASCII ones in upper case, as the long s does. No code has them.
         wanted = code.strip().upper() if code.isascii() else ""
         return next((each for each in self._open() if each.code == wanted), None)
 
     def _require_open(self, code: str) -> OpenCode:
-        if (found := self.open_code(code)) is None:
-            raise PairingRefused(
+        if (found := self._open_code(code)) is None:
+            raise RequestRefused(
                 f"there is no open code {quote(code, 20)}; a code counts once and for an hour, "
                 "and whoever writes again gets a new one"
             )
         return found
 
     async def revoke(self, who: str) -> None:
-        """Let a person in no more. who: `<type>:<userId>`. Raises PairingRefused for an unknown one, StorageError, ActorError."""
+        """Let a person in no more. who: `<type>:<userId>`. Raises RequestRefused for an unknown one, StorageError, ActorError."""
         async with self._store.change():
             if f"people/{who}" not in self._store.rows and all(code.who != who for code in self._open()):
-                raise PairingRefused(
+                raise RequestRefused(
                     f"nobody was let in as {quote(who, 80)}; `pair list` shows all, and who is in allow_from stands in the settings"
                 )
             await self._store.save(delete=[f"people/{who}", *self._codes_to_drop(who)])

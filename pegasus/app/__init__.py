@@ -18,7 +18,6 @@ Read the files in this order; each uses only those before it:
     task_services        services of the task system
     main_agent_services  services of the Main Agent: model, prompt, tools, compaction
     approval_texts       texts about approvals, and what an owner has written about one
-    other_requests       what else waits for an owner: people, changes of the persona
     file_questions       texts of files that wait for an owner's answer
     approvals            calls of tasks that wait for an owner's answer
     control_plane        the methods that programs may call

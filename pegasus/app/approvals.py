@@ -52,7 +52,10 @@ from pegasus.access import (
     ApprovalState,
     ListApprovals,
     ListGrants,
+    OwnerRequest,
     Principal,
+    RequestBook,
+    RequestRefused,
     RevokeGrant,
     WithdrawApprovals,
     describe_revoked,
@@ -72,10 +75,9 @@ from pegasus.app.approval_texts import (
     waiting_line,
 )
 from pegasus.app.file_questions import accept_text
-from pegasus.app.other_requests import OtherRequest, OtherRequests, request_json, waiting_request
 from pegasus.channels import AdapterMessage
 from pegasus.conversation import sanitize_for_prompt
-from pegasus.formatting import quote
+from pegasus.formatting import quote, truncate
 from pegasus.gateway import BadParams, Caller, Method, Params, bad_params_for, notice_for, require_owner, require_text
 from pegasus.identity import WorkspaceFiles
 from pegasus.main_agent import post_of_held, task_name
@@ -90,7 +92,6 @@ from pegasus.tasks import (
     ResumeApproved,
     TaskAgentMessage,
     TaskError,
-    TaskView,
     wait_until_running,
 )
 from pegasus.wire import to_wire
@@ -138,7 +139,7 @@ class ApprovalFlow:
     """The owner's files that are part of the prompt."""
     shown_on: Collection[str] = ("cli", "web")
     """Channel types whose clients show approvals by themselves."""
-    others: OtherRequests | None = None
+    books: Sequence[RequestBook] = ()
     """The requests beside approvals, which the same commands show and answer."""
 
     # ---------------------------------------------------------------- from the keeper
@@ -155,53 +156,34 @@ class ApprovalFlow:
             for adapter in self.adapters.now:  # the message with the buttons shows the answer
                 with suppress(ActorError):
                     adapter.tell_nowait(notice_of(approval))
-        if approval.request.first.tool == PROMPT_FILE:
-            await self._changed_about_file(approval)
-            return
-        if not approval.request.task_id:
-            await self._changed_about_reply(approval)
-            return
-        if approval.state is ApprovalState.WITHDRAWN and approval.request.question is None:
-            return  # its task is over, or is making the call again with other arguments
-        if not approval.is_open:
-            await self._let_task_go_on(approval)
-            return
-        await wait_until_running(self.tasks)
-        task = await self._task_of(approval)
-        if task is None or task.is_over:  # it has ended while the keeper did not run
-            await self.approvals.tell(WithdrawApprovals((approval.request.task_id,)))
-            return
-        await self._write_to_owner(approval, task_name(task.number, task.task_id))
-
-    async def _changed_about_file(self, approval: Approval) -> None:
-        """Show a question about a file of the workspace, or carry out the answer.
-
-        Nothing has to be resumed: no task waits for a file. Its text counts from the next prompt on.
-        """
-        if approval.is_open:
+        if approval.request.task_id:
+            await self._changed_about_task(approval)
+        elif approval.is_open:
             await self._write_to_owner(approval)
-        elif self.files is not None:
-            await accept_text(self.files, approval)
-
-    async def _changed_about_reply(self, approval: Approval) -> None:
-        """Show a question about a reply, or send the reply after a yes. It goes out once, by its key, however often it is sent."""
-        if approval.is_open:
-            await self._write_to_owner(approval)
-        elif approval.is_allowed:
+        elif approval.request.first.tool == PROMPT_FILE:  # its text counts from the next prompt on
+            if self.files is not None:
+                await accept_text(self.files, approval)
+        elif approval.is_allowed:  # a reply, which goes out once, by its key, however often it is sent
             await self.journal.ask(Commit, (), (post_of_held(approval.request.first, approval.request.channel),))
 
-    async def _let_task_go_on(self, approval: Approval) -> None:
-        """Resume the task of an approval that is over, which then makes its call again and finds the answer.
+    async def _changed_about_task(self, approval: Approval) -> None:
+        """Show a question about calls of a task, or resume the task, which then makes its call again and finds the answer.
 
         The answer may come before the task is suspended; the task system hears of that.
         """
+        task_id = approval.request.task_id
+        if approval.state is ApprovalState.WITHDRAWN and approval.request.question is None:
+            return  # its task is over, or is making the call again with other arguments
         await wait_until_running(self.tasks)
-        with suppress(TaskError):  # nothing is known of it any more
-            await self.tasks.ask(ResumeApproved, approval.request.task_id, f"approval/{approval.id}")
-
-    async def _task_of(self, approval: Approval) -> TaskView | None:
-        """Return the task that made the call; None if nothing is known of it any more."""
-        return await self.tasks.ask(GetTask, approval.request.task_id)
+        if not approval.is_open:
+            with suppress(TaskError):  # nothing is known of it any more
+                await self.tasks.ask(ResumeApproved, task_id, f"approval/{approval.id}")
+            return
+        task = await self.tasks.ask(GetTask, task_id)
+        if task is None or task.is_over:  # it has ended while the keeper did not run
+            await self.approvals.tell(WithdrawApprovals((task_id,)))
+            return
+        await self._write_to_owner(approval, task_name(task.number, task.task_id))
 
     async def _write_to_owner(self, approval: Approval, task: str = "") -> None:
         """Write to the channel where an owner is asked, if its clients do not show approvals anyway. Written once per approval.
@@ -266,12 +248,9 @@ class ApprovalFlow:
             return await self._list_text()
         id, rest, by = words[0], words[1].strip() if words[1:] else "", message.channel.written_by
         try:
-            if self.others is not None:
-                other = await self.others.answer(
-                    id, is_allowed=command != DENY, by=by, more="" if command == DENY else rest
-                )
-                if other is not None:
-                    return other.text
+            more = "" if command == DENY else rest
+            if other := await self._answer_other(id, by, is_allowed=command != DENY, more=more):
+                return other.text
             if command == DENY:
                 return described_answer(await self._answer(id, by, is_allowed=False, reason=rest))
             scope, calls, rest = read_answer(rest)
@@ -347,17 +326,33 @@ class ApprovalFlow:
             raise FormError(f"found {quote(text, 40)}; allowed behind the id: {SCOPE_WORDS}")
         return parse_answer(asked.question.fields, text)
 
-    async def _others(self) -> Sequence[OtherRequest]:
+    async def _answer_other(self, id: str, by: str, *, is_allowed: bool, more: str) -> OwnerRequest | None:
+        """Answer the request with this id that is no approval, and return it as it is then; None if there is none.
+
+        more: what stands behind a yes, which such a request does not take. Raises ApprovalError, StorageError, ActorError.
+        """
+        for book in self.books:
+            if await book.has_request(id):
+                if more:
+                    found = quote(truncate(more, 40))
+                    raise ApprovalError(f"{id} takes a yes or a no alone; found behind the id: {found}.")
+                try:
+                    return await book.answer(id, is_allowed=is_allowed, by=by)
+                except RequestRefused as error:
+                    raise ApprovalError(error.sentence) from error
+        return None
+
+    async def _others(self) -> Sequence[OwnerRequest]:
         """Return the requests beside approvals that wait; () if they cannot be read, which must not hide the approvals."""
         with suppress(StorageError, ActorError):
-            return await self.others.waiting() if self.others is not None else ()
+            return [request for book in self.books for request in await book.waiting()]
         return ()
 
     async def _list_text(self) -> str:
         """Return what waits, for a person."""
         waiting = await self.approvals.ask(ListApprovals, timeout=ANSWER_TIMEOUT)
         lines = [waiting_line(each) for each in waiting]
-        lines += [waiting_request(each) for each in await self._others()]
+        lines += [f"{each.id}  {truncate(each.text, 600)}" for each in await self._others()]
         lines.insert(0, "Waiting for your answer:" if lines else "Nothing waits for your answer.")
         return "\n".join([*lines, f"{APPROVE} ID, {APPROVE} ID always, or {DENY} ID and a reason."])
 
@@ -383,7 +378,7 @@ class ApprovalFlow:
         waiting = await self.approvals.ask(ListApprovals, timeout=ANSWER_TIMEOUT)
         notices = [notice_of(approval) for approval in waiting]
         shown: list[Json] = [to_wire(notice_for(notice, is_own_door=caller.has_own_door)) for notice in notices]
-        return {"approvals": shown, "requests": [request_json(each) for each in await self._others()]}
+        return {"approvals": shown, "requests": [to_wire(each) for each in await self._others()]}
 
     async def answer(self, caller: Caller, params: Params) -> Json:
         """Answer `approvals.answer`: allow or deny the calls of `id`, or another request that waits.
@@ -405,17 +400,15 @@ class ApprovalFlow:
             raise BadParams(f"values: found {quote(values, 40)}, allowed: an object with the value of each field")
         id, calls = require_text(params, "id"), places_of(params.get("calls"))
         with bad_params_for(ApprovalError, key="id"):
-            if self.others is not None:
-                beyond = scope if scope is not AnswerScope.ONCE else "values" if values else "calls" if calls else ""
-                by, is_allowed = _name_of(caller), decision == "allow"
-                other = await self.others.answer(id, is_allowed=is_allowed, by=by, more=beyond)
-                if other is not None:
-                    return {"request": request_json(other)}
+            by, is_allowed = _name_of(caller), decision == "allow"
+            more = scope if scope is not AnswerScope.ONCE else "values" if values else "calls" if calls else ""
+            if other := await self._answer_other(id, by, is_allowed=is_allowed, more=more):
+                return {"request": to_wire(other)}
             # The keeper checks values against the form of the question; a mistake in them is an ApprovalError as well.
             approval = await self._answer(
                 id,
-                _name_of(caller),
-                is_allowed=decision == "allow",
+                by,
+                is_allowed=is_allowed,
                 scope=scope,
                 reason=str(params.get("reason") or ""),
                 values=values,

@@ -23,7 +23,7 @@ from typing import Final
 import trio
 
 from actors import ActorInfo, Child, Ref, Supervisor, supervisor
-from pegasus.access import Access, PairingBook, PairingRefused, TokenBook, rules_of
+from pegasus.access import Access, PairingBook, RequestRefused, TokenBook, rules_of
 from pegasus.app.control_plane import MESSAGE_METHODS, READ_METHODS
 from pegasus.app.environment import (
     ADAPTER,
@@ -239,7 +239,7 @@ async def _approve_pairing(book: PairingBook, code: str, by: str) -> str:
     """Let in the person who has a code; return a sentence for the owner who has clicked."""
     try:
         return f"{await book.approve(code, by)} may write to me now."
-    except (PairingRefused, StorageError) as error:
+    except (RequestRefused, StorageError) as error:
         return str(error)
 
 

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import attrs
 
-from pegasus.access import APPROVALS, APPROVE, DENY, PairingRefused, Principal, access_text, access_view
+from pegasus.access import APPROVALS, APPROVE, DENY, Principal, RequestRefused, access_text, access_view
 from pegasus.app.services import Services
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import quote, truncate
@@ -178,8 +178,8 @@ class ChatCommands:
                     return f"{truncate(' '.join(who), 80)} is not let in any more."
                 case [code]:
                     return f"{await book.approve(code, by)} may write to me from now on."
-        except PairingRefused as error:
-            return f"{str(error)[:1].upper()}{str(error)[1:]}."
+        except RequestRefused as error:
+            return error.sentence
         return "/pair, /pair CODE, or /pair revoke WHO, where WHO is as /pair shows it."
 
     async def _skills(self, message: InboundMessage, person: Principal) -> str:

@@ -31,8 +31,8 @@ from pegasus.identity import (
     OWNER_FILES,
     Persona,
     WorkspaceFiles,
-    persona_at_start,
     persona_of_settings,
+    read_persona_state,
 )
 from pegasus.main_agent import FolderArchives, SessionFiles, archive_prefix, notes_disk
 from pegasus.mcp import TOKENS_FOLDER, McpServers, files_context
@@ -90,7 +90,7 @@ def look_at_world(home: Home, settings: Settings, token: str, probe: SandboxProb
 
     def persona(settings: Settings) -> Persona:
         """Return it with the changes that were accepted up to now."""
-        return persona_at_start(base_persona(settings), home.data)
+        return read_persona_state(base_persona(settings), home.data).persona
 
     def sandbox(new: Settings) -> Sandbox:
         """Return the walls for these settings. Builds some, to see whether they stand."""
@@ -116,7 +116,7 @@ def find_changed_files(world: RealWorld, settings: Settings) -> frozenset[str]:
     """Return the keys that name files with another content than the one in force. Raises PersonaError, OSError."""
     base = persona_of_settings(settings.agent.persona, world.home.resolve)
     # Contents are compared and not times: an editor that saves an unchanged file must not cost the caches of providers.
-    is_same = world.base_persona.now == base and world.persona.now == persona_at_start(base, world.home.data)
+    is_same = world.base_persona.now == base and world.persona.now == read_persona_state(base, world.home.data).persona
     return frozenset() if is_same else frozenset({"agent.persona"})
 
 

@@ -27,7 +27,6 @@ from actors import Ref
 from pegasus.app.approvals import ApprovalFlow
 from pegasus.app.environment import ADAPTER, APPROVALS, GATEWAY, SCHEDULE, TASK_AGENT, Environment
 from pegasus.app.main_agent_services import main_agent_services
-from pegasus.app.other_requests import OtherRequests
 from pegasus.app.shared_services import SharedServices, tool_gate
 from pegasus.app.task_services import task_deps
 from pegasus.channels import AdapterMessage
@@ -106,7 +105,7 @@ def build_services(
         secrets=environment.secrets,
         files=environment.files,
         shown_on=environment.shows_approvals,
-        others=OtherRequests(environment.pairing, persona_changes),
+        books=(environment.pairing, persona_changes),
     )
     return Services(
         environment=environment,

@@ -28,7 +28,7 @@ from pegasus.access import (
     AnswerScope,
     CallGrant,
     PairingBook,
-    PairingRefused,
+    RequestRefused,
     TokenBook,
     TokenRefused,
     access_text,
@@ -192,7 +192,7 @@ async def _tokens_of_home(journal: Ref[JournalMessage]) -> TokenBook:
 
 # ------------------------------------------------------------------ people
 
-_PAIR_REFUSALS = (PairingRefused, StorageError)
+_PAIR_REFUSALS = (RequestRefused, StorageError)
 """Reasons for which nothing is changed, such as a code that nobody has."""
 
 
@@ -333,8 +333,7 @@ def approvals_text(answer: Answer) -> str:
     """
     # One block for each call, with a blank line between: a command may have many lines.
     blocks = [_approval_block(each) for each in answer["approvals"]]
-    # A daemon of before this command was changed sends no requests.
-    blocks += [f"{each['id']}  {each['text']}" for each in answer.get("requests", ())]
+    blocks += [f"{each['id']}  {each['text']}" for each in answer["requests"]]
     if not blocks:
         return "No call waits for you."
     return "\n\n".join([*blocks, "Answer with: approvals allow ID, or approvals deny ID"])

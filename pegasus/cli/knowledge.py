@@ -21,6 +21,7 @@ import click
 import trio
 
 from actors import Ref
+from pegasus.access import RequestRefused
 from pegasus.cli.commands import JSON, OneOf, WholeNumber, pegasus, program_name
 from pegasus.cli.control import Answer, answering_command, change_files, fit_terminal
 from pegasus.formatting import format_time
@@ -29,7 +30,6 @@ from pegasus.identity import (
     Persona,
     PersonaChanges,
     PersonaError,
-    ProposalRefused,
     format_decision,
     format_persona,
     persona_of_settings,
@@ -248,7 +248,7 @@ def _folder(home: Home) -> FolderReader:
 
 _NUMBER = click.Argument(["n"], type=WholeNumber(min=1), metavar="N")
 """Number of a proposal, as `persona list` shows it."""
-_PROPOSAL_REFUSALS = (ProposalRefused, PersonaError, StorageError)
+_PROPOSAL_REFUSALS = (RequestRefused, PersonaError, StorageError)
 """Reasons for which a decision is not recorded, such as a number that does not exist."""
 
 
@@ -288,7 +288,7 @@ def _decide(home: Home, settings: Settings, n: int, *, accept: bool) -> Answer:
     async def decide(journal: Ref[JournalMessage]) -> Answer:
         """Record the decision as the daemon would. It has no channel; the log shows "the command line" as its place."""
         persona_changes = PersonaChanges(journal, LiveValue(_base(home, settings)), wall_clock)
-        return await persona_changes.decide_and_show(n, accept=accept, by="the command line")
+        return await persona_changes.decide(n, accept=accept, by="the command line")
 
     return change_files(home, decide)
 

@@ -3,7 +3,7 @@
 `persona` loads it from a file and checks it. `prompt` and `lean` turn it into the system prompts of the Main Agent and of tasks, for
 large and for small models, and `workspace_files` adds what the owner wrote into the workspace.
 `persona_changes` lets the agent propose changes, which take effect only when an owner has accepted them, and only at the next start,
-so that the prompt stays the same within a run; it also shows persona and proposals. `proposals` is the pure state behind that.
+so that the prompt stays the same within a run; it also shows persona and proposals.
 
 Example::
 
@@ -20,12 +20,10 @@ from pegasus.identity.persona_changes import (
     PersonaChanges,
     format_decision,
     format_persona,
-    persona_at_start,
     persona_view,
     read_persona_state,
 )
 from pegasus.identity.prompt import SILENCE, ChannelNote, MainPrompts, task_prompt
-from pegasus.identity.proposals import ProposalRefused, format_value
 from pegasus.identity.workspace_files import (
     ABOUT_OWNER,
     HEARTBEAT_FILE,
@@ -62,14 +60,11 @@ __all__ = [
     "Persona",
     "PersonaChanges",
     "PersonaError",
-    "ProposalRefused",
     "WorkspaceFiles",
     "format_decision",
     "format_persona",
-    "format_value",
     "lean_task_prompt",
     "parse_owner_file",
-    "persona_at_start",
     "persona_of_settings",
     "persona_view",
     "read_persona_state",

@@ -23,14 +23,13 @@ from typing import Final, TypeAlias
 import attrs
 
 from actors import Reply
-from pegasus.access import Principal
+from pegasus.access import Principal, RequestRefused
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import format_duration, plural
 from pegasus.identity import (
     Persona,
     PersonaChanges,
     PersonaError,
-    ProposalRefused,
     format_decision,
     format_persona,
     persona_view,
@@ -354,8 +353,8 @@ async def persona_answer(
             # The length is bounded because int() of thousands of digits raises an error of its own.
             case ["accept" | "reject" as verb, number] if number.isdecimal() and len(number) < 10:
                 by, is_accepted = channel.written_by, verb == "accept"
-                return format_decision(await persona_changes.decide_and_show(int(number), accept=is_accepted, by=by))
-    except (ProposalRefused, PersonaError, StorageError) as error:
+                return format_decision(await persona_changes.decide(int(number), accept=is_accepted, by=by))
+    except (RequestRefused, PersonaError, StorageError) as error:
         return f"{PERSONA} did not work: {error}"
     return _PERSONA_USAGE
 

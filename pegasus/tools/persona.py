@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
-from pegasus.identity import FIELDS, LISTS, PersonaChanges, PersonaError, ProposalRefused
+from pegasus.access import RequestRefused
+from pegasus.identity import FIELDS, LISTS, PersonaChanges, PersonaError
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
 from pegasus.settings import LiveValue
@@ -52,7 +53,7 @@ def persona_tool(persona_changes: PersonaChanges, owners: LiveValue[Collection[s
         """Record the proposal. Refusals are failures with a reason, such as a text that is too long."""
         channel = context.origin.written_by if context.origin else ""  # who may have wished for the change
         field, value, why = arguments["field"], arguments["value"], arguments["why"]
-        with as_tool_error(ProposalRefused, PersonaError):
+        with as_tool_error(RequestRefused, PersonaError):
             proposal = await persona_changes.propose(field, value, why, on=channel, key=context.key)
         commands = f"/persona accept {proposal.number} or /persona reject {proposal.number}"
         return {

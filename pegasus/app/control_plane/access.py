@@ -20,7 +20,7 @@ import trio
 from pegasus.access import (
     CONTROL,
     PairingBook,
-    PairingRefused,
+    RequestRefused,
     TokenBook,
     TokenRefused,
     WebSessions,
@@ -155,14 +155,14 @@ class PairingMethods:
         """
         require_owner(caller, self.owners.now, "lets people in")
         code = require_text(params, "code")
-        with bad_params_for(PairingRefused):
+        with bad_params_for(RequestRefused):
             return {"who": await self.book.approve(code, f"{caller.type}:{caller.channel_id or ''}")}
 
     async def revoke(self, caller: Caller, params: Params) -> Json:
         """Let in `who` no more."""
         require_owner(caller, self.owners.now, "lets people in")
         who = require_text(params, "who")
-        with bad_params_for(PairingRefused):
+        with bad_params_for(RequestRefused):
             await self.book.revoke(who)
         return {"who": who}
 

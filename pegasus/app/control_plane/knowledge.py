@@ -14,6 +14,7 @@ from collections.abc import Collection
 
 import attrs
 
+from pegasus.access import RequestRefused
 from pegasus.formatting import quote
 from pegasus.gateway import (
     BadParams,
@@ -26,7 +27,7 @@ from pegasus.gateway import (
     require_owner,
     require_text,
 )
-from pegasus.identity import Persona, PersonaChanges, PersonaError, ProposalRefused, persona_view
+from pegasus.identity import Persona, PersonaChanges, PersonaError, persona_view
 from pegasus.memory import NOTES, Author, Memory, MemoryRefused, files_view
 from pegasus.memory import view_of as change_view
 from pegasus.messages import Json
@@ -182,6 +183,6 @@ class PersonaMethods:
         n = params.get("n")
         if not isinstance(n, int) or isinstance(n, bool):
             raise BadParams(f"n: found {quote(n, 40)}, allowed: the number of a proposal")
-        with bad_params_for(ProposalRefused, PersonaError):
+        with bad_params_for(RequestRefused, PersonaError):
             by = f"{caller.type}:{caller.channel_id or ''}"
-            return await self.persona_changes.decide_and_show(n, accept=accept, by=by)
+            return await self.persona_changes.decide(n, accept=accept, by=by)

@@ -7,21 +7,20 @@ import json
 import pytest
 
 from pegasus.host import Home, own_home
-from pegasus.identity.proposals import CHANGES, Proposal, proposal_record
+from pegasus.identity.persona_changes import CHANGES
 from pegasus.wire import encode_line
 
 
 @pytest.fixture
 def home(user):
     home = Home(user / ".pegasus")
+    at = {"type": "proposed", "at": 1_772_029_800_000}
     proposals = [
-        Proposal(1, "style", "warm", "People smile", 1_772_029_800_000, on="web:c1"),
-        Proposal(2, "values", ("truth", "patience"), "They wait", 1_772_029_800_000),
+        {**at, "n": 1, "field": "style", "value": "warm", "why": "People smile", "on": "web:c1"},
+        {**at, "n": 2, "field": "values", "value": ["truth", "patience"], "why": "They wait"},
     ]
     (home.data / "identity/proposals.jsonl").parent.mkdir(parents=True)
-    (home.data / "identity/proposals.jsonl").write_bytes(
-        b"".join(encode_line(proposal_record(proposal)) for proposal in proposals)
-    )
+    (home.data / "identity/proposals.jsonl").write_bytes(b"".join(map(encode_line, proposals)))
     return home
 
 

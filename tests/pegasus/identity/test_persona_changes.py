@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 
 from actors import ActorError, Child, open_supervisor
+from pegasus.access import RequestRefused
 from pegasus.identity import (
     BUILT_IN,
     Persona,
     PersonaChanges,
     PersonaError,
-    ProposalRefused,
     format_persona,
-    persona_at_start,
     persona_view,
+    read_persona_state,
 )
 from pegasus.identity.persona import load_persona
-from pegasus.identity.proposals import CHANGES, MAX_OPEN, MAX_WHY, ProposalLog
+from pegasus.identity.persona_changes import CHANGES, MAX_OPEN, MAX_WHY, PersonaState
 from pegasus.json_lines import scan_lines
 from pegasus.settings import LiveValue
 from pegasus.storage import FileDisk, StorageError, run_journal
@@ -57,7 +57,7 @@ async def persona(persona_changes):
 
 
 async def states(persona_changes):
-    return {one.number: one.state for one in (await persona_changes.read_state()).proposals}
+    return {one.number: one.state for one in (await persona_changes.read_state()).proposals.values()}
 
 
 def records(disk):
@@ -91,20 +91,20 @@ async def test_the_same_wish_is_the_same_proposal_while_it_waits(persona_changes
 async def test_what_was_declined_is_not_proposed_again(persona_changes):
     await persona_changes.propose("style", "warm", "because")
     await persona_changes.decide(1, accept=False, by="cli:main")
-    with pytest.raises(ProposalRefused, match="declined"):
+    with pytest.raises(RequestRefused, match="declined"):
         await persona_changes.propose("style", "warm", "because", key="another")
     assert (await persona_changes.propose("style", "warmer", "because")).number == 2
 
 
 async def test_what_stands_already_is_not_proposed(persona_changes):
-    with pytest.raises(ProposalRefused, match="already"):
+    with pytest.raises(RequestRefused, match="already"):
         await persona_changes.propose("values", "truth; care", "because")
 
 
 async def test_only_so_many_wait_for_a_decision(persona_changes):
     for n in range(MAX_OPEN):
         await persona_changes.propose("style", f"style {n}", "because")
-    with pytest.raises(ProposalRefused, match="wait"):
+    with pytest.raises(RequestRefused, match="wait"):
         await persona_changes.propose("style", "one more", "because")
     await persona_changes.decide(1, accept=False, by="cli:main")
     assert (await persona_changes.propose("style", "one more", "because")).number == MAX_OPEN + 1
@@ -133,7 +133,7 @@ async def test_only_so_many_wait_for_a_decision(persona_changes):
     ],
 )
 async def test_what_may_not_stand_in_a_prompt_is_refused(persona_changes, disk, field, value, says):
-    with pytest.raises(ProposalRefused, match=says):
+    with pytest.raises(RequestRefused, match=says):
         await persona_changes.propose(field, value, "because")
     assert PROPOSALS not in disk.paths()
 
@@ -145,7 +145,7 @@ async def test_names_of_all_scripts_are_fine(persona_changes, value):
 
 async def test_a_background_may_have_several_lines(persona_changes):
     await persona_changes.propose("background", "One.\nTwo.", "because")
-    assert (await persona_changes.decide(1, accept=True, by="cli:main")).value == "One.\nTwo."
+    assert (await persona_changes.decide(1, accept=True, by="cli:main"))["value"] == "One.\nTwo."
     assert (await persona(persona_changes)).background == "One.\nTwo."
 
 
@@ -153,7 +153,7 @@ async def test_the_reason_is_one_line_and_not_endless(persona_changes):
     made = await persona_changes.propose("style", "warm", "They\nsaid\u202e so. " + "x" * 5000)
     assert made.why.startswith("They said so. x")
     assert len(made.why) == MAX_WHY
-    with pytest.raises(ProposalRefused, match="why"):
+    with pytest.raises(RequestRefused, match="why"):
         await persona_changes.propose("style", "warmer", " \u202e\n")
 
 
@@ -164,14 +164,14 @@ async def test_what_is_accepted_is_the_persona_from_now_on(persona_changes, disk
     await persona_changes.propose("style", "warm", "because")
     await persona_changes.propose("values", "truth; patience", "because")
     for n in (1, 2):
-        assert (await persona_changes.decide(n, accept=True, by="cli:main")).state == "accepted"
+        assert (await persona_changes.decide(n, accept=True, by="cli:main"))["state"] == "accepted"
     assert await persona(persona_changes) == Persona("Ada", "a helper", ("kind",), "warm", ("truth", "patience"))
     assert json.loads(disk.content(CHANGES)) == {"style": "warm", "values": ["truth", "patience"]}
 
 
 async def test_what_is_rejected_changes_nothing(persona_changes, disk):
     await persona_changes.propose("style", "warm", "because")
-    assert (await persona_changes.decide(1, accept=False, by="cli:main")).state == "rejected"
+    assert (await persona_changes.decide(1, accept=False, by="cli:main"))["state"] == "rejected"
     assert await persona(persona_changes) == BASE
     assert CHANGES not in disk.paths()
 
@@ -188,9 +188,9 @@ async def test_what_was_accepted_can_be_taken_back(persona_changes):
     await persona_changes.propose("style", "cold", "because")
     for n in (1, 2):
         await persona_changes.decide(n, accept=True, by="cli:main")
-    with pytest.raises(ProposalRefused, match="changed since"):
+    with pytest.raises(RequestRefused, match="changed since"):
         await persona_changes.decide(1, accept=False, by="cli:main")
-    assert (await persona_changes.decide(2, accept=False, by="cli:main")).state == "withdrawn"
+    assert (await persona_changes.decide(2, accept=False, by="cli:main"))["state"] == "withdrawn"
     assert (await persona(persona_changes)).style == "warm"
     await persona_changes.decide(1, accept=False, by="cli:main")
     assert await persona(persona_changes) == BASE
@@ -206,7 +206,7 @@ async def test_a_mind_may_be_changed(persona_changes):
 async def test_a_proposal_that_is_not_there_is_named_with_those_that_are(persona_changes):
     for value in ("warm", "cold"):
         await persona_changes.propose("style", value, "because")
-    with pytest.raises(ProposalRefused, match="no proposal 7; waiting for a decision: 1, 2"):
+    with pytest.raises(RequestRefused, match="no proposal 7; waiting for a decision: 1, 2"):
         await persona_changes.decide(7, accept=True, by="cli:main")
 
 
@@ -215,7 +215,7 @@ async def test_what_an_owner_writes_by_hand_counts(persona_changes, disk):
     await persona_changes.decide(1, accept=True, by="cli:main")
     disk.put(CHANGES, b'{"style": "by hand", "name": "Grace"}')
     assert (await persona(persona_changes)).style == "by hand"
-    with pytest.raises(ProposalRefused, match="changed since"):
+    with pytest.raises(RequestRefused, match="changed since"):
         await persona_changes.decide(1, accept=False, by="cli:main")
     await persona_changes.propose("role", "a pilot", "because")
     await persona_changes.decide(2, accept=True, by="cli:main")
@@ -253,7 +253,7 @@ async def test_a_power_failure_at_any_moment_leaves_it_undecided_or_decided(oper
         async with evolving(disk) as persona_changes:
             await persona_changes.propose("style", "warm", "because")
             disk.lose_power(operation)
-            told = (await persona_changes.decide(1, accept=True, by="cli:main")).state == "accepted"
+            told = (await persona_changes.decide(1, accept=True, by="cli:main"))["state"] == "accepted"
     except* (ActorError, StorageError):
         pass
     disk = disk.survivor(torn)
@@ -282,7 +282,7 @@ async def test_a_decision_whose_file_is_refused_stands_and_is_caught_up_with(per
     await persona_changes.decide(1, accept=False, by="cli:main")
     one_line = disk.files.operations - before
     disk.fail(one_line + 1, errno.ENOSPC, 1)
-    assert (await persona_changes.decide(2, accept=True, by="cli:main")).state == "accepted"
+    assert (await persona_changes.decide(2, accept=True, by="cli:main"))["state"] == "accepted"
     assert CHANGES not in disk.paths()
     assert (await persona(persona_changes)).style == "cold"
     await persona_changes.decide(2, accept=True, by="cli:main")
@@ -320,11 +320,11 @@ async def test_every_torn_end_is_kept(persona_changes, disk):
 
 
 async def test_the_next_start_is_as_decided(tmp_path):
-    assert persona_at_start(BASE, tmp_path) is BASE
+    assert read_persona_state(BASE, tmp_path).persona == BASE
     async with evolving(FileDisk(tmp_path)) as persona_changes:
         await persona_changes.propose("style", "warm", "because")
         await persona_changes.decide(1, accept=True, by="cli:main")
-    assert persona_at_start(BASE, tmp_path).style == "warm"
+    assert read_persona_state(BASE, tmp_path).persona.style == "warm"
 
 
 async def test_a_start_after_a_crash_before_the_file_is_as_decided_too(tmp_path):
@@ -334,14 +334,14 @@ async def test_a_start_after_a_crash_before_the_file_is_as_decided_too(tmp_path)
     (tmp_path / CHANGES).unlink()
     lines = (tmp_path / PROPOSALS).read_bytes().splitlines(keepends=True)
     (tmp_path / PROPOSALS).write_bytes(b"".join(lines[:-1]))
-    assert persona_at_start(BASE, tmp_path).style == "warm"
+    assert read_persona_state(BASE, tmp_path).persona.style == "warm"
 
 
 async def test_a_start_with_a_mistake_in_the_file_names_it(tmp_path):
     (tmp_path / "identity").mkdir()
     (tmp_path / CHANGES).write_text('{"values": []}')
     with pytest.raises(PersonaError, match=r"persona\.json: values: found \[\]"):
-        persona_at_start(BASE, tmp_path)
+        read_persona_state(BASE, tmp_path)
 
 
 # ------------------------------------------------------------------ what people see
@@ -392,11 +392,11 @@ async def test_times_that_no_calendar_has_are_in_nobodys_way(persona_changes, di
 
 
 def test_the_lines_are_as_documented():
-    log = ProposalLog()
+    state = PersonaState(BASE, {})
     for line in scan_lines(block("jsonl proposals")):
-        log.apply(line.value)
-    assert {one.number: one.state for one in log.proposals.values()} == {1: "withdrawn", 2: "rejected"}
-    assert log.unapplied == {1: ("style", None)}
+        state.apply(line.value)
+    assert {one.number: one.state for one in state.proposals.values()} == {1: "withdrawn", 2: "rejected"}
+    assert state.unapplied == {1: ("style", None)}
 
 
 def test_the_documented_persona_is_one(tmp_path):

@@ -5,7 +5,7 @@ import json
 import pytest
 import trio
 
-from pegasus.access import Access, AccessDenied, ChannelRules, PairingBook, PairingRefused, PairingRequired, TokenBook
+from pegasus.access import Access, AccessDenied, ChannelRules, PairingBook, PairingRequired, RequestRefused, TokenBook
 from pegasus.gateway import GatewayConfig
 from pegasus.intake import Intake
 from pegasus.messages import ChannelInfo, InboundMessage
@@ -236,7 +236,7 @@ async def test_whoever_was_refused_gets_no_other_code_within_the_hour():
     [code] = book.view()[1]
     assert await book.refuse(code.code.lower()) == "telegram:7"
     for decide in (lambda: book.approve(code.code, "cli:main"), lambda: book.refuse(code.code)):
-        with pytest.raises(PairingRefused, match="there is no open code"):
+        with pytest.raises(RequestRefused, match="there is no open code"):
             await decide()
     again = PairingBook()
     await again.load(journal, lambda: clock[0])
@@ -270,7 +270,7 @@ async def test_a_code_is_closed_with_all_of_its_person_by_an_approval():
     assert [each.code for each in book.view()[1]] == [other.code]
     assert [each["code"] for each in json.loads(journal.files["access.json"])["codes"]] == [other.code]
     await book.revoke("telegram:7")
-    with pytest.raises(PairingRefused, match="there is no open code"):
+    with pytest.raises(RequestRefused, match="there is no open code"):
         await book.approve(code.code, "cli:main")
     assert not book.knows(STRANGER)
 
@@ -283,7 +283,7 @@ async def test_a_letter_that_only_becomes_one_of_a_code_is_none():
     other = "S" * len(code.code)
     journal.files["access.json"] = journal.files["access.json"].replace(code.code.encode(), other.encode())
     await (book := PairingBook()).load(journal, lambda: clock[0])
-    with pytest.raises(PairingRefused):
+    with pytest.raises(RequestRefused):
         await book.approve("\u017f" * len(other), "cli:main")
     assert await book.approve(other.lower(), "cli:main") == "telegram:7"
 
@@ -307,7 +307,7 @@ async def test_a_code_is_valid_for_an_hour_and_not_before_it_was_made(passed, is
     if is_valid:
         await book.approve(code.code, "cli:main")
     else:
-        with pytest.raises(PairingRefused):
+        with pytest.raises(RequestRefused):
             await book.approve(code.code, "cli:main")
     assert book.knows(STRANGER) is is_valid
 

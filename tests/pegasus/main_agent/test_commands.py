@@ -76,7 +76,7 @@ async def test_the_owner_rejects(say, propose):
 async def test_nobody_else_sees_or_decides(say, propose, persona_changes, text):
     await propose(**WARM)
     assert "Only my owner" in await say(text, STRANGER)
-    assert [one.state for one in (await persona_changes.read_state()).proposals] == ["open"]
+    assert [one.state for one in (await persona_changes.read_state()).proposals.values()] == ["open"]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ async def test_what_cannot_be_proposed_is_told_to_the_model(propose, arguments, 
 
 async def test_the_owner_is_told_who_was_listened_to(propose, persona_changes):
     await propose(origin=STRANGER, **WARM)
-    assert (await persona_changes.read_state()).proposals[0].on == "telegram:chat (666)"
+    assert (await persona_changes.read_state()).proposals[1].on == "telegram:chat (666)"
 
 
 @pytest.mark.parametrize(
