@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -146,14 +146,8 @@ class AudioModel:
         """
         client = self.client
         try:
-            response = await client.post(path, body, headers={**self.headers, **headers}, query=self.query)
-            try:
-                return await self._read(response, max_bytes)
-            finally:
-                # Closed also when cancelled, so that the connection is free for the next call; for a second at
-                # most.
-                with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
-                    await response.aclose()
+            sent = {**self.headers, **headers}
+            content = await client.fetch(path, body, max_bytes, headers=sent, query=self.query)
         except RefusedByServer as error:
             raise status_error(
                 self.name, error.status_code, error.body, client.secrets, key_name=self.key_name
@@ -161,17 +155,9 @@ class AudioModel:
         except (*client.connection_errors, *client.read_errors) as error:
             text = f"{self.name}: no connection to {client.base_url}: {type(error).__name__}"
             raise ModelError(text, kind="network") from error
-
-    async def _read(self, response: Any, max_bytes: int) -> bytes:
-        """Return the body of a response. Raises ModelError for one with more than `max_bytes` bytes."""
-        content = bytearray()
-        async for part in response.aiter_bytes():
-            content += part
-            if len(content) > max_bytes:
-                raise ModelError(
-                    f"{self.name}: its server answered with more than {max_bytes >> 20} MB", kind="request"
-                )
-        return bytes(content)
+        if len(content) > max_bytes:
+            raise ModelError(f"{self.name}: its server answered with more than {max_bytes >> 20} MB", kind="request")
+        return content
 
 
 def _multipart(boundary: str, fields: Mapping[str, str], content: bytes, name: str, mime: str) -> bytes:

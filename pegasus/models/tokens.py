@@ -318,6 +318,8 @@ def _has_new_pictures(request: ModelRequest, new: int) -> bool:
 
 _COUNT_PATIENCE: Final = 5.0
 """Seconds for one count."""
+_LARGEST_COUNT: Final = 1 << 20
+"""Bytes of an answer that is a count."""
 _COUNT_PAUSE: Final = 300.0
 """Seconds without another try after a count by the provider failed."""
 
@@ -370,12 +372,10 @@ class CountByProvider:
         """Return the count. Raises what `post` does, and ValueError, KeyError and TypeError for a senseless answer."""
         options = self._options.get(request.label.role, NO_OPTIONS)
         body = self._body(request)
-        response = await self._client.post(self._path, body, headers=options.headers, query=options.query)
-        try:
-            count = json.loads(await response.aread())["input_tokens"]
-        finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
-                await response.aclose()
+        answer = await self._client.fetch(
+            self._path, body, _LARGEST_COUNT, headers=options.headers, query=options.query
+        )
+        count = json.loads(answer)["input_tokens"]
         if not isinstance(count, int) or count <= 0:
             raise ValueError("no count")
         return count

@@ -25,7 +25,7 @@ import trio
 from pegasus.models.base import ModelError, ModelRequest, ModelResponse
 from pegasus.models.errors import cut_error, is_temporary, network_error, one_line, protocol_error, status_error
 from pegasus.models.formats import AnswerAssembler
-from pegasus.models.providers.connections import ProviderClient
+from pegasus.models.providers.connections import ProviderClient, read_at_most
 from pegasus.models.refusals import event_status, is_loading, is_out_of_quota
 
 DRAIN: Final = 3.0
@@ -295,17 +295,11 @@ class AnswerReader:
 
     async def _read_body(self, response: Any) -> bytes:
         """Return the whole body, cut off at `_LARGEST_ANSWER`."""
-        body = bytearray()
-        with trio.CancelScope() as scope:
-            try:
-                async for chunk in response.aiter_bytes():
-                    body += chunk
-                    if len(body) > _LARGEST_ANSWER:
-                        scope.cancel()
-            except self._client.read_errors as error:
-                failure = network_error(self._name, error, self._client.secrets)
-                raise AttemptFailed(failure, can_retry=True) from error
-        return bytes(body)
+        try:
+            return await read_at_most(response, _LARGEST_ANSWER)
+        except self._client.read_errors as error:
+            failure = network_error(self._name, error, self._client.secrets)
+            raise AttemptFailed(failure, can_retry=True) from error
 
     # ------------------------------------------------------------ failures
 

@@ -160,6 +160,18 @@ class ProviderClient:
         self._responses.add(response)
         return response
 
+    async def fetch(
+        self, path: str, body: bytes, limit: int, *, headers: Mapping[str, str] = {}, query: Mapping[str, str] = {}
+    ) -> bytes:
+        """Send one request, and return the body of the answer as `read_at_most` does. Raises what `post` does, and `read_errors`."""
+        response = await self.post(path, body, headers=headers, query=query)
+        try:
+            return await read_at_most(response, limit)
+        finally:
+            # Closed also when cancelled, so that the connection is free for the next call; for a second at most.
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+                await response.aclose()
+
     async def _send(self, path: str, body: bytes, headers: Mapping[str, str], query: Mapping[str, str]) -> Any:
         """Send the request. An answer of 400 and more is raised as RefusedByServer."""
         if path not in self._urls:
@@ -233,16 +245,21 @@ class SdkClient(ProviderClient):
 
 async def _read_text(response: Any) -> str:
     """Return the body of a refusal, cut off where it is too long, and close it."""
-    data = bytearray()
     try:
-        with trio.CancelScope() as scope:
-            async for chunk in response.aiter_bytes():
-                data += chunk
-                if len(data) > _LARGEST_REFUSAL:
-                    scope.cancel()
+        return (await read_at_most(response, _LARGEST_REFUSAL)).decode("utf-8", "replace")
     finally:
         await response.aclose()
-    return data.decode("utf-8", "replace")
+
+
+async def read_at_most(response: Any, limit: int) -> bytes:
+    """Return the body of a response of httpx; of a longer one as much as came until it was longer. The caller closes it."""
+    data = bytearray()
+    with trio.CancelScope() as scope:
+        async for chunk in response.aiter_bytes():
+            data += chunk
+            if len(data) > limit:
+                scope.cancel()
+    return bytes(data)
 
 
 def _parse(text: str) -> object:

@@ -35,7 +35,7 @@ import attrs
 import trio
 
 from pegasus.messages import Json
-from pegasus.models.providers.connections import is_local_address
+from pegasus.models.providers.connections import is_local_address, read_at_most
 
 _CONNECT_TIMEOUT: Final = 0.5
 """Seconds to connect to a port of this machine."""
@@ -186,16 +186,12 @@ class _Server:
 
     async def get(self, url: str, body: Json = None) -> Mapping[str, Any]:
         """Return the JSON object at an address, {} if there is none. body: sent by POST."""
-        data = bytearray()
         try:
             method = "GET" if body is None else "POST"
             async with self._client.stream(method, url, json=body) as response:
                 if response.status_code != 200:
                     return {}
-                async for chunk in response.aiter_bytes():
-                    data += chunk
-                    if len(data) > _LARGEST_BODY:
-                        return {}
+                data = await read_at_most(response, _LARGEST_BODY)
             value = json.loads(data)
         except self._errors:
             return {}
