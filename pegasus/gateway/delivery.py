@@ -53,6 +53,9 @@ class MessagesMissed:
     """
 
 
+Heard: TypeAlias = ClientUpdate | ApprovalNotice | MessagesMissed
+
+
 class Listeners:
     """Readers by address. One writer, the gateway; any number of readers.
 
@@ -63,38 +66,21 @@ class Listeners:
     """
 
     def __init__(self) -> None:
-        self._readers: dict[
-            Address | None, dict[trio.MemorySendChannel[ClientUpdate | ApprovalNotice | MessagesMissed], None]
-        ] = {}
+        self._readers: dict[Address | None, dict[trio.MemorySendChannel[Heard], None]] = {}
         """By address; those of approvals by None."""
 
     @contextmanager
-    def listen(
-        self, address: Address
-    ) -> Iterator[trio.MemoryReceiveChannel[ClientUpdate | ApprovalNotice | MessagesMissed]]:
-        """Yield a channel with the messages to this address from now on."""
-        with self._listen(address) as messages:
-            yield messages
-
-    @contextmanager
-    def follow_approvals(self) -> Iterator[trio.MemoryReceiveChannel[ClientUpdate | ApprovalNotice | MessagesMissed]]:
-        """Yield a channel with the approvals that are new or answered from now on."""
-        with self._listen(None) as messages:
-            yield messages
-
-    @contextmanager
-    def _listen(
-        self, key: Address | None
-    ) -> Iterator[trio.MemoryReceiveChannel[ClientUpdate | ApprovalNotice | MessagesMissed]]:
-        sender, receiver = trio.open_memory_channel[ClientUpdate | ApprovalNotice | MessagesMissed](MAX_BEHIND)
-        readers = self._readers.setdefault(key, {})
+    def listen(self, address: Address | None) -> Iterator[trio.MemoryReceiveChannel[Heard]]:
+        """Yield a channel with the messages to this address from now on; None: with the approvals that are new or answered."""
+        sender, receiver = trio.open_memory_channel[Heard](MAX_BEHIND)
+        readers = self._readers.setdefault(address, {})
         readers[sender] = None
         try:
             yield receiver
         finally:
             del readers[sender]
-            if not readers and self._readers.get(key) is readers:
-                del self._readers[key]
+            if not readers and self._readers.get(address) is readers:
+                del self._readers[address]
             sender.close()
             receiver.close()
 
@@ -106,16 +92,6 @@ class Listeners:
                 sender.send_nowait(message)
             elif sender.statistics().current_buffer_used < MAX_BEHIND:
                 sender.send_nowait(MessagesMissed())
-
-
-async def _no_tasks() -> Sequence[TaskProgress]:
-    """Return no tasks: there is no task system."""
-    return ()
-
-
-async def _no_approvals() -> Sequence[ApprovalNotice]:
-    """Return no approvals: nobody is asked."""
-    return ()
 
 
 class Hub:
@@ -148,8 +124,8 @@ class Hub:
         """
         self._journal = journal
         self._routes = Routes()
-        self._open_tasks = open_tasks or _no_tasks
-        self._open_approvals = open_approvals or _no_approvals
+        self._open_tasks = open_tasks
+        self._open_approvals = open_approvals
         self._owners = owners
         self._listeners = listeners or Listeners()
 
@@ -232,12 +208,11 @@ class Hub:
 
         A state that was pushed meanwhile is newer.
         """
-        if feed.is_owners(self._owners.now):
+        if self._open_approvals is not None and feed.is_owners(self._owners.now):
             for notice in await self._open_approvals():
                 frame = encode_frame(notice_for(notice, is_own_door=feed.has_own_door))
                 feed.show_state(_approval_name(notice), frame, is_old=True)
-        tasks = await self._open_tasks()
-        for task in tasks:
+        for task in await self._open_tasks() if self._open_tasks is not None else ():
             if feed in self._routes.recipients(task.channel.type, task.channel.channel_id):
                 feed.show_state(task.task_id, encode_frame(task), is_old=True)
         feed.states_shown()

@@ -20,7 +20,7 @@ import attrs
 import trio
 
 from actors import ActorError, Answer
-from pegasus.access import CONTROL, MESSAGE, OWNER_GRANT, READ, SCOPES, AccessDenied, TokenGrant
+from pegasus.access import CONTROL, MESSAGE, OWNER_GRANT, READ, AccessDenied, TokenGrant
 from pegasus.formatting import quote
 from pegasus.gateway.config import BadParams, Caller, EventStream, Methods, Params
 from pegasus.gateway.send_queue import FrameSource, SendQueue
@@ -89,10 +89,6 @@ class Requests:
     ) -> None:
         self._own = own
         """The channel of the hello."""
-        self._token = grant.name
-        """Name of the client's token."""
-        self._scopes = frozenset(scope for scope in SCOPES if grant.allows(scope))
-        """Scopes of the token."""
         self._grant = grant
         """Rights of the client's token."""
         self._caller = Caller(own.type, own.channel_id, own.user_id, own.reply_to, grant)
@@ -121,8 +117,8 @@ class Requests:
         # The frame is read before its scope is looked at: the error can then name the frame's id, by which the client
         # finds it.
         scope = self._scope_of(frame)
-        if scope not in self._scopes:
-            found = f"the token {quote(self._token)} has not the scope {quote(scope)}"
+        if not self._grant.allows(scope):
+            found = f"the token {quote(self._grant.name)} has not the scope {quote(scope)}"
             message = f"{found}, which this needs; its owner can add another token"
             id = None if isinstance(frame, Acknowledge) else frame.id
             await self._queue.answer(error_frame("bad_frame", message, id))
@@ -169,11 +165,11 @@ class Requests:
         Cancelled when the client has gone; the method then ends where it waits.
         """
         try:
-            answer = await self._answer_to(call)
+            answer, stream = await self._answer_to(call)
             # The result goes into the queue before the stream begins, so no event can precede it.
-            await self._queue.answer(answer if isinstance(answer, str) else answer.frame)
-            if isinstance(answer, _StreamBegun):
-                await answer.stream.run(partial(self._push_event, call.id))
+            await self._queue.answer(answer)
+            if stream is not None:
+                await stream.run(partial(self._push_event, call.id))
         finally:
             # Also when the client has gone: a stream that is cancelled counts as ended.
             self._calls -= 1
@@ -183,8 +179,8 @@ class Requests:
         await self._queue.wait_for_room()
         self._queue.push(encode_frame(EventFrame(id, n, event)))
 
-    async def _answer_to(self, call: CallFrame) -> str | _StreamBegun:
-        """Run a method and return its result, or its error, as the text of a frame. Raises nothing.
+    async def _answer_to(self, call: CallFrame) -> tuple[str, EventStream | None]:
+        """Run a method and return its result, or its error, as the text of a frame, and the stream that follows. Raises nothing.
 
         Errors keep code and message apart: a program decides by the code, and the message can be shown to a person as it is.
         A method that fails unexpectedly is logged with its traceback; the connection goes on.
@@ -192,32 +188,26 @@ class Requests:
         method = self._methods.get(call.method)
         if method is None:
             allowed = ", ".join(sorted(self._methods))
-            return error_frame("unknown_method", f"method: found {quote(call.method)}, allowed: {allowed}", call.id)
+            return error_frame(
+                "unknown_method", f"method: found {quote(call.method)}, allowed: {allowed}", call.id
+            ), None
         try:
             # The time covers the method and not the stream that may follow, which lasts as long as the connection.
             with trio.move_on_after(CALL_TIMEOUT):
                 result = await method(self._caller, call.params)
                 stream = result if isinstance(result, EventStream) else None
-                result = stream.result if stream is not None else result
-                if not isinstance(result, Mapping):
-                    raise TypeError(f"a result must be a JSON object, found {type(result).__name__}")
-                frame = encode_frame(ResultFrame(call.id, result))
-                return frame if stream is None else _StreamBegun(frame, stream)
+                value = stream.result if stream is not None else result
+                if not isinstance(value, Mapping):
+                    raise TypeError(f"a result must be a JSON object, found {type(value).__name__}")
+                return encode_frame(ResultFrame(call.id, value)), stream
         except BadParams as error:
-            return error_frame("bad_frame", str(error), call.id)
+            return error_frame("bad_frame", str(error), call.id), None
         except Exception as error:
             _log.exception("a control-plane method failed", error=error, method=call.method)
-            return error_frame("internal", f"{call.method} failed: {error}; the log has the details", call.id)
-        return error_frame("internal", f"{call.method} took longer than {CALL_TIMEOUT:g} s and was ended", call.id)
-
-
-@attrs.frozen(eq=False, repr=False)
-class _StreamBegun:
-    """The answer to a call that began a stream."""
-
-    frame: str
-    """The result frame."""
-    stream: EventStream
+            return error_frame("internal", f"{call.method} failed: {error}; the log has the details", call.id), None
+        return error_frame(
+            "internal", f"{call.method} took longer than {CALL_TIMEOUT:g} s and was ended", call.id
+        ), None
 
 
 async def _acceptance(id: str, answer: Answer[Accepted | Overloaded]) -> str:

@@ -165,7 +165,7 @@ def tree_change(event: TreeEvent) -> dict[str, Json] | None:
 
 
 async def _follow_approvals(services: WebServices, feed: EventFeed) -> None:
-    with services.listeners.follow_approvals() as notices:
+    with services.listeners.listen(None) as notices:
         async for notice in notices:
             if isinstance(notice, ApprovalNotice):
                 feed.add("approval", to_wire(notice))
