@@ -45,11 +45,11 @@ from pegasus.memory import (
     MemoryRefused,
     NotesFile,
     Searcher,
-    changes_in,
     check_logged,
     describe_file,
     files_view,
     memory_in,
+    read_log,
     read_whole,
     view_of,
 )
@@ -187,7 +187,7 @@ def run_log(home: Home, settings: Settings, *, path: str | None, limit: int) -> 
     """
     data = read_if_there(home.data / FOLDER / LOG)
     # Filtered before the limit counts, so that a file that changes rarely still shows `limit` changes.
-    made = [change for change in reversed(changes_in(data)) if path in (None, change.path)]
+    made = [change for change in reversed(read_log(data)[1]) if path in (None, change.path)]
     if path is not None and not made:
         check_logged(path, _folder(home).scan_now())
     return {"changes": [view_of(change) for change in made[:limit]]}

@@ -10,7 +10,7 @@ The files are read from their folder and written by the journal. Every change is
     memory          reading, changing, undo; the lock that keeps changes apart
     logged_files    files and log, kept in step through the journal
     changes         the log of changes, and undo
-    splices         differences between two texts, and taking one back
+    taking_back     differences between two texts, and taking one back
     pages           names, texts and index of files; `provenance`: marks of origin
     folder          reading the folder
     apart           what of it conversations see in which guests are heard
@@ -19,7 +19,7 @@ The files are read from their folder and written by the journal. Every change is
 """
 
 from pegasus.memory.apart import ApartMemory, FoundLine, check_shared, seen_by
-from pegasus.memory.changes import LOG, Author, Change, changes_in, view_of
+from pegasus.memory.changes import LOG, Author, Change, read_log, view_of
 from pegasus.memory.folder import HEAD, FileState, FolderReader, MemoryFolder, Stamp
 from pegasus.memory.memory import Memory, Written, check_logged, memory_in, read_or_nothing, read_whole
 from pegasus.memory.notes import (
@@ -69,7 +69,6 @@ __all__ = [
     "Stamp",
     "Written",
     "added_lines",
-    "changes_in",
     "check_logged",
     "check_shared",
     "describe_file",
@@ -82,6 +81,7 @@ __all__ = [
     "merged_notes",
     "own_notes",
     "problem_of_update",
+    "read_log",
     "read_or_nothing",
     "read_whole",
     "rewritten_notes",

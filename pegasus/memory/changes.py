@@ -1,12 +1,12 @@
 """The log of memory: changes of files, how to take one back, and the content of each file that follows from the log.
 
-    {"base":"facts/user.md","hash":…,"text":"…"}   the file before the first change that follows (text null: too large)
-    {"n":7,"ts":…,"path":…,"how":…,"splices":…}    a change, written before the file is
-    {"void":7,"ts":…}                              change 7 was written but not made: process or disk stopped in between
+    {"base":"facts/user.md","hash":…,"text":"…"}          the file before the first change that follows (text null: too large)
+    {"n":7,"ts":…,"path":…,"before":…,"after":…,"text":…}   a change, written before the file is
+    {"void":7,"ts":…}                                     change 7 was written but not made: process or disk stopped in between
 
-A change is a list of *splices* (see `splices`), so it is small however long the file is. The log is a second copy of
-memory, and a file that differs from it was changed by hand. Texts are the bytes of the files decoded with
-`surrogateescape`, so that bytes that are not UTF-8 come back unchanged.
+A change keeps the whole text after it, and hashes of the content before and after. So the log is a second copy of memory, and a file
+that differs from it was changed by hand. Texts are the bytes of the files decoded with `surrogateescape`, so that bytes that are not
+UTF-8 come back unchanged. A change of an earlier home keeps "splices" (character, old text, new text) in place of the text.
 
 **Undo.** A change can be taken back although the file was changed elsewhere since. If a later change touches the same
 lines, undoing would silently undo that one too, so it is refused with its number.
@@ -15,25 +15,24 @@ lines, undoing would silently undo that one too, so it is refused with its numbe
 that the content of every file still follows from the log.
 
 **Reading.** The log is read once when the process starts, and after an error. From then on `History` follows each line that is
-written, so that a change costs an append and no reading. Because it knows the content of each file, a splice can be computed
-without having read the file before, and an edit by hand becomes visible as a difference. A line that is damaged (a torn write, an
-edit by hand) makes the text of its file unknown, as later splices have nothing to be applied to. The hash of the file is still
-known from the next line on, so changes are still noticed; only their text can be neither shown nor undone.
+written, so that a change costs an append and no reading. Because it knows the content of each file, an edit by hand becomes visible
+as a difference. A line that is damaged (a torn write, an edit by hand) leaves the text before the next change of its file unknown,
+which the hashes tell.
 
 Nothing in this file reads or writes a file: `logged_files` does. The only object that changes is `History`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 import attrs
 
 from pegasus.json_lines import BadLine, scan_lines
-from pegasus.memory.pages import is_summary
-from pegasus.memory.splices import CannotUndo, Splice, applied, applied_or_refused, inverse, splices_undone
+from pegasus.memory.taking_back import difference, split_lines, without_change
 from pegasus.messages import Json
 from pegasus.wire import encode_line, require_number, to_unicode
 
@@ -69,35 +68,6 @@ class Author:
     """Identifies the call that makes the change. A call that is run again after a crash changes nothing more."""
 
 
-@attrs.frozen
-class Change:
-    """A change of one file, as a line of the log.
-
-    For example:
-
-        change = Change(7, now, "facts/user.md", "patch", Author("task", task="t-1"), content_hash(a), content_hash(b), difference(…))
-    """
-
-    n: int
-    """Number of the change, from 1."""
-    ts: int
-    """Wall clock, ms."""
-    path: str
-    """The file, as in `facts/user.md`; NOTES for MEMORY.md of the workspace."""
-    how: str
-    """write, patch, append, undo or edit."""
-    by: Author
-    """The origin, for people who look at the log."""
-    before: str
-    """Hash of the file before; "" if it did not exist or was empty."""
-    after: str
-    """Hash of the file after."""
-    splices: tuple[Splice, ...] | None = ()
-    """In the order of the text; None if the content was too large to be kept."""
-    undoes: int = 0
-    """Number of the change that this one takes back, 0 for none."""
-
-
 def decode_text(content: bytes) -> str:
     """Return a file as text. `encode_text` makes the same bytes of it."""
     return content.decode("utf-8", "surrogateescape")
@@ -111,113 +81,6 @@ def encode_text(text: str) -> bytes:
 def content_hash(content: bytes) -> str:
     """Return a hash that identifies the content, 16 hex digits; "" for an empty one."""
     return sha256(content).hexdigest()[:16] if content else ""
-
-
-# ------------------------------------------------------------------ undo
-
-
-def undo_change(change: Change, later: Sequence[Change], text: str) -> str:
-    """Return the file without this change. later: the changes of the file since, in order. Raises CannotUndo.
-
-    All splices of the change must be undoable, otherwise none is undone. The one exception is the summary at
-    the top of a file: nearly every change renews it, so a later summary stays instead of refusing the undo.
-    """
-    if change.splices is None:
-        raise CannotUndo(f"change {change.n} was too large to be kept; edit the file instead")
-    after = text  # goes back, change by change, to the file right after the change itself
-    for other in reversed(later):
-        if other.splices is None:
-            raise CannotUndo(f"change {other.n}, which came later, was too large to be kept; edit the file instead")
-        after = applied_or_refused(after, inverse(other.splices))
-    undone = splices_undone(change.splices, after, text)
-    if undone is None:
-        n = _last_touching(change.splices, later)
-        raise CannotUndo(f"change {n} changed the same lines later; undo change {n} first")
-    return undone
-
-
-def _last_touching(splices: Iterable[Splice], later: Sequence[Change]) -> int:
-    """Return the number of the last of these changes that touches the lines of the splices.
-
-    The places of the lines are followed through the changes. To compare the texts after each change would take minutes
-    for a file that was changed thousands of times.
-    """
-    places = [(at, at + len(new)) for at, new, old in inverse(splices) if not (is_summary(old) and is_summary(new))]
-    last = later[-1].n
-    for change in later:
-        made, moved = change.splices or (), []
-        for start, end in places:
-            touching = [splice for splice in made if splice.at < end and splice.at + len(splice.old) > start]
-            last = change.n if touching else last
-            before = sum(len(new) - len(old) for at, old, new in made if at + len(old) <= start)
-            longer = sum(len(new) - len(old) for _, old, new in touching)
-            first = min([start, *(at for at, _, _ in touching)])
-            behind = max([end, *(at + len(old) for at, old, _ in touching)])
-            moved.append((first + before, behind + before + longer))
-        places = moved
-    return last
-
-
-# ------------------------------------------------------------------ lines of the log
-
-
-def change_json(change: Change) -> dict[str, Json]:
-    """Return the change as a JSON object. Empty values are left out."""
-    by = {key: value for key, value in attrs.asdict(change.by).items() if value}
-    line: dict[str, Json] = {"n": change.n, "ts": change.ts, "path": change.path, "how": change.how, "by": by}
-    if change.undoes:
-        line["undoes"] = change.undoes
-    line |= {"before": change.before, "after": change.after}
-    line["splices"] = None if change.splices is None else [list(splice) for splice in change.splices]
-    return line
-
-
-def view_of(change: Change) -> dict[str, Json]:
-    """Return a change as JSON for people: that of the log, with the lines that went and came in place of splices and hashes.
-
-    removed and added are shortened; null if the log does not keep them.
-    """
-    view = change_json(change)
-    for key in ("before", "after", "splices"):
-        del view[key]
-    view["by"] = {key: value for key, value in attrs.asdict(change.by).items() if value and key != "key"}
-    splices = change.splices
-    view["removed"] = None if splices is None else _shorten("".join(splice.old for splice in splices))
-    view["added"] = None if splices is None else _shorten("".join(splice.new for splice in splices))
-    return view
-
-
-def _shorten(text: str) -> str:
-    """Return at most SHOWN characters, and how many are missing.
-
-    Lone surrogates, which JSON cannot carry, become "?".
-    """
-    text = to_unicode(text)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}\n… ({len(text) - SHOWN:,} more characters)\n"
-
-
-def parse_change(line: Mapping[str, Any]) -> Change:
-    """Return the change that a JSON object stands for. Raises KeyError, TypeError or ValueError. Unknown keys are ignored."""
-    known = {field.name for field in attrs.fields(Author)}
-    by = Author(**{key: str(value) for key, value in line["by"].items() if key in known})
-    found = line["splices"]
-    splices = None if found is None else tuple(Splice(require_number(at), str(old), str(new)) for at, old, new in found)
-    path, how, before, after = (str(line[key]) for key in ("path", "how", "before", "after"))
-    n, ts, undoes = require_number(line["n"]), require_number(line["ts"]), require_number(line.get("undoes", 0))
-    return Change(n, ts, path, how, by, before, after, splices, undoes)
-
-
-def change_line(change: Change) -> bytes:
-    """Return the line that is appended to the log for a change."""
-    return encode_line(change_json(change))
-
-
-def void_line(n: int, ts: int) -> bytes:
-    """Return the line that is appended to the log for a change that was not made."""
-    return encode_line({"void": n, "ts": ts})
-
-
-# ------------------------------------------------------------------ what follows from the log
 
 
 class KnownContent(NamedTuple):
@@ -241,12 +104,145 @@ def known_content(content: bytes) -> KnownContent:
     return KnownContent(content_hash(content), decode_text(content) if len(content) <= KEPT_FILE else None)
 
 
+@attrs.frozen
+class Change:
+    """A change of one file."""
+
+    n: int
+    """Number of the change, from 1."""
+    ts: int
+    """Wall clock, ms."""
+    path: str
+    """The file, as in `facts/user.md`; NOTES for MEMORY.md of the workspace."""
+    how: str
+    """write, patch, append, undo or edit."""
+    by: Author
+    """The origin, for people who look at the log."""
+    before: KnownContent
+    """The file before."""
+    after: KnownContent
+    """The file after."""
+    undoes: int = 0
+    """Number of the change that this one takes back, 0 for none."""
+
+
+# ------------------------------------------------------------------ undo
+
+
+class CannotUndo(Exception):
+    """The change cannot be taken back. The text says why; `Memory.undo` names the change."""
+
+
+def undo_change(change: Change, later: Sequence[Change], now: str) -> str:
+    """Return the file without this change. later: the changes of the file since, in order. now: its text. Raises CannotUndo.
+
+    All lines of the change must be undoable, otherwise none is undone. The one exception is the summary at
+    the top of a file: nearly every change renews it, so a later summary stays instead of refusing the undo.
+    """
+    before, after = change.before.text, change.after.text
+    if before is None or after is None:
+        raise CannotUndo(f"change {change.n} was too large to be kept; edit the file instead")
+    undone = without_change(before, after, now)
+    if undone is not None:
+        return undone
+
+    def stands_in_the_way(other: Change) -> bool:
+        """Return whether the change could not be taken back any more after another one."""
+        return other.after.text is None or without_change(before, after, other.after.text) is None
+
+    # A file may have been changed thousands of times, so the texts in between are not all compared.
+    place = bisect_left(later, True, key=stands_in_the_way)
+    if place == len(later):
+        raise CannotUndo("the file was changed later in a way that is not in the log; edit the file instead")
+    n = later[place].n
+    if later[place].after.text is None:
+        raise CannotUndo(f"change {n}, which came later, was too large to be kept; edit the file instead")
+    raise CannotUndo(f"change {n} changed the same lines later; undo change {n} first")
+
+
+# ------------------------------------------------------------------ lines of the log
+
+
+def change_json(change: Change) -> dict[str, Json]:
+    """Return the change as a JSON object, as it stands in the log. Empty values are left out."""
+    by = {key: value for key, value in attrs.asdict(change.by).items() if value}
+    undoes: dict[str, Json] = {"undoes": change.undoes} if change.undoes else {}
+    content = {"before": change.before.hash, "after": change.after.hash, "text": change.after.text}
+    return {"n": change.n, "ts": change.ts, "path": change.path, "how": change.how, "by": by, **undoes, **content}
+
+
+def view_of(change: Change) -> dict[str, Json]:
+    """Return a change as JSON for people: that of the log, with the lines that went and came in place of text and hashes.
+
+    removed and added are shortened; null if the log does not keep them.
+    """
+    view = change_json(attrs.evolve(change, by=attrs.evolve(change.by, key="")))
+    for key in ("before", "after", "text"):
+        del view[key]
+    if change.before.text is None or change.after.text is None:
+        return {**view, "removed": None, "added": None}
+    old, new = split_lines(change.before.text), split_lines(change.after.text)
+    blocks = difference(old, new)
+    removed = "".join(line for start, end, _ in blocks for line in old[start:end])
+    return {
+        **view,
+        "removed": _shorten(removed),
+        "added": _shorten("".join(line for *_, new in blocks for line in new)),
+    }
+
+
+def _shorten(text: str) -> str:
+    """Return at most SHOWN characters, and how many are missing.
+
+    Lone surrogates, which JSON cannot carry, become "?".
+    """
+    text = to_unicode(text)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}\n… ({len(text) - SHOWN:,} more characters)\n"
+
+
+def parse_change(line: Mapping[str, Any], known: KnownContent) -> Change:
+    """Return the change that a JSON object stands for. known: content of its file after the lines before it.
+
+    Raises KeyError, TypeError or ValueError. Unknown keys are ignored.
+    """
+    fields = {field.name for field in attrs.fields(Author)}
+    by = Author(**{key: str(value) for key, value in line["by"].items() if key in fields})
+    before = known if known.hash == str(line["before"]) else KnownContent(str(line["before"]), None)
+    text = _follow_splices(before.text, line["splices"]) if "splices" in line else line["text"]
+    hash = str(line["after"])
+    if text is not None and content_hash(encode_text(text)) != hash:
+        text = None
+    n, ts, undoes = require_number(line["n"]), require_number(line["ts"]), require_number(line.get("undoes", 0))
+    return Change(n, ts, str(line["path"]), str(line["how"]), by, before, KnownContent(hash, text), undoes)
+
+
+def _follow_splices(text: str | None, splices: Any) -> str | None:
+    """Return the text after a change of an earlier home."""
+    for at, old, new in reversed(splices or ()):
+        start = require_number(at)
+        text = None if text is None else f"{text[:start]}{new}{text[start + len(old) :]}"
+    return None if splices is None else text
+
+
+def change_line(change: Change) -> bytes:
+    """Return the line that is appended to the log for a change."""
+    return encode_line(change_json(change))
+
+
+def void_line(n: int, ts: int) -> bytes:
+    """Return the line that is appended to the log for a change that was not made."""
+    return encode_line({"void": n, "ts": ts})
+
+
+# ------------------------------------------------------------------ what follows from the log
+
+
 class History:
     """State that follows from the lines of the log.
 
     For example:
 
-        history = parse_history(data)
+        history, changes = read_log(data)
         history.of("facts/user.md").text   # the content that the file must have
     """
 
@@ -265,8 +261,6 @@ class History:
         """Bytes of the log when it was shortened."""
         self.damaged: list[bytes] = []
         """Lines that are no records."""
-        self._before = ABSENT
-        """Content of the last change's file before it."""
 
     def of(self, path: str) -> KnownContent:
         """Return the content of a file."""
@@ -274,15 +268,14 @@ class History:
 
     def add(self, change: Change) -> None:
         """Apply the next change of the log to the content of its file."""
-        before = self.of(change.path)
-        self.put(change.path, _after(before, change))
-        self.count, self.last, self._before = change.n, change, before
+        self.put(change.path, change.after)
+        self.count, self.last = change.n, change
         self.keys.add(change.by.key)
 
     def retract_last(self) -> None:
         """Take back the last change, which was not made."""
         if self.last is not None:
-            self.put(self.last.path, self._before)
+            self.put(self.last.path, self.last.before)
             self.keys.discard(self.last.by.key)
             self.last = None
 
@@ -294,88 +287,33 @@ class History:
             self.files.pop(path, None)
 
 
-def _after(before: KnownContent, change: Change) -> KnownContent:
-    """Return the content of a file after a change, without the text if that does not follow from the log.
+def read_log(data: bytes) -> tuple[History, list[Change]]:
+    """Return the state after all lines of a log, and the changes that were made, oldest first.
 
-    Splices that do not fit mean that a line is missing before them. Then the hash is all that is known.
+    Lines that are no records are left out; see `History.damaged`.
     """
-    if not change.after:
-        return ABSENT
-    if before.text is None or change.splices is None:
-        return KnownContent(change.after, None)
-    try:
-        text = applied(before.text, change.splices)
-    except ValueError:  # a line before this one is missing
-        return KnownContent(change.after, None)
-    return KnownContent(change.after, text if len(encode_text(text)) <= KEPT_FILE else None)
-
-
-class _Void(NamedTuple):
-    """A change that was not made."""
-
-    n: int
-    """Number of that change."""
-
-
-class _Base(NamedTuple):
-    """The content of a file before the changes that follow."""
-
-    path: str
-    known: KnownContent
-
-
-def _records(data: bytes, damaged: list[bytes]) -> Iterable[Change | _Base | _Void]:
-    """Yield the records of a log. Lines that are none are added to `damaged`.
-
-    A record of the right shape may still be wrong; `parse_history` compares the hashes at the end.
-    """
+    history, made = History(), list[Change]()
+    history.size = len(data)
     for line in scan_lines(data):
         if isinstance(line, BadLine):
-            damaged.append(line.raw)
+            history.damaged.append(line.raw)
             continue
         value = line.value
         try:
             if "void" in value:
-                yield _Void(require_number(value["void"]))
-            elif "base" in value:
-                text = value["text"]
-                yield _Base(str(value["base"]), KnownContent(str(value["hash"]), None if text is None else str(text)))
-            else:
-                yield parse_change(value)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            damaged.append(data[line.offset : line.offset + line.length])
-
-
-def parse_history(data: bytes) -> History:
-    """Return the state after all lines of a log. Lines that are no records are left out; see `History.damaged`."""
-    history = History()
-    history.size = len(data)
-    for record in _records(data, history.damaged):
-        match record:
-            case Change():
-                history.add(record)
-            case _Base(path, known):
-                history.put(path, known)
-            case _Void(n):
+                n = require_number(value["void"])
                 if history.last is not None and history.last.n == n:
                     history.retract_last()
-    for path, known in history.files.items():
-        if (
-            known.text is not None and content_hash(encode_text(known.text)) != known.hash
-        ):  # a line in front of it is missing
-            history.files[path] = KnownContent(known.hash, None)
-    return history
-
-
-def changes_in(data: bytes) -> list[Change]:
-    """Return every change that was made, in order."""
-    made: dict[int, Change] = {}
-    for record in _records(data, []):
-        if isinstance(record, Change):
-            made[record.n] = record
-        elif isinstance(record, _Void):
-            made.pop(record.n, None)
-    return list(made.values())
+                    made.pop()
+            elif "base" in value:
+                text = value["text"]
+                history.put(str(value["base"]), KnownContent(str(value["hash"]), None if text is None else str(text)))
+            else:
+                made.append(parse_change(value, history.of(str(value["path"]))))
+                history.add(made[-1])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            history.damaged.append(data[line.offset : line.offset + line.length])
+    return history, made
 
 
 def shortened(data: bytes, kept: int = KEPT_CHANGES) -> bytes:
@@ -384,23 +322,15 @@ def shortened(data: bytes, kept: int = KEPT_CHANGES) -> bytes:
     It keeps the newest changes, `kept` bytes of them, and the last change of each file however old it is. What it leaves
     out cannot be undone any more. It is written as one replaced file, so a crash leaves either log.
     """
-    made = {change.n: change for change in changes_in(data)}
-    last_of = {change.path: change.n for change in made.values()}
-    stay = set(last_of.values())
-    for n, change in reversed(made.items()):
+    history, made = read_log(data)
+    stay = {change.n for change in {change.path: change for change in made}.values()}
+    for change in reversed(made):
         kept -= len(change_line(change))
         if kept < 0:
             break
-        stay.add(n)
-    history, bases = History(), dict[str, KnownContent]()
-    for record in _records(data, []):
-        if isinstance(record, _Base):
-            history.put(record.path, record.known)
-        elif isinstance(record, Change) and record.n in made:
-            if record.n in stay:
-                bases.setdefault(record.path, history.of(record.path))
-            history.add(record)
-    for path, known in history.files.items():
-        bases.setdefault(path, known)
+        stay.add(change.n)
+    staying = [change for change in made if change.n in stay]
+    # The content of each file in front of the first change that stays.
+    bases = history.files | {change.path: change.before for change in reversed(staying)}
     lines = [encode_line({"base": path, **known._asdict()}) for path, known in bases.items() if known.hash]
-    return b"".join([*lines, *(change_line(made[n]) for n in sorted(stay))])
+    return b"".join([*lines, *map(change_line, staying)])

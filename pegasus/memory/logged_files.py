@@ -32,17 +32,15 @@ from pegasus.memory.changes import (
     History,
     KnownContent,
     change_line,
-    changes_in,
     content_hash,
     known_content,
-    parse_history,
+    read_log,
     shortened,
     void_line,
 )
 from pegasus.memory.folder import LARGEST, FileState, MemoryFolder, Stamp
 from pegasus.memory.notes import NOTES, NotesFile
 from pegasus.memory.pages import FOLDER
-from pegasus.memory.splices import difference
 from pegasus.observe import get_logger
 from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile, SetAside
 
@@ -124,15 +122,15 @@ class LoggedFiles:
 
         The whole log is read from disk, at most some megabytes. It is used only by people and undo.
         """
-        return changes_in(await self._journal.ask(ReadFile, self._log_path))
+        return read_log(await self._journal.ask(ReadFile, self._log_path))[1]
 
     async def _load(self) -> History:
         """Read the log, repair it if it is damaged, and find out whether its last change was made."""
         data = await self._journal.ask(ReadFile, self._log_path)
         if len(data) > _PARSED_IN_PLACE:
-            history = await trio.to_thread.run_sync(parse_history, data, abandon_on_cancel=True)
+            history, _ = await trio.to_thread.run_sync(read_log, data, abandon_on_cancel=True)
         else:
-            history = parse_history(data)
+            history, _ = read_log(data)
         if history.damaged:
             await self._repair(history, data)
         # An edit was noticed in the file itself, so it was certainly made.
@@ -161,7 +159,7 @@ class LoggedFiles:
             content = await self._notes.read()
         else:
             return
-        if content_hash(content) == last.before != last.after:
+        if content_hash(content) == last.before.hash != last.after.hash:
             await self._append(history, void_line(last.n, self._clock()))
             history.retract_last()
 
@@ -171,7 +169,7 @@ class LoggedFiles:
         deleted = history.files.keys() - {file.path for file in files} - (set() if self._notes is not None else {NOTES})
         edits += [(path, ABSENT) for path in sorted(deleted)]
         changes = [
-            self._change(history, path, "edit", BY_HAND, now, n)
+            Change(n, self._clock(), path, "edit", BY_HAND, history.of(path), now)
             for n, (path, now) in enumerate(edits, history.count + 1)
         ]
         if changes:
@@ -204,7 +202,7 @@ class LoggedFiles:
         now = known_content(content)
         if now.hash == history.of(path).hash:
             return None
-        change = self._change(history, path, how, by, now, history.count + 1, undoes)
+        change = Change(history.count + 1, self._clock(), path, how, by, history.of(path), now, undoes)
         try:
             await self._record(history, change)
             if path == NOTES and self._notes is not None:
@@ -217,14 +215,6 @@ class LoggedFiles:
             self.forget()
             raise
         return change
-
-    def _change(
-        self, history: History, path: str, how: str, by: Author, now: KnownContent, n: int, undoes: int = 0
-    ) -> Change:
-        """Return the change that leads from the known content of the file to `now`, not yet written anywhere."""
-        before = history.of(path)
-        splices = None if before.text is None or now.text is None else difference(before.text, now.text)
-        return Change(n, self._clock(), path, how, by, before.hash, now.hash, splices, undoes)
 
     async def _record(self, history: History, *changes: Change) -> None:
         """Append changes to the log in one durable step, and follow them."""

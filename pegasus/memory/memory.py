@@ -28,7 +28,7 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.formatting import file_key
-from pegasus.memory.changes import Author, Change, decode_text, encode_text, undo_change
+from pegasus.memory.changes import Author, CannotUndo, Change, decode_text, encode_text, undo_change
 from pegasus.memory.folder import LARGEST, FileState, FolderReader, MemoryFolder
 from pegasus.memory.logged_files import LoggedFiles
 from pegasus.memory.notes import NOTES, NotesFile
@@ -52,7 +52,6 @@ from pegasus.memory.pages import (
 from pegasus.memory.provenance import disarmed, keeps_marks, labels_in, mark_for, marked_entry, marked_piece, rewritten
 from pegasus.memory.search import Searcher
 from pegasus.memory.search_index import Found
-from pegasus.memory.splices import CannotUndo
 from pegasus.observe import get_logger
 from pegasus.storage import FileDisk, GuardedFiles, JournalMessage, StorageError
 

@@ -32,7 +32,7 @@ import trio
 from pegasus.formatting import format_time
 from pegasus.memory.folder import HEAD, FileState, Stamp
 from pegasus.memory.provenance import disarmed, labels_in, mark_for, marks_in, without_marks
-from pegasus.memory.splices import difference, splices_undone
+from pegasus.memory.taking_back import without_change
 from pegasus.outside import Untrusted
 from pegasus.storage import Disk, StorageError, Volume
 
@@ -98,9 +98,7 @@ def merged_notes(seen: str, wanted: str, now: str) -> str | None:
     ):
         return now
     seen, wanted, now = (f"{text.rstrip()}\n" if text.strip() else "" for text in (seen, wanted, now))
-    result = splices_undone(
-        difference(wanted, seen), seen, now
-    )  # an undo turned round: what leads back to `seen` is taken back
+    result = without_change(wanted, seen, now)  # an undo turned round: what leads back to `seen` is taken back
     return None if result is None else result.rstrip()
 
 

@@ -8,37 +8,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pegasus.memory import changes
 from pegasus.memory.changes import (
+    ABSENT,
     Author,
+    CannotUndo,
     Change,
+    KnownContent,
     change_json,
     change_line,
-    changes_in,
     content_hash,
     decode_text,
     encode_text,
+    known_content,
     parse_change,
-    parse_history,
+    read_log,
     shortened,
     undo_change,
     void_line,
 )
-from pegasus.memory.splices import CannotUndo, Splice, applied, difference
+from pegasus.memory.taking_back import Block, difference, split_lines
 
 LINES = st.lists(st.sampled_from(["a", "b", "- c: 1", "", "> Summary: s", "日本"]), max_size=12).map("\n".join)
 
 
 def change(n, before, after, **more):
     given = {"how": "write", "by": Author(), **more}
-    return Change(
-        n,
-        0,
-        "facts/a.md",
-        before=content_hash(encode_text(before)),
-        after=content_hash(encode_text(after)),
-        splices=difference(before, after),
-        **given,
-    )
+    contents = (known_content(encode_text(text)) for text in (before, after))
+    return Change(n, 0, "facts/a.md", given.pop("how"), given.pop("by"), *contents, **given)
 
 
 def life(*texts):
@@ -46,9 +43,28 @@ def life(*texts):
     return [change(n, before, after) for n, (before, after) in enumerate(pairwise(texts), 1)]
 
 
+def apply(old, blocks):
+    lines = split_lines(old)
+    for start, end, new in reversed(blocks):
+        lines[start:end] = new
+    return "".join(lines)
+
+
+def changes_in(data):
+    return read_log(data)[1]
+
+
+def parse_history(data):
+    return read_log(data)[0]
+
+
+def blocks_of(old, new):
+    return difference(split_lines(old), split_lines(new))
+
+
 @given(LINES, LINES)
 def test_a_difference_leads_from_one_text_to_the_other(old, new):
-    assert applied(old, difference(old, new)) == new
+    assert apply(old, blocks_of(old, new)) == new
 
 
 @given(st.binary())
@@ -57,21 +73,16 @@ def test_every_content_is_a_text_and_back(content):
 
 
 def test_a_difference_is_of_whole_lines_and_small():
-    assert difference("a\nb\nc\n", "a\nB\nc\n") == (Splice(2, "b\n", "B\n"),)
+    assert blocks_of("a\nb\nc\n", "a\nB\nc\n") == [Block(1, 2, ["B\n"])]
     old = "> Summary: x\n" + "".join(f"- {n}\n" for n in range(500))
     new = old.replace("x", "y", 1) + "- more\n"
-    assert difference(old, new) == (Splice(0, "> Summary: x\n", "> Summary: y\n"), Splice(len(old), "", "- more\n"))
+    assert blocks_of(old, new) == [Block(0, 1, ["> Summary: y\n"]), Block(501, 501, ["- more\n"])]
 
 
 def test_a_huge_difference_is_found_in_no_time():
     """Thousands of equal lines make a comparison slow; beyond a limit the passage counts as changed whole."""
     old, new = "x\n" * 30_000, "y\n" + "x\ny\n" * 15_000
-    assert applied(old, difference(old, new)) == new
-
-
-def test_splices_of_another_text_are_refused():
-    with pytest.raises(ValueError, match="do not agree"):
-        applied("abc", [Splice(0, "x", "y")])
+    assert apply(old, blocks_of(old, new)) == new
 
 
 @given(st.lists(LINES, min_size=2, max_size=6))
@@ -119,10 +130,11 @@ def test_what_stands_on_an_old_change_is_found_without_comparing_all_texts_since
         edit(n, "")
     first, *later = life(*texts)
     compared = []
-    monkeypatch.setattr("pegasus.memory.splices.difference", lambda *both: compared.append(both) or difference(*both))
+    undo = changes.without_change
+    monkeypatch.setattr(changes, "without_change", lambda *texts: compared.append(texts) or undo(*texts))
     with pytest.raises(CannotUndo, match="change 12 changed the same lines later; undo change 12 first"):
         undo_change(first, later, texts[-1])
-    assert len(compared) == 1
+    assert len(compared) <= 1 + len(later).bit_length()
 
 
 def test_a_later_change_that_was_taken_back_stands_on_nothing():
@@ -145,12 +157,18 @@ def test_a_summary_that_was_renewed_since_is_not_what_an_undo_is_refused_for():
         undo_change(first, later, texts[-1])
 
 
+def without_text(known):
+    return KnownContent(known.hash, None)
+
+
 def test_what_was_too_large_to_be_kept_cannot_be_taken_back():
     first, second = life("a\n", "b\n", "b\nc\n")
-    with pytest.raises(CannotUndo, match="change 1 was too large"):
-        undo_change(attrs.evolve(first, splices=None), [second], "b\nc\n")
+    for missing in ({"before": without_text(first.before)}, {"after": without_text(first.after)}):
+        with pytest.raises(CannotUndo, match="change 1 was too large"):
+            undo_change(attrs.evolve(first, **missing), [second], "b\nc\n")
     with pytest.raises(CannotUndo, match="change 2, which came later, was too large"):
-        undo_change(first, [attrs.evolve(second, splices=None)], "b\nc\n")
+        undo_change(first, [attrs.evolve(second, after=without_text(second.after))], "c\n")
+    assert undo_change(first, [attrs.evolve(second, after=without_text(second.after))], "b\nc\n") == "a\nc\n"
 
 
 def test_a_log_that_does_not_fit_the_file_is_said():
@@ -163,10 +181,25 @@ def test_a_log_that_does_not_fit_the_file_is_said():
 
 def test_a_line_and_back():
     by = Author("task", "t1", "zhang", "slack:#general", "asked to", "web")
-    one = change(7, "a\n\udcff", "b\n", by=by, undoes=3)
+    one = change(7, "", "b\n\udcff", by=by, undoes=3)
     assert changes_in(change_line(one)) == [one]
-    assert parse_change({**change_json(one), "new": 1}) == one
-    assert changes_in(change_line(attrs.evolve(one, splices=None))) == [attrs.evolve(one, splices=None)]
+    assert parse_change({**change_json(one), "new": 1}, ABSENT) == one
+    large = attrs.evolve(one, after=without_text(one.after))
+    assert changes_in(change_line(large)) == [large]
+
+
+def test_a_log_of_an_earlier_home_says_the_same():
+    """There a change kept the places that it had changed, and not the text."""
+    one, two, large = life("", "a\nb\nc\n", "A\nb\nC\nd\n", "x\n")
+
+    def line(change, splices):
+        kept = {name: value for name, value in change_json(change).items() if name != "text"}
+        return json.dumps({**kept, "splices": splices}).encode() + b"\n"
+
+    log = line(one, [[0, "", "a\nb\nc\n"]]) + line(two, [[0, "a\n", "A\n"], [4, "c\n", "C\nd\n"]])
+    assert changes_in(log) == [one, two]
+    assert changes_in(log + line(large, None)) == [one, two, attrs.evolve(large, after=without_text(large.after))]
+    assert changes_in(line(two, [[0, "a\n", "A\n"]]))[0].before == KnownContent(content_hash(b"a\nb\nc\n"), None)
 
 
 def test_the_log_knows_what_every_file_holds():
@@ -183,17 +216,18 @@ def test_a_damaged_line_hides_no_other_and_is_kept():
     history = parse_history(b"garbage\n" + one + b'{"n":"x"}\n' + two + b'{"n":3,"to')
     assert history.files["facts/a.md"].text == "a\nb\n"
     assert sorted(history.damaged) == sorted([b"garbage\n", b'{"n":"x"}\n', b'{"n":3,"to'])
-    assert parse_history(two).files["facts/a.md"] == (content_hash(b"a\nb\n"), None)
+    [alone] = changes_in(two)
+    assert (alone.before, alone.after) == ((content_hash(b"a\n"), None), known_content(b"a\nb\n"))
 
 
-@pytest.mark.parametrize("line", ["n", "ts", "undoes", "splices", "void"])
+@pytest.mark.parametrize("line", ["n", "ts", "undoes", "void"])
 @pytest.mark.parametrize("number", ["Infinity", "NaN", "-1", "1e300", "null"])
 def test_a_number_that_counts_nothing_is_no_record_and_is_kept(line, number):
     """Somebody has edited the log."""
     odd = {"void": f'{{"void": {number}}}'}.get(line)
     if odd is None:
         made = change_json(change(2, "a\n", "b\n"))
-        odd = json.dumps({**made, line: [["@", "a\n", "b\n"]] if line == "splices" else "@"}).replace('"@"', number)
+        odd = json.dumps({**made, line: "@"}).replace('"@"', number)
     one, two = map(change_line, life("", "a\n", "a\nb\n"))
     history = parse_history(one + odd.encode() + b"\n" + two)
     assert history.files["facts/a.md"].text == "a\nb\n"

@@ -6,7 +6,8 @@ from contextlib import suppress
 import pytest
 import trio
 
-from pegasus.memory import Author, MemoryRefused, logged_files
+from pegasus.memory import Author, MemoryRefused, logged_files, view_of
+from pegasus.memory.changes import ABSENT
 from pegasus.storage import StorageError
 from pegasus.testing.memory_disk import MemoryDisk
 from tests.pegasus.memory.conftest import NOW, open_memory
@@ -29,9 +30,10 @@ async def test_every_change_is_logged_newest_first(memory):
         (2, "append", "main-agent"),
         (3, "patch", "reflection"),
     ]
-    assert (first.by, first.ts, first.path, first.before) == (TASK, NOW, "facts/a.md", "")
+    assert (first.by, first.ts, first.path, first.before) == (TASK, NOW, "facts/a.md", ABSENT)
     assert second.before == first.after
-    assert third.splices[0][1:] == ("- b: 1\n", "- b: 2\n")
+    view = view_of(third)
+    assert (view["removed"], view["added"]) == ("- b: 1\n", "- b: 2\n")
 
 
 async def test_the_log_of_one_file_and_page_by_page(memory):
@@ -56,7 +58,7 @@ async def test_edits_by_hand_are_noticed_at_the_next_look_and_logged_once(memory
     await memory.list()
     assert await log_of(memory) == [(3, "edit", "hand"), (2, "edit", "hand"), (1, "write", "main-agent")]
     (folder / "facts/new.md").unlink()
-    assert (await memory.log())[0].after == ""
+    assert (await memory.log())[0].after == ABSENT
 
 
 async def test_an_edit_while_nobody_looked_is_logged_by_the_next_process(tmp_path, put, folder):
@@ -65,7 +67,7 @@ async def test_an_edit_while_nobody_looked_is_logged_by_the_next_process(tmp_pat
     put("facts/a.md", "two")
     async with open_memory(tmp_path / "data") as memory:
         [edit, _] = await memory.log()
-        assert (edit.by.kind, edit.splices) == ("hand", ((0, "one\n", "two"),))
+        assert (edit.by.kind, edit.before.text, edit.after.text) == ("hand", "one\n", "two")
         await memory.undo(edit.n)
     assert (folder / "facts/a.md").read_text() == "one\n"
 
@@ -122,7 +124,7 @@ async def test_a_huge_file_is_logged_without_its_content(memory, put, folder):
     await memory.write("facts/a.md", "small")
     put("facts/a.md", "x" * 1_000_000)
     [edit, _] = await memory.log()
-    assert edit.splices is None
+    assert edit.after.text is None
     assert (folder / ".log/changes.jsonl").stat().st_size < 2_000
     with pytest.raises(MemoryRefused, match="split it by hand"):
         await memory.undo(edit.n)
@@ -189,7 +191,8 @@ async def test_a_disk_that_refuses_the_file_but_not_the_log_leaves_no_lie():
             made = await memory.read("facts/a.md") == "two\n"
             assert [change.how for change in await memory.log()] == ["write"] * (1 + made)
             await memory.write("facts/a.md", "three")
-            assert (await memory.log())[0].splices == ((0, "two\n" if made else "one\n", "three\n"),)
+            last = (await memory.log())[0]
+            assert (last.before.text, last.after.text) == ("two\n" if made else "one\n", "three\n")
 
 
 async def test_a_change_that_is_cancelled_is_made_whole_or_not_at_all(autojump_clock):
@@ -202,7 +205,8 @@ async def test_a_change_that_is_cancelled_is_made_whole_or_not_at_all(autojump_c
             text = await memory.read("facts/a.md")
             assert [change.how for change in await memory.log()] == ["write"] * (1 + (text == "two\n"))
             await memory.write("facts/a.md", "three")
-            assert (await memory.log())[0].splices == ((0, text, "three\n"),)
+            last = (await memory.log())[0]
+            assert (last.before.text, last.after.text) == (text, "three\n")
 
 
 async def test_a_log_that_cannot_be_written_keeps_nobody_from_reading(put):
