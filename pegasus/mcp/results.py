@@ -11,13 +11,15 @@ import binascii
 import mimetypes
 from base64 import b64decode
 from collections.abc import Iterable
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+import trio
 
 from pegasus.messages import Json, Media
-from pegasus.tools import ResultWithImages, ToolContext, ToolError, save_file
+from pegasus.tools import ResultWithImages, ToolContext, ToolError, save_incoming
 from pegasus.wire import decode_json
 
 if TYPE_CHECKING:
@@ -119,9 +121,10 @@ class ResultReader:
             return {"mime": kind, "note": "not kept: it is not base64"}
         suffix = mimetypes.guess_extension(kind.partition(";")[0].strip(), strict=False) or ".bin"
         # The folder and the name come from here, never from the server, so it cannot choose where something is written.
-        path = f"mcp/{self.server}/{sha256(content).hexdigest()[:16]}{suffix}"
+        name = f"{sha256(content).hexdigest()[:16]}{suffix}"
+        save = partial(save_incoming, self.files, f"mcp/{self.server}/{name}", name, content, replace=True)
         try:
-            await save_file(self.files, path, content)
+            path = await trio.to_thread.run_sync(save)
         except ToolError as error:
             return {"mime": kind, "note": f"not kept: {error}"}
         return {"path": path, "mime": kind, "bytes": len(content)}

@@ -40,7 +40,7 @@ from pegasus.tools.base import (
 )
 from pegasus.tools.basic import current_time
 from pegasus.tools.executor import ToolExecutor, is_valid_schema, prepare_arguments, run_tool
-from pegasus.tools.files import read_content, save_file
+from pegasus.tools.files import read_content, save_incoming
 from pegasus.tools.gate import Gate, PolicyGate, earlier_calls, sending
 from pegasus.tools.guest_folders import own_place, size_of
 from pegasus.tools.media import save_attachment_tool, speak_tool
@@ -99,7 +99,7 @@ __all__ = [
     "result_limit",
     "run_tool",
     "save_attachment_tool",
-    "save_file",
+    "save_incoming",
     "sending",
     "size_of",
     "speak_tool",

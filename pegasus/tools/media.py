@@ -32,13 +32,11 @@ from pegasus.models import LONGEST_SPEECH, AudioModel, Label, ModelError, ToolSp
 from pegasus.outside import Untrusted
 from pegasus.storage import JournalMessage, StorageError, is_kept_name, read_kept
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
-from pegasus.tools.files import IncomingFile
+from pegasus.tools.files import IncomingFile, save_incoming
 from pegasus.tools.guest_folders import own_place
 
 # ------------------------------------------------------------------ attachments
 
-_BLOCK: Final = 1 << 20
-"""Bytes that are written at once. A cancel takes effect between two blocks."""
 _SHORT: Final = 12
 """Characters of the hash in the name of a copy for which the model names only a folder."""
 _SAVE_ATTACHMENT: Final = ToolSpec(
@@ -72,17 +70,11 @@ def save_attachment_tool(journal: Ref[JournalMessage]) -> Tool:
         # The policy asks about calls that change something outside of the workspace; this one cannot.
         context = attrs.evolve(context, allowed_paths=(context.workspace,))
         digest, _, extension = name.rpartition("/")[2].partition(".")
-        make = partial(IncomingFile, context, path, f"{digest[:_SHORT]}.{extension}")
-        await trio.to_thread.run_sync(make)  # a path that is refused costs no reading
+        name_in_folder = f"{digest[:_SHORT]}.{extension}"
+        # A path that is refused costs no reading.
+        await trio.to_thread.run_sync(IncomingFile, context, path, name_in_folder)
         content = await _read_attachment(journal, name)
-        copy = await trio.to_thread.run_sync(partial(make, expected=len(content)))
-        await trio.to_thread.run_sync(copy.__enter__)
-        try:
-            for start in range(0, len(content), _BLOCK):
-                await trio.to_thread.run_sync(copy.write, content[start : start + _BLOCK])
-            saved = await trio.to_thread.run_sync(copy.finish)
-        finally:
-            copy.__exit__(None, None, None)  # removes what is not complete, also when cancelled
+        saved = await trio.to_thread.run_sync(save_incoming, context, path, name_in_folder, content)
         return {"path": saved, "size": len(content)}
 
     return Tool(_SAVE_ATTACHMENT, save, "file", Effect.ONCE, reach=Reach.WORKSPACE, source=Untrusted.FILE)
@@ -148,18 +140,10 @@ def speak_tool(speaker: Callable[[], AudioModel | None], voice: str, folder: Too
         place = own_place(
             attrs.evolve(folder, allowed_paths=(folder.workspace,), key=context.key, principal=context.principal)
         )
-        path = await trio.to_thread.run_sync(_save_recording, place, audio)
+        # The name is made of the content, so the same recording is kept once, and replaces itself.
+        name = f"{hashlib.sha256(audio).hexdigest()[:16]}.ogg"
+        save = partial(save_incoming, place, _FOLDER + name, name, audio, replace=True)
+        path = await trio.to_thread.run_sync(save)
         return {"path": path, "bytes": len(audio), "type": "audio/ogg", "note": "send it, or nobody hears it"}
 
     return Tool(_SPEAK, speak, "media", Effect.ONCE, reach=Reach.WORKSPACE, timeout=_TIMEOUT)
-
-
-def _save_recording(context: ToolContext, audio: bytes) -> str:
-    """Write a recording and return its path. Blocks.
-
-    The name is made of the content, so the same recording is kept once, and replaces itself.
-    """
-    name = f"{hashlib.sha256(audio).hexdigest()[:16]}.ogg"
-    with IncomingFile(context, _FOLDER + name, name, replace=True) as file:
-        file.write(audio)
-        return file.finish()

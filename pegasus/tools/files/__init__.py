@@ -8,7 +8,7 @@ All of them work with descriptors of folders and not with paths, so that a link 
 leads nowhere.
 """
 
-from pegasus.tools.files.incoming import IncomingFile
+from pegasus.tools.files.incoming import IncomingFile, save_incoming
 from pegasus.tools.files.paths import (
     is_prompt_file,
     is_within,
@@ -19,7 +19,7 @@ from pegasus.tools.files.paths import (
     runs_by_itself,
 )
 from pegasus.tools.files.reading import read_content
-from pegasus.tools.files.tools import file_tools, save_file
+from pegasus.tools.files.tools import file_tools
 
 __all__ = [
     "IncomingFile",
@@ -32,5 +32,5 @@ __all__ = [
     "real_folders",
     "real_path",
     "runs_by_itself",
-    "save_file",
+    "save_incoming",
 ]

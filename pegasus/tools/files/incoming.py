@@ -20,11 +20,15 @@ from secrets import token_hex
 from types import TracebackType
 from typing import Final, Self
 
+from trio.from_thread import check_cancelled
+
 from pegasus.tools.base import ToolContext, ToolError
 from pegasus.tools.files.paths import folder_of, is_prompt_file, locate, open_inner_folder, refusing, runs_by_itself
 
 RESERVE: Final = 200 << 20
 """Bytes of the disk that are left free."""
+_PIECE: Final = 1 << 20
+"""Bytes that are written between two looks for a cancel."""
 _LOOK_EVERY: Final = 16 << 20
 """Bytes after which the free space is looked at again."""
 _REMAINS: Final = re.compile(r"\.[0-9a-f]{16}\.download")
@@ -167,6 +171,15 @@ class IncomingFile:
             raise ToolError(
                 f"the disk has {free:,} bytes left, too few for {self._path} and the {RESERVE:,} that stay free"
             )
+
+
+def save_incoming(context: ToolContext, path: str, name: str, content: bytes, *, replace: bool = False) -> str:
+    """Save a whole file, and return its path; see `IncomingFile`. Cancelled, or failed: nothing of it is left."""
+    with IncomingFile(context, path, name, expected=len(content), replace=replace) as file:
+        for start in range(0, len(content), _PIECE):
+            check_cancelled()
+            file.write(content[start : start + _PIECE])
+        return file.finish()
 
 
 def _remove_old_remains(folder: int) -> None:

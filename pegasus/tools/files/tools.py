@@ -18,7 +18,6 @@ and report a failure for something that succeeded.
 from __future__ import annotations
 
 import time
-from base64 import b64encode
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -31,7 +30,6 @@ from pegasus.outside import Untrusted
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, parameters
 from pegasus.tools.files import changing, reading, searching
 from pegasus.tools.files.searching import PATTERN_SYNTAX
-from pegasus.tools.text import BASE64
 
 _PATH: Final = {"type": "string", "description": "absolute, or from the workspace"}
 """Schema of a path; `files.paths` says which are allowed."""
@@ -210,9 +208,3 @@ def _tool(
 def _move(context: ToolContext, **arguments: Any) -> Json:
     """Move a file; `from` cannot be the name of a parameter."""
     return changing.move(context, arguments["from"], arguments["to"])
-
-
-async def save_file(context: ToolContext, path: str, data: bytes) -> None:
-    """Write a file as write_file does; folders are made. Raises ToolError. Cancelled: it holds its old content or the new one."""
-    content = b64encode(data).decode()
-    await trio.to_thread.run_sync(changing.write, context, path, content, BASE64)

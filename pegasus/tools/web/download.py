@@ -36,8 +36,6 @@ DOWNLOAD_TIMEOUT: Final = 600.0
 """Seconds for one download, unless the settings say otherwise."""
 _FOLDER: Final = "downloads/"
 """Folder of the workspace for files without a path."""
-_BUFFER: Final = 1 << 20
-"""Bytes that are collected before they are written, since each writing is the work of a thread."""
 _LONGEST_NAME: Final = 150
 """Bytes of a name that was not chosen by the model; file systems allow 255."""
 _LONGEST_ENDING: Final = 20
@@ -104,21 +102,15 @@ class _Download:
     """Bytes that the file may have."""
     _file: IncomingFile | None = None
     """The file; None until the first bytes are there."""
-    _buffer: bytearray = attrs.field(factory=bytearray)
-    """Bytes that are not written yet."""
 
     async def take(self, answer: HttpAnswer, data: bytes) -> None:
-        """Write bytes of the body. The file is begun by the first of them."""
-        if self._file is None:
-            await self._begin(answer)
-        self._buffer += data
-        if len(self._buffer) >= _BUFFER:
-            await self._flush()
+        """Write bytes of the body, in a thread. The file is begun by the first of them."""
+        file = self._file or await self._begin(answer)
+        await trio.to_thread.run_sync(file.write, data)
 
     async def finish(self, answer: HttpAnswer) -> dict[str, Json]:
-        """Write the rest and give the file its name. Return path, size and digest."""
+        """Give the file its name. Return path, size and digest."""
         file = self._file or await self._begin(answer)  # an empty body
-        await self._flush()
         path = await trio.to_thread.run_sync(file.finish)
         return {"path": path, "size": file.size, "sha256": file.sha256}
 
@@ -143,13 +135,6 @@ class _Download:
         file = await trio.to_thread.run_sync(make)
         self._file = await trio.to_thread.run_sync(file.__enter__)
         return file
-
-    async def _flush(self) -> None:
-        """Write the collected pieces to the file, in a thread."""
-        if self._file is not None and self._buffer:
-            # Taken out before the thread begins, so that nothing is added to what it writes.
-            data, self._buffer = bytes(self._buffer), bytearray()
-            await trio.to_thread.run_sync(self._file.write, data)
 
 
 # ------------------------------------------------------------------ names
