@@ -18,10 +18,8 @@ from pegasus.models.providers import (
     EXAMPLE,
     KNOWN_SERVICES,
     PROVIDERS,
-    KnownService,
     ModelConfigError,
     ProviderAccount,
-    ProviderType,
     find_providers,
     split_spec,
 )
@@ -57,9 +55,9 @@ def role_spec(
 
 def _standard_model(providers: Mapping[str, ProviderAccount], found: str) -> str:
     """Return the model for `default = ""`: that of the first provider with a key, else a local one, else the stand-in."""
-    entries: dict[str, ProviderType | KnownService] = {**PROVIDERS, **KNOWN_SERVICES}
-    usable = {name: entry for name, entry in entries.items() if providers[name].api_key and providers[name].url}
-    return next((f"{name}/{entry.default}" for name, entry in usable.items() if entry.default), found or OFFLINE)
+    with_default = ((name, service.default) for name, service in KNOWN_SERVICES.items() if service.default)
+    usable = (f"{name}/{model}" for name, model in with_default if providers[name].api_key and providers[name].url)
+    return next(usable, found or OFFLINE)
 
 
 # ------------------------------------------------------------------ choosing a model at run time
@@ -77,7 +75,7 @@ def check_choice(spec: str, settings: ModelSettings, providers: Mapping[str, Pro
     if len(spec) > _LONGEST_NAME or " " in spec or not spec.isprintable():
         raise ModelConfigError(f'/model: found {quote(spec)}; allowed: "<provider>/<model>", as in "{EXAMPLE}"')
     provider, model = split_spec(spec, providers, "/model")
-    families = (provider.service or provider.kind).families
+    families = provider.service.families
     if not settings.choices and families and not provider.base_url and not model.lower().startswith(families):
         beginnings = " or ".join(f'"{family}"' for family in families)
         raise ModelConfigError(f'/model: found "{spec}"; the models of {provider.name} begin with {beginnings}')
@@ -95,13 +93,11 @@ def list_choices(
         return tuple(settings.choices)
     specs = [role_spec(role, settings, providers) for role in MODEL_ROLES]
     specs += [*settings.fallback, *(route.model for route in settings.routes.values()), *local]
-    for name, kind in PROVIDERS.items():
-        if kind.families and providers[name].api_key and not providers[name].base_url:
-            specs += [f"{name}/{model}" for model in PRICES if model.startswith(kind.families)]
-    services = (
-        (name, service) for name, service in KNOWN_SERVICES.items() if service.default and providers[name].api_key
-    )
-    specs += [f"{name}/{service.default}" for name, service in services]
+    for name, service in KNOWN_SERVICES.items():
+        if name in PROVIDERS and service.families and providers[name].api_key and not providers[name].base_url:
+            specs += [f"{name}/{model}" for model in PRICES if model.startswith(service.families)]
+    others = (name for name in KNOWN_SERVICES if name not in PROVIDERS and providers[name].api_key)
+    specs += [f"{name}/{KNOWN_SERVICES[name].default}" for name in others if KNOWN_SERVICES[name].default]
     return tuple(spec for spec in dict.fromkeys(specs) if _is_usable(spec, providers))
 
 

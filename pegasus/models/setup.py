@@ -158,7 +158,7 @@ class ModelSetup:
             timeout=self.settings.timeout,
             headers=provider.headers,
             query=provider.query,
-            key_name=provider.kind.key if provider.is_own_service else "",
+            key_name=provider.key_name,
         )
 
     def _create(self, spec: str, provider: ProviderAccount, model_id: str) -> ModelTarget:
@@ -182,8 +182,7 @@ class ModelSetup:
             exact = CountByProvider(client, wire.count_path, wire.count_body, options)
         elif provider.type == "openai" and provider.is_own_service:
             exact = self.tables[spec] = CountByTable(model_id)
-        key_name = kind.key if provider.is_own_service else ""
-        model = HttpModel(spec, provider.type, wire, client, key_name=key_name, rng=self._rng)
+        model = HttpModel(spec, provider.type, wire, client, key_name=provider.key_name, rng=self._rng)
         client.hide(
             value for option in options.values() for value in (*option.headers.values(), *option.query.values())
         )

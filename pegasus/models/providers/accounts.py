@@ -6,9 +6,10 @@ key in the environment is all that it needs. Nothing here does I/O; mistakes of 
     providers = find_providers(settings.providers)
     split_spec("anthropic/claude-haiku-5-5", providers, "models.compact")  # (ProviderAccount("anthropic", …), "claude-haiku-5-5")
 
-To add a provider, add an entry to `PROVIDERS` and its type to `PROVIDER_TYPES` of the settings. If its servers speak a format of their
-own, write a `WireFormat` first. To add a service that speaks a known format, add an entry to `KNOWN_SERVICES`, its type to
-`SERVICE_TYPES`, its variable to `PROVIDER_VARIABLES` (keys are read by the settings) and a line to docs/user/models.md.
+To add a provider, add an entry to `PROVIDERS` and to `KNOWN_SERVICES`, and its type to `PROVIDER_TYPES` of the settings. If its
+servers speak a format of their own, write a `WireFormat` first. To add a service that speaks a known format, add an entry to
+`KNOWN_SERVICES`, its type to `SERVICE_TYPES`, its variable to `PROVIDER_VARIABLES` (keys are read by the settings) and a line to
+docs/user/models.md.
 
 A service whose address depends on the account has no `base_url` here: it comes from the settings, or from a variable (the name of the
 resource, the region, the project). Default models are those that the services recommend for agents and that call tools; they are used
@@ -48,15 +49,12 @@ if TYPE_CHECKING:
 
 @attrs.frozen(eq=False, repr=False)
 class KnownService:
-    """A service under its name.
+    """A service under its name: one that a type of provider is for, or another one that speaks the protocol of a type."""
 
-    Example: `KNOWN_SERVICES["groq"].base_url`.
-    """
-
-    base_url: str
+    base_url: str = ""
     """Its address; "" where it depends on the account."""
-    key: str
-    """Environment variable of its key, for messages."""
+    key: str = ""
+    """Environment variable of the key that it needs; "" for a service that is free."""
     default: str = ""
     """Model that is used if the settings name none and the key is known; "" for none."""
     families: tuple[str, ...] = ()
@@ -67,23 +65,12 @@ class KnownService:
 
 @attrs.frozen(eq=False, repr=False)
 class ProviderType:
-    """Everything that is peculiar to a type of provider, apart from its wire format.
-
-    Example: `PROVIDERS["anthropic"].wire("claude-sonnet-5-5", account)` makes the wire format of a model.
-    """
+    """Protocol of a type of provider: its wire format and its HTTP client. The stand-in, which is not a server, has neither."""
 
     wire: Callable[[str, ProviderAccount], WireFormat] | None = None
-    """Makes the wire format for a model by its name; None for the stand-in, which is not a server."""
+    """Makes the wire format for a model by its name."""
     connect: Callable[[ProviderAccount], ProviderClient] | None = None
-    """Makes the HTTP client; None for the stand-in."""
-    base_url: str = ""
-    """The service's own address."""
-    key: str = ""
-    """Environment variable of the key that the service needs at its own address; "" for a service that is free."""
-    families: tuple[str, ...] = ()
-    """Beginnings of model names at the service's own address; () for any."""
-    default: str = ""
-    """Model that is used if the settings name none and the key is known."""
+    """Makes the HTTP client."""
 
 
 def _anthropic_client(account: ProviderAccount) -> ProviderClient:
@@ -108,40 +95,33 @@ def _chat(model: str, account: ProviderAccount) -> ChatWire:
 
 
 PROVIDERS: Final = {
-    # Sonnet 5.5 is the current middle model (https://platform.claude.com/docs/en/about-claude/models/overview).
-    "anthropic": ProviderType(
-        lambda model, account: AnthropicWire(model),
-        _anthropic_client,
-        "https://api.anthropic.com",
-        "ANTHROPIC_API_KEY",
-        ("claude-",),
-        "claude-sonnet-5-5",
-    ),
-    # GPT-6.1 Terra is the current middle model (https://developers.openai.com/api/docs/models).
-    "openai": ProviderType(
-        _openai_wire,
-        _http_client,
-        "https://api.openai.com/v1",
-        "OPENAI_API_KEY",
-        ("gpt-", "chatgpt-", "o1", "o3", "o4"),
-        "gpt-6.1-terra",
-    ),
-    # https://ai.google.dev/gemini-api/docs/openai
-    "gemini": ProviderType(
-        _chat,
-        _http_client,
-        "https://generativelanguage.googleapis.com/v1beta/openai/",
-        "GEMINI_API_KEY",
-        ("gemini-", "gemma-"),
-        "gemini-3.8-flash",
-    ),
-    "ollama": ProviderType(lambda model, account: OllamaWire(model), _http_client, "http://localhost:11434"),
-    "llamacpp": ProviderType(_chat, _http_client, "http://localhost:8080/v1"),
-    "lmstudio": ProviderType(_chat, _http_client, "http://localhost:1234/v1"),
+    "anthropic": ProviderType(lambda model, account: AnthropicWire(model), _anthropic_client),
+    "openai": ProviderType(_openai_wire, _http_client),
+    "gemini": ProviderType(_chat, _http_client),
+    "ollama": ProviderType(lambda model, account: OllamaWire(model), _http_client),
+    "llamacpp": ProviderType(_chat, _http_client),
+    "lmstudio": ProviderType(_chat, _http_client),
     "offline": ProviderType(),
 }
-"""By the types of the settings (`PROVIDER_TYPES`). The first with a default model and a key gives the default model."""
+"""By the types of the settings (`PROVIDER_TYPES`)."""
 KNOWN_SERVICES: Final[Mapping[str, KnownService]] = {
+    # Sonnet 5.5 is the current middle model (https://platform.claude.com/docs/en/about-claude/models/overview).
+    "anthropic": KnownService("https://api.anthropic.com", "ANTHROPIC_API_KEY", "claude-sonnet-5-5", ("claude-",)),
+    # GPT-6.1 Terra is the current middle model (https://developers.openai.com/api/docs/models).
+    "openai": KnownService(
+        "https://api.openai.com/v1", "OPENAI_API_KEY", "gpt-6.1-terra", ("gpt-", "chatgpt-", "o1", "o3", "o4")
+    ),
+    # https://ai.google.dev/gemini-api/docs/openai
+    "gemini": KnownService(
+        "https://generativelanguage.googleapis.com/v1beta/openai/",
+        "GEMINI_API_KEY",
+        "gemini-3.8-flash",
+        ("gemini-", "gemma-"),
+    ),
+    "ollama": KnownService("http://localhost:11434"),
+    "llamacpp": KnownService("http://localhost:8080/v1"),
+    "lmstudio": KnownService("http://localhost:1234/v1"),
+    "offline": KnownService(),
     # https://openrouter.ai/docs/quickstart, https://openrouter.ai/docs/features/model-routing
     "openrouter": KnownService("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "openrouter/auto"),
     # https://console.groq.com/docs/openai, https://console.groq.com/docs/models
@@ -165,9 +145,9 @@ KNOWN_SERVICES: Final[Mapping[str, KnownService]] = {
     # https://learn.microsoft.com/azure/foundry/openai/api-version-lifecycle; models are deployments, whose names are the user's own
     "azure": KnownService("", "AZURE_OPENAI_API_KEY", address="AZURE_OPENAI_ENDPOINT"),
     # https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html
-    "vllm": KnownService("http://localhost:8000/v1", ""),
+    "vllm": KnownService("http://localhost:8000/v1"),
 }
-"""By name. Of those with a key and a default model, the first in this order is the default, after the types of `PROVIDERS`."""
+"""By name: the services of the types, then others. The first with a key and a default model gives the default model."""
 EXAMPLE: Final = "anthropic/claude-sonnet-5-5"
 
 
@@ -213,19 +193,24 @@ class ProviderAccount:
         return PROVIDERS[self.type]
 
     @property
-    def service(self) -> KnownService | None:
-        """Entry of its name in `KNOWN_SERVICES`; None for other names, and where the settings give the name another protocol."""
-        return KNOWN_SERVICES.get(self.name) if SERVICE_TYPES.get(self.name) == self.type else None
+    def service(self) -> KnownService:
+        """Entry of its name in `KNOWN_SERVICES`; that of its type where it has another name, or its name another protocol."""
+        return KNOWN_SERVICES[self.name if self._is_known else self.type]
+
+    @property
+    def _is_known(self) -> bool:
+        """True if it is one of the services that are known beside those of the types."""
+        return SERVICE_TYPES.get(self.name) == self.type
 
     @property
     def url(self) -> str:
         """Address that is connected to; "" if there is none."""
-        return self.base_url or (self.service or self.kind).base_url
+        return self.base_url or self.service.base_url
 
     @property
     def dialect(self) -> ChatDialect:
         """Way in which it speaks Chat Completions: by its type, else by its name if that is a known service, else by its address."""
-        known = self.name if self.service is not None else ""
+        known = self.name if self._is_known else ""
         return dialect_of("gemini" if self.type == "gemini" else known, self.url)
 
     def uses_responses(self, model: str) -> bool:
@@ -242,7 +227,12 @@ class ProviderAccount:
     @property
     def is_own_service(self) -> bool:
         """True for the service itself, False for another server that speaks its format."""
-        return self.url.rstrip("/") == self.kind.base_url.rstrip("/")
+        return self.url.rstrip("/") == KNOWN_SERVICES[self.type].base_url.rstrip("/")
+
+    @property
+    def key_name(self) -> str:
+        """Environment variable of the key of its type's own service; "" for another server."""
+        return KNOWN_SERVICES[self.type].key if self.is_own_service else ""
 
 
 def find_providers(configured: Mapping[str, ProviderSettings]) -> dict[str, ProviderAccount]:
@@ -299,15 +289,14 @@ def _check_account(provider: ProviderAccount, path: str) -> None:
     A service's own address needs a key; another server may do without one. The address of a company's own part of a service (Azure,
     Bedrock, Vertex) comes from the settings or the environment; a key in a header of the settings is as good as one in api_key.
     """
-    entry = provider.service or provider.kind
-    if not provider.url and isinstance(entry, KnownService):
+    entry = provider.service
+    if not provider.url and entry.address:
         raise ModelConfigError(
             f"{path}: provider {provider.name} has no address; set {entry.address}, or base_url in [providers.{provider.name}]"
         )
-    variable = entry.key
-    if variable and not provider.base_url and not provider.api_key:
+    if entry.key and not provider.base_url and not provider.api_key:
         raise ModelConfigError(
-            f"{path}: provider {provider.name} has no key; set {variable}, or api_key in [providers.{provider.name}]"
+            f"{path}: provider {provider.name} has no key; set {entry.key}, or api_key in [providers.{provider.name}]"
         )
     if not (provider.api_key.isascii() and provider.api_key.isprintable() and " " not in provider.api_key):
         raise ModelConfigError(f"providers.{provider.name}.api_key: found blanks or letters that no key has")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from pegasus.models.providers.accounts import KNOWN_SERVICES, PROVIDERS, KnownService, ProviderType, find_providers
+from pegasus.models.providers.accounts import KNOWN_SERVICES, find_providers
 from pegasus.models.providers.local_servers import LocalModel, describe_models, find_local_models
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class ModelOffer:
 
 def key_variable(provider: str) -> str:
     """Return the environment variable of the key that a provider needs, "" for one that needs none or is not known by name."""
-    entry: ProviderType | KnownService | None = KNOWN_SERVICES.get(provider) or PROVIDERS.get(provider)
+    entry = KNOWN_SERVICES.get(provider)
     return entry.key if entry is not None else ""
 
 
@@ -51,9 +51,8 @@ async def find_offers(settings: Settings) -> list[ModelOffer]:
     Takes about two seconds at most, for the local servers. Raises ModelConfigError for providers that are wrong in the settings.
     """
     providers = find_providers(settings.providers)
-    entries: dict[str, ProviderType | KnownService] = {**PROVIDERS, **KNOWN_SERVICES}
     ready, missing = [], []
-    for name, entry in entries.items():
+    for name, entry in KNOWN_SERVICES.items():
         if not entry.default:
             continue
         # The key of a service whose address is not known (Azure without its resource) is not enough.
@@ -73,7 +72,7 @@ async def _own_offers(settings: Settings) -> list[ModelOffer]:
     found: dict[str, list[LocalModel]] = {
         name: []
         for name, provider in settings.providers.items()
-        if provider.type == "openai" and provider.base_url and name not in {**PROVIDERS, **KNOWN_SERVICES}
+        if provider.type == "openai" and provider.base_url and name not in KNOWN_SERVICES
     }
 
     async def ask(name: str) -> None:

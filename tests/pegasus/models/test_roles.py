@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pegasus.models.catalog import known_window
-from pegasus.models.providers.accounts import ModelConfigError, find_providers, split_spec
+from pegasus.models.providers.accounts import KNOWN_SERVICES, ModelConfigError, find_providers, split_spec
 from pegasus.models.roles import list_choices, problems, role_spec
 from pegasus.settings import ModelSettings, ProviderSettings, SettingsSource, load_settings
 
@@ -188,7 +188,7 @@ def test_the_later_of_two_variables_for_a_key_wins() -> None:
 def test_a_section_may_give_the_name_of_a_service_to_another_server() -> None:
     providers = find_providers({"xai": ProviderSettings("anthropic", base_url="http://127.0.0.1:1")})
     account, _ = split_spec("xai/any", providers, "models.default")
-    assert account.service is None
+    assert account.service is KNOWN_SERVICES["anthropic"], "nothing of xai counts for it"
     assert account.type == "anthropic"
 
 
