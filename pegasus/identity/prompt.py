@@ -11,7 +11,7 @@ reply reaches anybody. In direct speech, text is the reply. Some sections have a
 The texts are constants in this file and not templates in another format, for two reasons. They are part of the
 product's behaviour, so a change belongs into a review like any other code. And each section can say in one
 place under which conditions it appears. Functions whose names end in `_section` return a whole section with its
-heading, or "" where it does not apply; `main_prompt` joins what is left.
+heading, or "" where it does not apply; `MainPrompts` joins what is left.
 
 Nothing in a prompt may depend on the time, the order of a dictionary from outside, or on earlier messages: each
 difference between two starts makes the provider read the whole conversation anew at ten times the price.
@@ -43,7 +43,7 @@ it."""
 class ChannelNote:
     """A configured channel, as the prompt names it: `ChannelNote("telegram", "12345")`.
 
-    Example: `main_prompt(persona, tools=["reply"], channels=(ChannelNote("cli", "main"),))` lists the terminal.
+    Example: `MainPrompts(persona, channels=(ChannelNote("cli", "main"),))` lists the terminal.
     """
 
     type: str
@@ -81,68 +81,49 @@ class MainPrompts:
         if lean:
             text = lean_main_prompt(self.persona, tools=tools, skills=names, direct=direct)
         else:
-            text = main_prompt(
-                self.persona,
-                tools=tools,
-                channels=self.channels,
-                services=self.services,
-                subagents=self.subagents,
-                skills=listing,
-                direct=direct,
-            )
+            text = self._full_text(tools, listing, direct=direct)
         # The owner's files come last: they change most often during a run.
         notes = self.files.section(self.file_names, lean=lean) if self.files is not None else ""
         return f"{text}\n\n{notes}" if notes else text
 
-
-def main_prompt(
-    persona: Persona,
-    *,
-    tools: Collection[str],
-    channels: Sequence[ChannelNote] = (),
-    services: Mapping[str, bool] | None = None,
-    subagents: Mapping[str, str] | None = None,
-    skills: str = "",
-    direct: bool = False,
-) -> str:
-    """Return the Main Agent's prompt.
-
-    tools: names of the tools that it has; without any, text is its only means. channels: the configured ones. services: whether
-    each service is connected, by name. subagents: description of each type of task, by name.
-    skills: the listing of its skills, one a line. direct: whether plain
-    text is the reply (`agent.speech`).
-
-    For example, an agent that can only answer and look at the clock:
-
-        prompt = main_prompt(persona, tools=["reply", "current_time"], direct=True)
-    """
-    # A model that is offered nothing must not read of any tool, not even of `reply`.
-    if not tools:
-        channel_rules = f"## Channels\n\n{_METADATA_LINE}\n\n{_CHANNEL_STYLES}"
-        return "\n\n".join(
-            [identity_section(persona), SAFETY, FROM_OUTSIDE, ALONE, channel_rules, _HISTORY_WITHOUT_ARCHIVE_TOOL]
-        )
-    if "spawn_subagent" in tools:
-        delegation = _ANSWER_OR_SPAWN if direct else _REPLY_OR_SPAWN
-        types = [f"- {name}: {description}" for name, description in (subagents or {}).items()]
-    else:  # the monologue still needs to know when to reply
-        delegation, types = "" if direct else _REPLY_ONLY, []
-    known = _known_channels(channels, services or {})
-    parts = [
-        identity_section(persona),
-        SAFETY,
-        FROM_OUTSIDE,
-        _SPEAKING if direct else _THINKING,
-        _tools_section(tools),
-        _DIRECT_STYLE if direct else _MONOLOGUE_STYLE,
-        delegation,
-        # The types stand in the prompt as well as in the schema, since the schema has only their names.
-        "\n".join(["## Subagent Types", "", "The type you give to spawn_subagent is one of:", *types]) if types else "",
-        f"## Channels and reply()\n\n{_METADATA_LINE}\n\n{_REPLY_FIELDS}\n\n{known}\n{_CHANNEL_STYLES}",
-        _HISTORY if "session_archive_read" in tools else _HISTORY_WITHOUT_ARCHIVE_TOOL,
-        f"## Available Skills\n\n{skills}" if skills and "use_skill" in tools else "",
-    ]
-    return "\n\n".join(part for part in parts if part)
+    def _full_text(self, tools: Collection[str], skills: str, *, direct: bool) -> str:
+        """Return the prompt for a large window, without the owner's files. skills: the listing, one a line."""
+        # A model that is offered nothing must not read of any tool, not even of `reply`.
+        if not tools:
+            channel_rules = f"## Channels\n\n{_METADATA_LINE}\n\n{_CHANNEL_STYLES}"
+            return "\n\n".join(
+                [
+                    identity_section(self.persona),
+                    SAFETY,
+                    FROM_OUTSIDE,
+                    ALONE,
+                    channel_rules,
+                    _HISTORY_WITHOUT_ARCHIVE_TOOL,
+                ]
+            )
+        if "spawn_subagent" in tools:
+            delegation = _ANSWER_OR_SPAWN if direct else _REPLY_OR_SPAWN
+            types = [f"- {name}: {description}" for name, description in self.subagents.items()]
+        else:  # the monologue still needs to know when to reply
+            delegation, types = "" if direct else _REPLY_ONLY, []
+        known = _known_channels(self.channels, self.services)
+        parts = [
+            identity_section(self.persona),
+            SAFETY,
+            FROM_OUTSIDE,
+            _SPEAKING if direct else _THINKING,
+            _tools_section(tools),
+            _DIRECT_STYLE if direct else _MONOLOGUE_STYLE,
+            delegation,
+            # The types stand in the prompt as well as in the schema, since the schema has only their names.
+            "\n".join(["## Subagent Types", "", "The type you give to spawn_subagent is one of:", *types])
+            if types
+            else "",
+            f"## Channels and reply()\n\n{_METADATA_LINE}\n\n{_REPLY_FIELDS}\n\n{known}\n{_CHANNEL_STYLES}",
+            _HISTORY if "session_archive_read" in tools else _HISTORY_WITHOUT_ARCHIVE_TOOL,
+            f"## Available Skills\n\n{skills}" if skills and "use_skill" in tools else "",
+        ]
+        return "\n\n".join(part for part in parts if part)
 
 
 def task_prompt(persona: Persona, body: str) -> str:

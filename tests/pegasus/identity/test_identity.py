@@ -4,9 +4,14 @@ import pytest
 
 from pegasus.identity import BUILT_IN, ChannelNote, Persona, PersonaError, task_prompt
 from pegasus.identity.persona import load_persona
-from pegasus.identity.prompt import SAFETY, TOOL_GROUPS, main_prompt
+from pegasus.identity.prompt import SAFETY, TOOL_GROUPS, MainPrompts
 
 GOOD = {"name": "Ada", "role": "a helper", "personality": ["kind"], "style": "short", "values": ["truth"]}
+
+
+def main_prompt(persona, *, tools, direct=False, skills="", **parts):
+    prompts = MainPrompts(persona, list_skills=lambda: (skills, ()), **parts)
+    return prompts.text(direct=direct, lean=False, tools=tuple(tools))
 
 
 def write(tmp_path, value):

@@ -7,10 +7,15 @@ import pytest
 from pegasus.identity import lean_task_prompt, task_prompt
 from pegasus.identity.lean import LEAN_OUTSIDE, lean_main_prompt
 from pegasus.identity.persona import BUILT_IN
-from pegasus.identity.prompt import FROM_OUTSIDE, main_prompt
+from pegasus.identity.prompt import FROM_OUTSIDE, MainPrompts
 from pegasus.outside import Untrusted, fenced
 
 PAGE = (Path(__file__).parents[3] / "docs" / "main-agent.md").read_text("utf-8")
+
+
+def main_prompt(persona, *, tools, direct=False, skills="", **parts):
+    prompts = MainPrompts(persona, list_skills=lambda: (skills, ()), **parts)
+    return prompts.text(direct=direct, lean=False, tools=tuple(tools))
 
 
 @pytest.mark.parametrize("direct", [False, True])
