@@ -58,7 +58,6 @@ from pegasus.access.approvals_file import (
     ApprovalsContent,
     carried_out_line,
     closing_line,
-    grant_line,
     opening_line,
     revoked_line,
     rewrite_lines,
@@ -69,13 +68,12 @@ from pegasus.access.grants import CallGrant
 from pegasus.access.plans import PlanBook
 from pegasus.access.principal import Role
 from pegasus.formatting import quote, truncate, typed_id
-from pegasus.messages import Metadata
 from pegasus.observe import get_logger
 from pegasus.policy import FormError, fill_form
 from pegasus.retry import retry
 from pegasus.settings import LiveValue
 from pegasus.storage import JournalMessage, LineStore, StorageError
-from pegasus.wire import encode_json
+from pegasus.wire import encode_json, to_wire
 
 MOST_OPEN: Final = 100
 """Approvals that may wait at a time. More would not be read by anybody."""
@@ -117,7 +115,9 @@ async def serve_approvals(
     """
     # The nursery runs `expire` and one task for each change that is being told.
     async with trio.open_nursery() as nursery:
-        keeper = _ApprovalStore(journal, clock, random, timeout, on_change, nursery, server_tools)
+        keeper = _ApprovalStore(
+            LineStore("approvals", journal), clock, random, timeout, on_change, nursery, server_tools
+        )
         await keeper.load()
         inbox.started()
         nursery.start_soon(keeper.expire)
@@ -134,48 +134,40 @@ async def serve_approvals(
         nursery.cancel_scope.cancel()
 
 
+@attrs.define(eq=False, repr=False)
 class _ApprovalStore:
     """The approvals in memory, and their file."""
 
-    def __init__(
-        self,
-        journal: Ref[JournalMessage],
-        clock: Callable[[], int],
-        random: Random,
-        timeout: LiveValue[float],
-        on_change: OnChange,
-        nursery: trio.Nursery,
-        server_tools: ServerTools,
-    ) -> None:
-        self._store = LineStore("approvals", journal)
-        self._clock = clock
-        """Wall clock, ms."""
-        self._random = random
-        """Makes the ids."""
-        self._timeout = timeout
-        """The setting `policy.timeout`; an approval that waits already keeps the time that it was given."""
-        self._on_change = on_change
-        """Shows approvals to people, and lets tasks go on."""
-        self._nursery = nursery
-        """Runs the tasks that call `on_change`."""
-        self._approvals: dict[str, Approval] = {}
-        """By id, oldest first."""
-        self._by_key: dict[str, str] = {}
-        """Id of the newest approval of each call."""
-        self._plans = PlanBook()
-        """Calls that tasks may make, since an owner was asked beforehand, and calls that an owner has denied them."""
-        self._server_tools = server_tools
-        """Returns the tools of an MCP server as they are now."""
-        self._grants = GrantBook()
-        """Yeses that serve for later calls."""
-        self._seen = 0, trio.current_time()
-        """Newest time that the wall clock has shown, ms, and Trio's clock then: a clock that is set back must not lengthen a grant."""
-        self._waiting: dict[str, list[Reply[Approval]]] = {}
-        """Requests to answer when an approval is over, by its id."""
-        self._changed = Signal()
-        """Set when the next time of expiry may have changed."""
-        self._lock = trio.Lock()
-        """Held from the look at an approval's state until its next state is on disk, so that it ends once: answered or expired."""
+    _store: LineStore
+    """The file."""
+    _clock: Callable[[], int]
+    """Wall clock, ms."""
+    _random: Random
+    """Makes the ids."""
+    _timeout: LiveValue[float]
+    """The setting `policy.timeout`; an approval that waits already keeps the time that it was given."""
+    _on_change: OnChange
+    """Shows approvals to people, and lets tasks go on."""
+    _nursery: trio.Nursery
+    """Runs the tasks that call `on_change`."""
+    _server_tools: ServerTools
+    """Returns the tools of an MCP server as they are now."""
+    _approvals: dict[str, Approval] = attrs.field(init=False, factory=dict)
+    """By id, oldest first."""
+    _by_key: dict[str, str] = attrs.field(init=False, factory=dict)
+    """Id of the newest approval of each call."""
+    _plans: PlanBook = attrs.field(init=False, factory=PlanBook)
+    """Calls that tasks may make, since an owner was asked beforehand, and calls that an owner has denied them."""
+    _grants: GrantBook = attrs.field(init=False, factory=GrantBook)
+    """Yeses that serve for later calls."""
+    _seen: tuple[int, float] = attrs.field(init=False, factory=lambda: (0, trio.current_time()))
+    """Newest time that the wall clock has shown, ms, and Trio's clock then: a clock that is set back must not lengthen a grant."""
+    _waiting: dict[str, list[Reply[Approval]]] = attrs.field(init=False, factory=dict)
+    """Requests to answer when an approval is over, by its id."""
+    _changed: Signal = attrs.field(init=False, factory=Signal)
+    """Set when the next time of expiry may have changed."""
+    _lock: trio.Lock = attrs.field(init=False, factory=trio.Lock)
+    """Held from the look at an approval's state until its next state is on disk, so that it ends once: answered or expired."""
 
     async def handle(self, message: ApprovalMessage) -> None:
         """Carry out a request and answer it. Raises ApprovalError, StorageError, ActorError."""
@@ -183,7 +175,9 @@ class _ApprovalStore:
             # Written down, so that a clock that is set back before a start brings none of them back.
             if past := self._grants.take_past(self._now()):
                 with suppress(StorageError, ActorError):
-                    await self._write(*(revoked_line(grant, "the end of its time", self._clock()) for grant in past))
+                    await self._store.append(
+                        *(revoked_line(grant, "the end of its time", self._clock()) for grant in past)
+                    )
             await self._handle(message)
 
     async def _handle(self, message: ApprovalMessage) -> None:
@@ -270,7 +264,7 @@ class _ApprovalStore:
 
     async def _revoke(self, grant: CallGrant, by: str) -> None:
         """End a grant; it is on disk when this returns. Raises StorageError, ActorError, and the grant stays then."""
-        await self._write(revoked_line(grant, by, self._clock()))
+        await self._store.append(revoked_line(grant, by, self._clock()))
         self._grants.remove(grant.id)
 
     def _now(self) -> int:
@@ -316,7 +310,7 @@ class _ApprovalStore:
             asked = attrs.evolve(asked, calls=tuple(again if each is call else each for each in asked.calls))
         approval = attrs.evolve(found, id=typed_id("a-", 4, self._random, self._approvals), request=asked)
         # On disk first: an approval that people can see is one that a restart knows.
-        await self._write(opening_line(approval))
+        await self._store.append(opening_line(approval))
         self._add(approval)
         self._changed.notify()
         self._report_change(approval)
@@ -336,7 +330,7 @@ class _ApprovalStore:
         if found is None:
             return None
         plan, place = found
-        await self._write(used_line(plan, {call.key: place}))
+        await self._store.append(used_line(plan, {call.key: place}))
         plan = attrs.evolve(plan, used={**plan.used, call.key: place})
         self._add(plan)
         return plan
@@ -378,7 +372,7 @@ class _ApprovalStore:
         closed: in its last state. grants: those that the answer makes, which are written in the same step.
         """
         # On disk first, then in memory: if the disk refuses, the approval is still open, and the person can answer again.
-        await self._write(closing_line(closed, self._clock()), *map(grant_line, grants))
+        await self._store.append(closing_line(closed, self._clock()), *map(to_wire, grants))
         self._add(closed)
         for grant in grants:
             self._grants.add(grant)
@@ -396,7 +390,7 @@ class _ApprovalStore:
             await self._on_change(approval)
             # A crash before this line means that `on_change` is called once more at the next start.
             if not approval.is_open:
-                await self._write(carried_out_line(approval))
+                await self._store.append(carried_out_line(approval))
                 # It may have taken another step meanwhile: a call of a plan.
                 if now := self._approvals.get(approval.id):
                     self._add(attrs.evolve(now, is_carried_out=True))
@@ -466,10 +460,6 @@ class _ApprovalStore:
                     del self._by_key[key]
             self._plans.forget(approval)
         return list(self._approvals.values())
-
-    async def _write(self, *lines: Metadata) -> None:
-        """Append lines in one step; they are on disk when this returns. Raises StorageError, ActorError."""
-        await self._store.append(*lines)
 
 
 def _changed_files(known: Approval, key: str, call: AskedCall) -> str:

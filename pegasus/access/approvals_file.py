@@ -61,11 +61,6 @@ def used_line(approval: Approval, used: Mapping[str, int]) -> Metadata:
     return {"id": approval.id, "used": dict(used)}
 
 
-def grant_line(grant: CallGrant) -> Metadata:
-    """Return the line of a grant."""
-    return to_wire(grant)
-
-
 def revoked_line(grant: CallGrant, by: str, at: int) -> Metadata:
     """Return the line which says that a grant is over. at: wall clock, ms."""
     return {"id": grant.id, "revoked": True, "by": by, "at": at}
@@ -78,7 +73,7 @@ def carried_out_line(approval: Approval) -> Metadata:
 
 def rewrite_lines(approvals: Iterable[Approval], grants: Iterable[CallGrant] = ()) -> list[Metadata]:
     """Return lines that lead to these approvals as they are now, and these grants."""
-    return [*(line for approval in approvals for line in _lines_of(approval)), *map(grant_line, grants)]
+    return [*(line for approval in approvals for line in _lines_of(approval)), *map(to_wire, grants)]
 
 
 def _lines_of(approval: Approval) -> Iterator[Metadata]:

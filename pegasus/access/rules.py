@@ -160,6 +160,7 @@ class Ruling:
     """One line for people and for the model; "" for what is simply allowed."""
 
 
+@attrs.frozen(eq=False, repr=False)
 class Policy:
     """The rules in force.
 
@@ -169,18 +170,12 @@ class Policy:
         policy.decide(call, Confinement(stands=True)).decision
     """
 
-    def __init__(
-        self,
-        rules: Sequence[PolicyRule] = (),
-        default: Decision = Decision.ALLOW,
-        after_untrusted: Decision = Decision.ASK,
-    ) -> None:
-        self._rules = tuple(rules)
-        """The rules in the order of the file; the first that fits counts."""
-        self._default = default
-        """Decision for tools that no rule names."""
-        self._after_untrusted = after_untrusted
-        """Decision about calls that reach out, once their work has read text from outside."""
+    _rules: Sequence[PolicyRule] = ()
+    """The rules in the order of the file; the first that fits counts."""
+    _default: Decision = Decision.ALLOW
+    """Decision for tools that no rule names."""
+    _after_untrusted: Decision = Decision.ASK
+    """Decision about calls that reach out, once their work has read text from outside."""
 
     def decide(self, call: CallRequest, walls: SandboxState) -> Ruling:
         """Return what becomes of a call, and why."""

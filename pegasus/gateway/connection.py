@@ -281,7 +281,7 @@ class Connection:
             self._queue,
             self._nursery,
             grant=grant,
-            scope_of=self._config.now.scope_of,
+            scope_of_method=self._config.now.scope_of,
             max_media_bytes=self._config.now.max_media_bytes,
         )
         self._nursery.start_soon(self._end_when_revoked, grant)

@@ -94,6 +94,7 @@ class Listeners:
                 sender.send_nowait(MessagesMissed())
 
 
+@attrs.define(eq=False, repr=False)
 class Hub:
     """The feeds of all greeted clients; one hub for each run of the gateway.
 
@@ -107,27 +108,16 @@ class Hub:
         await hub.leave(feed)
     """
 
-    def __init__(
-        self,
-        journal: Ref[JournalMessage],
-        open_tasks: OpenTasks | None = None,
-        open_approvals: OpenApprovals | None = None,
-        owners: LiveValue[Collection[str]] = LiveValue(()),
-        listeners: Listeners | None = None,
-    ) -> None:
-        """Begin without clients.
-
-        listeners: readers within the process; None: there are none.
-
-        open_tasks: returns the unfinished tasks of all conversations; None: there are none. open_approvals: returns the calls that
-        wait for an owner; None: nobody is asked. owners: the setting `agent.owners`.
-        """
-        self._journal = journal
-        self._routes = Routes()
-        self._open_tasks = open_tasks
-        self._open_approvals = open_approvals
-        self._owners = owners
-        self._listeners = listeners or Listeners()
+    _journal: Ref[JournalMessage]
+    _open_tasks: OpenTasks | None = None
+    """Returns the unfinished tasks of all conversations; None: there are none."""
+    _open_approvals: OpenApprovals | None = None
+    """Returns the calls that wait for an owner; None: nobody is asked."""
+    _owners: LiveValue[Collection[str]] = attrs.field(factory=lambda: LiveValue(()))
+    """The setting `agent.owners`."""
+    _listeners: Listeners = attrs.field(factory=Listeners)
+    """Readers within the process."""
+    _routes: Routes = attrs.field(init=False, factory=Routes)
 
     async def join(self, hello: HelloFrame, queue: SendQueue, grant: TokenGrant = OWNER_GRANT) -> ReplyFeed:
         """Return a new feed for a client that has greeted. From now on it is given what is for its channel.

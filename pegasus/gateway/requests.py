@@ -66,6 +66,7 @@ Incoming: TypeAlias = InboundMessage | Acknowledge | CallFrame
 _log = get_logger("gateway")
 
 
+@attrs.define(eq=False, repr=False)
 class Requests:
     """Carries out what one greeted client says.
 
@@ -75,35 +76,22 @@ class Requests:
         await requests.handle('{"type":"message","id":"m-1","text":"hi"}')   # later in the queue: {"type":"accepted","id":"m-1"}
     """
 
-    def __init__(
-        self,
-        own: ClientChannel,
-        intake: Intake,
-        methods: Methods,
-        queue: SendQueue,
-        nursery: trio.Nursery,
-        *,
-        grant: TokenGrant = OWNER_GRANT,
-        scope_of: Callable[[str], str] = lambda method: CONTROL,
-        max_media_bytes: int = 20 << 20,
-    ) -> None:
-        self._own = own
-        """The channel of the hello."""
-        self._grant = grant
-        """Rights of the client's token."""
-        self._caller = Caller(own.type, own.channel_id, own.user_id, own.reply_to, grant)
-        self._method_scope = scope_of
-        """Returns the scope that a method needs."""
-        self._max_media_bytes = max_media_bytes
-        """Bytes of all files of one message."""
-        self._intake = intake
-        self._methods = methods
-        self._queue = queue
-        """Takes the answers."""
-        self._nursery = nursery
-        """The connection's: has one task for each running call."""
-        self._calls = 0
-        """Calls that are running."""
+    _own: ClientChannel
+    """The channel of the hello."""
+    _intake: Intake
+    _methods: Methods
+    _queue: SendQueue
+    """Takes the answers."""
+    _nursery: trio.Nursery
+    """The connection's: has one task for each running call."""
+    _grant: TokenGrant = OWNER_GRANT
+    """Rights of the client's token."""
+    _scope_of_method: Callable[[str], str] = lambda method: CONTROL
+    """Returns the scope that a method needs."""
+    _max_media_bytes: int = 20 << 20
+    """Bytes of all files of one message."""
+    _calls: int = attrs.field(init=False, default=0)
+    """Calls that are running."""
 
     async def handle(self, text: str) -> None:
         """Carry out a frame. Waits while the client has too many answers outstanding. Raises ActorError."""
@@ -141,7 +129,7 @@ class Requests:
         """Return the scope that a frame needs. A method that does not exist needs the lowest, so that everybody is told so."""
         if not isinstance(frame, CallFrame):
             return MESSAGE
-        return self._method_scope(frame.method) if frame.method in self._methods else READ
+        return self._scope_of_method(frame.method) if frame.method in self._methods else READ
 
     async def _submit(self, message: InboundMessage) -> FrameSource:
         """Hand the message to the intake, and return its answer as far as it is known.
@@ -194,7 +182,9 @@ class Requests:
         try:
             # The time covers the method and not the stream that may follow, which lasts as long as the connection.
             with trio.move_on_after(CALL_TIMEOUT):
-                result = await method(self._caller, call.params)
+                own = self._own
+                caller = Caller(own.type, own.channel_id, own.user_id, own.reply_to, self._grant)
+                result = await method(caller, call.params)
                 stream = result if isinstance(result, EventStream) else None
                 value = stream.result if stream is not None else result
                 if not isinstance(value, Mapping):

@@ -89,7 +89,7 @@ async def run_gateway(
     # Hub and connections belong to this run. After a crash the clients connect again, and the new hub fills by that;
     # the sockets are older than the actor, so clients that connect meanwhile wait in the backlog instead of being
     # refused.
-    hub = Hub(intake.journal, open_tasks, open_approvals, intake.owners, listeners)
+    hub = Hub(intake.journal, open_tasks, open_approvals, intake.owners, listeners or Listeners())
     server = Server(GatewayServices(config, intake, hub, {**methods, "clients": hub.list_clients}))
     async with trio.open_nursery() as nursery:
         accepting = trio.CancelScope()

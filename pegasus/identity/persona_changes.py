@@ -212,6 +212,7 @@ def read_persona_state(base: Persona, data: Path) -> PersonaState:
     return state
 
 
+@attrs.define(eq=False, repr=False)
 class PersonaChanges:
     """Proposes and decides changes of the persona, with the journal as the only writer of the files.
 
@@ -224,14 +225,18 @@ class PersonaChanges:
     cancelled is either done as a whole, or what is missing is done at the next start or change.
     """
 
-    def __init__(self, journal: Ref[JournalMessage], base: LiveValue[Persona], clock: Callable[[], int]) -> None:
-        """base: the persona of the settings. clock: returns the wall clock in ms."""
-        self._journal = journal
-        self._store = LineStore(_PROPOSALS, journal)
-        self._base = base
-        self._clock = clock
-        self._changing = trio.Lock()
-        """Held during a change, because the number and the checks of a proposal depend on all earlier ones."""
+    _journal: Ref[JournalMessage]
+    _base: LiveValue[Persona]
+    """The persona of the settings."""
+    _clock: Callable[[], int]
+    """Wall clock, ms."""
+    _store: LineStore = attrs.field(init=False)
+    _changing: trio.Lock = attrs.field(init=False, factory=trio.Lock)
+    """Held during a change, because the number and the checks of a proposal depend on all earlier ones."""
+
+    @_store.default
+    def _open_store(self) -> LineStore:
+        return LineStore(_PROPOSALS, self._journal)
 
     async def read_state(self) -> PersonaState:
         """Return the current state of the files."""

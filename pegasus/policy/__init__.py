@@ -16,7 +16,7 @@ from pegasus.policy.owner_values import (
 )
 from pegasus.policy.shown_text import host_notes, make_visible, texts_of
 from pegasus.policy.tool_kinds import ToolKind
-from pegasus.policy.value_rules import MOST_OPEN, REACHES_OUT, ValueCall, doubt_about, passes_by_values
+from pegasus.policy.value_rules import MOST_OPEN, REACHES_OUT, ValueCall, doubt_about
 
 __all__ = [
     "MOST_MESSAGES",
@@ -37,6 +37,5 @@ __all__ = [
     "owner_metadata",
     "parse_answer",
     "parse_owner_messages",
-    "passes_by_values",
     "texts_of",
 ]

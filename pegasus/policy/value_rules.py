@@ -110,11 +110,6 @@ def doubt_about(call: ValueCall, messages: Sequence[OwnerMessage], earlier: Sequ
         return "it has more values than anybody types"
 
 
-def passes_by_values(call: ValueCall, messages: Sequence[OwnerMessage], earlier: Sequence[ValueCall]) -> bool:
-    """Return whether a call needs no question. The arguments are those of `doubt_about`."""
-    return not doubt_about(call, messages, earlier)
-
-
 def _doubt_about_reading(call: ValueCall, messages: Sequence[OwnerMessage], earlier: Sequence[ValueCall]) -> str:
     """Return why an open reader needs a question. Raises ValueError."""
     texts = [OwnerText(message.text) for message in messages]
