@@ -40,7 +40,7 @@ from pegasus.channels.service_contract import (
 )
 from pegasus.channels.switchboard import run_switchboard
 from pegasus.channels.taken_replies import AckTracker
-from pegasus.channels.turn_follower import GrowingText, TurnFollower
+from pegasus.channels.turn_follower import FollowedTurn, GrowingText, OnSaid, TurnFollower
 from pegasus.settings import ChannelSettings, SlackSettings, SmsSettings, TelegramSettings
 
 __all__ = [
@@ -51,8 +51,10 @@ __all__ = [
     "ChannelState",
     "CredentialsRefused",
     "DeliverReply",
+    "FollowedTurn",
     "GrowingText",
     "NotKept",
+    "OnSaid",
     "RateLimited",
     "ReplyRefused",
     "ServiceAdapter",

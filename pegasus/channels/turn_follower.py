@@ -7,19 +7,112 @@ gets what answers its own message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, TypeVar, TypeVarTuple
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias, TypeVar, TypeVarTuple
 
-from actors import ActorError, Ref, Reply
-from pegasus.messages import Address, OutboundMessage
+import attrs
+import trio
+
+from actors import ActorError, Ref, Reply, Signal
+from pegasus.main_agent import item_of_key
+from pegasus.messages import Address, OutboundMessage, ReplyDraft
 from pegasus.retry import retry
-from pegasus.storage import JournalMessage, OpenReplies, Posted, StorageError, UnacknowledgedReply, load_files
+from pegasus.storage import (
+    ItemDone,
+    JournalMessage,
+    OpenReplies,
+    Posted,
+    StorageError,
+    UnacknowledgedReply,
+    load_files,
+)
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
 
+OnSaid: TypeAlias = Callable[[OutboundMessage | ReplyDraft], Awaitable[None]]
+"""Takes a draft or a reply. It is not cancelled when the turn ends."""
+
 MOST_REPLIES: Final = 100_000
 """Replies that are looked through for those of a turn."""
+
+
+@attrs.define(eq=False, repr=False)
+class FollowedTurn:
+    """The turn of one message, as far as its reader knows it: `take` is given what is said, and `TurnFollower.gather` reads the rest.
+
+    A reader waits for `changed` and looks. States between two looks are skipped, so a slow reader slows nothing down.
+    """
+
+    address: Address
+    """Conversation of the message."""
+    message_id: str
+    """Id of the message, by which it can be withdrawn."""
+    item: int = 0
+    """Number of the message in the queue, once it is accepted."""
+    draft: ReplyDraft | None = None
+    """The newest draft; None once a reply has ended it."""
+    replies: dict[int, OutboundMessage] = attrs.field(factory=dict)
+    """Replies that have come, by number."""
+    news: deque[OutboundMessage | ReplyDraft] = attrs.field(factory=deque)
+    """Replies and drafts that `tell` has not shown. A draft replaces the one before it."""
+    is_done: bool = False
+    """All replies have come."""
+    error: Exception | None = None
+    """Reason why no more will come."""
+    changed: Signal = attrs.field(factory=Signal)
+    """Given when the reader has something to look at."""
+
+    def is_own(self, reply: OutboundMessage) -> bool:
+        """Return whether a reply is one to the message, in its conversation."""
+        return item_of_key(reply.key) == self.item and reply.channel.address == self.address
+
+    def wants(self, reply: OutboundMessage) -> bool:
+        """Return whether the reader is to have this reply."""
+        return self.is_own(reply)
+
+    def lacks(self, seq: int) -> bool:
+        """Return whether the reply with this number has not come, or without the contents of its files."""
+        known = self.replies.get(seq)
+        return known is None or bool(known.files) > bool(known.media)
+
+    def take(self, said: object) -> bool:
+        """Keep a draft or a reply for the reader; return whether it was wanted. Anything else is left out."""
+        match said:
+            case ReplyDraft(item=item) if item == self.item:
+                self.draft = said
+                if self.news and isinstance(self.news[-1], ReplyDraft):
+                    self.news.pop()
+                self.news.append(said)
+            case OutboundMessage() if self.wants(said):
+                if said.seq not in self.replies:
+                    self.news.append(said)
+                if self.lacks(said.seq):
+                    self.replies[said.seq] = said
+                self.draft = None if self.is_own(said) else self.draft
+            case _:
+                return False
+        self.changed.notify()
+        return True
+
+    async def tell(self, on_said: OnSaid, deadline: float = math.inf) -> None:
+        """Show drafts and replies as they come, until no more will, or until the deadline on Trio's clock."""
+        while True:
+            while self.news:
+                await on_said(self.news.popleft())
+            if self.is_done or self.error is not None:
+                return
+            with trio.move_on_at(deadline) as waiting:
+                await self.changed.wait()
+            if waiting.cancelled_caught:
+                return
+
+    def end(self, error: Exception | None = None) -> None:
+        """Tell the reader that no more will come."""
+        self.is_done, self.error = error is None, error
+        self.changed.notify()
 
 
 class TurnFollower:
@@ -57,6 +150,18 @@ class TurnFollower:
             return tuple([await load_files(reply, self._journal) for reply in posted if reply and is_wanted(reply)])
 
         return await retry(load, (ActorError, StorageError))
+
+    async def gather(self, turn: FollowedTurn) -> None:
+        """Wait for the end of a turn, and give it the replies that it lacks. Raises what `check` raises.
+
+        A reply that another client of the conversation has acknowledged by then is not found any more, but was said before.
+        """
+        await self.ask(ItemDone, turn.item)
+        found = await self.open_replies(turn.address)
+        for reply in await self.load(
+            [each.key for each in found if item_of_key(each.key) == turn.item and turn.lacks(each.seq)]
+        ):
+            turn.take(reply)
 
 
 class GrowingText:

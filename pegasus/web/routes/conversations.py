@@ -31,14 +31,13 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.access import AccessDenied, TokenGrant
-from pegasus.channels import AckTracker, TurnFollower
+from pegasus.channels import AckTracker, FollowedTurn, OnSaid, TurnFollower
 from pegasus.gateway import ClientUpdate, Listeners, MessagesMissed
 from pegasus.intake import JOURNAL_TIMEOUT, Intake, InvalidMessage, TooManyMessages
 from pegasus.main_agent import IN_REPLY_TO, OWN_TURN, QUESTION, item_of_key
 from pegasus.messages import Address, ApprovalNotice, InboundMessage, OutboundMessage, ReplyDraft
 from pegasus.storage import (
     Accepted,
-    ItemDone,
     JournalMessage,
     OpenReplies,
     Overloaded,
@@ -65,12 +64,8 @@ LOOK_AGAIN: Final = 10.0
 
 
 @attrs.frozen
-class HttpTurn:
-    """A message and what came of it.
-
-    Example: `HttpTurn(17, (reply,), is_done=True)`, or `HttpTurn(17, (), is_done=False)` for one that still
-    works when its time is over.
-    """
+class TurnTranscript:
+    """Outcome of a message."""
 
     item: int
     """Number of the message in the queue."""
@@ -80,67 +75,25 @@ class HttpTurn:
     """The turn has ended. If not, the time was over before."""
 
 
-OnSaid = Callable[[OutboundMessage | ReplyDraft], Awaitable[None]]
-"""Takes a draft or a reply as it comes. It is not cancelled when the turn ends."""
-
-
-class _WaitingRequest:
+@attrs.define(eq=False, repr=False)
+class PendingRequest(FollowedTurn):
     """A request that waits for the end of a turn, and the replies that it is given."""
 
-    def __init__(
-        self,
-        address: Address,
-        message_id: str,
-        on_said: OnSaid | None,
-        is_unclaimed: Callable[[OutboundMessage], bool] | None,
-    ) -> None:
-        """Wait for the turn of a message, without replies yet.
-
-        is_unclaimed: returns whether a reply was said unasked and is given to nobody yet. None: this request gets nothing of the kind.
-        """
-        self.address = address
-        self.message_id = message_id
-        self.item = 0
-        """Number of the message in the queue, once it is accepted."""
-        self.acknowledged_up_to = 0
-        """Number up to which all replies of the conversation are acknowledged, as far as is known here."""
-        self._on_said = on_said
-        self._is_unclaimed = is_unclaimed
-        self.unasked: dict[int, OutboundMessage] = {}
-        """Replies that were said unasked, by number."""
-        self._replies: dict[int, OutboundMessage] = {}
-        """Replies to the message, by number."""
-
-    @property
-    def wants_unasked(self) -> bool:
-        """True if it gets what was said unasked, too."""
-        return self._is_unclaimed is not None
-
-    def has(self, seq: int) -> bool:
-        """Return whether it has a reply."""
-        return seq in self._replies
+    is_unclaimed: Callable[[OutboundMessage], bool] | None = None
+    """Returns whether a reply was said unasked and is given to nobody yet. None: this request gets nothing of the kind."""
+    acknowledged_up_to: int = 0
+    """Number up to which all replies of the conversation are acknowledged, as far as is known here."""
 
     def wants(self, reply: OutboundMessage) -> bool:
-        """Return whether it is to have a reply, and has not."""
-        if item_of_key(reply.key) == self.item:
-            return not self.has(reply.seq)
-        return self._is_unclaimed is not None and reply.seq > self.acknowledged_up_to and self._is_unclaimed(reply)
+        """Return whether it is to have a reply."""
+        if self.is_own(reply) or self.is_unclaimed is None:
+            return self.is_own(reply)
+        return reply.seq > self.acknowledged_up_to and self.is_unclaimed(reply)
 
-    async def take(self, message: object) -> None:
-        """Take a reply if it is wanted, and show it or a draft of one to the client. Anything else is left out."""
-        if isinstance(message, ReplyDraft):
-            if message.item == self.item and self._on_said is not None:
-                await self._on_said(message)
-        elif isinstance(message, OutboundMessage) and self.wants(message):
-            is_own = item_of_key(message.key) == self.item
-            (self._replies if is_own else self.unasked)[message.seq] = message
-            if self._on_said is not None:
-                await self._on_said(message)
-
-    def turn(self, *, is_done: bool) -> HttpTurn:
-        """Return what there is, in the order in which it was said."""
-        found = self.unasked | self._replies
-        return HttpTurn(self.item, tuple(found[seq] for seq in sorted(found)), is_done)
+    @property
+    def transcript(self) -> TurnTranscript:
+        """Replies so far, in the order in which they were said."""
+        return TurnTranscript(self.item, tuple(self.replies[seq] for seq in sorted(self.replies)), self.is_done)
 
 
 class Conversations:
@@ -156,13 +109,13 @@ class Conversations:
         self._intake = intake
         self._listeners = listeners
         self._journal: Ref[JournalMessage] = intake.journal
-        self._turns: OrderedDict[tuple[Address, str], HttpTurn] = OrderedDict()
+        self._turns: OrderedDict[tuple[Address, str], TurnTranscript] = OrderedDict()
         """Ended turns by conversation and id of the message, the oldest first."""
         self._replies: OrderedDict[Address, deque[OutboundMessage]] = OrderedDict()
         """Replies that were acknowledged by a response."""
         self._follower = TurnFollower(intake.journal)
         self._taken = AckTracker(intake.journal, partial(intake.journal.ask, OpenReplies))
-        self._waiting: dict[_WaitingRequest, None] = {}
+        self._waiting: dict[PendingRequest, None] = {}
         """Requests that wait, in the order in which they came."""
 
     async def submit(self, message: InboundMessage, grant: TokenGrant) -> Accepted:
@@ -189,7 +142,7 @@ class Conversations:
         *,
         on_accepted: Callable[[], Awaitable[None]] | None = None,
         wants_unasked: bool = False,
-    ) -> HttpTurn:
+    ) -> TurnTranscript:
         """Send a message; return when its turn has ended, or after so many seconds. on_said: takes what is said meanwhile.
 
         on_accepted: called when the message is on disk. Nothing is said before, and no refusal comes behind it.
@@ -200,7 +153,7 @@ class Conversations:
         """
         address, deadline = message.channel.address, trio.current_time() + seconds
         message = attrs.evolve(message, metadata={**message.metadata, OWN_TURN: True})
-        request = _WaitingRequest(address, message.id, on_said, self._is_unclaimed if wants_unasked else None)
+        request = PendingRequest(address, message.id, is_unclaimed=self._is_unclaimed if wants_unasked else None)
         self._waiting[request] = None
         try:
             with self._listeners.listen(address) as messages:
@@ -219,8 +172,10 @@ class Conversations:
                             await on_said(reply)
                     return known
                 request.item = accepted.n
-                turn = await self._follow(request, messages, deadline)
-                self._taken.add(request.unasked.values())  # at once, so that no other request gets it, too
+                await self._follow(request, messages, deadline, on_said)
+                turn = request.transcript
+                # At once, so that no other request gets what was said unasked, too.
+                self._taken.add(reply for reply in turn.replies if not request.is_own(reply))
         finally:
             # However it ends. What it was given unasked and has not carried is free for other requests again.
             del self._waiting[request]
@@ -230,55 +185,40 @@ class Conversations:
 
     async def _follow(
         self,
-        request: _WaitingRequest,
+        request: PendingRequest,
         messages: trio.MemoryReceiveChannel[ClientUpdate | ApprovalNotice | MessagesMissed],
         deadline: float,
-    ) -> HttpTurn:
-        """Gather replies until the item is done, or until the deadline.
-
-        What is said comes by `said`, in most cases. The rest is read from the journal when the item is done. A reply that another
-        client of the conversation has acknowledged by then is not found there any more, but has been said before.
-        """
-        address, n = request.address, request.item
-        if request.wants_unasked:
-            found = await self._follower.open_replies(address)
+        on_said: OnSaid | None,
+    ) -> None:
+        """Gather replies until the item is done, or until the deadline. Most come by `messages`."""
+        if request.is_unclaimed is not None:
             # Its own come in the order of what is said. Those that a response has carried need not be read again.
-            others = [each for each in found if item_of_key(each.key) != n and not self._taken.has(address, each.seq)]
-            await self._take_posted(request, others)
-        ended, receiving = trio.Event(), trio.CancelScope()
+            others = [
+                each.key
+                for each in await self._follower.open_replies(request.address)
+                if item_of_key(each.key) != request.item and not self._taken.has(each.address, each.seq)
+            ]
+            for reply in await self._follower.load(others, request.wants):
+                request.take(reply)
 
-        async def wait_for_end() -> None:
-            """Ask the journal until the item is done, then end the wait for what is said."""
-            await self._follower.ask(ItemDone, n)
-            ended.set()
-            receiving.cancel()
+        async def hear() -> None:
+            async for message in messages:
+                request.take(message)
+
+        async def finish() -> None:
+            await self._follower.gather(request)
+            with suppress(trio.WouldBlock):
+                while True:
+                    request.take(messages.receive_nowait())
+            request.end()
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(wait_for_end)
-            while not ended.is_set():
-                receiving = trio.CancelScope(deadline=deadline)
-                with receiving:
-                    message = await messages.receive()
-                if receiving.cancelled_caught:
-                    break
-                await request.take(message)
+            nursery.start_soon(hear)
+            nursery.start_soon(finish)
+            await request.tell(on_said or _show_nothing, deadline)
             nursery.cancel_scope.cancel()
-        if not ended.is_set():
-            return request.turn(is_done=False)
-        found = await self._follower.open_replies(address)
-        with suppress(trio.WouldBlock):
-            while True:
-                await request.take(messages.receive_nowait())
-        missing = [each for each in found if item_of_key(each.key) == n and not request.has(each.seq)]
-        await self._take_posted(request, missing)
-        return request.turn(is_done=True)
 
-    async def _take_posted(self, request: _WaitingRequest, found: Sequence[UnacknowledgedReply]) -> None:
-        """Give a request those of these replies that it wants."""
-        for reply in await self._follower.load([each.key for each in found], request.wants):
-            await request.take(reply)
-
-    def _remember(self, address: Address, id: str, turn: HttpTurn) -> None:
+    def _remember(self, address: Address, id: str, turn: TurnTranscript) -> None:
         """Keep a turn that has ended, for a client that repeats its request or asks for the replies again.
 
         Files are left out: they are on disk, and are loaded again when they are asked for. So the memory of MOST_TURNS turns is
@@ -330,7 +270,7 @@ class Conversations:
         is_answer = (
             QUESTION in reply.metadata or id.startswith(_own_id_prefix(address)) or self._is_waited_for(address, id)
         )
-        is_carried = any(each.address == address and seq in each.unasked for each in self._waiting)
+        is_carried = any(each.address == address and seq in each.replies for each in self._waiting)
         return not is_answer and not is_carried and not self._taken.has(address, seq)
 
     # ---------------------------------------------------------------- replies
@@ -382,6 +322,10 @@ class Conversations:
             if wanted or len(found) < limit:
                 return wanted
             limit *= 4
+
+
+async def _show_nothing(said: OutboundMessage | ReplyDraft) -> None:
+    """Leave out what a client reads only at the end."""
 
 
 def _own_id_prefix(address: Address) -> str:

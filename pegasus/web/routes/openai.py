@@ -33,13 +33,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from pegasus.access import MESSAGE
-from pegasus.channels import GrowingText
+from pegasus.channels import GrowingText, OnSaid
 from pegasus.formatting import quote
 from pegasus.messages import RELAYED, InboundMessage, Json, OutboundMessage, ReplyDraft
 from pegasus.web.config import WebServices
 from pegasus.web.operations import Operation
 from pegasus.web.requests import QUIET, ApiRequest, EventStreamResponse, failures_as_errors, json_response
-from pegasus.web.routes.conversations import API, Conversations, HttpTurn, OnSaid, new_message_id
+from pegasus.web.routes.conversations import API, Conversations, TurnTranscript, new_message_id
 from pegasus.web.routes.messages import LONGEST_WAIT, message_of
 from pegasus.web.visitors import ApiError
 from pegasus.wire import encode_json
@@ -376,7 +376,7 @@ class CompletionRoutes:
         message: InboundMessage,
         on_said: OnSaid | None = None,
         on_accepted: Callable[[], Awaitable[None]] | None = None,
-    ) -> HttpTurn:
+    ) -> TurnTranscript:
         """Send the message, and return when its turn has ended. Its replies count as received.
 
         The turn is stopped if the client hangs up: that is how front ends stop an answer. A client that names its request by an
@@ -398,7 +398,7 @@ class CompletionRoutes:
             await self._conversations.acknowledge_turn(message.channel.address, turn.replies)
         return turn
 
-    def usage_of(self, turn: HttpTurn) -> dict[str, Json]:
+    def usage_of(self, turn: TurnTranscript) -> dict[str, Json]:
         """Return the tokens that all calls of models for the message have used so far."""
         used = self._services.item_usage(turn.item)
         total = used.prompt_tokens + used.completion_tokens
