@@ -15,12 +15,15 @@
 * `bus`: the messages, and their mapping to those of the rest of the product.
 * `turn`: the iterators over what the agent says.
 * `desk`: where that waits until it is taken.
+* `adapters`: the host's own channels, to which it is brought.
 * `cron`: a service for scheduled jobs of the host's own.
 
 docs/chats.md is the page for people who write such a program. The package stands above `pegasus.app`, as the command line
 does, and nothing imports it.
 """
 
+from pegasus.channels import ReplyRefused
+from pegasus.embedding.adapters import ChannelAdapter
 from pegasus.embedding.agent import Agent, AgentFailed, Config
 from pegasus.embedding.bus import InboundChatMessage as InboundMessage
 from pegasus.embedding.bus import MessageKind, TurnUsage, attachment, content_of, session_key
@@ -34,6 +37,7 @@ __all__ = [
     "Agent",
     "AgentClosed",
     "AgentFailed",
+    "ChannelAdapter",
     "Config",
     "CronService",
     "FireJob",
@@ -43,6 +47,7 @@ __all__ = [
     "MessageStream",
     "OutboundMessage",
     "ReloadResult",
+    "ReplyRefused",
     "TurnStream",
     "TurnUsage",
     "attachment",

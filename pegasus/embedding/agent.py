@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 import trio
@@ -29,6 +29,7 @@ from pegasus.app import (
     start_channels,
     start_tree,
 )
+from pegasus.embedding.adapters import ChannelAdapter, OnReply, ReplyRouter
 from pegasus.embedding.bus import InboundChatMessage, TurnUsage
 from pegasus.embedding.cron import CronService, keep_schedule_with
 from pegasus.embedding.desk import ReplyDesk
@@ -53,6 +54,9 @@ Config: TypeAlias = "Settings | Mapping[str, Any] | str | os.PathLike[str] | Non
 For all but `Settings`, variables of the environment count as for the daemon: keys of providers, `PEGASUS__SECTION__KEY`, and those
 that `${…}` names.
 """
+
+Scope: TypeAlias = Literal["chat", "global"]
+"""Conversations: one for each chat, or one with the owners over all channels."""
 
 ApplySettings = Callable[[Settings], Awaitable[ReloadResult]]
 """Puts settings in force; returns which of them count at once. Raises for settings that cannot work; then
@@ -86,18 +90,25 @@ class Agent:
         """Not for the host: see `create`."""
         self._tree = tree
         self._turns = turns
+        self._router = ReplyRouter(turns.desk, turns.nursery)
         self._load = load
         self._apply = apply
 
     @classmethod
     @asynccontextmanager
     async def create(
-        cls, config: Config = None, cron: CronService | None = None, *, home: str | os.PathLike[str]
+        cls,
+        config: Config = None,
+        cron: CronService | None = None,
+        *,
+        home: str | os.PathLike[str],
+        scope: Scope = "chat",
     ) -> AsyncIterator[Agent]:
         """Start an agent; leaving the block stops it in order. What was accepted and is not done goes on at the next start.
 
         config: see `Config`. cron: the host's own service for scheduled jobs; None: the built-in one. home: folder of everything that
-        the agent owns (data, workspace, skills …), made if it does not exist. One agent at a time may have it.
+        the agent owns (data, workspace, skills …), made if it does not exist. One agent at a time may have it. scope: "chat", a
+        conversation for each chat, or "global", one with the owners over all channels, and one for each chat of a guest.
 
         Raises HomeBusy (the home is in use), HomeError, SettingsError, PersonaError, ModelConfigError, SandboxError, or AgentFailed:
         it cannot start. Within the block AgentFailed means: its root supervisor gave up, and the block is cancelled.
@@ -105,13 +116,17 @@ class Agent:
         folder = resolve_home(os.fspath(home))
         # Reading files and taking the lock of the home block, so they are done in threads: the host's own tasks
         # go on.
-        settings = await trio.to_thread.run_sync(settings_of, config, folder)
+        settings = await trio.to_thread.run_sync(settings_of, config, folder, scope)
         manager = own_world(folder, settings)
         world = await trio.to_thread.run_sync(manager.__enter__)
         try:
             environment = world.environment
             async with cls.within(
-                environment, cron, load=partial(settings_of, home=folder), apply=world.reloader.apply, run=world.run
+                environment,
+                cron,
+                load=partial(settings_of, home=folder, scope=scope),
+                apply=world.reloader.apply,
+                run=world.run,
             ) as agent:
                 world.reloader.journal = agent._tree.journal
                 yield agent
@@ -193,7 +208,26 @@ class Agent:
 
         It ends when the agent does. What nobody takes is kept for 30 days, over restarts too.
         """
-        return MessageStream(self._turns.desk)
+        return MessageStream(self._turns.desk, self._router.is_for_nobody)
+
+    async def send(self, message: InboundChatMessage) -> None:
+        """Hand over a message; return when it is on disk, before any model is asked. Raises MessageRefused, AgentClosed.
+
+        What the agent says to it comes to the adapter of its channel, or to `on_reply`, or through `messages`. Cancelled, it may have
+        been taken: the same id makes it the same message.
+        """
+        await self._turns.submit(message.to_core())
+
+    def register_adapter(self, adapter: ChannelAdapter) -> None:
+        """Have `adapter.deliver` bring all that the agent says to channels of `adapter.type`, but for turns that are iterated over.
+
+        Raises ValueError if that type has an adapter.
+        """
+        self._router.register(adapter)
+
+    def on_reply(self, callback: OnReply) -> None:
+        """Have a function bring what the agent says to channels without an adapter, in place of `messages`."""
+        self._router.on_reply(callback)
 
     # ---------------------------------------------------------------- settings
 
@@ -221,11 +255,10 @@ class Agent:
         return self._tree.services.environment.skills
 
 
-def settings_of(config: Config, home: Home) -> Settings:
-    """Return the settings, with a conversation for each chat. Blocks while it reads a file. Raises SettingsError.
+def settings_of(config: Config, home: Home, scope: Scope = "chat") -> Settings:
+    """Return the settings, with this scope of conversations. Blocks while it reads a file. Raises SettingsError.
 
-    The scope of conversations is always "chat" here, whatever the settings say: a host that talks with several
-    people must not mix what they say.
+    The scope of the settings does not count: a host that talks with several people must not mix what they say by accident.
     """
     if config is None:
         settings = load_settings(SettingsSource(home.config))
@@ -235,7 +268,7 @@ def settings_of(config: Config, home: Home) -> Settings:
         settings = load_settings(SettingsSource(table=config))
     else:
         settings = load_settings(SettingsSource(Path(config), required=True))
-    return attrs.evolve(settings, agent=attrs.evolve(settings.agent, scope="chat"))
+    return attrs.evolve(settings, agent=attrs.evolve(settings.agent, scope=scope))
 
 
 def _failure_of(error: Exception) -> Exception:

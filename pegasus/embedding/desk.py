@@ -11,16 +11,16 @@ that is killed in between is given the others again.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import chain
 
-import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref, Signal
-from pegasus.channels import AckTracker, AdapterMessage, CatchUp, DeliverReply, TurnFollower
+from pegasus.channels import AckTracker, AdapterMessage, CatchUp, DeliverReply, FollowedTurn, TurnFollower
 from pegasus.main_agent import item_of_key
 from pegasus.messages import Address, OutboundMessage, ReplyDraft
 from pegasus.storage import JournalMessage, OpenReplies, UnacknowledgedReply
@@ -34,40 +34,6 @@ class AgentClosed(Exception):
     """
 
 
-@attrs.define(eq=False, repr=False)
-class EmbeddedTurn:
-    """The turn of one message that somebody iterates over.
-
-    Example::
-
-        turn = EmbeddedTurn(Address("cli", "main"), "embed-1")
-        desk.expect_turn(turn.address)
-        turn.item = accepted.n
-        desk.follow_turn(turn)          # drafts and replies of this item go to the turn from now on
-    """
-
-    address: Address
-    """Conversation of the message."""
-    message_id: str
-    """Id of the message, by which it can be withdrawn."""
-    item: int = 0
-    """Number of the message in the queue, once it is accepted."""
-    draft: ReplyDraft | None = None
-    """The newest draft; None once it was taken."""
-    replies: dict[int, OutboundMessage] = attrs.field(factory=dict)
-    """Replies that have come, by number."""
-    is_done: bool = False
-    """All replies have come."""
-    error: Exception | None = None
-    """Reason why no more will come."""
-    changed: Signal = attrs.field(factory=Signal)
-    """Given when the reader has something to look at."""
-
-    def wake(self) -> None:
-        """Tell the reader that something has changed."""
-        self.changed.notify()
-
-
 class ReplyDesk:
     """Everything that was said and not taken, for the readers of turns and of the rest. The object outlives restarts of its actor.
 
@@ -76,18 +42,18 @@ class ReplyDesk:
 
     def __init__(self, journal: Ref[JournalMessage]) -> None:
         self._journal = journal
-        self._turns: dict[int, EmbeddedTurn] = {}
-        """Turns that somebody iterates over, by item."""
-        self._submitting: Counter[Address] = Counter()
-        """Messages of each chat that are being accepted: their numbers are not known yet."""
+        self._turns: defaultdict[Address, list[FollowedTurn]] = defaultdict(list)
+        """Turns that somebody iterates over, by chat. The item is 0 while the message is being accepted."""
         self._given: defaultdict[Address, set[int]] = defaultdict(set)
         """Numbers of replies that `next_message` has given out and that are not acknowledged."""
         self.follower = TurnFollower(journal, self._check_open)
         self._taken = AckTracker(journal, partial(self.follower.ask, OpenReplies))
-        self._backlog: deque[UnacknowledgedReply] = deque()
-        """Replies that were found and not given out, so that the journal need not be asked about each."""
-        self._reading = trio.Lock()
-        """Held by the reader that waits for the next one of them."""
+        self._backlog: defaultdict[str, deque[UnacknowledgedReply]] = defaultdict(deque)
+        """By type of channel, replies that were found and not given out, so that the journal need not be asked about each."""
+        self._finding = trio.Lock()
+        """Held while the journal is asked for them."""
+        self._found_at = -1
+        """Count of the news before the journal was asked last."""
         self._news = Signal()
         """Given when there may be something for `next_message`."""
         self.is_closed = False
@@ -101,88 +67,82 @@ class ReplyDesk:
         async for message in inbox:
             match message:
                 case DeliverReply(reply):
-                    self._announce(reply)
-                case ReplyDraft(item=item) if (turn := self._turns.get(item)) is not None:
-                    turn.draft = message
-                    turn.wake()
+                    if not self._give(reply):
+                        self._wake()
+                case ReplyDraft():
+                    self._give(message)
                 case CatchUp():
                     self._wake()
 
-    def _announce(self, reply: OutboundMessage) -> None:
-        """Tell the reader whose reply it is."""
-        turn = self._turns.get(item_of_key(reply.key))
-        if turn is not None and turn.address == reply.channel.address:
-            turn.replies.setdefault(reply.seq, reply)
-            turn.draft = None  # the reply ends it
-            turn.wake()
-        else:
-            self._wake()
+    def _give(self, said: OutboundMessage | ReplyDraft) -> bool:
+        """Give it to the turns that it belongs to; return False if nobody iterates over those."""
+        return sum(turn.take(said) for turn in self._turns.get(said.channel.address, ())) > 0
 
     # ---------------------------------------------------------------- turns
 
-    def expect_turn(self, address: Address) -> None:
-        """Note that a message of a chat is being accepted: until `follow_turn` or `drop_turn`, replies to the chat may be its own."""
-        self._submitting[address] += 1
+    def follow_turn(self, turn: FollowedTurn) -> None:
+        """Keep the replies of a turn for its reader. As long as its item is 0, all replies to the chat may be its own."""
+        self._turns[turn.address].append(turn)
 
-    def follow_turn(self, turn: EmbeddedTurn) -> None:
-        """Note the number of a message that was accepted."""
-        self._submitted(turn.address)
-        self._turns[turn.item] = turn
-
-    def drop_turn(self, turn: EmbeddedTurn) -> None:
-        """Note that a message was not accepted."""
-        self._submitted(turn.address)
-        self._wake()
-
-    def _submitted(self, address: Address) -> None:
-        self._submitting[address] -= 1
-        if not self._submitting[address]:
-            del self._submitting[address]
-
-    def leave_turn(self, turn: EmbeddedTurn) -> None:
+    def leave_turn(self, turn: FollowedTurn) -> None:
         """Forget a turn. What of it was not taken is for `next_message` from now on."""
-        if self._turns.get(turn.item) is turn:
-            del self._turns[turn.item]
+        if turn in (turns := self._turns.get(turn.address, [])):
+            turns.remove(turn)
+        if not turns:
+            self._turns.pop(turn.address, None)
         self._wake()
-
-    async def replies_of(self, turn: EmbeddedTurn) -> tuple[OutboundMessage, ...]:
-        """Return the replies of a turn to its own chat that were not acknowledged, with their files. Raises AgentClosed."""
-        found = await self.follower.open_replies(turn.address)
-        return await self.follower.load([each.key for each in found if item_of_key(each.key) == turn.item])
 
     # ---------------------------------------------------------------- everything else
 
-    async def next_message(self) -> OutboundMessage:
-        """Wait for the next reply that belongs to no turn somebody iterates over. Raises AgentClosed. Cancelled, nothing was given."""
-        async with self._reading:
-            while True:
-                while self._backlog:
-                    found = self._backlog.popleft()
-                    if self._is_for_anybody(found):
-                        self._given[found.address].add(found.seq)
-                        # Loading waits for the journal. If the reader is cancelled meanwhile, the reply is
-                        # there for the next one.
-                        with self._giving_back(found):
-                            for reply in await self.follower.load([found.key]):
-                                return reply
-                seen = self._news.count
-                self._backlog.extend(filter(self._is_for_anybody, await self.follower.open_replies(None)))
-                if not self._backlog:
-                    await self._news.wait(seen)
+    async def next_message(self, wants: Callable[[str], bool]) -> OutboundMessage:
+        """Wait for the next reply to a type of channel that is wanted, and that belongs to no turn somebody iterates over.
 
-    @contextmanager
-    def _giving_back(self, found: UnacknowledgedReply) -> Iterator[None]:
-        """Let a reply be given out again if it could not be loaded."""
-        try:
-            yield
-        except BaseException:
-            self._given[found.address].discard(found.seq)
-            raise
+        Raises AgentClosed. Cancelled, nothing was given.
+        """
+        while True:
+            seen = self._news.count
+            found = self._next_found(wants)
+            if found is None:
+                await self._find_all()
+                found = self._next_found(wants)
+            if found is None:
+                await self._news.wait(seen)
+                continue
+            # Before the journal is asked: another reader may look meanwhile.
+            self._given[found.address].add(found.seq)
+            try:
+                replies = await self.follower.load([found.key])
+            except BaseException:
+                self._given[found.address].discard(found.seq)
+                self._backlog[found.address.type].appendleft(found)
+                self._wake()
+                raise
+            if replies:
+                return replies[0]
+
+    def _next_found(self, wants: Callable[[str], bool]) -> UnacknowledgedReply | None:
+        """Take the next reply out of the backlog."""
+        for type, row in self._backlog.items():
+            while row and wants(type):
+                if self._is_for_anybody(found := row.popleft()):
+                    return found
+        return None
+
+    async def _find_all(self) -> None:
+        """Fill the backlog, unless that was done since the last news. Raises AgentClosed."""
+        async with self._finding:
+            count = self._news.count
+            if self._found_at != count:
+                found = await self.follower.open_replies(None)
+                self._backlog.clear()
+                for each in filter(self._is_for_anybody, found):
+                    self._backlog[each.address.type].append(each)
+                self._found_at = count
 
     def _is_for_anybody(self, found: UnacknowledgedReply) -> bool:
         address, seq = found.address, found.seq
         is_known = seq in self._given.get(address, ()) or self._taken.has(address, seq)
-        is_of_turn = item_of_key(found.key) in self._turns or address in self._submitting
+        is_of_turn = any(turn.item in (0, item_of_key(found.key)) for turn in self._turns.get(address, ()))
         return not is_known and not is_of_turn
 
     def give_back(self, reply: OutboundMessage) -> None:
@@ -212,9 +172,8 @@ class ReplyDesk:
     def close(self) -> None:
         """End all readers: the agent stops."""
         self.is_closed = True
-        for turn in self._turns.values():
-            turn.error = AgentClosed("the agent was stopped while it worked on the message")
-            turn.wake()
+        for turn in chain.from_iterable(self._turns.values()):
+            turn.end(AgentClosed("the agent was stopped while it worked on the message"))
         self._wake()
 
     def _wake(self) -> None:

@@ -32,15 +32,15 @@ import trio
 
 from actors import ActorError
 from pegasus.access import AccessDenied
-from pegasus.channels import GrowingText
+from pegasus.channels import FollowedTurn, GrowingText
 from pegasus.embedding.bus import InboundChatMessage, MessageKind, OutboundChatMessage, TurnUsage
-from pegasus.embedding.desk import AgentClosed, EmbeddedTurn, ReplyDesk
+from pegasus.embedding.desk import AgentClosed, ReplyDesk
 from pegasus.intake import JOURNAL_TIMEOUT, Intake, InvalidMessage, TooManyMessages
 from pegasus.main_agent import MainAgents
 from pegasus.messages import InboundMessage, OutboundMessage
 from pegasus.retry import retry
 from pegasus.settings import LiveValue
-from pegasus.storage import Accepted, ItemDone, Overloaded, StorageError
+from pegasus.storage import Accepted, Overloaded, StorageError
 
 
 class MessageRefused(Exception):
@@ -88,13 +88,23 @@ class TurnServices:
         self.max_bytes = max_bytes
         self.token = trio.lowlevel.current_trio_token()
 
-    async def accept(self, message: InboundMessage, turn: EmbeddedTurn) -> None:
+    async def accept(self, message: InboundMessage, turn: FollowedTurn) -> None:
         """Have a message accepted, and follow its turn. Raises MessageRefused, AgentClosed. Cancelled: it may be accepted."""
+        # Before the message is sent: its first reply may come before its number is known here.
+        self.desk.follow_turn(turn)
+        try:
+            turn.item = await self.submit(message)
+        finally:
+            if not turn.item:
+                self.desk.leave_turn(turn)
+        # A task of the agent and not of the reader, whose scope may be cancelled at any moment.
+        self.nursery.start_soon(self._follow, turn)
+
+    async def submit(self, message: InboundMessage) -> int:
+        """Return the number of a message in the queue, which is on disk then. Raises MessageRefused, AgentClosed."""
         size = sum(len(media.data) * 3 // 4 for media in message.media)
         if size > (max_bytes := self.max_bytes.now):
             raise MessageRefused("too_large", f"media: found {size} bytes, allowed: {max_bytes} (media.max_bytes)")
-        # Before the message is sent: its first reply may come before its number is known here.
-        self.desk.expect_turn(turn.address)
         try:
             answer = await self._send(message)
         except InvalidMessage as error:
@@ -105,18 +115,9 @@ class TurnServices:
             raise MessageRefused("overloaded", str(error)) from None
         except StorageError as error:
             raise MessageRefused("overloaded", f"the disk refuses to keep it: {error}") from None
-        else:
-            if isinstance(answer, Overloaded):
-                raise MessageRefused("overloaded", answer.reason)
-            turn.item = answer.n
-        finally:
-            # Also when this is cancelled: a message that was accepted belongs to a turn, whoever looks at it.
-            if turn.item:
-                self.desk.follow_turn(turn)
-            else:
-                self.desk.drop_turn(turn)
-        # A task of the agent and not of the reader, whose scope may be cancelled at any moment.
-        self.nursery.start_soon(self._follow, turn)
+        if isinstance(answer, Overloaded):
+            raise MessageRefused("overloaded", answer.reason)
+        return answer.n
 
     async def _send(self, message: InboundMessage) -> Accepted | Overloaded:
         """Return the answer of the journal. One that is being restarted is asked again: the id makes it the same message."""
@@ -136,16 +137,13 @@ class TurnServices:
 
         return await retry(attempt, ActorError)
 
-    async def _follow(self, turn: EmbeddedTurn) -> None:
+    async def _follow(self, turn: FollowedTurn) -> None:
         """Wait for the end of a turn, and gather its replies."""
         with suppress(AgentClosed):  # the reader is told by `close`
-            await self.desk.follower.ask(ItemDone, turn.item)
-            for reply in await self.desk.replies_of(turn):
-                turn.replies[reply.seq] = reply
-            turn.is_done = True
-            turn.wake()
+            await self.desk.follower.gather(turn)
+            turn.end()
 
-    def stop(self, turn: EmbeddedTurn) -> None:
+    def stop(self, turn: FollowedTurn) -> None:
         """End the work on a message, unless the agent stops anyway: then it goes on at the next start. Never waits."""
         self.desk.leave_turn(turn)
         if not turn.is_done and not self.desk.is_closed:
@@ -169,7 +167,7 @@ class TurnStream:
         core = message.to_core()
         self._services = services
         self._message = core
-        self._turn = EmbeddedTurn(core.channel.address, core.id)
+        self._turn = FollowedTurn(core.channel.address, core.id)
         self._text = GrowingText()
         self._read: set[int] = set()
         """Numbers of the replies that are part of that text."""
@@ -322,7 +320,7 @@ class TurnStream:
                 self._services.token.run_sync_soon(partial(_let_go, self._services, self._turn, replies))
 
 
-def _let_go(services: TurnServices, turn: EmbeddedTurn, replies: tuple[OutboundMessage, ...]) -> None:
+def _let_go(services: TurnServices, turn: FollowedTurn, replies: tuple[OutboundMessage, ...]) -> None:
     """Stop a turn whose iterator was dropped, or note that its final message was taken."""
 
     async def acknowledge() -> None:
@@ -349,8 +347,10 @@ class MessageStream:
             await deliver(message.channel, message.chat_id, message.content)
     """
 
-    def __init__(self, desk: ReplyDesk) -> None:
+    def __init__(self, desk: ReplyDesk, wants: Callable[[str], bool]) -> None:
+        """wants: returns whether replies to a type of channel are for this reader."""
         self._desk = desk
+        self._wants = wants
         self._handled: OutboundMessage | None = None
         """The message that was given out last and is not acknowledged."""
 
@@ -363,7 +363,7 @@ class MessageStream:
             if self._handled is not None:
                 await self._desk.acknowledge([self._handled])
                 self._handled = None
-            self._handled = await self._desk.next_message()
+            self._handled = await self._desk.next_message(self._wants)
         except AgentClosed:
             raise StopAsyncIteration from None
         return OutboundChatMessage.from_core(self._handled)

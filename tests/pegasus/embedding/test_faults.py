@@ -9,6 +9,7 @@ import trio
 
 from actors import ActorError
 from pegasus.embedding import AgentFailed
+from pegasus.messages import OutboundMessage
 from pegasus.settings import AgentSettings, PolicySettings, Settings
 from pegasus.storage import Waiting
 from pegasus.storage.journal import _Journal
@@ -76,7 +77,7 @@ async def test_nothing_is_remembered_of_chats_that_are_quiet(autojump_clock):
         for n in range(20):
             await final(agent, "Hello", f"chat-{n}")
         desk = agent._turns.desk
-        assert not any((desk._turns, desk._given, desk._taken._numbers, desk._submitting, desk._backlog))
+        assert not any((desk._turns, desk._given, desk._taken._numbers))
 
 
 async def test_a_part_that_crashes_for_ever_ends_the_agent_with_an_error(autojump_clock, journal_crashes):
@@ -91,15 +92,15 @@ async def test_a_part_that_crashes_for_ever_ends_the_agent_with_an_error(autojum
 
 async def test_a_crash_of_the_desk_loses_no_reply(autojump_clock, monkeypatch):
     async with open_agent(ScriptedModel([say("", reply("One")), say("", reply("Two", call_id="r2"))])) as agent:
-        desk, announce, crashes = agent._turns.desk, agent._turns.desk._announce, [1]
+        desk, give, crashes = agent._turns.desk, agent._turns.desk._give, [1]
 
-        def crash_once(reply):
-            if crashes:
+        def crash_once(said):
+            if crashes and isinstance(said, OutboundMessage):
                 crashes.pop()
                 raise RuntimeError("a planned failure of the desk")
-            announce(reply)
+            return give(said)
 
-        monkeypatch.setattr(desk, "_announce", crash_once)
+        monkeypatch.setattr(desk, "_give", crash_once)
         assert (await final(agent, "a")).content == "One"
         assert (await final(agent, "b")).content == "Two"
         assert not crashes

@@ -18,8 +18,8 @@ DIRECT = Settings(agent=AgentSettings(speech="direct"))
 
 
 @asynccontextmanager
-async def open_agent(model, *, disk=None, settings=None, cron=None, **environment):
-    settings = settings_of(settings or Settings(agent=AgentSettings(speech="monologue")), None)
+async def open_agent(model, *, disk=None, settings=None, cron=None, scope="chat", **environment):
+    settings = settings_of(settings or Settings(agent=AgentSettings(speech="monologue")), None, scope)
     made = world_environment(model, disk or MemoryDisk(), settings, **environment)
 
     async with Agent.within(made, cron, load=lambda config: settings_of(config, None)) as agent:
