@@ -59,8 +59,9 @@ class SendAttempts:
         drafts: messages that may show this piece already, as drafts. UNCONFIRMED: it is not sent again, though nobody knows whether it
         is there. Raises what `look_up` raises.
         """
-        before = self._log.attempts_at(reply, number) + drafts
-        if not before and not self._log.attempt_mark(reply, number):
+        known = self._log.attempts(reply, number)
+        before = known.count + drafts
+        if not before and not known.mark:
             return ""
         found = await look_up()
         if not found:
@@ -81,11 +82,11 @@ class SendAttempts:
     async def make(
         self, reply: OutboundMessage, number: int, send: Callable[[], Awaitable[str]], mark: str = ""
     ) -> str:
-        """Send a piece and return its id. mark: by which the service can be asked for it; see `DeliveryLog.attempt_mark`.
+        """Send a piece and return its id. mark: by which the service can be asked for it; see `Attempts.mark`.
 
         Cancelled, the attempt counts. Raises what `send` raises.
         """
-        before = self._log.attempts_at(reply, number)
+        before = self._log.attempts(reply, number).count
         await self._log.set_attempts(reply, number, before + 1, mark)
         async with undone_unless_sent(partial(self._log.set_attempts, reply, number, before), mark):
             return await send()

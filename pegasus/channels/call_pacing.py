@@ -12,7 +12,6 @@ the same time. It is another call each time: a message at which the service alwa
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from random import Random
 from typing import Final, TypeVar
 
@@ -53,10 +52,10 @@ class OutagePauses(Pauses):
         return super().next()
 
 
-class RetryingService:
-    """Makes calls to one service until they get an answer.
+class ServiceCalls:
+    """Makes calls to one service, each when it is allowed, until they get an answer.
 
-    Example: `id = await reachability.call(partial(api.call, "sendMessage", params))`.
+    Example: `me = await pacing.call(partial(api.call, "getMe"))`, `id = await pacing.deliver(channel_id, partial(api.send, text))`.
     """
 
     def __init__(self, random: Random, on_change: Callable[[str], None] = lambda reason: None) -> None:
@@ -71,6 +70,13 @@ class RetryingService:
         self._turn = trio.Lock()
         """Held by the call that tries while the service is out of reach. It is fair, so that the calls take turns."""
         self._is_back = Signal()
+        self._places = trio.CapacityLimiter(MOST_CALLS)
+        self._all_quiet_until = 0.0
+        """Trio's clock until which the service wants no call at all."""
+        self._quiet_until: dict[str, float] = {}
+        """By channelId, Trio's clock until which it wants no call about a conversation."""
+
+    # ---------------------------------------------------------------- outages
 
     @property
     def is_down(self) -> bool:
@@ -102,61 +108,45 @@ class RetryingService:
         try:
             result = await attempt()
         except ServiceDown as error:
-            self.failed(str(error))
+            self._failures += 1
+            if self.is_down:
+                self._next_attempt = trio.current_time() + self._pauses.next()
+                self._on_change(str(error))
             raise
         except Exception:  # a refusal is an answer, too
-            self.succeeded()
+            self._note_answer()
             raise
-        self.succeeded()
+        self._note_answer()
         return result
 
-    def failed(self, reason: str) -> None:
-        """Note that the service has given no answer."""
-        self._failures += 1
-        if self.is_down:
-            self._next_attempt = trio.current_time() + self._pauses.next()
-            self._on_change(reason)
-
-    def succeeded(self) -> None:
-        """Note that the service has given an answer."""
+    def _note_answer(self) -> None:
         was_down, self._failures = self.is_down, 0
         self._pauses.reset()
         if was_down:
             self._on_change("")
             self._is_back.notify()
 
+    # ---------------------------------------------------------------- limits and places
 
-class CallPacing:
-    """Makes the calls that deliver, each when it is allowed.
-
-    Example: `id = await pacing.call(channel_id, partial(api.send, text))`.
-    """
-
-    def __init__(self, reachability: RetryingService) -> None:
-        self._reachability = reachability
-        self._places = trio.CapacityLimiter(MOST_CALLS)
-        self._all_quiet_until = 0.0
-        """Trio's clock until which the service wants no call at all."""
-        self._quiet_until: dict[str, float] = {}
-        """By channelId, Trio's clock until which it wants no call about a conversation."""
-
-    async def call(self, channel_id: str, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def deliver(self, channel_id: str, attempt: Callable[[], Awaitable[T]]) -> T:
         """Return what a call about a conversation returns, tried again through outages and rate limits.
 
         Raises what else `attempt` raises: ReplyRefused and CredentialsRefused.
         """
+
+        async def in_place() -> T:
+            """Make the call when there is a place for it."""
+            async with self._places:
+                return await attempt()
+
         while True:
             if (due := self.allowed_at(channel_id)) > trio.current_time():
                 await trio.sleep_until(due)
                 continue  # another limit may be in force by then
             try:
-                return await self._reachability.call(partial(self._attempt, attempt))
+                return await self.call(in_place)
             except RateLimited as limit:
                 self.obey(channel_id, limit)
-
-    async def _attempt(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        async with self._places:
-            return await attempt()
 
     def allowed_at(self, channel_id: str) -> float:
         """Return Trio's clock from which on a call about a conversation is allowed."""

@@ -13,10 +13,10 @@ recorded yet: not a long reply from its beginning, and not a reply whose acknowl
 Each attempt is on disk before it is made, so that a process that finds one knows that the message may be there (`attempts`). A draft
 that may be shown counts as an attempt.
 
-**One writer.** A task of the adapter (`write_all`) writes all lines that were added meanwhile as one request. So conversations share
-their writes, and the file has the lines in the order in which they were added. Where a piece has its attempt on disk nobody needs to
-wait for its line: that of the next attempt comes behind it, and is waited for. A reply is acknowledged when the lines of its pieces
-are on disk, since the journal forgets it then.
+**Shared writes.** Whoever must know that a line is on disk writes it, with all that were added meanwhile, while the next ones wait: so
+conversations share their writes, and the file has the lines in the order in which they were added. Where a piece has its attempt on
+disk nobody needs to wait for its line: that of the next attempt comes behind it, and is waited for. A task of the adapter writes the
+others (`write_all`). A reply is acknowledged when the lines of its pieces are on disk, since the journal forgets it then.
 
 The file is `channels/<type>.jsonl` below data/, written by the journal. What is over is dropped when the file is rewritten: at a
 start, and when it has got long.
@@ -52,40 +52,49 @@ UNCONFIRMED: Final = "unconfirmed"
 _log = get_logger("channels")
 
 
-@attrs.define(eq=False, repr=False)
-class DeliveredReply:
-    """The last reply of a conversation that the service has taken, in whole or in part.
-
-    Example: `DeliveredReply(13, of=2, ids=["8121"])` has one more piece to come.
-    """
-
-    seq: int
-    """Number of the reply within its conversation."""
-    of: int
-    """Number of its pieces."""
-    ids: list[str] = attrs.field(factory=list)
-    """Message ids of the pieces that the service has taken."""
-
-    @property
-    def is_complete(self) -> bool:
-        """True if the service has taken all pieces."""
-        return len(self.ids) >= self.of
-
-
 @attrs.frozen
 class Attempts:
-    """Attempts to send a piece of which the outcome is not known: `Attempts(seq=13, part=1, count=1)`.
-
-    Example: `log.attempts_at(reply, 1)` and `log.attempt_mark(reply, 1)` read it; `SendAttempts.find` decides
-    by it whether a piece is sent again.
-    """
+    """Attempts to send a piece of which the outcome is not known: `Attempts(seq=13, part=1, count=1)`."""
 
     seq: int
     part: int
-    count: int
+    count: int = 0
     mark: str = ""
     """By which the service can be asked for the message, "" if it cannot. With a count of 0 it should be asked, too: it has said that
     it failed, which may not be true."""
+
+    @property
+    def is_open(self) -> bool:
+        """True if the piece may be there already."""
+        return bool(self.count or self.mark)
+
+
+@attrs.define(eq=False, repr=False)
+class _DeliveredChat:
+    """The last reply of a conversation that the service has taken, in whole or in part, and what came behind it."""
+
+    seq: int = 0
+    """Number of the reply within its conversation."""
+    of: int = 0
+    """Number of its pieces."""
+    ids: list[str] = attrs.field(factory=list)
+    """Message ids of the pieces that the service has taken."""
+    attempts: Attempts = Attempts(0, 0)
+    """Attempts without an answer."""
+    draft: str = ""
+    """Message id of the draft that is shown."""
+
+    def lines(self, channel_id: str) -> list[dict[str, Json]]:
+        """Return the lines of the log that say all this."""
+        place: dict[str, Json] = {"channelId": channel_id}
+        lines: list[dict[str, Json]] = [
+            {**place, "seq": self.seq, "part": part, "of": self.of, "id": id} for part, id in enumerate(self.ids)
+        ]
+        if self.attempts.is_open:
+            lines.append({**place, **_attempts_fields(self.attempts)})
+        if self.draft:
+            lines.append({**place, "draft": self.draft})
+        return lines
 
 
 class DeliveryLog:
@@ -105,12 +114,8 @@ class DeliveryLog:
         self._type = type
         self._store: LineStore | None = None
         """None until `load`; then nothing is written."""
-        self._replies: dict[str, DeliveredReply] = {}
-        """By channelId, the latest last."""
-        self._drafts: dict[str, str] = {}
-        """Message id of the draft that is shown, by channelId."""
-        self._attempts: dict[str, Attempts] = {}
-        """Attempts without an answer, by channelId."""
+        self._chats: dict[str, _DeliveredChat] = {}
+        """By channelId, the one with the latest reply last."""
         self._facts: dict[str, Json] = {}
         self._unwritten: list[dict[str, Json]] = []
         """Lines that are not known to be on disk."""
@@ -118,11 +123,8 @@ class DeliveryLog:
         """Replies that are acknowledged when these lines are on disk: by address, the seq of the last one."""
         self._added = self._written = 0
         """Lines that were added in this process, and how many of them are on disk."""
-        self._wanted = trio.Event()
-        """Set when there is something for the writer."""
-        self._progress = Signal()
-        """Given when lines have reached the disk."""
-        self._has_writer = False
+        self._wanted = Signal()
+        """Given when there is something to write."""
         self._writing = trio.Lock()
 
     async def load(self, journal: Ref[JournalMessage]) -> None:
@@ -137,37 +139,39 @@ class DeliveryLog:
         await store.read(self._replay)
         self._store = store
         if store.lines:
-            await self._rewrite()
+            await self._rewrite(store)
 
     def _replay(self, record: Metadata) -> None:
         match record:
             case {"channelId": str(channel_id), "seq": int(seq), "part": int(part), "of": int(of), "id": str(id)}:
                 self._note_piece(channel_id, seq, part, of, id)
             case {"channelId": str(channel_id), "seq": int(seq), "part": int(part), "attempts": int(count)}:
-                self._note_attempts(channel_id, Attempts(seq, part, count, str(record.get("mark") or "")))
+                self._chat(channel_id).attempts = Attempts(seq, part, count, str(record.get("mark") or ""))
             case {"channelId": str(channel_id), "draft": str(id)}:
-                self._note_draft(channel_id, id)
+                self._chat(channel_id).draft = id
             case {"key": str(key), "value": value}:
                 self._note_fact(key, value)
             case _:
                 raise ValueError("not a line of a delivery log")
 
+    def _chat(self, channel_id: str) -> _DeliveredChat:
+        return self._chats.setdefault(channel_id, _DeliveredChat())
+
     # ------------------------------------------------------------------ replies
 
     def ids_of(self, reply: OutboundMessage) -> list[str]:
         """Return the message ids of the pieces of this reply that the service has taken, in order."""
-        known = self._replies.get(reply.channel.channel_id)
-        return list(known.ids) if known is not None and known.seq == reply.seq else []
+        chat = self._chat(reply.channel.channel_id)
+        return list(chat.ids) if chat.seq == reply.seq else []
 
     def is_delivered(self, reply: OutboundMessage) -> bool:
         """Return whether the service has taken all of this reply, or a later one of the conversation."""
-        known = self._replies.get(reply.channel.channel_id)
-        return known is not None and (known.seq > reply.seq or (known.seq == reply.seq and known.is_complete))
+        chat = self._chat(reply.channel.channel_id)
+        return chat.seq > reply.seq or (chat.seq == reply.seq and len(chat.ids) >= chat.of)
 
     def last_id(self, channel_id: str) -> str:
         """Return the message id of the last piece that is known to be delivered in a conversation, "" if none is."""
-        known = self._replies.get(channel_id)
-        return known.ids[-1] if known is not None and known.ids else ""
+        return next(reversed(self._chat(channel_id).ids), "")
 
     async def add_piece(self, reply: OutboundMessage, *, part: int, of: int, id: str) -> None:
         """Record that the service has taken a piece. Returns at once if the attempt is on disk, otherwise when the record is.
@@ -175,7 +179,7 @@ class DeliveryLog:
         That may take as long as a full disk is full. In this process it counts at once: a restart of the actor does not repeat it.
         """
         channel_id = reply.channel.channel_id
-        has_attempt = self._attempts_for(reply, part) is not None
+        has_attempt = self.attempts(reply, part).is_open
         self._note_piece(channel_id, reply.seq, part, of, id)
         self._add({"channelId": channel_id, "seq": reply.seq, "part": part, "of": of, "id": id})
         if not has_attempt:
@@ -184,72 +188,48 @@ class DeliveryLog:
     def acknowledge(self, reply: OutboundMessage) -> None:
         """Acknowledge a reply, and those before it, when everything that was added is on disk."""
         self._delivered[reply.channel.address] = reply.seq
-        self._wanted.set()
+        self._wanted.notify()
 
     def _note_piece(self, channel_id: str, seq: int, part: int, of: int, id: str) -> None:
-        self._attempts.pop(channel_id, None)
-        known = self._replies.pop(channel_id, None)
-        if known is None or known.seq != seq:
-            known = DeliveredReply(seq, of)
+        chat = self._chats[channel_id] = self._chats.pop(channel_id, _DeliveredChat())
+        chat.attempts = Attempts(0, 0)
+        if chat.seq != seq:
+            chat.seq, chat.of, chat.ids = seq, of, []
         # A piece that is recorded twice, by a write that was repeated, counts once.
-        if part == len(known.ids):
-            known.ids.append(id)
-        draft = self._drafts.get(channel_id, "")
-        is_reply = draft.startswith(UNSURE) or draft.partition(" ")[0] == id
-        if is_reply:  # the message that has shown the draft holds the reply now
-            self._drafts.pop(channel_id, None)
-        self._replies[channel_id] = known
+        if part == len(chat.ids):
+            chat.ids.append(id)
+        if chat.draft.startswith(UNSURE) or chat.draft.partition(" ")[0] == id:  # that message holds the reply now
+            chat.draft = ""
 
     # ------------------------------------------------------------------ attempts
 
-    def attempts_at(self, reply: OutboundMessage, part: int) -> int:
-        """Return how often the service was asked to take a piece and its answer is not known."""
-        known = self._attempts_for(reply, part)
-        return known.count if known is not None else 0
-
-    def attempt_mark(self, reply: OutboundMessage, part: int) -> str:
-        """Return the mark that the last attempt to send a piece had, "" if it had none or was taken back."""
-        known = self._attempts_for(reply, part)
-        return known.mark if known is not None else ""
-
-    def _attempts_for(self, reply: OutboundMessage, part: int) -> Attempts | None:
-        known = self._attempts.get(reply.channel.channel_id)
-        return known if known is not None and (known.seq, known.part) == (reply.seq, part) else None
+    def attempts(self, reply: OutboundMessage, part: int) -> Attempts:
+        """Return how often the service was asked to take a piece without an answer that is known, and the mark of the last time."""
+        known = self._chat(reply.channel.channel_id).attempts
+        return known if (known.seq, known.part) == (reply.seq, part) else Attempts(reply.seq, part)
 
     async def set_attempts(self, reply: OutboundMessage, part: int, count: int, mark: str = "") -> None:
         """Record how often the service was asked to take a piece. Returns when it is on disk, and all that was added before.
 
         mark: by which the service can be asked for the message.
         """
-        channel_id = reply.channel.channel_id
         attempts = Attempts(reply.seq, part, count, mark)
-        if attempts != self._attempts.get(channel_id, Attempts(reply.seq, part, 0)):
-            self._note_attempts(channel_id, attempts)
-            await self._write(_attempts_record(channel_id, attempts))
-
-    def _note_attempts(self, channel_id: str, attempts: Attempts) -> None:
-        if attempts.count or attempts.mark:
-            self._attempts[channel_id] = attempts
-        else:
-            self._attempts.pop(channel_id, None)
+        if attempts != self.attempts(reply, part):
+            channel_id = reply.channel.channel_id
+            self._chat(channel_id).attempts = attempts
+            await self._write({"channelId": channel_id, **_attempts_fields(attempts)})
 
     # ------------------------------------------------------------------ drafts
 
     def draft_of(self, channel_id: str) -> str:
         """Return the message id of the draft that is shown in a conversation, "" if there is none."""
-        return self._drafts.get(channel_id, "")
+        return self._chat(channel_id).draft
 
     async def set_draft(self, channel_id: str, id: str) -> None:
         """Record that this message shows a draft; "" for none."""
         if id != self.draft_of(channel_id):
-            self._note_draft(channel_id, id)
+            self._chat(channel_id).draft = id
             await self._write({"channelId": channel_id, "draft": id})
-
-    def _note_draft(self, channel_id: str, id: str) -> None:
-        if id:
-            self._drafts[channel_id] = id
-        else:
-            self._drafts.pop(channel_id, None)
 
     # ------------------------------------------------------------------ facts of the adapter
 
@@ -276,30 +256,29 @@ class DeliveryLog:
 
     async def write_all(self) -> None:
         """Write what is added until cancelled, and then what is left. Raises ActorError."""
-        self._has_writer = True
         try:
             while True:
-                await self._wanted.wait()
-                await self._write_lines()
+                seen = self._wanted.count
+                async with self._writing:
+                    await self._write_lines()
+                await self._wanted.wait(seen)
         finally:
-            self._has_writer = False
             with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_TIME), suppress(ActorError):
-                await self._write_lines()
+                async with self._writing:
+                    await self._write_lines()
 
     async def written(self) -> None:
-        """Wait until everything that was added is on disk. While there is no writer it is written here. Raises ActorError."""
+        """Wait until everything that was added is on disk. Raises ActorError."""
         goal = self._added
-        while self._written < goal and self._store is not None:
-            if self._has_writer:
-                await self._progress.wait()
-            else:
+        async with self._writing:
+            if self._written < goal:
                 await self._write_lines()
 
     def _add(self, record: dict[str, Json]) -> None:
-        """Add a line to those that the writer takes next."""
+        """Add a line to those that are written next."""
         self._unwritten.append(record)
         self._added += 1
-        self._wanted.set()
+        self._wanted.notify()
 
     async def _write(self, record: dict[str, Json]) -> None:
         """Add a line, and wait until it is on disk."""
@@ -312,59 +291,50 @@ class DeliveryLog:
         Cancelled, or with ActorError, it is left for the next time. It may be on disk then: lines that are there twice, in the same
         order, say the same.
         """
-        async with self._writing:
-            self._wanted = trio.Event()
-            lines, delivered = self._unwritten.copy(), list(self._delivered.items())
-            if lines:
-                await self._append(lines)
-                del self._unwritten[: len(lines)]
-                self._written += len(lines)
-                self._progress.notify()
-            for address, seq in delivered:
-                await self._loaded.journal.tell(Acknowledge(address, seq))
-                if self._delivered[address] == seq:
-                    del self._delivered[address]
+        if self._store is None:
+            return
+        lines, delivered = self._unwritten.copy(), list(self._delivered.items())
+        if lines:
+            await self._append(self._store, lines)
+            del self._unwritten[: len(lines)]
+            self._written += len(lines)
+        for address, seq in delivered:
+            await self._store.journal.tell(Acknowledge(address, seq))
+            if self._delivered[address] == seq:
+                del self._delivered[address]
 
-    async def _append(self, lines: list[dict[str, Json]]) -> None:
+    async def _append(self, store: LineStore, lines: list[dict[str, Json]]) -> None:
         """Append lines to the file, trying again while the disk refuses, and rewrite it if it has got long."""
 
         def log(error: Exception, seconds: float) -> None:
             _log.error("what a service has taken cannot be recorded", error=str(error), seconds=seconds)
 
-        await retry(lambda: self._loaded.append(*lines), StorageError, log)
+        await retry(lambda: store.append(*lines), StorageError, log)
         # The lines are on disk already, so a failure here costs nothing but the length of the file. It is tried
         # again when the file has grown as much once more.
-        if self._loaded.lines > LONGEST:
+        if store.lines > LONGEST:
             try:
-                await self._rewrite()
+                await self._rewrite(store)
             except StorageError as error:
                 _log.error("the delivery log cannot be rewritten", error=str(error))
 
-    @property
-    def _loaded(self) -> LineStore:
-        if self._store is None:
-            raise RuntimeError("load comes first")
-        return self._store
-
-    async def _rewrite(self) -> None:
+    async def _rewrite(self, store: LineStore) -> None:
         """Write what still counts, lines that were added meanwhile included. Raises StorageError, ActorError."""
         # A reply of which pieces are missing is never dropped: it would be sent again from its beginning.
-        complete = [channel_id for channel_id, reply in self._replies.items() if reply.is_complete]
-        for channel_id in complete[:-KEPT_REPLIES]:
-            del self._replies[channel_id]
+        over = [
+            channel_id
+            for channel_id, chat in self._chats.items()
+            if len(chat.ids) >= chat.of and not chat.attempts.is_open and not chat.draft
+        ]
+        for channel_id in over[:-KEPT_REPLIES]:
+            del self._chats[channel_id]
         for key in list(self._facts)[:-KEPT_FACTS]:
             del self._facts[key]
-        records: list[dict[str, Json]] = [
-            {"channelId": channel_id, "seq": reply.seq, "part": part, "of": reply.of, "id": id}
-            for channel_id, reply in self._replies.items()
-            for part, id in enumerate(reply.ids)
-        ]
-        records += [_attempts_record(channel_id, attempts) for channel_id, attempts in self._attempts.items()]
-        records += [{"channelId": channel_id, "draft": id} for channel_id, id in self._drafts.items()]
+        records = [line for channel_id, chat in self._chats.items() for line in chat.lines(channel_id)]
         records += [{"key": key, "value": value} for key, value in self._facts.items()]
-        await self._loaded.rewrite(records)
+        await store.rewrite(records)
 
 
-def _attempts_record(channel_id: str, attempts: Attempts) -> dict[str, Json]:
+def _attempts_fields(attempts: Attempts) -> dict[str, Json]:
     mark: dict[str, Json] = {"mark": attempts.mark} if attempts.mark else {}
-    return {"channelId": channel_id, "seq": attempts.seq, "part": attempts.part, "attempts": attempts.count, **mark}
+    return {"seq": attempts.seq, "part": attempts.part, "attempts": attempts.count, **mark}

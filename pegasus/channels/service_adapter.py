@@ -1,7 +1,7 @@
 """`ServiceAdapter`: the base class of the adapters of chat services (Telegram, Slack, SMS).
 
 `Adapter` delivers one reply after the other for the whole channel type. A service has thousands of conversations, some of which are
-slow, full or blocked, so here each conversation has a queue and a task of its own (`outgoing_chats`):
+slow, full or blocked, so here each conversation has a queue and a task of its own (`ChatSender`):
 
 * **Order within a conversation.** A reply is sent when the service has taken all of the one before it, however often that was tried.
 * **Nobody waits for another conversation**, neither for its rate limit nor for its refusal. Calls of all conversations share
@@ -9,7 +9,7 @@ slow, full or blocked, so here each conversation has a queue and a task of its o
 * **Nothing lost, hardly anything twice.** What the service has taken is on disk (`DeliveryLog`) before the next piece is sent, and a
   reply is acknowledged when all its pieces are. A crash repeats at most the piece whose acknowledgement was not recorded; what each
   service does about that one is in its `send`. All conversations share the writes.
-* **Bounded memory.** A queue holds some replies. The others wait in the journal's outbox and are read when there is room.
+* **Bounded memory.** A queue holds some replies (MOST_QUEUED). The others wait in the journal's outbox.
 
 What a service says instead of yes has one of four kinds (`service_contract`), each handled here:
 
@@ -36,6 +36,7 @@ A subclass implements `send`, `pieces` and `listen`, and may override `show_typi
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
@@ -44,13 +45,12 @@ from typing import Any, Final
 import attrs
 import trio
 
-from actors import Inbox, Ref
+from actors import Inbox, Ref, Signal
 from pegasus.access import PAIRING, AccessDenied
 from pegasus.channels.adapter import Adapter, AdapterMessage, CatchUp, DeliverReply, ReplyRefused
-from pegasus.channels.call_pacing import CallPacing, OutagePauses, RetryingService
+from pegasus.channels.call_pacing import OutagePauses, ServiceCalls
 from pegasus.channels.delivery_log import UNCONFIRMED, DeliveryLog
 from pegasus.channels.message_intake import BotLoopLimit, MessageIntake
-from pegasus.channels.outgoing_chats import SIGN_TIMEOUT, ChatSenders
 from pegasus.channels.service_contract import (
     ChannelState,
     CredentialsRefused,
@@ -65,8 +65,14 @@ from pegasus.formatting import first_cause
 from pegasus.messages import ApprovalNotice, ChannelInfo, InboundMessage, Metadata, OutboundMessage, ReplyDraft, Typing
 from pegasus.observe import get_logger
 from pegasus.retry import retry
-from pegasus.storage import JournalMessage, StorageError
+from pegasus.storage import JournalMessage, StorageError, Unacknowledged, UnacknowledgedChannels
 
+MOST_QUEUED: Final = 50
+"""Replies of one conversation that are held in memory. The others wait in the journal's outbox, and are read when there is room."""
+SIGN_TIMEOUT: Final = 10.0
+"""Seconds that showing a draft or a typing sign may take. It is not tried again."""
+LONGEST_TYPING: Final = 900.0
+"""Seconds after which a typing sign is not repeated any more, whether its end was announced or not."""
 DRAFT_PAUSE: Final = 1.0
 """Seconds between two states of a draft."""
 NOT_CONFIRMED: Final = (
@@ -124,10 +130,8 @@ class ServiceAdapter(Adapter):
         """Record of what the service has taken."""
         self.state = ChannelState(type, "connecting")
         """For `status`, the tree and the log."""
-        self.reachability = RetryingService(context.random, self._reach_changed)
-        """Reachability of the service. A subclass makes its own calls by it, which are tried again through outages."""
-        self.pacing = CallPacing(self.reachability)
-        """Makes the calls that deliver."""
+        self.pacing = ServiceCalls(context.random, self._reach_changed)
+        """Makes the calls to the service, which are tried again through outages."""
         self._pauses = OutagePauses(context.random)
         """Pauses of `listen`."""
         self._intake = MessageIntake(context)
@@ -226,27 +230,54 @@ class ServiceAdapter(Adapter):
         async with self.connection(), trio.open_nursery() as nursery:
             self.background = nursery
             try:
-                chats = ChatSenders(self, journal, nursery)
                 nursery.start_soon(self.log.write_all)
                 nursery.start_soon(self._listen)
-                await chats.catch_up()
-                async for message in inbox:
-                    match message:
-                        case DeliverReply(reply):
-                            chats.add(reply)
-                        case CatchUp():
-                            await chats.catch_up()
-                        case Typing() | ReplyDraft():
-                            chats.show(message)
-                        case ApprovalNotice():
-                            nursery.start_soon(self._show_answer, message)
-                        case _:  # states of tasks are not shown in chats
-                            pass
+                await self._deliver(inbox, journal, nursery)
                 await self.pacing.finish()
             finally:
                 # Webhooks are refused first, then the work of earlier ones is ended, and connections are closed last.
                 self.background = None
             nursery.cancel_scope.cancel()
+
+    async def _deliver(self, inbox: Inbox[AdapterMessage], journal: Ref[JournalMessage], nursery: trio.Nursery) -> None:
+        """Pass messages on to the conversations, until stopped."""
+        chats: dict[str, ChatSender] = {}
+        """Conversations that have something to send or to show, by channelId."""
+
+        async def serve(chat: ChatSender) -> None:
+            """Let a conversation work. A crash ends the adapter, whose next run reads what was not acknowledged."""
+            await chat.serve()
+            del chats[chat.channel_id]  # no checkpoint in between: what comes next begins a new task
+
+        def wake(channel_id: str) -> ChatSender:
+            """Return a conversation, whose task is started if none runs."""
+            if channel_id not in chats:
+                chats[channel_id] = ChatSender(channel_id, self, journal)
+                nursery.start_soon(serve, chats[channel_id])
+            return chats[channel_id]
+
+        async def catch_up() -> None:
+            """Wake every conversation that has replies in the journal."""
+            ask = partial(journal.ask, UnacknowledgedChannels, self.type)
+            for channel_id in await retry(ask, StorageError):
+                wake(channel_id).catch_up()
+
+        await catch_up()
+        async for message in inbox:
+            match message:
+                case DeliverReply(reply):
+                    wake(reply.channel.channel_id).add(reply)
+                case CatchUp():
+                    await catch_up()
+                case Typing() if not (message.active and self.typing_pause):
+                    if chat := chats.get(message.channel.channel_id):
+                        chat.end_typing()
+                case Typing() | ReplyDraft():
+                    wake(message.channel.channel_id).show(message)
+                case ApprovalNotice():
+                    nursery.start_soon(self._show_answer, message)
+                case _:  # states of tasks are not shown in chats
+                    pass
 
     async def _listen(self) -> None:
         while True:
@@ -313,7 +344,7 @@ class ServiceAdapter(Adapter):
         if not self.log.is_delivered(reply):
             pieces = self.pieces(reply)
             for number in range(len(self.log.ids_of(reply)), len(pieces)):
-                await self.pacing.call(reply.channel.channel_id, partial(self._send_piece, reply, pieces, number))
+                await self.pacing.deliver(reply.channel.channel_id, partial(self._send_piece, reply, pieces, number))
         if UNCONFIRMED in self.log.ids_of(reply):
             raise ReplyRefused(NOT_CONFIRMED)
 
@@ -339,3 +370,156 @@ class ServiceAdapter(Adapter):
             _log.warning("the service is out of reach", channel=self.type, reason=state.reason)
         else:
             _log.info("the service is connected", channel=self.type, name=state.name)
+
+
+@attrs.define(eq=False, repr=False)
+class ChatSender:
+    """The way out to one conversation: `serve` works on what `add`, `show` and `catch_up` have noted.
+
+    It sends replies first, in the order of their numbers, then shows the newest draft, then the typing sign. A draft or a sign that
+    fails is left out. `serve` returns when there is nothing to do, so a service with thousands of quiet conversations costs nothing.
+
+    A reply that does not follow the last one is a sign that the conversation is behind (a full mailbox, a restart). Then the journal
+    is read instead, which has all replies in their order, so the queue never has a gap.
+    """
+
+    channel_id: str
+    """The conversation, as the service calls it."""
+    _adapter: ServiceAdapter
+    """Delivers and shows."""
+    _journal: Ref[JournalMessage]
+    """Has the replies that are not queued here."""
+    _waiting: deque[OutboundMessage] = attrs.field(factory=deque)
+    """Replies to be sent, in the order of seq."""
+    _is_behind: bool = False
+    """More replies wait in the journal."""
+    _draft: ReplyDraft | None = None
+    """The newest draft that was not shown yet."""
+    _next_draft: float = 0.0
+    """Trio's clock from which on a draft may be shown."""
+    _typing: Typing | None = None
+    """The sign that is shown while the agent thinks."""
+    _typing_since: float = 0.0
+    """Trio's clock at which the agent has begun to think."""
+    _typing_due: float = 0.0
+    """Trio's clock at which the sign is to be shown again."""
+    _woken: Signal = attrs.field(factory=Signal)
+    """Given when there is something new."""
+
+    # ---------------------------------------------------------------- what there is to do
+
+    def add(self, reply: OutboundMessage) -> None:
+        """Put a reply into the queue, unless it is there or was delivered. One that does not fit is read from the journal later."""
+        last = self._waiting[-1].seq if self._waiting else self._adapter.last_delivered(self.channel_id)
+        if reply.seq <= last:
+            return
+        self._draft = None  # it was a state of this reply
+        if self._is_behind or reply.seq != last + 1 or len(self._waiting) >= MOST_QUEUED:
+            self._is_behind = True
+        else:
+            self._waiting.append(reply)
+        self._woken.notify()
+
+    def catch_up(self) -> None:
+        """Read from the journal what was not delivered."""
+        self._is_behind = True
+        self._woken.notify()
+
+    def show(self, sign: Typing | ReplyDraft) -> None:
+        """Show a draft or a typing sign when there is nothing to send. The newest draft replaces the others."""
+        if isinstance(sign, ReplyDraft):
+            self._draft = (
+                attrs.evolve(sign, text="") if sign.cut else sign
+            )  # a message here looks whole, whatever is said of it
+        else:
+            self._typing = sign
+            self._typing_since = self._typing_due = trio.current_time()
+        self._woken.notify()
+
+    def end_typing(self) -> None:
+        """Show the typing sign no more."""
+        self._typing = None
+
+    # ---------------------------------------------------------------- doing it
+
+    async def serve(self) -> None:
+        """Send and show what there is; return when there is nothing. Raises what `take` raises."""
+        while True:
+            seen = self._woken.count
+            if self._waiting:
+                # The reply stays first in the queue while it is sent: `add` takes the next number from the last
+                # one there.
+                await self._adapter.take(self._waiting[0], self._journal)
+                self._waiting.popleft()
+            elif self._is_behind:
+                await self._read_waiting()
+            elif (due := self._sign_due()) is not None:
+                due = max(due, self._adapter.pacing.allowed_at(self.channel_id))
+                if due <= trio.current_time():
+                    await self._show_next()
+                else:
+                    await self._wait_until(due, seen)
+            elif self._next_draft <= trio.current_time():  # the pause between drafts outlives the draft
+                return
+            else:
+                await self._wait_until(self._next_draft, seen)
+
+    async def _wait_until(self, due: float, seen: int) -> None:
+        """Wait until this time, or until there is something new. seen: the count of `_woken` at the last look."""
+        with trio.move_on_at(due):
+            await self._woken.wait(seen)
+
+    async def _read_waiting(self) -> None:
+        """Read the next replies from the journal. What was delivered before is acknowledged by that."""
+        # Asking the journal for what comes behind a number acknowledges that number. So what it stands for must
+        # be on disk first.
+        await self._adapter.log.written()
+        self._is_behind = False
+        delivered = self._adapter.last_delivered(self.channel_id)
+        after = ((self.channel_id, delivered),) if delivered else ()
+        ask = partial(self._journal.ask, Unacknowledged, self._adapter.type, self.channel_id, after, MOST_QUEUED)
+        missed = await retry(ask, StorageError, self._log_unreadable)
+        self._waiting.extend(reply for reply in missed if reply.seq > delivered)
+        self._is_behind |= len(missed) >= MOST_QUEUED
+
+    def _log_unreadable(self, error: Exception, seconds: float) -> None:
+        _log.error("replies cannot be read", channel=self._adapter.type, error=str(error), seconds=seconds)
+
+    def _sign_due(self) -> float | None:
+        """Return Trio's clock at which a draft or the typing sign is to be shown, None if there is neither."""
+        due = [self._typing_due] if self._typing is not None else []
+        if self._draft is not None:
+            # A withdrawal does not wait for the pause: the draft shows something that will not be said.
+            due.append(0.0 if self._draft.is_withdrawal else self._next_draft)
+        return min(due) if due else None
+
+    async def _show_next(self) -> None:
+        """Show a draft or the typing sign, once."""
+        try:
+            with trio.move_on_after(SIGN_TIMEOUT):
+                await self._show(self._take_sign())
+        except RateLimited as limit:
+            self._adapter.pacing.obey(self.channel_id, limit)
+        except ReplyRefused as error:
+            self._typing = None
+            _log.debug("a sign was refused", channel=self._adapter.type, reason=str(error))
+        except ServiceDown as error:
+            _log.debug("a sign was not shown", channel=self._adapter.type, reason=str(error))
+
+    def _take_sign(self) -> Typing | ReplyDraft | None:
+        """Return what is to be shown now, a draft before the typing sign; None if that has been shown for too long."""
+        now = trio.current_time()
+        draft, self._draft = self._draft, None
+        if draft is not None:
+            self._next_draft = now + self._adapter.draft_pause(self.channel_id)
+            return draft
+        self._typing_due = now + self._adapter.typing_pause
+        if now - self._typing_since > LONGEST_TYPING:
+            self._typing = None
+        return self._typing
+
+    async def _show(self, sign: Typing | ReplyDraft | None) -> None:
+        if isinstance(sign, ReplyDraft):
+            await self._adapter.show_draft(sign)
+        elif sign is not None:
+            await self._adapter.show_typing(sign)

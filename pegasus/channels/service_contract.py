@@ -114,7 +114,7 @@ class ServiceContext:
 class ServiceDown(Exception):
     """The service gave no answer that counts: no connection, a timeout, a 5xx. Tried again for ever. str() is the reason.
 
-    Example: `raise ServiceDown("cannot connect", may_have_acted=False)`. `CallPacing` waits and calls again;
+    Example: `raise ServiceDown("cannot connect", may_have_acted=False)`. `ServiceCalls` waits and calls again;
     with `may_have_acted` it is first looked up whether the message is there (`attempts`).
     """
 

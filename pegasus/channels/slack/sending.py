@@ -98,7 +98,7 @@ class SlackSender:
                 return ts
             # A draft that could not be found may be there all the same, so it counts as an attempt.
             drafts = int(self._log.draft_of(name).startswith(UNSURE))
-        mark = self._log.attempt_mark(reply, number) or token_hex(8)
+        mark = self._log.attempts(reply, number).mark or token_hex(8)
         look_up = partial(self._find_message, name, target, thread, mark)
         content = {"channel": target, "thread_ts": thread, "text": text, "blocks": blocks}
         found = await self._attempts.find(reply, number, look_up, drafts=drafts)
@@ -141,7 +141,7 @@ class SlackSender:
 
     async def _send_file(self, reply: OutboundMessage, target: str, media: Media, number: int) -> str:
         """Upload a file and share it. Until it is shared nobody sees it."""
-        before = self._log.attempt_mark(reply, number)
+        before = self._log.attempts(reply, number).mark
         found = await self._attempts.find(reply, number, partial(self._find_file, before))
         if found:
             return found

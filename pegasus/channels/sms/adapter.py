@@ -231,15 +231,15 @@ class SmsAdapter(ServiceAdapter):
         found = await self._attempts.find(reply, number, partial(self._find_sent, to, piece.text))
         if found:
             return found
+        return await self._attempts.make(reply, number, partial(self._send_sms, to, piece), SENT)
+
+    async def _send_sms(self, to: str, piece: SmsPiece) -> str:
+        """Send a message, without its pictures if Twilio refuses those: their links are in the text."""
         try:
-            return await self._attempts.make(
-                reply, number, partial(self.api.send, to, piece.text, piece.pictures), SENT
-            )
-        # An attempt was made and refused, so the text has not gone out: it is a further attempt of the same
-        # piece.
-        except FileRefused as error:
+            return await self.api.send(to, piece.text, piece.pictures)
+        except FileRefused as error:  # the text has not gone out
             _log.info("Twilio refuses the pictures; their links go out alone", reason=str(error))
-            return await self._attempts.make(reply, number, partial(self.api.send, to, piece.text), SENT)
+            return await self.api.send(to, piece.text)
 
     async def _find_sent(self, to: str, text: str) -> str | None:
         """Return the id of the message with this text that Twilio has taken and that is not on record yet; see `LookUp`."""

@@ -142,7 +142,7 @@ class TelegramAdapter(ServiceAdapter):
 
     async def _ask(self, method: str, params: Mapping[str, Json] | None = None) -> Any:
         """Return the result of a call, tried again until Telegram is there. Raises what else `BotApi.call` raises."""
-        return await self.reachability.call(partial(self.api.call, method, params))
+        return await self.pacing.call(partial(self.api.call, method, params))
 
     async def _poll(self) -> None:
         """Ask for updates until cancelled. Raises ServiceDown when that has failed MOST_FAILED_POLLS times in a row."""
@@ -155,7 +155,7 @@ class TelegramAdapter(ServiceAdapter):
             if offset is not None:
                 params["offset"] = offset
             try:
-                # Not through `reachability`: a poll that fails now and then is no outage. Only several in a row
+                # Not through `pacing`: a poll that fails now and then is no outage. Only several in a row
                 # are reported as one.
                 updates = await self.api.call("getUpdates", params, timeout=POLL_SECONDS + 10.0)
             except ServiceDown:
@@ -319,11 +319,11 @@ class TelegramAdapter(ServiceAdapter):
         # Telegram says the size with the message, so a file that is too large is not even asked for.
         if file.size > min(room, MOST_FILE_BYTES):
             raise ReplyRefused(f"it has {file.size:,} bytes, of which a message may have {MOST_KEPT_BYTES:,}")
-        found = await self.reachability.call(partial(self.api.call, "getFile", {"file_id": file.file_id}))
+        found = await self.pacing.call(partial(self.api.call, "getFile", {"file_id": file.file_id}))
         path = found.get("file_path") if isinstance(found, Mapping) else None
         if not isinstance(path, str):
             raise ReplyRefused("Telegram does not say where it is")
-        content = await self.reachability.call(partial(self.api.download, path))
+        content = await self.pacing.call(partial(self.api.download, path))
         # The size that was announced may be missing (0) or wrong.
         if len(content) > room:
             raise ReplyRefused(f"it has {len(content):,} bytes, of which a message may have {MOST_KEPT_BYTES:,}")
