@@ -98,14 +98,8 @@ class _SummaryJob:
 
     def plan_for(self, entries: Sequence[Entry], running: Sequence[int]) -> CompactionPlan | None:
         """Return the plan with the same cut for the session as it is now; None if the job does not fit it any more."""
-        cut = len(self.plan.summarised)
-        if (
-            len(entries) < cut
-            or entries[cut - 1] is not self.plan.summarised[-1]
-            or cut > first_running(entries, running)
-        ):
-            return None
-        return CompactionPlan(entries[:cut], entries[cut:])
+        plan = self.plan.at_present(entries)
+        return plan if plan is not None and len(plan.summarised) <= first_running(entries, running) else None
 
 
 @attrs.define(eq=False, repr=False)

@@ -60,6 +60,12 @@ class CompactionPlan:
         """Return whether the summary would cover more than an earlier summary and the memory index."""
         return any(not is_opening(entry) and not is_memory_index(entry) for entry in self.summarised)
 
+    def at_present(self, entries: Sequence[Entry]) -> CompactionPlan | None:
+        """Return the plan with the same cut for a session that has grown since; None if the summarised part is not in it any more."""
+        cut = len(self.summarised)
+        is_there = len(entries) >= cut and entries[cut - 1] is self.summarised[-1]
+        return CompactionPlan(entries[:cut], entries[cut:]) if is_there else None
+
 
 def is_opening(entry: Entry) -> bool:
     """Return whether this is the opening line that an earlier compaction left."""

@@ -107,7 +107,7 @@ class Consolidator:
     Example:
         disk = notes_disk(workspace)
         consolidator = Consolidator(models.client("compact"), models.context_window, clock, disk, memory, session_settings)
-        keeper = WindowKeeper(consolidator, session, chat, compactor)
+        keeper = WindowConsolidator(consolidator, session, chat, compactor)
     """
 
     model: LanguageModel
@@ -187,7 +187,7 @@ class WindowConsolidator:
     """Keeps the messages of one session within the window.
 
     Example:
-        keeper = WindowKeeper(consolidator, session, chat, compactor)
+        keeper = WindowConsolidator(consolidator, session, chat, compactor)
         nursery.start_soon(keeper.run)
         async with keeper.session_lock:  # around each turn
             ...
@@ -214,7 +214,7 @@ class WindowConsolidator:
     def look(self) -> None:
         """Look whether there is something to do, to be called after each turn. A call about what is gone by now ends at once."""
         self._wakeup.notify()
-        if self._plan is not None and self._fitting(self._plan) is None:
+        if self._plan is not None and self._plan.at_present(self._session.entries) is None:
             self._asking.cancel()
 
     async def run(self) -> None:
@@ -242,13 +242,6 @@ class WindowConsolidator:
         unfinished = [n for n in session.item_numbers() if session.progress(n).next is not NextStep.NOTHING]
         return plan_window(session.entries, unfinished, window)
 
-    def _fitting(self, plan: CompactionPlan) -> CompactionPlan | None:
-        """Return the plan with the same cut for the session as it is now; None if that part is not there any more."""
-        entries, cut = self._session.entries, len(plan.summarised)
-        if len(entries) < cut or entries[cut - 1] is not plan.summarised[-1]:
-            return None
-        return CompactionPlan(entries[:cut], entries[cut:])
-
     async def _consolidate(self, plan: CompactionPlan) -> None:
         """Do all steps for one part of the session."""
         session, shared = self._session, self._shared
@@ -273,7 +266,7 @@ class WindowConsolidator:
             wanted = rewritten_notes(seen, shared.clean(answer.memory), outside)
         async with self.session_lock:
             # Looked at again under the lock, since a turn, a /new or a compaction may have come during the call.
-            fitting = self._fitting(plan)
+            fitting = plan.at_present(session.entries)
             if fitting is None or pending_notes(session.entries) is not None:
                 return
             before = last_notes(session.entries)
