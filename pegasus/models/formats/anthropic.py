@@ -111,7 +111,7 @@ class AnthropicWire(WireFormat):
 
     def count_body(self, request: ModelRequest) -> bytes:
         """Return the body for `count_tokens`: as for a call, without the parameters of the answer."""
-        return self.encode(attrs.evolve(request, options=NO_OPTIONS), self._prompt)
+        return b"".join(self.encode(attrs.evolve(request, options=NO_OPTIONS), self._prompt))
 
     def _prompt(self, request: ModelRequest) -> dict[str, Json]:
         """Return the fields that the prompt is made of, without the turns."""

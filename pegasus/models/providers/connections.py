@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
+import attrs
 import trio
 
 from pegasus.models.base import ModelError
@@ -52,6 +53,17 @@ class RefusedByServer(Exception):
         """Parsed JSON of the refusal, or its text."""
         self.response = response
         """Response of httpx, closed."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class _Pieces:
+    """Body of a request as httpx takes it where it is not put together; it may be sent more than once."""
+
+    pieces: Sequence[bytes]
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self.pieces:
+            yield piece
 
 
 class ProviderClient:
@@ -144,17 +156,32 @@ class ProviderClient:
         return httpx.AsyncClient(headers=self._headers, verify=is_secure, trust_env=not is_local, **options)
 
     async def post(
-        self, path: str, body: bytes, *, headers: Mapping[str, str] = {}, query: Mapping[str, str] = {}
+        self,
+        path: str,
+        body: bytes | Sequence[bytes],
+        *,
+        headers: Mapping[str, str] = {},
+        query: Mapping[str, str] = {},
     ) -> Any:
         """Send one request; return the httpx response with its body unread. The caller closes it. Only after `load`.
+
+        body: in one piece, or in several that are sent one after the other.
 
         headers, query: additions to the client's own headers, which they replace, and to the address.
 
         Raises RefusedByServer or one of `connection_errors`. On cancellation the connection is closed.
         """
+        content: bytes | _Pieces
+        if isinstance(body, bytes):
+            content = body
+        elif len(body) == 1:
+            content = body[0]
+        else:
+            # With its length given, httpx sends the body as one, and not in chunks with a length each.
+            content, headers = _Pieces(body), {**headers, "content-length": str(sum(map(len, body)))}
         self._posting += 1
         try:
-            response = await self._send(path, body, headers, query)
+            response = await self._send(path, content, headers, query)
         finally:
             self._posting -= 1
         self._responses.add(response)
@@ -172,7 +199,9 @@ class ProviderClient:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
                 await response.aclose()
 
-    async def _send(self, path: str, body: bytes, headers: Mapping[str, str], query: Mapping[str, str]) -> Any:
+    async def _send(
+        self, path: str, body: bytes | _Pieces, headers: Mapping[str, str], query: Mapping[str, str]
+    ) -> Any:
         """Send the request. An answer of 400 and more is raised as RefusedByServer."""
         if path not in self._urls:
             self._urls[path] = self._parse_url(self.base_url + path)
@@ -234,7 +263,9 @@ class SdkClient(ProviderClient):
         self._response_type = httpx.Response
         return client
 
-    async def _send(self, path: str, body: bytes, headers: Mapping[str, str], query: Mapping[str, str]) -> Any:
+    async def _send(
+        self, path: str, body: bytes | _Pieces, headers: Mapping[str, str], query: Mapping[str, str]
+    ) -> Any:
         """Let the SDK send the request. Its error for a status of 400 and more is raised as RefusedByServer."""
         options = {"headers": headers, "params": query}
         try:

@@ -170,7 +170,7 @@ class HttpModel:
         """
         client, wire, options = self._client, self._wire, request.options
         while True:
-            assembler, body = wire.assembler(request), wire.body(request)
+            assembler, body = wire.assembler(request), wire.pieces(request)
             headers = {**wire.headers(request), **options.headers}
             try:
                 return await client.post(wire.path, body, headers=headers, query=options.query), assembler

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.models import ModelRequest, ToolSpec, Usage
+from pegasus.models import AssistantTurn, ModelRequest, ToolSpec, Turn, Usage, UserTurn
 from pegasus.models.formats.anthropic import AnthropicWire
 from pegasus.models.formats.chat import ChatWire
 from pegasus.models.formats.ollama import OllamaWire
@@ -64,6 +64,23 @@ def test_each_request_has_the_prompt_and_tools_of_its_own(make_wire: Callable[[s
     requests = [make("One.", "a"), make("One.", "a"), make("Two.", "a"), make("Two.", "a", "b"), make("One.", "a")]
     wire = make_wire("m")
     assert [wire.body(each) for each in requests] == [make_wire("m").body(each) for each in requests]
+
+
+@pytest.mark.parametrize("make_wire", [ChatWire, AnthropicWire, ResponsesWire, OllamaWire])
+def test_a_long_conversation_is_not_copied_for_each_request(make_wire: Callable[[str], WireFormat]) -> None:
+    """The pieces that are sent are those of one body, and the largest is the same object as for the request before."""
+    wire, before, kept = make_wire("m"), b"", 0
+    turns: list[Turn] = [UserTurn(text="one")]
+    for n in range(120):
+        pieces = wire.pieces(request(*turns))
+        assert b"".join(pieces) == make_wire("m").body(request(*turns))
+        largest = max(pieces, key=len)
+        kept += largest is before
+        before = largest
+        turns += [AssistantTurn(f"{n}: " + "answer " * 500), UserTurn(text=f"question {n}")]
+    assert sum(map(len, pieces)) > 400_000
+    assert kept > 60
+    assert len(make_wire("m").pieces(request(*turns[:9]))) == 1
 
 
 @pytest.mark.parametrize(

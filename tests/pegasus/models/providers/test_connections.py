@@ -49,6 +49,22 @@ async def test_a_header_replaces_that_of_the_client_whatever_its_case(kind: str)
     assert seen[2] == "pegasus" or seen[2].startswith("AsyncAnthropic")
 
 
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_a_body_in_pieces_is_one_body_with_its_length(kind: str) -> None:
+    async with open_provider(lambda _: ProviderAnswer("hi")) as server:
+        client, path, body = reach(server, kind)
+        await client.load()
+        for pieces in ([body], [body[:9], body[9:50], body[50:]]):
+            response = await client.post(path, pieces)
+            assert response.status_code == 200
+            await response.aclose()
+        await client.aclose()
+        whole, parts = server.requests
+    assert parts.raw == whole.raw == json.loads(body)
+    assert parts.headers["content-length"] == str(len(body))
+    assert "transfer-encoding" not in parts.headers
+
+
 def reach(server: ProviderServer, kind: str) -> tuple[ProviderClient, str, bytes]:
     """Return a client of a server, and path and body of a call."""
     if kind == "openai":
