@@ -22,7 +22,7 @@ their door: `pegasus.web.visitors` looks at the page that a request comes from, 
 
 Example::
 
-    ruling = Policy(parse_rules(settings.rules)).decide(call, Confinement(stands=True))
+    ruling = Policy(parse_rules(settings.rules)).decide(call, SandboxState(stands=True))
     if ruling.decision is Decision.ASK:
         asked = AskedCall("t1/c7", call.tool, arguments, ruling.why)
         request = ApprovalRequest((asked,), call.principal.role, channel, "t1")

@@ -41,7 +41,7 @@ class AccessDenied(Exception):
 
         try:
             access.check_rules(channel)
-        except Denied as error:
+        except AccessDenied as error:
             return error_frame("bad_frame", f"not accepted: {error}")
     """
 
@@ -98,14 +98,14 @@ class Access:
 
         access = Access({"sms": ["+8613800138000"]})
         access.check_rules(ChannelInfo("sms", "+8613800138000"))  # passes
-        access.check_rules(ChannelInfo("sms", "+1"))              # raises Denied
+        access.check_rules(ChannelInfo("sms", "+1"))              # raises NotListed
     """
 
     rules: Mapping[str, ChannelRules] = attrs.field(factory=dict, converter=_as_rules)
     """By channel type: its rules, or the ids of those who may write. A type that is absent is open to everybody."""
 
     def check_rules(self, channel: ChannelInfo, metadata: Metadata = _NOTHING, *, owners: Iterable[str] = ()) -> None:
-        """Raise Denied unless the settings let the person on this channel write; Unlisted if they let in others only.
+        """Raise AccessDenied unless the settings let the person on this channel write; NotListed if they let in others only.
 
         metadata: that of the message. owners: the setting `agent.owners`; () if the client may not speak for an owner.
         """

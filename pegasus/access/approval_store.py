@@ -110,8 +110,6 @@ async def serve_approvals(
     clock: wall clock, ms. timeout: the setting `policy.timeout`, for each new approval. server_tools: returns the tools of an MCP
     server, for grants.
     Cancelled: what was answered is on disk, and carried out at the next start.
-
-    Example: `Child("approvals", serve_approvals, journal, clock, random, LiveValue(3600.0), desk.changed)`.
     """
     # The nursery runs `expire` and one task for each change that is being told.
     async with trio.open_nursery() as nursery:

@@ -37,10 +37,7 @@ PROMPT_FILE: Final = "prompt_file"
 
 
 class ApprovalState(StrEnum):
-    """State of an approval. Stored, so the values must not change.
-
-    Example: `approval.state is ApprovalState.EXPIRED` means that nobody has answered, which counts as a no.
-    """
+    """State of an approval. Stored, so the values must not change."""
 
     OPEN = "open"
     """Nobody has answered."""
@@ -302,8 +299,6 @@ class SeekApproval:
 
     A new one asks about all calls of the request that have no answer yet. Fails with ApprovalError if too many wait already, and with
     StorageError.
-
-    Example: `approval = await approvals.ask(SeekApproval, request)`; an open one is waited for with `AwaitApproval`.
     """
 
     reply: Reply[Approval]
@@ -322,8 +317,6 @@ class AnswerApproval:
 
     Fails with ApprovalError if there is no such approval, it was answered before (the first answer counts), the values do not fit
     its form, or the scope or the places do not fit its calls. It is still open then, unless it was answered before.
-
-    Example: `await approvals.ask(AnswerApproval, "a-7f3k", True, "cli:main", AnswerScope.HOUR)`.
     """
 
     reply: Reply[Approval]
@@ -351,8 +344,6 @@ class AwaitApproval:
     """Return an approval as soon as it is not open any more. Fails with ApprovalError if there is none of this id.
 
     The wait ends by itself at the time of expiry. A caller that is cancelled meanwhile leaves the approval open.
-
-    Example: `approval = await approvals.ask(AwaitApproval, "a-7f3k")`.
     """
 
     reply: Reply[Approval]
@@ -363,10 +354,7 @@ class AwaitApproval:
 
 @attrs.frozen(eq=False, repr=False)
 class FindApproval:
-    """Return the newest approval of a call, None if there is none.
-
-    Example: `await approvals.ask(FindApproval, "t1/c7")` tells a call that is made again whether it was asked about before.
-    """
+    """Return the newest approval of a call, None if there is none."""
 
     reply: Reply[Approval | None]
     """Gets the approval in its present state."""
@@ -376,10 +364,7 @@ class FindApproval:
 
 @attrs.frozen(eq=False, repr=False)
 class ListApprovals:
-    """Return the approvals that wait, oldest first.
-
-    Example: `[approval.id for approval in await approvals.ask(ListApprovals)]`.
-    """
+    """Return the approvals that wait, oldest first."""
 
     reply: Reply[tuple[Approval, ...]]
     """Gets the open approvals."""
@@ -391,8 +376,6 @@ class WithdrawApprovals:
 
     Without an id the tasks are over, and what was granted to them ends, too. A failure is logged: the approvals then expire by
     themselves.
-
-    Example: `approvals.tell_nowait(WithdrawApprovals(("t1",)))` when the task t1 has been cancelled.
     """
 
     task_ids: tuple[str, ...]
@@ -403,10 +386,7 @@ class WithdrawApprovals:
 
 @attrs.frozen(eq=False, repr=False)
 class ListGrants:
-    """Return the grants in force, oldest first.
-
-    Example: `[grant.tool for grant in await approvals.ask(ListGrants)]`.
-    """
+    """Return the grants in force, oldest first."""
 
     reply: Reply[tuple[CallGrant, ...]]
     """Gets the grants."""
@@ -414,10 +394,7 @@ class ListGrants:
 
 @attrs.frozen(eq=False, repr=False)
 class RevokeGrant:
-    """End a grant. Answered with it when that is on disk. Fails with ApprovalError if there is none of this id.
-
-    Example: `await approvals.ask(RevokeGrant, "g-7f3k", "cli:main")`.
-    """
+    """End a grant. Answered with it when that is on disk. Fails with ApprovalError if there is none of this id."""
 
     reply: Reply[CallGrant]
     """Gets the grant as it was."""

@@ -48,11 +48,7 @@ _log = get_logger("web")
 
 @attrs.frozen
 class StoredSession:
-    """A session as it stands in the file.
-
-    Example: `from_wire({"hash": "9f…", "tokenName": "", "tokenHash": "c1…", "opened": 1753000000000},
-    StoredSession)`.
-    """
+    """A session as it stands in the file."""
 
     hash: str = attrs.field(repr=False)
     """SHA-256 of the id in the cookie, in hexadecimal digits."""
@@ -65,10 +61,7 @@ class StoredSession:
 
 
 class WebSessions:
-    """Sessions of people who are signed in. All changes go through the journal, one after the other.
-
-    Example: see the top of this file.
-    """
+    """Sessions of people who are signed in. All changes go through the journal, one after the other."""
 
     def __init__(self, credentials: LiveValue[Credentials]) -> None:
         """Begin without sessions, which `load` reads. credentials: the tokens that count."""

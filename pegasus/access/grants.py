@@ -21,10 +21,7 @@ HOUR: Final = 3_600_000
 
 
 class AnswerScope(StrEnum):
-    """Reach of a yes. Stored, so the values must not change.
-
-    Example: `parse_scope("always") is AnswerScope.ARGUMENTS`.
-    """
+    """Reach of a yes. Stored, so the values must not change."""
 
     ONCE = "once"
     """The calls that were asked about."""

@@ -59,10 +59,7 @@ class PeopleUnreadable(StorageError):
 
 @attrs.frozen(eq=False, repr=False)
 class Person:
-    """A person whom the owner has let in.
-
-    Example: `Person("telegram", "4711", since=1_772_029_800_000, by="cli:main").who` is "telegram:4711".
-    """
+    """A person whom the owner has let in."""
 
     type: str
     """Channel type."""
@@ -106,10 +103,7 @@ class OpenCode:
 
 
 class PairingBook:
-    """People who were let in, and open codes.
-
-    Example: see the top of this file.
-    """
+    """People who were let in, and open codes."""
 
     def __init__(self) -> None:
         self._store: KeyedStore[Person | OpenCode] = KeyedStore("access", _read_entry, to_wire)

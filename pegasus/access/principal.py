@@ -29,10 +29,7 @@ _NOTHING: Final[Metadata] = MappingProxyType({})
 
 
 class Role(StrEnum):
-    """The rights of a person. Stored with tasks, so the values must not change.
-
-    Example: `Role.OWNER if is_owner(channel, settings.owners) else Role.GUEST`.
-    """
+    """The rights of a person. Stored with tasks, so the values must not change."""
 
     OWNER = "owner"
     """Somebody who has shown the owner's token, or is named in `agent.owners`."""

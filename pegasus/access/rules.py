@@ -43,10 +43,7 @@ _QUOTES: Final = str.maketrans("", "", "'\"\\")
 
 
 class Decision(StrEnum):
-    """Fate of a call. The values are those of the settings.
-
-    Example: `Decision("ask") is Decision.ASK`, with the word of a rule in the settings.
-    """
+    """Fate of a call. The values are those of the settings."""
 
     ALLOW = "allow"
     """The call is made."""
@@ -62,10 +59,7 @@ _STRICTNESS: Final = (Decision.ALLOW, Decision.ASK, Decision.DENY)
 
 @attrs.frozen(eq=False, repr=False)
 class SandboxState:
-    """Walls around commands, as far as they matter for decisions.
-
-    Example: `SandboxState(stands=True, has_network=False)` for commands in a sandbox that reach nothing but the workspace.
-    """
+    """Walls around commands, as far as they matter for decisions."""
 
     stands: bool = False
     """Commands cannot reach the home of the agent, other processes, or files outside of what they were given."""
@@ -167,7 +161,7 @@ class Policy:
     Example::
 
         policy = Policy(parse_rules(settings.rules), Decision.ALLOW, Decision.ASK)
-        policy.decide(call, Confinement(stands=True)).decision
+        policy.decide(call, SandboxState(stands=True)).decision
     """
 
     _rules: Sequence[PolicyRule] = ()

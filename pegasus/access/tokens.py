@@ -95,10 +95,7 @@ class StoredToken:
 
 @attrs.frozen(eq=False, repr=False)
 class TokenGrant:
-    """Rights that come with a token.
-
-    Example: `OWNER_GRANT.allows("control")` is True.
-    """
+    """Rights that come with a token."""
 
     token: StoredToken
     """The token as it is stored, without the secret itself."""
@@ -210,10 +207,7 @@ OWNER_GRANT: Final = TokenGrant(StoredToken("home", "", SCOPES), is_home=True)
 
 
 class TokenBook:
-    """The tokens beside that of the home. All changes go through the journal, one after the other.
-
-    Example: see the top of this file.
-    """
+    """The tokens beside that of the home. All changes go through the journal, one after the other."""
 
     def __init__(self) -> None:
         self._grants: dict[str, TokenGrant] = {}
@@ -389,10 +383,7 @@ def tokens_view(tokens: Collection[StoredToken]) -> dict[str, Json]:
 
 @attrs.frozen(eq=False, repr=False, kw_only=True)
 class Credentials:
-    """The tokens that count: that of the home, and those of other clients.
-
-    Example: `await Credentials(token="s3cret").find_grant("s3cret")` is OWNER_GRANT.
-    """
+    """The tokens that count: that of the home, and those of other clients."""
 
     token: str
     """The secret of the home's owner. Raises ValueError if it is empty, which everybody would know."""

@@ -1,6 +1,6 @@
 """Approvals between people and tasks: showing a call to an owner, taking the answer, and letting the task go on.
 
-The keeper (`pegasus.policy`) has the approvals, on disk. This module has the ways to people. An approval that is new is shown to all
+The keeper (`pegasus.access`) has the approvals, on disk. This module has the ways to people. An approval that is new is shown to all
 owners who are connected (a frame of the gateway; the terminal and the page show it with its answers) and written as a reply to
 
 * the channel that the work was asked for on, if an owner is there,
@@ -27,10 +27,11 @@ sentence in a chat, `BadParams` for a program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import wraps
 from types import MappingProxyType
-from typing import Final
+from typing import Final, ParamSpec
 
 import attrs
 import trio
@@ -100,21 +101,39 @@ ANSWER_TIMEOUT: Final = 5.0
 """Seconds that the keeper may take to answer."""
 
 _NO_VALUES: Final[Metadata] = MappingProxyType({})
+P = ParamSpec("P")
 _log = get_logger("approvals")
+
+
+def _as_sentence(command: Callable[P, Awaitable[str]]) -> Callable[P, Awaitable[str]]:
+    """Return the command with its refusals as answers: sentences for the person."""
+
+    @wraps(command)
+    async def answered(*args: P.args, **more: P.kwargs) -> str:
+        try:
+            return await command(*args, **more)
+        except FormError as error:
+            return f"{APPROVE}: {error}."
+        except ApprovalError as error:
+            return str(error)
+        except ActorError:
+            return UNREACHABLE
+
+    return answered
 
 
 @attrs.frozen(eq=False, repr=False)
 class ApprovalFlow:
     """Shows approvals to owners and carries out their answers.
 
-    One desk belongs to a tree. The keeper calls `changed`; commands in a chat, buttons of a service and programs call the
-    methods below it. It has no state of its own.
+    The keeper calls `changed`; commands in a chat, buttons of a service and programs call the methods below it. It has no state of its
+    own.
 
     Example::
 
-        keeper = partial(approvals_keeper, on_change=desk.changed)
-        text = await desk.answer_command(message, person)  # of a message "/approve a-7kq2 always"
-        sentence = await desk.decide("a-7kq2", "once", "telegram:42")  # a button
+        keeper = partial(serve_approvals, on_change=flow.changed)
+        text = await flow.answer_command(message, person)  # of a message "/approve a-7kq2 always"
+        sentence = await flow.decide("a-7kq2", "once", "telegram:42")  # a button
     """
 
     journal: Ref[JournalMessage]
@@ -236,6 +255,7 @@ class ApprovalFlow:
 
     # ---------------------------------------------------------------- chat commands
 
+    @_as_sentence
     async def answer_command(self, message: InboundMessage, person: Principal) -> str:
         """Return the answer to /approve or /deny. Raises StorageError.
 
@@ -247,60 +267,42 @@ class ApprovalFlow:
         if not words:
             return await self._list_text()
         id, rest, by = words[0], words[1].strip() if words[1:] else "", message.channel.written_by
-        try:
-            more = "" if command == DENY else rest
-            if other := await self._answer_other(id, by, is_allowed=command != DENY, more=more):
-                return other.text
-            if command == DENY:
-                return described_answer(await self._answer(id, by, is_allowed=False, reason=rest))
-            scope, calls, rest = read_answer(rest)
-            values = await self._typed_values(id, rest) if rest else {}
-            own = DOOR not in message.metadata
-            answer = self._answer(id, by, is_allowed=True, scope=scope, values=values, calls=calls, is_own_door=own)
-            return described_answer(await answer)
-        except FormError as error:
-            return f"{APPROVE}: {error}."
-        except ApprovalError as error:
-            return str(error)
-        except ActorError:
-            return UNREACHABLE
+        is_allowed = command != DENY
+        if other := await self._answer_other(id, by, is_allowed=is_allowed, more=rest if is_allowed else ""):
+            return other.text
+        if not is_allowed:
+            return described_answer(await self._answer(id, by, is_allowed=False, reason=rest))
+        scope, calls, rest = read_answer(rest)
+        values = await self._typed_values(id, rest) if rest else {}
+        own = DOOR not in message.metadata
+        answer = self._answer(id, by, is_allowed=True, scope=scope, values=values, calls=calls, is_own_door=own)
+        return described_answer(await answer)
 
+    @_as_sentence
     async def list_command(self, message: InboundMessage, person: Principal) -> str:
         """Return the answer to /approvals: what waits and what was granted, or what /approvals revoke ID has ended."""
         if not person.is_owner:
             return OWNERS_ONLY
-        _, *words = sanitize_for_prompt(message.text).split()
-        try:
-            match words:
-                case []:
-                    grants = await self.approvals.ask(ListGrants, timeout=ANSWER_TIMEOUT)
-                    return f"{await self._list_text()}\n\n{grants_text(grants)}"
-                case ["revoke", id]:
-                    by = message.channel.written_by
-                    return describe_revoked(
-                        await self.approvals.ask(RevokeGrant, id.lower(), by, timeout=ANSWER_TIMEOUT)
-                    )
-        except ApprovalError as error:
-            return str(error)
-        except ActorError:
-            return UNREACHABLE
+        match sanitize_for_prompt(message.text).split()[1:]:
+            case []:
+                grants = await self.approvals.ask(ListGrants, timeout=ANSWER_TIMEOUT)
+                return f"{await self._list_text()}\n\n{grants_text(grants)}"
+            case ["revoke", id]:
+                revoked = self.approvals.ask(
+                    RevokeGrant, id.lower(), message.channel.written_by, timeout=ANSWER_TIMEOUT
+                )
+                return describe_revoked(await revoked)
         return f"{APPROVALS}, or {APPROVALS} revoke ID, where ID is that of a grant."
 
+    @_as_sentence
     async def decide(self, id: str, decision: str, by: str) -> str:
         """Answer an approval for an owner who has clicked; return a sentence for them. Never raises what is expected.
 
         For buttons, whose adapter has checked that an owner has clicked. decision: "deny", or the scope of a yes.
         """
-        try:
-            scope = parse_scope(decision)
-            answer = self._answer(
-                id, by, is_allowed=scope is not None, scope=scope or AnswerScope.ONCE, is_own_door=True
-            )
-            return described_answer(await answer)
-        except ApprovalError as error:
-            return str(error)
-        except ActorError:
-            return UNREACHABLE
+        scope = parse_scope(decision)
+        is_allowed, scope = scope is not None, scope or AnswerScope.ONCE
+        return described_answer(await self._answer(id, by, is_allowed=is_allowed, scope=scope, is_own_door=True))
 
     async def _answer(
         self,

@@ -97,10 +97,7 @@ Params: TypeAlias = Mapping[str, Json]
 
 @attrs.frozen
 class Caller(ClientChannel):
-    """The client that calls a method: the channel of its hello, and the rights of its token.
-
-    Example: `Caller("cli", "main").is_owner(settings.agent.owners)` is True.
-    """
+    """The client that calls a method: the channel of its hello, and the rights of its token."""
 
     grant: TokenGrant = OWNER_GRANT
     """Rights of the token that the client has shown."""
@@ -140,10 +137,7 @@ class Conflict(BadParams):
 
 
 class NotAllowed(BadParams):
-    """Raised by a method that the caller may not call, whatever the parameters. HTTP answers it with 403.
-
-    Example: `raise NotAllowed("only an owner may approve calls")`; `require_owner` raises it in this way.
-    """
+    """Raised by a method that the caller may not call, whatever the parameters. HTTP answers it with 403."""
 
 
 PushEvent: TypeAlias = Callable[[int, Params], Awaitable[None]]

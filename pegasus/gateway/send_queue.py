@@ -59,10 +59,7 @@ class QueuedFrame:
 
 
 class FrameSocket(Protocol):
-    """The part of a `WebSocket` that the writer needs.
-
-    Example: a test gives `SendQueue.write_to` an object that only collects the frames.
-    """
+    """The part of a `WebSocket` that the writer needs."""
 
     async def write(self, frames: list[str]) -> None:
         """Send text messages in one write. Raises WebSocketClosed."""

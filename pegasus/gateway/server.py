@@ -55,8 +55,6 @@ class ServeConnection:
     """Question: serve a client that has connected to the HTTP server; answered when it has gone.
 
     The gateway owns the stream from now on. If the asker leaves, the connection is cut.
-
-    Example: `await gateway.ask(ServeConnection, stream, grant)` in the HTTP server, when a request wants to become a WebSocket.
     """
 
     reply: Reply[None]
@@ -136,8 +134,6 @@ class Server:
     """The connections of one run of the gateway, in their three stages (see the top of this file).
 
     A test may leave out the first stage and the listener: `serve(stream, await take_place())`.
-
-    Example: `connections.start_soon(server.admit, stream)` for each stream that a listener has accepted.
     """
 
     def __init__(self, services: GatewayServices) -> None:

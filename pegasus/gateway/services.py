@@ -52,10 +52,7 @@ class RefusalLog:
 
 @attrs.frozen(eq=False, repr=False)
 class GatewayServices:
-    """The objects that all connections of one run of the gateway share.
-
-    Example: `GatewayServices(config, intake, Hub(intake.journal), {"status": status})`, made once by `run_gateway`.
-    """
+    """The objects that all connections of one run of the gateway share."""
 
     config: LiveValue[GatewayConfig]
     """Bounds, token, and the agent's name."""
@@ -91,10 +88,7 @@ class HandshakeSlot:
 
 @attrs.frozen
 class BrowserIdentity:
-    """A client whose handshake the HTTP server has looked at: it comes from an allowed page, or from no page at all.
-
-    Example: `BrowserIdentity(grant)` of a browser that has logged in; its hello needs no token.
-    """
+    """A client whose handshake the HTTP server has looked at: it comes from an allowed page, or from no page at all."""
 
     grant: TokenGrant | None = None
     """Rights of its cookie, which count where the hello has no token; None: it has none."""

@@ -41,8 +41,6 @@ class PersonaError(Exception):
     """A persona file that cannot be used. The text has one mistake a line, with file, key, found and allowed.
 
     Raised when a persona is loaded. A start ends with the text; `/persona` shows it to the owner.
-
-    Example: `load_persona(Path("ada.json"))` raises it for a file without "name".
     """
 
 

@@ -27,8 +27,6 @@ class Priority(IntEnum):
     A person who waits for an answer goes before work that comes back by itself, because what people write may change what
     is to be done with that work. The number is stored with the item and survives restarts. `pegasus.storage` orders its
     queue by it, and lets items age so that none waits for ever.
-
-    Example: `Intake.send` gives a message of "web:me" `Priority.OWNER` if `agent.owners` names it.
     """
 
     OWNER = 0
@@ -71,7 +69,7 @@ class SenderRates:
 
     Example::
 
-        rates = SenderRates(InForce(GuestLimits(per_minute=30)))
+        rates = SenderRates(LiveValue(GuestLimits(per_minute=30)))
         rates.count("slack:U1")     # raises TooManyMessages for the 31st message within a minute
     """
 

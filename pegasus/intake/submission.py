@@ -124,7 +124,7 @@ class Intake:
 
     Example::
 
-        intake = Intake(journal, InForce(Access({"sms": ["+8613800138000"]})), InForce(("sms:+8613800138000",)))
+        intake = Intake(journal, LiveValue(Access({"sms": ["+8613800138000"]})), LiveValue(("sms:+8613800138000",)))
         answer = await intake.submit(InboundMessage("hello", ChannelInfo("sms", "+8613800138000"), id="sms-1"))
         if isinstance(answer, Overloaded):
             ...  # not taken; the sender is to try again later
@@ -144,7 +144,7 @@ class Intake:
     """The actor that counts what they send (`run_guest_limits`); None: nobody does."""
 
     async def check_connect(self, channel: ChannelInfo, grant: TokenGrant | None = None) -> None:
-        """Raise Denied unless this channel may write: for a client that connects, before it has sent a message.
+        """Raise AccessDenied unless this channel may write: for a client that connects, before it has sent a message.
 
         Somebody unknown may connect where they get a code when they write. Raises StorageError and ActorError as `check_write` does.
         """
@@ -152,7 +152,7 @@ class Intake:
             await self.check_write(channel, {}, grant)
 
     async def check_write(self, channel: ChannelInfo, metadata: Metadata, grant: TokenGrant | None = None) -> None:
-        """Raise Denied unless this channel may write a message with this metadata, Unknown where somebody may ask to be let in.
+        """Raise AccessDenied unless this channel may write a message with this metadata; PairingRequired where it may ask for that.
 
         grant: the rights of the client's token; None: an adapter within the program.
 
@@ -185,8 +185,8 @@ class Intake:
 
         Somebody unknown may get an answer with a code (see `pairing`); nothing of the message is kept then.
 
-        Raises InvalidMessage, Denied (QuotaReached), TooManyMessages, StorageError if a code cannot be kept or people who were let in
-        cannot be read, and ActorError if the mailbox cannot be reached. Waits while the mailbox is full.
+        Raises InvalidMessage, AccessDenied (QuotaReached), TooManyMessages, StorageError if a code cannot be kept or people who were
+        let in cannot be read, and ActorError if the mailbox cannot be reached. Waits while the mailbox is full.
         Cancelled in this wait, nothing was sent; afterwards the message is on its way whether the answer is waited for or not.
         """
         check_message(message)
@@ -216,7 +216,7 @@ class Intake:
         """Give the agent a message. When this returns Accepted, the message is on disk and will be answered, come what may.
 
         The same id on the same address is taken once, so it may be submitted again whenever the outcome is not known.
-        timeout: seconds. Raises InvalidMessage, Denied, StorageError (the disk refused), ActorError (no answer in time).
+        timeout: seconds. Raises InvalidMessage, AccessDenied, StorageError (the disk refused), ActorError (no answer in time).
         Cancelled, the message may or may not be accepted. A guest who sends too much gets Overloaded.
         """
         try:

@@ -147,10 +147,7 @@ class ValueUnit:
 
 
 class TooManyValues(ValueError):
-    """A call has more values, or deeper ones, than anybody has typed. `units_of` raises it; the call is then no owner's.
-
-    Example: arguments with a hundred and one texts.
-    """
+    """A call has more values, or deeper ones, than anybody has typed. `units_of` raises it; the call is then no owner's."""
 
 
 def units_of(arguments: Metadata, schema: Metadata) -> list[ValueUnit]:

@@ -46,7 +46,7 @@ def persona_tool(persona_changes: PersonaChanges, owners: LiveValue[Collection[s
     persona_changes: records the proposal through the journal, so it survives a crash as soon as the tool has
     returned. The result has the number of the proposal and its state.
 
-        tool = persona_tool(persona_changes, owners=InForce(("telegram:42",)))
+        tool = persona_tool(persona_changes, owners=LiveValue(("telegram:42",)))
     """
 
     async def run(arguments: Any, context: ToolContext) -> Json:

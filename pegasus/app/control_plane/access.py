@@ -128,7 +128,7 @@ class PairingMethods:
 
     Example::
 
-        pairing = PairingMethods(book, owners=InForce(("cli:*",)))
+        pairing = PairingMethods(book, owners=LiveValue(("cli:*",)))
         answer = await pairing.approve(caller, {"code": "7KQ2MX4P"})  # {"who": "telegram:42"}
     """
 
@@ -175,7 +175,7 @@ class SignInMethod:
 
     Example::
 
-        sign_in = SignInMethod(sessions, InForce("http://127.0.0.1:7718"))
+        sign_in = SignInMethod(sessions, LiveValue("http://127.0.0.1:7718"))
         link = await sign_in.call(caller, {})  # {"url": "http://127.0.0.1:7718/login?code=…"}
     """
 

@@ -141,7 +141,7 @@ class PersonaMethods:
 
     Example::
 
-        persona = PersonaMethods(persona_changes, InForce(persona), owners=InForce(("telegram:42",)))
+        persona = PersonaMethods(persona_changes, LiveValue(persona), owners=LiveValue(("telegram:42",)))
         await persona.accept(caller, {"n": 3})  # returns the proposal as it is now
     """
 
