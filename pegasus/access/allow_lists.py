@@ -80,29 +80,19 @@ def rules_of(type: str, access: str, allow_from: Collection[str], groups: str) -
     return ChannelRules(access, frozenset(allow_from), groups)
 
 
-def _as_rules(given: Mapping[str, ChannelRules | Collection[str]]) -> Mapping[str, ChannelRules]:
-    """Return the rules by type. A list of ids stands for an allow list, an empty one for a type that is open."""
-    return {
-        type: rules
-        if isinstance(rules, ChannelRules)
-        else ChannelRules("allow_list" if rules else "open", frozenset(rules))
-        for type, rules in given.items()
-    }
-
-
 @attrs.frozen
 class Access:
     """The rules about who may talk to the agent.
 
     Example::
 
-        access = Access({"sms": ["+8613800138000"]})
+        access = Access({"sms": ChannelRules("allow_list", {"+8613800138000"})})
         access.check_rules(ChannelInfo("sms", "+8613800138000"))  # passes
         access.check_rules(ChannelInfo("sms", "+1"))              # raises NotListed
     """
 
-    rules: Mapping[str, ChannelRules] = attrs.field(factory=dict, converter=_as_rules)
-    """By channel type: its rules, or the ids of those who may write. A type that is absent is open to everybody."""
+    rules: Mapping[str, ChannelRules] = attrs.field(factory=dict)
+    """By channel type. A type that is absent is open to everybody."""
 
     def check_rules(self, channel: ChannelInfo, metadata: Metadata = _NOTHING, *, owners: Iterable[str] = ()) -> None:
         """Raise AccessDenied unless the settings let the person on this channel write; NotListed if they let in others only.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import webbrowser
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 import trio
@@ -72,6 +72,7 @@ APPROVALS = pegasus.subgroup("approvals", "What waits for your yes or no.")
 
 # A name is the token's key: it is shown in lists and logs, where the token itself never is.
 _NAME = click.Argument(["name"])
+B = TypeVar("B", TokenBook, PairingBook)
 _TOKEN_REFUSALS = (TokenRefused, StorageError)
 """Reasons for which nothing is changed, such as a name that does not exist."""
 
@@ -144,7 +145,7 @@ def run_token_add(
 
     async def add(journal: Ref[JournalMessage]) -> Answer:
         """Make the token in the book of the home, with the same checks as the daemon has."""
-        book = await _tokens_of_home(journal)
+        book = await _opened(TokenBook(), journal)
         token = await add_token(
             book, name, scope=scope or "", type=type_ or "", channel=channel or "", bridge=bool(bridge)
         )
@@ -173,18 +174,17 @@ def run_token_revoke(home: Home, settings: Settings, *, name: str) -> Answer:
 
     async def revoke(journal: Ref[JournalMessage]) -> Answer:
         """Take the token out of the book of the home."""
-        await (await _tokens_of_home(journal)).revoke(name)
+        await (await _opened(TokenBook(), journal)).revoke(name)
         return {"name": name}
 
     return change_files(home, revoke)
 
 
-async def _tokens_of_home(journal: Ref[JournalMessage]) -> TokenBook:
-    """Return the tokens of the home, whose changes this journal writes.
+async def _opened(book: B, journal: Ref[JournalMessage]) -> B:
+    """Return a book of the home, whose changes this journal writes.
 
     The journal is that of this process, which holds the home. Raises StorageError if the book cannot be read.
     """
-    book = TokenBook()
     await book.load(journal, wall_clock)
     await book.ensure_read()
     return book
@@ -208,7 +208,7 @@ def run_pair_list(home: Home, settings: Settings) -> Answer:
     async def view(journal: Ref[JournalMessage]) -> Answer:
         """Return people and codes as the control plane would. Codes that have run out meanwhile are left out."""
         # The home is held though nothing is changed: reading goes through a journal, and a home has one.
-        return access_view(*(await _people_of_home(journal)).view())
+        return access_view(*(await _opened(PairingBook(), journal)).view())
 
     return change_files(home, view)
 
@@ -226,7 +226,7 @@ def run_pair_approve(home: Home, settings: Settings, *, code: str) -> Answer:
 
     async def approve(journal: Ref[JournalMessage]) -> Answer:
         """Let the person in, in the file of the home."""
-        return {"who": await (await _people_of_home(journal)).approve(code, "the command line")}
+        return {"who": await (await _opened(PairingBook(), journal)).approve(code, "the command line")}
 
     return change_files(home, approve)
 
@@ -244,21 +244,10 @@ def run_pair_revoke(home: Home, settings: Settings, *, who: str) -> Answer:
 
     async def revoke(journal: Ref[JournalMessage]) -> Answer:
         """Take the person out. A code that they still have counts no more either."""
-        await (await _people_of_home(journal)).revoke(who)
+        await (await _opened(PairingBook(), journal)).revoke(who)
         return {"who": who}
 
     return change_files(home, revoke)
-
-
-async def _people_of_home(journal: Ref[JournalMessage]) -> PairingBook:
-    """Return the people who were let in and the open codes, whose changes this journal writes.
-
-    Raises StorageError if the file cannot be read.
-    """
-    book = PairingBook()
-    await book.load(journal, wall_clock)
-    await book.ensure_read()
-    return book
 
 
 # ------------------------------------------------------------------ the web page

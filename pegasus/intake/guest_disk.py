@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import trio
@@ -55,21 +55,9 @@ class _Sent:
     def __init__(self, key: str, journal: Ref[JournalMessage]) -> None:
         self.pending = 0
         """Bytes of texts that the store does not have yet."""
-        self.store = KeyedStore("guest-files", _read_row, _write_row, owner=key)
+        self.store: KeyedStore[Any] = KeyedStore("guest-files", _read_row, lambda row: row, owner=key)
         """Under "days" the bytes by day since the epoch, under "last" the ids of the last messages that were counted."""
         self.store.use(journal)
-
-    @property
-    def days(self) -> dict[str, int]:
-        """Bytes by day since the epoch."""
-        row = self.store.rows.get("days")
-        return row if isinstance(row, dict) else {}
-
-    @property
-    def last(self) -> list[str]:
-        """Ids of the last messages that were counted."""
-        row = self.store.rows.get("last")
-        return row if isinstance(row, list) else []
 
 
 def _read_row(name: str, value: Json) -> tuple[str, dict[str, int] | list[str]]:
@@ -81,10 +69,6 @@ def _read_row(name: str, value: Json) -> tuple[str, dict[str, int] | list[str]]:
             return name, [id for id in value if isinstance(id, str)]
         case _:
             raise ValueError(f"{name}: not the counts of a guest")
-
-
-def _write_row(row: dict[str, int] | list[str]) -> Json:
-    return {**row} if isinstance(row, dict) else [*row]
 
 
 @attrs.define(eq=False, repr=False)
@@ -127,11 +111,12 @@ class GuestDisk:
             0 if folder is None else await trio.to_thread.run_sync(self._size_of, folder, abandon_on_cancel=True)
         )
         async with sent.store.change():
-            if id in sent.last:
+            rows = sent.store.rows
+            if id in (last := rows.get("last", [])):
                 return
             today = self._clock() // _DAY
             oldest = today - limits.keep_days if limits.keep_days else 0
-            days = {day: count for day, count in sent.days.items() if int(day) >= oldest}
+            days = {day: count for day, count in rows.get("days", {}).items() if int(day) >= oldest}
             used = sum(days.values()) + sent.pending + in_folder
             if used + size > limits.most:
                 raise QuotaReached(
@@ -139,6 +124,5 @@ class GuestDisk:
                     f" {limits.most:,} are allowed (limits.guest_disk_mb)"
                 )
             days[str(today)] = days.get(str(today), 0) + size + sent.pending
-            last = [*sent.last[-_LAST:], id]
-            await sent.store.save({"days": days, "last": last})
+            await sent.store.save({"days": days, "last": [*last[-_LAST:], id]})
             sent.pending = 0

@@ -124,7 +124,7 @@ class Intake:
 
     Example::
 
-        intake = Intake(journal, LiveValue(Access({"sms": ["+8613800138000"]})), LiveValue(("sms:+8613800138000",)))
+        intake = Intake(journal, access, owners)
         answer = await intake.submit(InboundMessage("hello", ChannelInfo("sms", "+8613800138000"), id="sms-1"))
         if isinstance(answer, Overloaded):
             ...  # not taken; the sender is to try again later

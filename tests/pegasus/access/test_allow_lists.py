@@ -8,7 +8,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from actors import Child, open_supervisor
-from pegasus.access import Access, AccessDenied, ChannelRules, is_owner
+from pegasus.access import Access, AccessDenied, ChannelRules, is_owner, rules_of
 from pegasus.intake import GuestLimits, Priority, TooManyMessages
 from pegasus.intake.limits import SenderRates
 from pegasus.main_agent import forward_notifications
@@ -31,19 +31,19 @@ def permits(access, channel):
 
 @pytest.mark.parametrize(
     ("allowed", "expected"),
-    [([], True), (["u1"], True), (["chat-7"], True), (["u2"], False), (["telegram"], False)],
+    [([], True), (["u1"], True), (["chat-7"], True), (["u2"], False), (["web"], False)],
 )
 def test_allow_from_names_users_or_spaces_and_empty_is_everybody(allowed, expected):
-    assert permits(Access({"telegram": allowed}), ANN) is expected
+    assert permits(Access({"web": rules_of("web", "", allowed, "all")}), attrs.evolve(ANN, type="web")) is expected
 
 
 def test_another_channels_list_does_not_count():
-    assert permits(Access({"slack": ["u2"]}), ANN)
+    assert permits(Access({"slack": ChannelRules("allow_list", ["u2"])}), ANN)
 
 
 def test_the_setting_that_refuses_a_sender_is_named():
     with pytest.raises(AccessDenied, match=r"channels\.telegram\.allow_from"):
-        Access({"telegram": ["u2"]}).check_rules(ANN)
+        Access({"telegram": ChannelRules("allow_list", ["u2"])}).check_rules(ANN)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from actors import Child, open_supervisor
-from pegasus.access import Access, AccessDenied
+from pegasus.access import Access, AccessDenied, ChannelRules
 from pegasus.app.approvals import ApprovalFlow
 from pegasus.app.control_plane import (
     READ_METHODS,
@@ -107,7 +107,7 @@ async def test_the_adapter(capsys):
         ref = supervisor.ref("journal")
         await supervisor.start_child(Child("pager", names["Pager"]("pager").run, ref))
         await supervisor.start_child(Child("switchboard", run_switchboard, ref, {"pager": supervisor.ref("pager")}))
-        intake = Intake(ref, LiveValue(Access({"pager": [pager.channel_id]})))
+        intake = Intake(ref, LiveValue(Access({"pager": ChannelRules("allow_list", [pager.channel_id])})))
         assert await names["hear"](intake, pager.channel_id, "hi", "1") == "ok"
         with pytest.raises(AccessDenied, match="allow_from"):
             await names["hear"](intake, "+1", "hi", "1")

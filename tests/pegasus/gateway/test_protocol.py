@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio_websocket import open_websocket_url
 
-from pegasus.access import PairingBook, TokenBook
+from pegasus.access import ChannelRules, PairingBook, TokenBook
 from pegasus.gateway import BadParams, requests
 from pegasus.storage import Connected, Disconnected, Overloaded, StorageError
 from tests.pegasus.gateway.world import TOKEN, WEB, RawClient, world
@@ -129,7 +129,7 @@ async def test_an_allowed_origin_may_come():
 
 
 async def test_a_client_that_is_not_in_allow_from_is_unauthorized():
-    async with world(access={"web": ["u1"]}) as gate:
+    async with world(access={"web": ChannelRules("allow_list", ["u1"])}) as gate:
         async with gate.client(hello=False) as client:
             channel = {"type": "web", "channelId": "c1", "userId": "u2"}
             assert "allow_from" in (await client.hello(channel=channel))["message"]
@@ -144,7 +144,7 @@ async def test_a_client_that_may_have_been_let_in_is_told_to_try_again_while_tha
         async def ensure_read(self):
             raise StorageError("I/O error")
 
-    async with world(access={"web": ["u1"]}, pairing=UnreadableBook()) as gate:
+    async with world(access={"web": ChannelRules("allow_list", ["u1"])}, pairing=UnreadableBook()) as gate:
         async with gate.client(hello=False) as client:
             answer = await client.hello(channel={"type": "web", "channelId": "c1", "userId": "u2"})
             assert (answer["code"], "I/O error" in answer["message"]) == ("internal", True)
@@ -357,7 +357,7 @@ async def test_a_binary_frame_is_a_bad_frame():
 
 
 async def test_a_message_of_a_stranger_through_a_bridge_is_refused_and_the_bridge_stays():
-    async with world(access={"web": ["u1"]}) as gate, gate.client(None) as bridge:
+    async with world(access={"web": ChannelRules("allow_list", ["u1"])}) as gate, gate.client(None) as bridge:
         channel = {"type": "web", "channelId": "c", "userId": "u2"}
         await bridge.send(type="message", id="m-1", text="hi", channel=channel)
         answer = await bridge.get()

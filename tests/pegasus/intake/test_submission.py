@@ -2,7 +2,7 @@ import attrs
 import pytest
 
 from actors import Child, open_supervisor
-from pegasus.access import Access, AccessDenied
+from pegasus.access import Access, AccessDenied, ChannelRules
 from pegasus.intake import Intake, InvalidMessage, check_message, is_name, lane_of
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.settings import LiveValue
@@ -144,7 +144,7 @@ async def test_submit_raises_the_error_of_the_disk():
 async def test_a_sender_who_is_not_in_allow_from_is_refused_and_nothing_is_stored():
     journal = Journal(Accepted(1, False))
     with pytest.raises(AccessDenied, match="allow_from"):
-        await submitted(journal, access=LiveValue(Access({"telegram": ["u2"]})))
+        await submitted(journal, access=LiveValue(Access({"telegram": ChannelRules("allow_list", ["u2"])})))
     assert journal.lanes == []
 
 

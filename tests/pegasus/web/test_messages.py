@@ -11,6 +11,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from pegasus.access import ChannelRules
 from pegasus.channels import GrowingText
 from pegasus.messages import ChannelInfo, ReplyDraft
 from pegasus.models import Usage
@@ -218,7 +219,10 @@ async def test_a_token_is_bound_to_its_conversation():
 
 
 async def test_access_rules_hold_for_http_too():
-    async with world(access={"api": ["friend"]}, owners=()) as there, there.owner() as client:
+    async with (
+        world(access={"api": ChannelRules("allow_list", ["friend"])}, owners=()) as there,
+        there.owner() as client,
+    ):
         assert (await client.post("/api/messages", json={"text": "x", "channel": C1})).status_code == 403
         friend = {"text": "x", "channel": {"channelId": "c1", "userId": "friend"}}
         assert (await client.post("/api/messages", json=friend)).status_code == 202
