@@ -4,8 +4,7 @@ The bus lets one part of the program see what another does, without either impor
 (docs/events.md). The composition root starts `event_bus` as an actor and gives its address to all emitters.
 
     event     the event and its types
-    bus       the actor and its messages: subscriptions, order, backlogs
-    recent    the last events with numbers, for programs that follow them
+    bus       the actor and its messages: subscriptions, order, backlogs; the last events with numbers, for programs that follow them
 
 Example:
     await bus.ask(Subscribe, inbox.ref, frozenset({EventType.TASK_COMPLETED}))
@@ -18,13 +17,16 @@ from pegasus.events.bus import (
     BusStatus,
     Deliver,
     Emit,
+    EventWindow,
     GetBusStatus,
+    RecentEvents,
     Subscribe,
     Unsubscribe,
     event_bus,
+    event_json,
+    keep_events,
 )
 from pegasus.events.event import Event, EventType
-from pegasus.events.recent import EventWindow, RecentEvents, event_json, keep_events
 
 __all__ = [
     "BusMessage",

@@ -3,7 +3,7 @@
 A task owns its background commands: they run in a nursery of the task's actor (`BackgroundCommands`), which the context of every
 call carries. So they end with the actor, for whatever reason that ends: the task is over or suspended, `/stop`, a shutdown, a
 crash. Below that stands the guard of each command, which ends it also after a kill -9 of the daemon. Nothing of them is stored. A
-task that goes on after a restart is told which commands it has lost (`lost_commands` in `pegasus.tasks.core.context`).
+task that goes on after a restart is told which commands it has lost (`lost_commands` in `pegasus.tasks.core.fsm`).
 
 What a command writes is read all the time and kept in a ring, so a command never blocks on a reader that does not come, and costs
 the same memory however much it writes. The model reads it by position: each result begins where the last one ended, and says how

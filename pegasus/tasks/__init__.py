@@ -50,18 +50,24 @@ from pegasus.tasks.agent.messages import (
     Wait,
     task_id_of,
 )
-from pegasus.tasks.agent.registry import HOOK
+from pegasus.tasks.agent.state import HOOK
 from pegasus.tasks.agent.tools import is_visible, task_tools, wait_until_running
 from pegasus.tasks.core.fsm import FOR_APPROVAL, FOR_PERSON, fail_reason
 from pegasus.tasks.core.task_events import STOPPED, TaskState
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, DEFAULT_TASK_TYPE, TaskTypes, load_task_types
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, task_json, task_view
 from pegasus.tasks.log.format import is_date
-from pegasus.tasks.log.persister import task_persister
 from pegasus.tasks.log.replay import ReplayedTask
-from pegasus.tasks.log.task_logs import TaskLogs, read_events, read_numbers, read_task, read_tasks_of_day
+from pegasus.tasks.log.task_logs import (
+    TaskLogs,
+    read_events,
+    read_numbers,
+    read_task,
+    read_tasks_of_day,
+    task_persister,
+)
 from pegasus.tasks.run.deps import TaskDeps, TaskLimits
-from pegasus.tasks.run.messages import REFLECTING, TaskUpdate
+from pegasus.tasks.run.task import REFLECTING, TaskUpdate
 from pegasus.tasks.run.thinker import Reflector, Thinker
 
 __all__ = [

@@ -22,7 +22,7 @@ from pegasus.tasks.core.task_events import (
 )
 from pegasus.tasks.log.format import create_event
 from pegasus.tasks.log.replay import replay
-from pegasus.tasks.run.plans import make_plan
+from pegasus.tasks.run.stages import make_plan
 
 LINES = 10_000
 LIMIT = 4.0

@@ -6,9 +6,7 @@ needs a lock except where it waits between reading and changing a task.
 Read the files in this order; each uses only those before it:
 
     messages   requests, and what the listener receives
-    registry   the tasks in memory
-    notifier   notifications, until the listener has taken them
-    state      what the parts share: finding a task, recording events of one without an actor
+    state      what the parts share: the tasks in memory, notifications on the way, recording events of a task without an actor
     refusals   answers where a task cannot do what is asked of it
     scheduler  slots: starting, suspending, resuming and ending tasks, and the stop of the process
     recovery   the tasks that the last run left pending

@@ -55,20 +55,17 @@ from pegasus.tasks.agent.messages import (
     Wait,
     task_id_of,
 )
-from pegasus.tasks.agent.notifier import TaskNotifier
 from pegasus.tasks.agent.recovery import recover_tasks
-from pegasus.tasks.agent.registry import WAITING_OF_HOOK, TaskEntry, TaskRegistry
 from pegasus.tasks.agent.scheduler import TaskScheduler
-from pegasus.tasks.agent.state import TaskAgentState
-from pegasus.tasks.core.context import TaskContext
-from pegasus.tasks.core.fsm import FOR_PERSON, TaskFSM
+from pegasus.tasks.agent.state import WAITING_OF_HOOK, TaskAgentState, TaskEntry, TaskNotifier, TaskRegistry
+from pegasus.tasks.core.fsm import FOR_PERSON, TaskContext, TaskFSM
 from pegasus.tasks.core.task_events import EVENT_DATA, TaskCreated, json_object
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, with_overrides, without_overrides
 from pegasus.tasks.core.views import TaskError, TaskView, task_view
 from pegasus.tasks.log.format import create_event
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps
-from pegasus.tasks.run.messages import ResumeOrder, TaskActorEnded, TaskUpdate
+from pegasus.tasks.run.task import ResumeOrder, TaskActorEnded, TaskUpdate
 
 OUTSIDE_EVENTS: Final = frozenset({EventType.MESSAGE_RECEIVED, EventType.WEBHOOK_TRIGGERED, EventType.SCHEDULE_FIRED})
 """Events from outside that create a task or, with a task id, answer one that waits."""

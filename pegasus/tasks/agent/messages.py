@@ -20,7 +20,7 @@ from pegasus.events import Deliver, Event
 from pegasus.messages import Metadata
 from pegasus.outside import Untrusted
 from pegasus.policy import OwnerMessage
-from pegasus.tasks.core.context import TaskContext
+from pegasus.tasks.core.fsm import TaskContext
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
 from pegasus.tasks.core.views import Notification, TaskView
 

@@ -31,16 +31,14 @@ from pegasus.events import Emit, Event, EventType
 from pegasus.models import ToolCall
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
-from pegasus.tasks.agent.registry import TaskEntry
 from pegasus.tasks.agent.scheduler import TaskScheduler
-from pegasus.tasks.agent.state import TaskAgentState
-from pegasus.tasks.core.context import last_response, task_completed
-from pegasus.tasks.core.fsm import FOR_APPROVAL, FOR_PERSON, RESTARTED, TaskFSM
+from pegasus.tasks.agent.state import TaskAgentState, TaskEntry
+from pegasus.tasks.core.fsm import FOR_APPROVAL, FOR_PERSON, RESTARTED, TaskFSM, last_response, task_completed
 from pegasus.tasks.core.task_events import TaskEventData, TaskFailed, TaskState, ToolCallDone, ToolCallFailed
 from pegasus.tasks.core.views import Notification, task_view
 from pegasus.tasks.log.replay import ReplayedTask
 from pegasus.tasks.run.permission import ASK_PERMISSION
-from pegasus.tasks.run.plans import call_key, find_effect, next_steps, notify_result
+from pegasus.tasks.run.stages import call_key, find_effect, next_steps, notify_result
 from pegasus.tasks.run.task import should_reflect
 from pegasus.tasks.run.thinker import ASK_USER, NOTIFY
 from pegasus.tools import Effect

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pegasus.formatting import quote
-from pegasus.tasks.agent.registry import TaskEntry, TaskRegistry
+from pegasus.tasks.agent.state import TaskEntry, TaskRegistry
 from pegasus.tasks.core.fsm import FOR_APPROVAL, FOR_PERSON, is_interrupted
 from pegasus.tasks.core.task_events import TaskState
 from pegasus.tasks.core.views import TaskError, TaskView

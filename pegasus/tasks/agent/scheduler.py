@@ -61,14 +61,12 @@ from pegasus.tasks.agent.refusals import (
     find_running,
     not_running,
 )
-from pegasus.tasks.agent.registry import TaskEntry
-from pegasus.tasks.agent.state import TaskAgentState
-from pegasus.tasks.core.context import task_suspended
-from pegasus.tasks.core.fsm import FOR_APPROVAL, FOR_PERSON, TaskFSM
+from pegasus.tasks.agent.state import TaskAgentState, TaskEntry
+from pegasus.tasks.core.fsm import FOR_APPROVAL, FOR_PERSON, TaskFSM, task_suspended
 from pegasus.tasks.core.task_events import STOPPED, TaskFailed, TaskState
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, TaskType, apply_overrides
 from pegasus.tasks.core.views import TaskError, TaskView, task_view
-from pegasus.tasks.run.messages import (
+from pegasus.tasks.run.task import (
     REFLECTING,
     CancelStage,
     EndedStage,
@@ -79,8 +77,8 @@ from pegasus.tasks.run.messages import (
     TaskActorEnded,
     TaskMessage,
     TaskUpdate,
+    task_actor,
 )
-from pegasus.tasks.run.task import task_actor
 
 SHUTDOWN: Final = 5.0
 """Seconds that the actor of a task has to end after a stop request; then it is killed."""

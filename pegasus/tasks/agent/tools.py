@@ -19,7 +19,7 @@ from pegasus.models import ToolSpec
 from pegasus.outside import Untrusted, join_outside, parse_outside
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import GetContext, ListTasks, TaskAgentMessage
-from pegasus.tasks.core.context import TaskContext
+from pegasus.tasks.core.fsm import TaskContext
 from pegasus.tasks.core.task_events import TaskState
 from pegasus.tasks.core.views import TaskError, TaskView
 from pegasus.tasks.log.format import is_date

@@ -7,7 +7,6 @@ Read the files in this order; each uses only those before it:
 
     task_types   tools, model and prompt of a type of task
     task_events  what each event says, and its form in the log
-    context      everything a task knows, its background commands included
-    fsm          the transitions that are allowed, the change that each event makes, and the task that follows them
+    fsm          everything a task knows, the transitions that are allowed, and the change that each event makes
     views        the task as others see it, and its notifications
 """

@@ -5,11 +5,9 @@ them with the task, and `task` connects the stages with the log and the agent.
 
 Read the files in this order; each uses only those before it:
 
-    messages    between the actor and the agent
     permission  the tool by which a task asks beforehand for the calls that it plans
     thinker     model calls: thinking, reflecting
-    plans       the steps of a thought, and which of them are carried out together
     deps        everything that tasks work with
-    stages      the work of each stage, the tool calls included; returns the events that come of it
-    task        the actor: runs a stage, records its events, applies them
+    stages      the steps of a thought; the work of each stage, the tool calls included; returns the events that come of it
+    task        messages between the actor and the agent; the actor: runs a stage, records its events, applies them
 """

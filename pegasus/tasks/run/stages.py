@@ -17,7 +17,7 @@ The time in which a call waits for a slot is not counted as its duration, and a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import attrs
@@ -34,8 +34,10 @@ from pegasus.observe import get_logger
 from pegasus.outside import Untrusted, fenced, fenced_metadata, join_outside
 from pegasus.sandbox import BackgroundCommands
 from pegasus.storage import StorageError
-from pegasus.tasks.core.context import (
+from pegasus.tasks.core.fsm import (
+    FOR_APPROVAL,
     TaskContext,
+    TaskFSM,
     all_commands,
     last_response,
     lost_commands,
@@ -43,25 +45,26 @@ from pegasus.tasks.core.context import (
     task_completed,
     task_suspended,
 )
-from pegasus.tasks.core.fsm import FOR_APPROVAL, TaskFSM
 from pegasus.tasks.core.task_events import (
     NeedMoreInfo,
+    PlanStep,
     ReasonDone,
     Reasoning,
     StepCompleted,
     TaskEventData,
     TaskFailed,
     TaskNotified,
+    TaskPlan,
     ToolCallDone,
     ToolCallFailed,
 )
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tasks.run.deps import TaskDeps
 from pegasus.tasks.run.permission import ASK_PERMISSION, ask_permission
-from pegasus.tasks.run.plans import call_key, find_effect, make_plan, next_steps, notify_result
 from pegasus.tasks.run.thinker import ASK_USER, NOTIFY, OWN_TOOLS, Thought
 from pegasus.tools import (
     REFLECTION_TOOLS,
+    Effect,
     PlannedCall,
     Reach,
     Tool,
@@ -73,6 +76,63 @@ from pegasus.tools import (
     prepare_arguments,
     result_limit,
 )
+from pegasus.wire import encode_json
+
+# ------------------------------------------------------------------ the steps of a thought
+
+
+def make_plan(reasoning: Reasoning, goal: str) -> TaskPlan:
+    """Return one step for each tool call, in the order of the calls; without any, one step that responds.
+
+    Planning is plain code: the model decides by its calls, so it costs no model call of its own.
+    """
+    if not reasoning.tool_calls:
+        return TaskPlan(goal, (PlanStep(0, "respond", "respond"),))
+    steps = [PlanStep(n, f"call {call.name}", "tool_call", call) for n, call in enumerate(reasoning.tool_calls)]
+    return TaskPlan(goal, tuple(steps))
+
+
+def next_steps(steps: Sequence[PlanStep], effect_of: Callable[[str], Effect | None]) -> tuple[PlanStep, ...]:
+    """Return the steps to carry out now: the first open one and, if it only looks, its neighbours that only look too.
+
+    steps: the whole plan, completed steps included. effect_of: effect of a tool by its name, None if it is unknown; such a call
+    runs alone.
+
+    Example: of the calls `read_file, grep, write_file, grep`, the first two are returned, then the third, then the last.
+    """
+    group: list[PlanStep] = []
+    for step in steps:
+        if step.completed:
+            continue
+        looks = step.call is not None and effect_of(step.call.name) is Effect.PURE
+        if group and not looks:
+            break
+        group.append(step)
+        if not looks:
+            break
+    return tuple(group)
+
+
+def find_effect(toolbox: ToolExecutor, name: str) -> Effect | None:
+    """Return the effect of running this tool again, None if it is unknown or the order of its calls matters."""
+    if name in (tool.name for tool in OWN_TOOLS):
+        return None  # messages to people keep the order of the calls
+    tool = toolbox.get(name)
+    return tool.effect if tool else None
+
+
+def call_key(task_id: str, call_id: str) -> str:
+    """Return the key of a call: the same when it is made again after a crash."""
+    return f"{task_id}/{call_id}"
+
+
+def notify_result(message: str, task_id: str) -> str:
+    """Return the result of a `notify` call that was made."""
+    return encode_json({"action": "notify", "message": message, "taskId": task_id})
+
+
+# ------------------------------------------------------------------ the stages
+
 
 _log = get_logger("tasks")
 

@@ -52,8 +52,7 @@ from pegasus.models import (
     UserTurn,
 )
 from pegasus.settings import LiveValue
-from pegasus.tasks.core.context import TaskContext
-from pegasus.tasks.core.fsm import MEMORY_INDEX
+from pegasus.tasks.core.fsm import MEMORY_INDEX, TaskContext
 from pegasus.tasks.core.task_events import Reasoning, ReflectionDone, json_object
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tasks.run.permission import ASK_PERMISSION

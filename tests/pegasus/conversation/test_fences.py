@@ -19,7 +19,7 @@ from pegasus.conversation import (
 )
 from pegasus.models import ToolCall
 from pegasus.outside import Untrusted, fenced, fenced_metadata, parse_outside, without_fences
-from pegasus.tasks.core.context import TaskContext
+from pegasus.tasks.core.fsm import TaskContext
 
 FENCE = "k3xv9q2mwd"
 WEB = (Untrusted.WEB,)

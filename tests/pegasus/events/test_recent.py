@@ -4,7 +4,7 @@ import trio
 
 from actors import Child, open_supervisor
 from pegasus.events import Emit, Event, EventType, RecentEvents, event_bus, event_json, keep_events
-from pegasus.events.recent import MAX_EVENT, MAX_ITEMS, MAX_KEPT, MAX_TEXT
+from pegasus.events.bus import MAX_EVENT, MAX_ITEMS, MAX_KEPT, MAX_TEXT
 from pegasus.wire import encode_json
 
 

@@ -11,8 +11,16 @@ import attrs
 from pegasus.conversation import Entry
 from pegasus.events import EventType
 from pegasus.models.base import ToolCall
-from pegasus.tasks.core.context import last_response, task_completed, task_resumed, task_suspended
-from pegasus.tasks.core.fsm import MEMORY_INDEX, RESTARTED, InvalidTransition, TaskFSM
+from pegasus.tasks.core.fsm import (
+    MEMORY_INDEX,
+    RESTARTED,
+    InvalidTransition,
+    TaskFSM,
+    last_response,
+    task_completed,
+    task_resumed,
+    task_suspended,
+)
 from pegasus.tasks.core.task_events import (
     NeedMoreInfo,
     ReasonDone,
@@ -28,7 +36,7 @@ from pegasus.tasks.core.task_events import (
 )
 from pegasus.tasks.core.views import notification_of
 from pegasus.tasks.log.format import create_event, parse_payload
-from pegasus.tasks.run.plans import make_plan
+from pegasus.tasks.run.stages import make_plan
 
 E = EventType
 ID = "00112233aabbccdd"

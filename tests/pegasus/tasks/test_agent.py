@@ -25,7 +25,7 @@ from pegasus.tasks import (
     Wait,
     task_id_of,
 )
-from pegasus.tasks.agent.registry import REMEMBERED, TaskRegistry
+from pegasus.tasks.agent.state import REMEMBERED, TaskRegistry
 from pegasus.tasks.log.replay import replay
 from pegasus.tasks.run.deps import REFLECT_AFTER, TaskLimits
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say

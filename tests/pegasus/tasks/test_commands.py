@@ -10,7 +10,7 @@ from pegasus.conversation import Entry
 from pegasus.models import ToolCall
 from pegasus.sandbox import CommandLimits
 from pegasus.tasks import Cancel, GetContext, Resume, TaskState
-from pegasus.tasks.core.context import all_commands, lost_commands, lost_commands_message
+from pegasus.tasks.core.fsm import all_commands, lost_commands, lost_commands_message
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
 from pegasus.tools import ToolContext
 from pegasus.tools.background import background_tools

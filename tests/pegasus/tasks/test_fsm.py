@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from pegasus.events import Event, EventType
 from pegasus.messages import ChannelInfo
 from pegasus.models import ToolCall
-from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.fsm import (
     DEFAULT_PRIORITY,
     RESTARTED,
     TRANSITIONS,
     InvalidTransition,
+    TaskContext,
     TaskFSM,
     apply_event,
 )

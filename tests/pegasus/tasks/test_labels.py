@@ -8,7 +8,7 @@ from pegasus.conversation import Entry
 from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.messages import ChannelInfo
 from pegasus.settings import LiveValue
-from pegasus.tasks.core.context import TaskContext
+from pegasus.tasks.core.fsm import TaskContext
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, load_task_types
 from pegasus.tasks.run.thinker import Reflector, Thinker, label_of
 from pegasus.testing.scripted import ScriptedModel

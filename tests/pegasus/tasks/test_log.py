@@ -23,7 +23,7 @@ from pegasus.tasks.log.format import (
     parse_task_line,
     task_path,
 )
-from pegasus.tasks.run.plans import make_plan
+from pegasus.tasks.run.stages import make_plan
 from pegasus.wire import encode_line, to_wire, writable_object
 from tests.pegasus.tasks.lives import (
     BEGAN,

@@ -1,6 +1,6 @@
 from pegasus.events import Event, EventType
 from pegasus.tasks import TaskState
-from pegasus.tasks.agent.registry import TaskEntry, TaskRegistry
+from pegasus.tasks.agent.state import TaskEntry, TaskRegistry
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.task_events import TaskCreated
 from pegasus.tasks.core.views import task_view
