@@ -1,6 +1,6 @@
 """The logs of tasks: the actor that writes everything below `data/tasks`, and writing and reading for all others.
 
-While the daemon runs, only the persister (`pegasus.tasks.log.persister`) writes and reads: it alone knows that everything requested
+While the daemon runs, only the persister writes and reads: it alone knows that everything requested
 before is written. There is one way to write, `_Store.write`. `TaskLogs` makes them; `TaskLogs.record` is how events come into a log.
 
 Without a daemon the files do not change, and a command such as `pegasus tasks` reads them directly (`read_task`,
