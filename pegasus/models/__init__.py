@@ -15,7 +15,7 @@
     errors.py      a `ModelError` for each failure, with a text for people; refusals.py: what the words of a refusal mean
     json_text.py   JSON as models write it by hand
     audio.py       speech: recordings to text and back
-    stand_in.py    fixed rules that answer where there is no model; stand_in_tasks.py: its jobs and its demonstration
+    stand_in.py    fixed rules that answer where there is no model
 
     formats/       wire formats of the providers
     providers/     who they are, connections, calls over HTTP, servers on one's own machine

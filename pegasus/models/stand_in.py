@@ -18,26 +18,35 @@ call, and reports the result, which comes back as a notification and is passed o
     → in the task: shell_exec {"command": "uname -a"} → "Linux …"
     → notification "[Task ab completed] …" → reply "Linux …"
 
-It remembers what it is told to through the real memory tools ("remember that …", "what do you remember?"), and `demo` shows the
-rest in a minute (`stand_in_tasks`, which has the job as well).
+It remembers what it is told to through the real memory tools ("remember that …", "what do you remember?").
+
+`demo` shows in about a minute a background task with visible steps, memory with undo, and how to try a crash. Everything in it is
+real: the task is one like any other and its steps are calls of its tools, the fact goes through the memory tools into the log of
+memory, and the commands that are shown work in the terminal of the person. How far the demo is, the stand-in reads in the
+conversation, so it goes on after a `kill -9` as any work does:
+
+    "demo" → spawn_subagent {"input": "demo"} → in the task: DEMO_STEPS, one call after the other
+    → notification "[Task … completed]" with DEMO_DONE → memory_append, memory_write → the last words
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import zlib
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 import trio
 
 from pegasus.formatting import truncate
 from pegasus.host import command_name
-from pegasus.messages import Metadata
+from pegasus.messages import Json, Metadata
 from pegasus.models.answers import pieces_of
 from pegasus.models.base import (
     AssistantTurn,
     CallPiece,
+    ModelError,
     ModelRequest,
     ModelResponse,
     OnPieces,
@@ -48,20 +57,11 @@ from pegasus.models.base import (
     UserTurn,
     without_request_fences,
 )
-from pegasus.models.stand_in_tasks import (
-    DEMO_DONE,
-    FACT_PATH,
-    Decision,
-    PlannedCall,
-    begin_demo,
-    continue_demo,
-    demo_memory_call,
-    failure_text,
-    find_job,
-    parse_object_or_none,
-    shorten,
-    task_step,
-)
+
+PlannedCall: TypeAlias = tuple[str, Metadata]
+"""Tool and arguments of a call. A reply without a channel goes to the newest message."""
+Decision: TypeAlias = tuple[str, list[PlannedCall]]
+"""A thought, and the calls in the order in which they are to be carried out. Without calls the work on the message ends."""
 
 _INTRODUCES: Final = "I am only a stand-in:"
 """Beginning of the introduction. The rest names a command, which another start may call otherwise."""
@@ -84,6 +84,8 @@ _ACKNOWLEDGEMENTS: Final = ("", "ok", "okay", "thanks", "thank you", "got it")
 endless exchange of politeness."""
 _PIECE, _PAUSE, _WRITING = 8, 0.02, 0.8
 """Characters of a piece of a streamed answer at least, seconds behind each, and seconds of the whole answer at most (about)."""
+_RESULT_LENGTH: Final = 1500
+"""Characters of a tool's output that a reply shows. It fits into one message of the usual channels."""
 _USER_FACTS: Final = "facts/user.md"
 """Memory file of what people say about themselves."""
 
@@ -186,30 +188,33 @@ def _decide(request: ModelRequest) -> Decision:
     calls = [call for turn in request.turns if isinstance(turn, AssistantTurn) for call in turn.calls]
     # Only tasks have `notify` and no `reply`.
     if "notify" in tools and "reply" not in tools:
-        return task_step(inputs[0].text, last, calls, tools)
+        return _task_step(inputs[0].text, last, calls, tools)
     sources = [line for turn in inputs for line in re.finditer(_METADATA, turn.text)]
+    is_message = re.search(_METADATA, last.text) is not None
     # No message from a channel: somebody wants a summary, or a judgement, which rules cannot give.
-    if not sources or not (last.results or re.search(_METADATA, last.text)):
+    if not sources or not (last.results or is_message):
         return f"{INTRODUCTION}\n\nOnly a language model can answer this: {truncate(last.text, 2000)}", []
     # The newest message says where the reply goes. Several may have come while a call was under way.
     source = sources[-1]
-    if re.search(_METADATA, last.text):
-        thought, planned = _answer(last.text[source.end() :].strip(), tools)
-    else:
-        thought, planned = _continue(last.results, calls)
+    thought, planned = (
+        _answer(last.text[source.end() :].strip(), tools) if is_message else _continue(last.results, calls)
+    )
     channel: Metadata = {"channelId": source["id"], "channelType": source["type"]}
     if source["thread"]:
         channel = {**channel, "replyTo": source["thread"]}
-    # In direct speech the text of a turn is the reply, and there is no call.
-    is_introduced = any(call.name == "reply" for call in calls) or any(
-        _INTRODUCES in turn.text for turn in request.turns if isinstance(turn, AssistantTurn)
-    )
+    # The first reply of a conversation ends with the introduction.
+    ending = "" if _is_introduced(request, calls) else f"\n\n{INTRODUCTION}"
     for index, (tool, arguments) in enumerate(planned):
         if tool == "reply":
-            ending = "" if is_introduced else f"\n\n{INTRODUCTION}"
             planned[index] = tool, {**channel, **arguments, "text": f"{arguments['text']}{ending}"}
-            is_introduced = True
+            ending = ""
     return thought, planned
+
+
+def _is_introduced(request: ModelRequest, calls: list[ToolCall]) -> bool:
+    """Return whether the stand-in has said what it is. In direct speech the text of a turn is the reply, and there is no call."""
+    said = (turn.text for turn in request.turns if isinstance(turn, AssistantTurn))
+    return any(call.name == "reply" for call in calls) or any(_INTRODUCES in text for text in said)
 
 
 def _answer(text: str, tools: set[str]) -> Decision:
@@ -235,13 +240,12 @@ def _answer(text: str, tools: set[str]) -> Decision:
     if " ".join(re.sub(r"[^\w\s]", " ", text).lower().split()) in _ACKNOWLEDGEMENTS:
         return "An acknowledgement; it needs no answer.", []
     if "spawn_subagent" in tools and re.fullmatch(r"(?i)/?(?:(?:show|run|start) )?(?:me )?(?:the |a )?demo[.!]?", text):
-        return "I show what I can do.", begin_demo()
+        return "I show what I can do.", [_reply(DEMO_INTRODUCTION), _spawn("demo: eight small steps", DEMO)]
     if "memory_append" in tools and (remembered := _remember(text)):
         return remembered
     if "spawn_subagent" in tools and (command := find_job(text)):
         line = f"run: {command}"
-        spawn = "spawn_subagent", {"description": line, "input": line}
-        return "This needs a task.", [_reply(f"I have given that to a background task: {line}"), spawn]
+        return "This needs a task.", [_reply(f"I have given that to a background task: {line}"), _spawn(line, line)]
     asking = re.search(r"(?i)\b(?:what|current|tell)\b.*", text.partition("\n")[0])
     if asking and re.search(r"(?i)\b(?:time|date|day)\b", asking[0]):
         return "I look at the clock.", [("current_time", {})]
@@ -266,16 +270,23 @@ def _reply(text: str) -> PlannedCall:
     return "reply", {"text": text}
 
 
+def _spawn(description: str, text: str) -> PlannedCall:
+    """Return the call that begins a task."""
+    return "spawn_subagent", {"description": description, "input": text}
+
+
 def _pass_on(kind: str, text: str) -> Decision:
     """Pass a task's notification on. Whoever stopped a task knows it and gets no reply."""
     if kind == "stopped":
         return "The person who stopped that task knows it.", []
     if kind == "completed":
         # The result of a task is JSON, of which people see the text.
-        result = parse_object_or_none(text)
+        result = _parse_object(text)
         text = text if result is None else str(result.get("response") or "The task is done; it had nothing to report.")
         if text.startswith(DEMO_DONE):
-            return "The demo goes on.", continue_demo(text)
+            fact: Metadata = {"path": FACT_PATH, "entry": _FACT, "why": "the demo"}
+            said = _reply(f"{text}\n\nMemory: I remember a fact, and take it back.")
+            return "The demo goes on.", [said, ("memory_append", fact)]
     beginning = {"failed": "The task failed: ", "needs information": "The task asks: "}.get(kind, "")
     return "A task has sent something; I pass it on.", [_reply(f"{beginning}{text}")]
 
@@ -286,38 +297,161 @@ def _continue(results: tuple[ToolResult, ...], calls: list[ToolCall]) -> Decisio
     A reply that failed in another way is given up, because it could fail for the same reason for ever.
     """
     call_by_id = {call.id: call for call in calls}
-    planned: list[PlannedCall] = []
-    for result in results:
-        call = call_by_id.get(result.call_id)
-        if call is not None and call.name == "current_time":
-            time = parse_object_or_none(result.content) or {}
-            found = f"{time['formatted']} ({time['timezone']})" if time else truncate(result.content, 200)
-            planned.append(_reply(f"It is {found}."))
-        elif call is not None and call.name.startswith("memory_"):
-            planned.append(_after_memory(call, result))
-        elif call is not None and call.name == "cron":
-            due = (parse_object_or_none(result.content) or {}).get("next")
-            planned.append(_reply(f"I will remind you at {due}." if due else f"That did not work: {result.content}"))
-        elif call is not None and call.name == "spawn_subagent" and result.is_error:
-            # A cancelled call was given up by a person, who knows it.
-            if '"cancelled"' not in result.content:
-                planned.append(_reply(failure_text(result)))
-        elif call is not None and call.name == "reply" and result.is_error and '"cancelled"' in result.content:
-            planned.append((call.name, call.arguments))
+    pairs = ((call_by_id.get(result.call_id), result) for result in results)
+    planned = [after for call, result in pairs if call is not None and (after := _after(call, result)) is not None]
     return "I go on with the results." if planned else "That is done.", planned
 
 
-def _after_memory(call: ToolCall, result: ToolResult) -> PlannedCall:
-    """Return the call behind a call of a memory tool: a reply that says what came of it, or the next step of the demo."""
-    if result.is_error:
-        missing = call.name == "memory_read" and "there is no" in result.content.lower()
-        return _reply("Nothing so far." if missing else failure_text(result))
-    if call.arguments.get("path") == FACT_PATH and call.name in ("memory_append", "memory_write"):
-        return demo_memory_call(call.name)
-    value: Mapping[str, Any] = parse_object_or_none(result.content) or {}
-    if call.name == "memory_append":
-        fact = str(call.arguments["entry"]).removeprefix("- ")
-        return _reply(
-            f"Noted: {fact} ({_USER_FACTS}; `{command_name()} memory log` shows it, `memory undo` takes it back)."
-        )
-    return _reply(shorten(str(value.get("content") or "Nothing so far.")))
+def _after(call: ToolCall, result: ToolResult) -> PlannedCall | None:
+    """Return the call behind a call that has this result; None if there is nothing more to do."""
+    value = _parse_object(result.content) or {}
+    # A cancelled call was given up by a person, who knows it.
+    is_cancelled = '"cancelled"' in result.content
+    match call.name:
+        case "current_time":
+            found = f"{value['formatted']} ({value['timezone']})" if value else truncate(result.content, 200)
+            return _reply(f"It is {found}.")
+        case "memory_read" if result.is_error and "there is no" in result.content.lower():
+            return _reply("Nothing so far.")
+        case "memory_read" | "memory_append" | "memory_write" if result.is_error:
+            return _reply(_failure_text(result))
+        case "memory_append" if call.arguments.get("path") == FACT_PATH:
+            return "memory_write", {"path": FACT_PATH, "content": "", "why": "the demo takes it back"}
+        case "memory_write" if call.arguments.get("path") == FACT_PATH:
+            return _reply(_last_words())
+        case "memory_append":
+            fact = str(call.arguments["entry"]).removeprefix("- ")
+            log = f"`{command_name()} memory log` shows it, `memory undo` takes it back"
+            return _reply(f"Noted: {fact} ({_USER_FACTS}; {log}).")
+        case "memory_read":
+            return _reply(_shorten(str(value.get("content") or "Nothing so far.")))
+        case "cron":
+            due = value.get("next")
+            return _reply(f"I will remind you at {due}." if due else f"That did not work: {result.content}")
+        case "spawn_subagent" if result.is_error and not is_cancelled:
+            return _reply(_failure_text(result))
+        case "reply" if result.is_error and is_cancelled:
+            return call.name, call.arguments
+    return None
+
+
+# ------------------------------------------------------------------ in a task
+
+JOB: Final = "shell_exec"
+"""Tool of the job."""
+
+
+def find_job(text: str) -> str | None:
+    """Return the command that a message asks to run, None if it asks for something else.
+
+    It accepts little: a message that is taken for a job by mistake would run a command that nobody wanted.
+    Example: `find_job("please run uname -a")` is "uname -a", and so is `find_job("run: uname -a")`.
+    """
+    match = re.fullmatch(r"(?i)(?:please )?run[: ]\s*(\S[^\n]*)", text.strip())
+    return match[1].strip().strip("`") if match else None
+
+
+def _task_step(first: str, last: UserTurn, calls: list[ToolCall], tools: set[str]) -> Decision:
+    """Return text and calls of a task's next step: first the call of its job, then a report of the result.
+
+    A step without calls ends the task, and its text is the task's result. A later message to the task is a new job. Only the first
+    line of the input is read: what follows is memory and other context, which is meant for a model.
+    """
+    if first.strip().partition("\n")[0] == DEMO:
+        if len(calls) >= len(DEMO_STEPS):
+            return f"{DEMO_DONE}: {len(DEMO_STEPS)} steps, and {_REPORT} in the workspace is what is left of it.", []
+        thought, tool, arguments = DEMO_STEPS[len(calls)]
+        return (thought, [(tool, arguments)]) if tool in tools else (f"A task of this type may not use {tool}.", [])
+    if last.results and not last.text:
+        report = "\n\n".join(map(_describe, last.results))
+        if any(map(_has_failed, last.results)):
+            raise ModelError(report, kind="request")
+        return report, []
+    command = find_job((last.text or first).strip().partition("\n")[0])
+    if command is None:
+        return "I am a stand-in without a language model: I can run a command, one in a task.", []
+    if JOB not in tools:
+        return f"A task of this type may not use {JOB}.", []
+    return "I run what was asked.", [(JOB, {"command": command})]
+
+
+# ------------------------------------------------------------------ results of tools, for people
+
+
+def _has_failed(result: ToolResult) -> bool:
+    """Return whether the call did not do what was asked for: it has failed, or its command ended with another code than 0."""
+    return result.is_error or bool((_parse_object(result.content) or {}).get("exitCode"))
+
+
+def _describe(result: ToolResult) -> str:
+    """Return the result of a command as text for a person: its output, and its exit code if that is not 0."""
+    value = _parse_object(result.content)
+    if result.is_error or value is None:
+        return _failure_text(result) if result.is_error else _shorten(result.content)
+    output = "\n".join(str(value[key]).rstrip() for key in ("stdout", "stderr") if value.get(key))
+    code = value.get("exitCode")
+    return _shorten((output or "(no output)") + (f"\n(exit code {code})" if code else ""))
+
+
+def _parse_object(content: str) -> dict[str, Json] | None:
+    """Return the JSON object in a text, None if it is something else."""
+    try:
+        value: Json = json.loads(content)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _failure_text(result: ToolResult) -> str:
+    """Return what is said of a call that has failed, without the mark that is meant for models."""
+    return f"That did not work: {_shorten(result.content.removeprefix('Error: '))}"
+
+
+def _shorten(text: str) -> str:
+    """Cut a long output; the report says how long it was."""
+    return text if len(text) <= _RESULT_LENGTH else f"{text[:_RESULT_LENGTH]}… ({len(text):,} characters in all)"
+
+
+# ------------------------------------------------------------------ the demo
+
+DEMO: Final = "demo"
+"""Message that starts the demo, and input of its task."""
+DEMO_DONE: Final = "The demo task is done"
+"""Beginning of the task's result."""
+FACT_PATH: Final = "facts/demo.md"
+"""Memory file that the demo writes and forgets."""
+_FACT: Final = "The demo ran here, and this fact is taken back at once."
+_REPORT: Final = "demo/report.md"
+
+DEMO_STEPS: Final[tuple[tuple[str, str, Metadata], ...]] = (
+    ("I look at this machine.", "shell_exec", {"command": "uname -sr; date"}),
+    ("I look around in the workspace.", "list_files", {"path": "."}),
+    ("I wait, so that you can watch.", "sleep", {"duration": 6}),
+    (
+        "I write a report.",
+        "write_file",
+        {"path": _REPORT, "content": "# Report\n\nstep: looked around\nstep: waited\n"},
+    ),
+    ("I say how far I am.", "notify", {"message": f"The demo is half done: the report is in {_REPORT}."}),
+    ("I wait once more.", "sleep", {"duration": 6}),
+    ("I search my report.", "grep_files", {"pattern": "step", "path": "demo"}),
+    ("I read what I wrote.", "read_file", {"path": _REPORT}),
+)
+"""Thought, tool and arguments of each step. With the answer they are one less than the model calls that a task may make."""
+
+DEMO_INTRODUCTION: Final = (
+    "Demo, about a minute. A background task works in steps: it runs a command, waits, writes and searches a file. "
+    "Watch its line, or see `/tasks`; you can go on talking to me meanwhile."
+)
+
+
+def _last_words() -> str:
+    """Return the end of the demo: what it has done to memory, and how to try a crash."""
+    command = command_name()
+    return (
+        f"Remembered and forgotten. `{command} memory log` shows both changes with their author and reason, and "
+        f"`{command} memory undo N` takes back any of them.\n\n"
+        "Recovery: say `demo` again, and while its task works, type in another terminal:\n\n"
+        f"```sh\nkill -9 {os.getpid()}\n{command}\n```\n\n"
+        "The task goes on with the step it was at, you get its result, and nothing is done twice."
+    )

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import trio
 
-from pegasus.models.stand_in_tasks import DEMO_DONE
+from pegasus.models.stand_in import DEMO_DONE
 from tests.blackbox.support import running
 from tests.blackbox.support.command import PROGRAM
 

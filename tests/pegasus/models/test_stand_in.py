@@ -21,8 +21,7 @@ from pegasus.models import (
     Turn,
     UserTurn,
 )
-from pegasus.models.stand_in import StandIn
-from pegasus.models.stand_in_tasks import find_job
+from pegasus.models.stand_in import StandIn, find_job
 from tests.pegasus.models.conftest import REPLY
 
 CLOCK = ToolSpec("current_time", "The time.", {"type": "object"})

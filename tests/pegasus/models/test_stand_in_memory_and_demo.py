@@ -10,8 +10,7 @@ import pytest
 import trio
 
 from pegasus.models import CallPiece, ModelRequest, ToolSpec, UserTurn
-from pegasus.models.stand_in import StandIn
-from pegasus.models.stand_in_tasks import DEMO_DONE, DEMO_STEPS
+from pegasus.models.stand_in import DEMO_DONE, DEMO_STEPS, StandIn
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import ScriptedModel
 from pegasus.testing.world import CLI, kill, open_world
