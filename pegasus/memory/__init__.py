@@ -16,6 +16,7 @@ The files are read from their folder and written by the journal. Every change is
     apart           what of it conversations see in which guests are heard
     notes           MEMORY.md and the history of conversations, for agents of chats
     search          full-text search over memory and archived sessions; `search_index`: words in SQLite
+    function_words  what a search leaves out of a question
 """
 
 from pegasus.memory.apart import ApartMemory, FoundLine, check_shared, seen_by

@@ -30,9 +30,11 @@ import re
 import sqlite3
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Final, NamedTuple, TypeAlias
+
+from pegasus.memory.function_words import is_telling, without_function_words
 
 VERSION: Final = f"4 {unicodedata.unidata_version} {sqlite3.sqlite_version}"
 """Versions of everything that decides which words a text has."""
@@ -254,20 +256,18 @@ class Index:
     # ------------------------------------------------------------------ finding
 
     def find(self, query: str, limit: int, where: str = "", prefix: str = "") -> tuple[Hit, ...]:
-        """Return passages with all of the words, then those with some. () if the query has no word.
+        """Return passages with all of the words, then those with some, then those with pairs. () if the query has no word.
 
         where: one of PLACES, "" for all. prefix: beginning of the names of the archives that are searched; all others are left out.
         """
-        query = query[:LONGEST_QUERY]
-        terms, limit = terms_of(query), max(1, min(limit, MOST))
-        if not terms:
-            return ()
+        query, limit = query[:LONGEST_QUERY], max(1, min(limit, MOST))
         numbers = self._numbers(where, prefix)
-        rows = self._matching(" ".join(terms), limit, numbers)
-        if len(rows) < limit and len(terms) > 1:
-            known = {row for row, *_ in rows}
-            more = self._matching(" OR ".join(terms), limit, numbers)
-            rows += [row for row in more if row[0] not in known][: limit - len(rows)]
+        rows: list[_Row] = []
+        for expression in expressions_of(query):
+            if len(rows) < limit:
+                known = {row for row, *_ in rows}
+                more = self._matching(expression, limit, numbers)
+                rows += [row for row in more if row[0] not in known][: limit - len(rows)]
         needles = needles_of(query)
         return tuple(
             Hit(
@@ -307,7 +307,7 @@ _UNSPACED: Final = (
 the words."""
 _QUOTED: Final = re.compile(r'"([^"]*)"|“([^”]*)”|「([^」]*)」')
 """Words in quotes, which must follow each other."""
-_PIECE: Final = re.compile(r"[^\s,;!?()\[\]{}\"，。、；！？（）「」『』【】]+")
+_PIECE: Final = re.compile(r"[^\s'’,;!?¿¡«»„…()\[\]{}\"，。、；！？（）「」『』【】]+")
 """Characters between blanks and punctuation, in a query."""
 
 
@@ -335,22 +335,34 @@ def _pairs(run: str) -> str:
     return " ".join([*(run[n : n + 2] for n in range(len(run) - 1)), run[-1]])
 
 
-def terms_of(query: str) -> tuple[str, ...]:
-    """Return the terms of an FTS5 query; words in quotes are one term. () if the query has no word.
+def expressions_of(query: str) -> Iterator[str]:
+    """Yield the queries of FTS5 for a query, the strictest first: all of its words, some, and pairs of its runs without spaces.
 
-    For example:
+    Function words are left out. The pairs are for whole questions in Chinese and others, which as one run are found nowhere.
+    Everything is quoted, so that no operator of FTS5 in the text has an effect or causes a syntax error. For example:
 
-        terms_of('tea "green cup"') == ('"green cup"', '"tea"')
-
-    Everything is quoted, so that no operator of FTS5 in the text of a query has an effect or causes a syntax
-    error.
+        list(expressions_of('tea "green cup"')) == ['"green cup" "tea"', '"green cup" OR "tea"']
     """
+    phrases, words = _terms_of(query)
+    telling = without_function_words([word.strip('"').lower() for word in words])
+    words = [word for word in words if word.strip('"').lower() in telling]
+    terms = [*phrases, *words][:MOST_TERMS]
+    if terms:
+        yield " ".join(terms)
+    if len(terms) > 1:
+        yield " OR ".join(terms)
+    runs = [word.strip('"').split() for word in words]
+    pairs = [pair for run in runs if len(run) > 1 for pair in run if is_telling(pair)]
+    if pairs:
+        yield " OR ".join(f'"{pair}"' for pair in dict.fromkeys(pairs[:MOST_TERMS]))
+
+
+def _terms_of(query: str) -> tuple[list[str], list[str]]:
+    """Return the terms of what stands in quotes, and those of the other words, each once."""
     phrases = [next(filter(None, found), "") for found in _QUOTED.findall(query)]
     pieces = _PIECE.findall(_QUOTED.sub(" ", query))
-    terms = [term for phrase in phrases if (term := _term(folded(phrase)))]
-    for piece in pieces:
-        terms += _terms_of_piece(folded(piece))
-    return tuple(dict.fromkeys(terms))[:MOST_TERMS]
+    words = [term for piece in pieces for term in _terms_of_piece(folded(piece))]
+    return list(dict.fromkeys(filter(None, map(_term, map(folded, phrases))))), list(dict.fromkeys(words))
 
 
 def _terms_of_piece(piece: str) -> list[str]:

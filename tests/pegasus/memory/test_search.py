@@ -10,7 +10,7 @@ import trio
 from pegasus.memory import FolderReader, Memory, MemoryRefused
 from pegasus.memory import search as searcher
 from pegasus.memory.search import Searcher, passages_of_page, words_of
-from pegasus.memory.search_index import Index, Passage, needles_of, snippet, terms_of
+from pegasus.memory.search_index import Index, Passage, expressions_of, needles_of, snippet
 
 EPISODES = """# 2026-02
 
@@ -337,18 +337,51 @@ async def test_a_huge_file_is_not_searched(search, put):
 # ------------------------------------------------------------------ words and passages
 
 
-def test_terms():
-    assert terms_of('Deploy "exact words" deploy 北京天气 茶 GPU显存') == (
-        '"exact words"',
-        '"Deploy"',
-        '"deploy"',
-        '"北京 京天 天气"',
-        '"茶"*',
-        '"gpu"',
-        '"显存"',
+def test_what_is_looked_for():
+    first, *others = expressions_of('Deploy "exact words" deploy 北京天气 茶 GPU显存')
+    assert first.split('" "') == ['"exact words', "Deploy", "deploy", "北京 京天 天气", '茶"* "gpu', '显存"']
+    assert others == [first.replace('" "', '" OR "').replace('"* "', '"* OR "'), '"北京" OR "京天" OR "天气"']
+    assert list(expressions_of("!? -- *")) == []
+    assert len(next(expressions_of(" ".join(map(str, range(1000))))).split()) == 24
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("When did Caroline go to the support group?", "Caroline support group go"),
+        ("What's the name of Melanie’s dog", "name Melanie dog"),
+        ("Wann war die Reise nach Lissabon?", "Reise Lissabon"),
+        ("Où est-ce que nous avons mangé l'entrecôte ?", "est-ce avons mangé entrecôte"),
+        ("¿Cuándo es el cumpleaños de mi hermana?", "cumpleaños hermana"),
+        ("Когда у нас была встреча в Москве?", "встреча Москве"),
+        ("when did the plant die", "plant die"),
+        ("die hard", "die hard"),
+        ("the who", "the who"),
+        ('who said "to be or not to be"', "to be or not to be who said"),
+    ],
+)
+def test_function_words_of_the_language_are_not_looked_for(query, words):
+    terms = next(expressions_of(query)).replace('"', "").split()
+    assert sorted(map(str.casefold, terms)) == sorted(map(str.casefold, words.split()))
+
+
+async def test_function_words_do_not_spoil_the_order(search, put):
+    put(
+        "facts/talk.md",
+        "When did you go? Did you go to the place that we had been to? We did go, to be there when it was.",
     )
-    assert terms_of("!? -- *") == ()
-    assert len(terms_of(" ".join(map(str, range(1000))))) == 24
+    put(
+        "facts/group.md",
+        "## Caroline\n" + "went to a support group, and much else besides happened there that day. " * 3,
+    )
+    assert (await search("When did Caroline go to the support group?"))[0].path == "facts/group.md"
+
+
+async def test_a_whole_question_without_spaces_finds_what_it_is_about(search, put):
+    put("facts/a.md", "上周去了北京，天气很好")
+    put("facts/b.md", "喜欢喝茶")
+    assert [hit.path for hit in await search("我什么时候去的北京呢")] == ["facts/a.md"]
+    assert [hit.path for hit in await search("「北京的天气」")] == []
 
 
 def test_a_snippet_is_of_the_place_where_most_words_are():
