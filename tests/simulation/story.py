@@ -62,6 +62,20 @@ class Plan:
 
 
 @attrs.frozen
+class Question:
+    """A reply that owners are asked about before it is sent. answers: where and when each is given, and whether it is a yes."""
+
+    number: int
+    to: ChannelInfo
+    pause: float
+    answers: tuple[tuple[ChannelInfo, float, bool], ...]
+
+    @property
+    def text(self):
+        return f"#{self.number}.0.0"
+
+
+@attrs.frozen
 class Disaster:
     """How a world ends. kind: "power" (what was not synced is gone), "kill" (of the process). operation: of the disk, at
     which it happens, if it is not `after` so many seconds."""
@@ -91,6 +105,21 @@ class Story:
         self.acks = {place.type: random.choice([1, 1, 2, 5, 0]) for place in PLACES}
         self.forgetful = {place.type: random.random() < 0.3 for place in PLACES}
         self.interrupts = [(random.uniform(0, 12), random.choice(PLACES)) for _ in range(random.choice([0, 0, 1, 3]))]
+        self.jobs = [self._job(next(numbers), place) for place in random.sample(PLACES, random.choice([0, 0, 1, 2]))]
+        self.questions = [self._question(next(numbers)) for _ in range(random.choice([0, 0, 1, 2]))]
+
+    def _job(self, number, channel):
+        """A message that nobody sends: it is due some seconds after it was made."""
+        plan = self._plan(number, channel, None)
+        return attrs.evolve(plan, text=f"#{number}", pause=self.random.choice([0, 1, 4]), again=(), impatient=None)
+
+    def _question(self, number):
+        random = self.random
+        answers = [
+            (random.choice(PLACES), random.choice([0, 0, 0.02, 1]), random.random() < 0.6)
+            for _ in range(random.choice([1, 2, 2, 3]))
+        ]
+        return Question(number, random.choice(PLACES), random.choice([0, 0.5, 3]), tuple(answers))
 
     def _plan(self, number, channel, id):
         random = self.random

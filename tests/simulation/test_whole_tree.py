@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 
+import attrs
 import pytest
 
 from actors.testing import Faults, SimulationFailed, simulate
 from actors.testing._faults import AFTER
+from pegasus.access.approval_store import _ApprovalStore
 from pegasus.main_agent.session import ItemProgress, NextStep, Session
+from pegasus.schedule import scheduler
+from pegasus.schedule.jobs import job_item
 from pegasus.storage import inbox
 from tests.simulation.verdict import verdict
 from tests.simulation.whole_tree import Life
@@ -69,11 +74,32 @@ def forget_what_was_accepted(monkeypatch):
     monkeypatch.setattr(inbox.InboxLog, "_replay_message", lambda log, record, span: None)
 
 
-@pytest.mark.parametrize("sabotage", [forget_what_was_done, forget_what_was_accepted])
-def test_an_agent_that_forgets_is_found_out_and_its_failure_repeated(monkeypatch, sabotage):
+def run_jobs_under_keys_that_change(monkeypatch):
+    runs = itertools.count()
+
+    def changing_item(job, due):
+        return attrs.evolve(item := job_item(job, due), id=f"{item.id}/{next(runs)}")
+
+    monkeypatch.setattr(scheduler, "job_item", changing_item)
+
+
+def let_every_answer_count(monkeypatch):
+    monkeypatch.setattr(_ApprovalStore, "_get", lambda store, id: store._approvals[id])
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "weather", "first"),
+    [
+        (forget_what_was_done, "fair", 0),
+        (forget_what_was_accepted, "fair", 0),
+        (run_jobs_under_keys_that_change, "storm", 15),  # about four lives of a hundred find it
+        (let_every_answer_count, "fair", 0),
+    ],
+)
+def test_an_agent_that_forgets_or_repeats_is_found_out_and_its_failure_repeated(monkeypatch, sabotage, weather, first):
     sabotage(monkeypatch)
     with pytest.raises(SimulationFailed) as found:
-        run(range(30), twice=0, shrink=30)
+        run(range(first, first + 100), weather=weather, twice=0, shrink=30)
     with pytest.raises(SimulationFailed) as again:
         run(replay=found.value.replay)
     assert str(again.value.__cause__) == str(found.value.__cause__)

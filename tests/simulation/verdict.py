@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 
+from pegasus.app.approval_texts import UNREACHABLE
 from pegasus.main_agent.item_endings import STOPPED_ELSEWHERE
 
 ANSWERS = {
@@ -33,7 +34,7 @@ def verdict(life, faults):
     other = {}
     for reply in replies:
         if not reply.text.startswith("#"):
-            other.setdefault((reply.channel.address, reply.metadata["inReplyTo"]), []).append(reply.text)
+            other.setdefault((reply.channel.address, reply.metadata.get("inReplyTo")), []).append(reply.text)
     named = {*stopped, *(int(n) for ended in life.ended for n in re.findall(r"#(\d+)", ended.what))}
     for plan in life.plans.values():
         for text in other.get((plan.channel.address, plan.id), []):
@@ -54,7 +55,29 @@ def verdict(life, faults):
         )
         if about:
             wrong.append(f"{plan.text} ({plan.channel.address} {plan.id}): {about}")
+    wrong += [
+        f"question {question.number}: {about}"
+        for question in life.story.questions
+        if (about := _judge_question(question, said[question.text], life.answers[question.number], other))
+    ]
     return wrong
+
+
+def _judge_question(question, times, answers, other):
+    """What is wrong with the answers of owners to one question, and with what came of them. times: the reply was sent."""
+    told = [text for answer in answers for text in other.get(answer, ["nothing"])]
+    if len(told) != len(answers):
+        return f"{answers} were answered by {told}"
+    first = [text for text in told if text.endswith("sent.")]
+    late = [text for text in told if "The first answer counts" in text]
+    if others := [text for text in told if text not in (*first, *late, UNREACHABLE) and not text.startswith(FAILED)]:
+        return f"why {others}?"
+    if len(first) > 1:
+        return f"more than one answer counted: {told}"
+    outcomes = {"is allowed" in text for text in (*first, *late)}
+    if len(outcomes) > 1 or outcomes not in (set(), {bool(times)}):
+        return f"owners were told {told}, and it was sent {times} times"
+    return ""
 
 
 def _judge(plan, said, other, life, stopped, faults):
@@ -90,7 +113,7 @@ def _sessions(life, wrong):
 
     None for an operator, and for what /new has put aside: two crashes later the agent need not know it any more.
     """
-    stopped, seen = {}, Counter()
+    stopped, seen, runs = {}, Counter(), {}
     for path in life.disk.paths():
         if not re.fullmatch(r"main/(current|\d{4}-[-\d]+)\.jsonl", path):
             continue
@@ -102,7 +125,10 @@ def _sessions(life, wrong):
                 found = re.search(r"^(?:/new )?#(\d+)$", entry["content"], re.MULTILINE)
                 number = int(found[1]) if found else None
                 seen[metadata["item"]] += 1
+                if "jobId" in metadata:
+                    runs.setdefault(metadata["jobId"], set()).add(metadata["item"])
             elif metadata.get("type") == "stopped" and number is not None:
                 stopped[number] = metadata.get("stop") if path.endswith("current.jsonl") else None
     wrong += [f"item {n} is {count} times in the sessions" for n, count in seen.items() if count > 1]
+    wrong += [f"{job} has run {len(items)} times: {items}" for job, items in runs.items() if len(items) > 1]
     return stopped
