@@ -20,6 +20,7 @@ from typing import Final, Protocol, TypeAlias
 
 import anyio
 import anyio.lowlevel
+import attrs
 import h11
 import trio
 from wsproto import ConnectionType, WSConnection
@@ -66,6 +67,16 @@ class BadMessage(Exception):
         self.reason = reason
 
 
+@attrs.frozen
+class Handshake:
+    """A client's request for a WebSocket, as another server has read it."""
+
+    request: h11.Request
+    """Its head. It has no body."""
+    rest: bytes
+    """Bytes that came behind it."""
+
+
 class WebSocket:
     """One connection, over a stream that the caller closes. `accept` or `connect` comes first.
 
@@ -98,15 +109,17 @@ class WebSocket:
 
     # ---------------------------------------------------------------- handshakes
 
-    async def accept(self, subprotocol: str) -> Headers:
+    async def accept(self, subprotocol: str, handshake: Handshake | None = None) -> Headers:
         """Answer a client's handshake; return its header fields. Raises WebSocketClosed if the client has gone, or was refused.
 
-        A client that offers no subprotocol, or another one, is served all the same; nothing is agreed then.
+        A client that offers no subprotocol, or another one, is served all the same; nothing is agreed then. handshake: the request, if
+        it was read already.
         """
         parser = h11.Connection(h11.SERVER)
         refuse_ambiguous(parser)
+        request: object = handshake.request if handshake else h11.NEED_DATA
         try:
-            while (request := parser.next_event()) is h11.NEED_DATA:
+            while request is h11.NEED_DATA and (request := parser.next_event()) is h11.NEED_DATA:
                 parser.receive_data(await self._read())
             if not isinstance(request, h11.Request):  # it has gone
                 raise self._end()
@@ -125,7 +138,7 @@ class WebSocket:
             )
             await self._write(parser.send(answer) or b"")
             raise self._end() from None
-        self._feed(parser.trailing_data[0])
+        self._feed(handshake.rest if handshake else parser.trailing_data[0])
         return list(request.headers)
 
     async def connect(self, host: str, path: str, subprotocol: str = "") -> None:

@@ -137,7 +137,8 @@ class Connection:
     async def _read(self) -> None:
         """Read until the client has gone, or has sent what is no WebSocket frame."""
         try:
-            self._look_at(await self._socket.accept(SUBPROTOCOL))
+            handshake = self._visitor.handshake if self._visitor is not None else None
+            self._look_at(await self._socket.accept(SUBPROTOCOL, handshake))
             while True:
                 text = await self._socket.receive()
                 # The client may have sent this before it learned of the refusal. Carrying it out would answer into a

@@ -34,6 +34,7 @@ from pegasus.messages import ApprovalNotice, ReplyDraft, TaskProgress, Typing
 from pegasus.observe import Logger, get_logger
 from pegasus.protocol import GOING_AWAY, STOPPING
 from pegasus.settings import LiveValue
+from pegasus.websocket import Handshake
 
 if TYPE_CHECKING:
     from pegasus.gateway.connection import Connection
@@ -60,7 +61,9 @@ class ServeConnection:
     reply: Reply[None]
     """Handle for the end of the connection; its value is always None."""
     stream: trio.abc.Stream
-    """The connection, whose first bytes are the request of a WebSocket handshake. The page that it comes from was checked."""
+    """The connection, from which the request of a WebSocket handshake was read. The page that it comes from was checked."""
+    handshake: Handshake
+    """That request."""
     grant: TokenGrant | None = None
     """Rights of its cookie; None: the hello must bring a token."""
 
@@ -203,7 +206,7 @@ class Server:
         # The asker is the HTTP server. When it leaves, the scope is cancelled, and with it the connection is cut.
         with request.reply.scope():
             place = await self.take_place()
-            await self.serve(request.stream, place, visitor=BrowserIdentity(request.grant))
+            await self.serve(request.stream, place, visitor=BrowserIdentity(request.grant, request.handshake))
             request.reply.send(None)
 
     async def serve(

@@ -14,6 +14,7 @@ from pegasus.gateway.delivery import Hub
 from pegasus.intake import Intake
 from pegasus.observe import get_logger
 from pegasus.settings import LiveValue
+from pegasus.websocket import Handshake
 
 _log = get_logger("gateway")
 
@@ -90,5 +91,7 @@ class HandshakeSlot:
 class BrowserIdentity:
     """A client whose handshake the HTTP server has looked at: it comes from an allowed page, or from no page at all."""
 
-    grant: TokenGrant | None = None
+    grant: TokenGrant | None
     """Rights of its cookie, which count where the hello has no token; None: it has none."""
+    handshake: Handshake
+    """Its request for a WebSocket."""

@@ -31,6 +31,7 @@ from pegasus.observe import get_logger
 from pegasus.settings import LiveValue
 from pegasus.web.config import HttpConfig
 from pegasus.web.visitors import ApiError
+from pegasus.websocket import Handshake
 from pegasus.wire import encode_json
 
 RECEIVE_BYTES: Final = 64 * 1024
@@ -52,7 +53,7 @@ class HttpConnection:
     """One client. Make it with an accepted stream and `run` it; it closes the stream.
 
     stopping: set when the server stops; the connection then ends behind the response that is under way. admits: returns whether a
-    WebSocket handshake is accepted. upgrade: serves it, from the first byte of the handshake on.
+    WebSocket handshake is accepted. upgrade: serves it, behind the handshake.
     on_idle: called when the connection begins to wait for a request (True) and when one has come (False).
     """
 
@@ -63,7 +64,7 @@ class HttpConnection:
         stopping: trio.Event,
         stream: trio.SocketStream,
         admits: Callable[[h11.Request], bool],
-        upgrade: Callable[[trio.abc.Stream, h11.Request], Awaitable[None]],
+        upgrade: Callable[[trio.abc.Stream, Handshake], Awaitable[None]],
         on_idle: Callable[[HttpConnection, bool], None],
     ) -> None:
         self._application = application
@@ -92,7 +93,7 @@ class HttpConnection:
             with failures_logged(_log), self._scope:
                 handshake = await self._serve_requests()
                 if handshake is not None:
-                    await self._upgrade(self._replayed(handshake), handshake)
+                    await self._upgrade(self._stream, Handshake(handshake, self._parser.trailing_data[0]))
         finally:
             await trio.aclose_forcefully(self._stream)
 
@@ -210,14 +211,6 @@ class HttpConnection:
             "state": {CLIENT_GONE: self._gone},
         }
 
-    def _replayed(self, handshake: h11.Request) -> trio.StapledStream[trio.SocketStream, _ReplayedStart]:
-        """Return the stream from its first byte on.
-
-        The handshake was taken apart by h11, so it is written again as a client would write it, with what came behind it.
-        """
-        begun = h11.Connection(h11.CLIENT).send(handshake) or b""
-        return trio.StapledStream(self._stream, _ReplayedStart(self._stream, begun + self._parser.trailing_data[0]))
-
     # ---------------------------------------------------------------- writing
 
     async def _refuse(
@@ -332,28 +325,3 @@ class _HttpExchange:
     def _take_unsent(self) -> bytes:
         data, self._unsent = self._unsent, b""
         return data
-
-
-class _ReplayedStart(trio.abc.ReceiveStream):
-    r"""The receiving half of a stream whose first bytes were read already and are read again.
-
-    Example: `trio.StapledStream(stream, _ReplayedStart(stream, b"GET /ws HTTP/1.1\r\n…"))`. The gateway reads the handshake as if it
-    had accepted the connection itself, so it needs no second way in.
-    """
-
-    def __init__(self, stream: trio.SocketStream, begun: bytes) -> None:
-        self._stream = stream
-        self._begun = begun
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """Return the next bytes, those that were read already first."""
-        if self._begun:
-            await trio.lowlevel.checkpoint()
-            size = len(self._begun) if max_bytes is None else max_bytes
-            data, self._begun = self._begun[:size], self._begun[size:]
-            return data
-        return await self._stream.receive_some(max_bytes)
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self._stream.aclose()

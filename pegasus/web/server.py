@@ -21,6 +21,7 @@ from pegasus.web.config import WebServices
 from pegasus.web.connection import HttpConnection
 from pegasus.web.routes import EventFeed, gather_events
 from pegasus.web.visitors import AccessRules, ApiError, RequestIdentity
+from pegasus.websocket import Handshake
 
 _log = get_logger("web")
 
@@ -125,7 +126,7 @@ class HttpServer:
             return False
         return True
 
-    async def _upgrade(self, stream: trio.abc.Stream, request: h11.Request) -> None:
+    async def _upgrade(self, stream: trio.abc.Stream, handshake: Handshake) -> None:
         """Hand a WebSocket to the gateway, and wait until its client has gone.
 
         The cookie is checked again, because the settings may have changed since `_admits`. If it cannot be checked, or when the
@@ -133,14 +134,14 @@ class HttpServer:
         clients are cut and connect again.
         """
         try:
-            visitor = await self._rules.identify_socket(request.headers)
+            visitor = await self._rules.identify_socket(handshake.request.headers)
         except (StorageError, ActorError) as error:
             _log.warning("a WebSocket is closed: it cannot be known whether its cookie counts", error=str(error))
             return
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._cut_with_session, visitor, nursery.cancel_scope)
             try:
-                await self._services.gateway.ask(ServeConnection, stream, visitor.grant)
+                await self._services.gateway.ask(ServeConnection, stream, handshake, visitor.grant)
             except ActorError as error:
                 _log.warning("a WebSocket ends with the gateway", error=str(error))
             nursery.cancel_scope.cancel()
