@@ -16,7 +16,7 @@ have it. The task is not ended by any of them. In a log with several ends the la
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -155,43 +155,63 @@ def event_lines(event: Mapping[str, Any]) -> list[str]:
 
     The result of a task is not shortened, since it is what the command was called for.
     """
-    data: Mapping[str, Any] = event.get("data") or {}
     # Fields may be missing: the log may be of an older version, which is no reason to stop.
-    reasoning: Mapping[str, Any] = data.get("reasoning") if isinstance(data.get("reasoning"), Mapping) else {}  # type: ignore[assignment]
-    match event.get("type"):
-        case "TASK_CREATED":
-            return [f"created: {_short(data.get('inputText'))}"]
-        case "TASK_STATE_CHANGED":
-            return [f"{data.get('fromState')} → {data.get('toState')}"]
-        case "REASON_DONE":
-            calls = [f"→ {call.get('name')} {_arguments(call)}" for call in reasoning.get("toolCalls") or ()]
-            thought = _short(reasoning.get("response")) if calls else ""
-            return [*([f"thought: {thought}"] if thought else []), *calls]
-        case "TOOL_CALL_COMPLETED" | "TOOL_CALL_FAILED" as type:
-            mark = "✓" if type == "TOOL_CALL_COMPLETED" else "✗"
-            took = format_duration(float(data.get("durationMs") or 0) / 1000)
-            # The messages that the call has added to the conversation: its result, or the error.
-            results = [_short(message.get("content")) for message in data.get("newMessages") or ()]
-            return [f"{mark} {data.get('toolName')} ({took}): {' '.join(results)}"]
-        case "TASK_NOTIFY":
-            return [f"says: {_short(data.get('message'))}"]
-        case "NEED_MORE_INFO":
-            return [f"asks: {_short(data.get('question'))}"]
-        case "TASK_SUSPENDED" if data.get("suspendReason") == FOR_PERSON:
-            return ["paused"]
-        case "TASK_SUSPENDED":
-            return [f"suspended: {_short(data.get('suspendReason'))}"]
-        case "TASK_RESUMED":
-            return [f"resumed: {_short(data.get('newInput'))}"]
-        case "TASK_COMPLETED":
-            result = str((data.get("finalResult") or {}).get("response") or "")
-            return ["completed:", *result.splitlines()]
-        case "TASK_FAILED":
-            error = str(data.get("error"))
-            return [error if fail_reason(error, str(data.get("reason"))) else f"failed: {error}"]
-        case "gap":
-            return ["(some events were missed)"]
-    return []
+    data: Mapping[str, Any] = event.get("data") or {}
+    if event.get("type") in _LINES:
+        return _LINES[event["type"]](data)
+    word, field = _WORDS.get(str(event.get("type")), ("", ""))
+    return [f"{word}: {_short(data.get(field))}"] if word else []
+
+
+_WORDS: Final = {
+    "TASK_CREATED": ("created", "inputText"),
+    "TASK_NOTIFY": ("says", "message"),
+    "NEED_MORE_INFO": ("asks", "question"),
+    "TASK_RESUMED": ("resumed", "newInput"),
+}
+"""By type of event, the word before a text, and the field that holds it."""
+
+
+def _thought_lines(data: Mapping[str, Any]) -> list[str]:
+    found = data.get("reasoning")
+    reasoning: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+    calls = [f"→ {call.get('name')} {_arguments(call)}" for call in reasoning.get("toolCalls") or ()]
+    thought = _short(reasoning.get("response")) if calls else ""
+    return [*([f"thought: {thought}"] if thought else []), *calls]
+
+
+def _call_lines(mark: str, data: Mapping[str, Any]) -> list[str]:
+    took = format_duration(float(data.get("durationMs") or 0) / 1000)
+    # The messages that the call has added to the conversation: its result, or the error.
+    results = [_short(message.get("content")) for message in data.get("newMessages") or ()]
+    return [f"{mark} {data.get('toolName')} ({took}): {' '.join(results)}"]
+
+
+def _suspended_lines(data: Mapping[str, Any]) -> list[str]:
+    reason = data.get("suspendReason")
+    return ["paused" if reason == FOR_PERSON else f"suspended: {_short(reason)}"]
+
+
+def _completed_lines(data: Mapping[str, Any]) -> list[str]:
+    return ["completed:", *str((data.get("finalResult") or {}).get("response") or "").splitlines()]
+
+
+def _failed_lines(data: Mapping[str, Any]) -> list[str]:
+    error = str(data.get("error"))
+    return [error if fail_reason(error, str(data.get("reason"))) else f"failed: {error}"]
+
+
+_LINES: Final[Mapping[object, Callable[[Mapping[str, Any]], list[str]]]] = {
+    "TASK_STATE_CHANGED": lambda data: [f"{data.get('fromState')} → {data.get('toState')}"],
+    "REASON_DONE": _thought_lines,
+    "TOOL_CALL_COMPLETED": partial(_call_lines, "✓"),
+    "TOOL_CALL_FAILED": partial(_call_lines, "✗"),
+    "TASK_SUSPENDED": _suspended_lines,
+    "TASK_COMPLETED": _completed_lines,
+    "TASK_FAILED": _failed_lines,
+    "gap": lambda data: ["(some events were missed)"],
+}
+"""By type of event, the function that words its data."""
 
 
 def _short(text: object) -> str:

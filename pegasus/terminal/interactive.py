@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 import trio
@@ -136,7 +136,7 @@ class InteractiveChat:
             partial(self._post, self._begin_interrupt),
         )
         self._screen = make_screen(listener)
-        self._typed = TypedMessages(conversation, config.max_frame_bytes, self._screen.notice, self._update_status)
+        self._typed = TypedMessages(conversation, config.max_frame_bytes, self._screen.notice, self._change_status)
         """Typed messages on their way to the agent."""
         self._unanswered = self._typed.unanswered
         """Messages that were handed over and not answered yet."""
@@ -329,24 +329,15 @@ class InteractiveChat:
 
     async def _handle(self, event: ConversationEvent) -> None:
         """Show an event: a reply is printed, a draft is shown above the prompt, all else changes the status line."""
-        now = self._status
         match event:
             case OutboundMessage():
                 await self._show(event)
             case Typing(active=active):
-                if not active:
-                    self._show_draft("", "")
-                    if len(self._unanswered) == 1:  # that was its turn
-                        self._unanswered.note_answer(self._unanswered.last)
-                    self._nursery.start_soon(self._forget_answered)
-                begins = active and not now.thinking
-                self._update_status(
-                    attrs.evolve(self._status, thinking=active, answered=now.answered and active and not begins)
-                )
+                self._note_thinking(active)
             case ReplyDraft(text=text, cut=True):
                 self._drafting = False
                 self._screen.cut(self._agent, text)
-                self._update_status(attrs.evolve(self._status, writing=False))
+                self._change_status(writing=False)
             case ReplyDraft(text=text, reasoning=reasoning):
                 self._show_draft(text, reasoning)
             case TaskProgress():
@@ -354,38 +345,42 @@ class InteractiveChat:
             case ApprovalNotice():
                 self._show_approval(event)
             case MessageAccepted():
-                self._update_status()
+                self._change_status()
             case MessageRejected(id, code, message):
                 self._unanswered.remove(id)
                 self._screen.notice(f"Not taken: {describe_rejection(code, message)}")
-                self._update_status()
+                self._change_status()
             case Online(agent=agent):
                 self._greet(agent)
                 self._online.set()
             case Offline(reason=reason, retry_in=retry):
-                self._offline_reason, self._refused = reason, retry is None
-                self._show_draft("", "")
-                self._tasks.clear()  # those that still run come again after the next welcome
-                self._questions.clear()  # so do the questions that still wait
-                self._screen.question_over()
-                lost = now.lost or now.online
-                self._was_stopped = STOPPING in reason or (self._was_stopped and not now.online)
-                gone = lost and not self._config.agent_runs()
-                if gone and not now.gone:
-                    self._screen.notice(gone_text(self._agent, self._config, was_stopped=self._was_stopped))
-                self._update_status(
-                    attrs.evolve(
-                        now,
-                        online=False,
-                        lost=lost,
-                        gone=gone,
-                        thinking=False,
-                        writing=False,
-                        answered=False,
-                        tasks=(),
-                        questions=(),
-                    )
-                )
+                self._refused = retry is None
+                self._note_offline(reason)
+
+    def _note_thinking(self, is_active: bool) -> None:
+        """Show that the agent thinks, or has stopped."""
+        if not is_active:
+            self._show_draft("", "")
+            if len(self._unanswered) == 1:  # that was its turn
+                self._unanswered.note_answer(self._unanswered.last)
+            self._nursery.start_soon(self._forget_answered)
+        has_answered = self._status.answered and is_active and self._status.thinking
+        self._change_status(thinking=is_active, answered=has_answered)
+
+    def _note_offline(self, reason: str) -> None:
+        """Show that there is no connection. Tasks and questions that are still there come again after the next welcome."""
+        now = self._status
+        self._offline_reason = reason
+        self._show_draft("", "")
+        self._tasks.clear()
+        self._questions.clear()
+        self._screen.question_over()
+        lost = now.lost or now.online
+        self._was_stopped = STOPPING in reason or (self._was_stopped and not now.online)
+        gone = lost and not self._config.agent_runs()
+        if gone and not now.gone:
+            self._screen.notice(gone_text(self._agent, self._config, was_stopped=self._was_stopped))
+        self._update_status(ChatStatus(lost=lost, gone=gone))
 
     async def _forget_answered(self) -> None:
         """Expect no more answers if nothing waits any more: a message may end in silence, or be discarded."""
@@ -395,7 +390,7 @@ class InteractiveChat:
         await trio.sleep(ENDED_SECONDS)
         last = self._unanswered.last
         if await is_nothing_waiting(self._conversation) and self._unanswered.note_answer(last):
-            self._update_status()
+            self._change_status()
         self._is_asking = False
 
     def _greet(self, agent: str) -> None:
@@ -406,7 +401,7 @@ class InteractiveChat:
         self._agent = agent
         if not self._status.lost:
             self._screen.notice(greeting(agent, self._config))
-        self._update_status(attrs.evolve(self._status, online=True, gone=False))
+        self._change_status(online=True, gone=False)
 
     def _note_task(self, state: TaskProgress) -> None:
         """Take the newest state of a task into account."""
@@ -415,7 +410,7 @@ class InteractiveChat:
             self._tasks.pop(state.task_id, None)
         else:
             self._tasks[state.task_id] = task
-        self._update_status(attrs.evolve(self._status, tasks=in_order(self._tasks.values())))
+        self._change_status(tasks=in_order(self._tasks.values()))
 
     def _show_approval(self, notice: ApprovalNotice) -> None:
         """Show a call that waits for an answer, once, and what somebody else has answered."""
@@ -442,7 +437,7 @@ class InteractiveChat:
         self._suggestions = attrs.evolve(self._suggestions, questions=self._question_names())
         self._screen.suggest(self._suggestions)
         questions = tuple(waiting_question(notice, self._config.channel) for notice in self._questions.values())
-        self._update_status(attrs.evolve(self._status, questions=questions))
+        self._change_status(questions=questions)
 
     def _question_names(self) -> tuple[tuple[str, str], ...]:
         """Return id and tool of each question that waits."""
@@ -453,7 +448,7 @@ class InteractiveChat:
         if text or reasoning or self._drafting:
             self._drafting = bool(text or reasoning)
             self._screen.draft(Draft(self._agent, text, reasoning) if self._drafting else None)
-        self._update_status(attrs.evolve(self._status, writing=bool(text)))
+        self._change_status(writing=bool(text))
 
     def _show_question(self, reply: OutboundMessage) -> None:
         """Mark a reply of a guest's work. Show the question above its first answer, if it is another client's or not the last one."""
@@ -478,7 +473,7 @@ class InteractiveChat:
         self._drafting = False  # the reply takes the draft's place
         if not self._unanswered.note_answer(reply.metadata.get("inReplyTo")):
             self._nursery.start_soon(self._forget_answered)
-        self._update_status(attrs.evolve(self._status, answered=self._status.thinking, writing=False))
+        self._change_status(answered=self._status.thinking, writing=False)
         self._screen.reply(self._agent, reply.text_with_names, partial(self._post, drawn.set))
         if usage := format_usage(reply.metadata.get("usage")):
             self._screen.notice(f"({usage})")
@@ -486,9 +481,13 @@ class InteractiveChat:
         self._replies += 1
         self._status_changed.notify()
 
-    def _update_status(self, status: ChatStatus | None = None) -> None:
-        """Show this status, or the present one, with the number of unsent messages as it is now."""
-        status = attrs.evolve(status or self._status, unsent=self._unsent_count, waiting=len(self._unanswered))
+    def _change_status(self, **changes: Any) -> None:
+        """Show the present status with these changes."""
+        self._update_status(attrs.evolve(self._status, **changes))
+
+    def _update_status(self, status: ChatStatus) -> None:
+        """Show this status, with the number of unsent messages as it is now."""
+        status = attrs.evolve(status, unsent=self._unsent_count, waiting=len(self._unanswered))
         if status != self._status:
             self._status = status
             self._screen.status(status)

@@ -20,6 +20,7 @@ import attrs
 
 from pegasus.client import ClientError, Conversation
 from pegasus.formatting import GOES_ON
+from pegasus.terminal.questions import WaitingQuestion
 from pegasus.terminal.status_line import ChatStatus
 
 
@@ -98,35 +99,27 @@ def leave_question(status: ChatStatus, rules: LeaveRules) -> LeaveQuestion | Non
     come.
     """
     # `waiting` counts messages of this chat; `thinking` may be about one that was sent elsewhere in this conversation.
-    awaited = bool(status.waiting or (status.thinking and not status.answered))
+    awaited = max(status.waiting, int(status.thinking and not status.answered))
+    asking = [question for question in status.questions if question.is_here]
     # Other chats lose nothing as long as the agent goes on.
     lost = rules.others if rules.stops_agent else 0
-    asking = [question for question in status.questions if question.is_here]
-    if not status.online or not (awaited or status.tasks or asking or lost):
-        return None
     loss = f"{'Another chat is' if lost == 1 else f'{lost} other chats are'} connected to this agent." if lost else ""
-    if not (awaited or status.tasks or asking):
-        keys = {
-            "l": ("leave the agent running in the background", Leave.KEEP),
-            "q": ("stop the agent, as Ctrl-D does", Leave.LEAVE),
-        }
-        return LeaveQuestion(loss, keys)
-    parts = []
-    if status.tasks:
-        task, *others = status.tasks
-        name = f"task {task.number}" if task.number else "a task"
-        parts.append(f"{name} ({task.description})" + (f" and {len(others)} more" if others else ""))
-    if awaited:
-        more = status.waiting > 1
-        parts.append(f"the answers to {status.waiting} messages" if more else "the answer to your message")
-    if asking:
-        ids = ", ".join(f"{question.id} ({question.name})" for question in asking)
-        parts.append(f"{'tasks that wait' if len(asking) > 1 else 'a task that waits'} for your answer to {ids}")
-    several = len(status.tasks) + max(status.waiting, awaited) + len(asking) > 1
-    them, they_go = ("them", "they go") if several else ("it", "it goes")
+    parts = _open_work(status, awaited, asking)
+    if not status.online or not (parts or lost):
+        return None
+    if not parts:
+        return LeaveQuestion(
+            loss,
+            {
+                "l": ("leave the agent running in the background", Leave.KEEP),
+                "q": ("stop the agent, as Ctrl-D does", Leave.LEAVE),
+            },
+        )
     only_asks = not (status.tasks or awaited)
     doing = "waiting" if only_asks else "running"
-    running = f"Still {'open' if only_asks else doing}: {', and '.join(parts)}." + (f" {loss}" if loss else "")
+    several = len(status.tasks) + awaited + len(asking) > 1
+    them = "them" if several else "it"
+    running = " ".join(filter(None, [f"Still {'open' if only_asks else doing}: {', and '.join(parts)}.", loss]))
     if not rules.stops_agent:
         return LeaveQuestion(
             running,
@@ -135,11 +128,12 @@ def leave_question(status: ChatStatus, rules: LeaveRules) -> LeaveQuestion | Non
                 "s": (f"stop {them} and leave", Leave.STOP),
             },
         )
-    outcome = f"{they_go} {GOES_ON}" if status.tasks else f"{they_go} on at the next start"
     if only_asks:
         outcome = "the question comes again at the next start"
     elif not rules.resumes:
         outcome = "tasks then count as failed"
+    else:
+        outcome = f"{'they go' if several else 'it goes'} {GOES_ON if status.tasks else 'on at the next start'}"
     return LeaveQuestion(
         running,
         {
@@ -148,6 +142,21 @@ def leave_question(status: ChatStatus, rules: LeaveRules) -> LeaveQuestion | Non
             "q": (f"only stop the agent, as Ctrl-D does; {outcome}", Leave.LEAVE),
         },
     )
+
+
+def _open_work(status: ChatStatus, awaited: int, asking: Sequence[WaitingQuestion]) -> list[str]:
+    """Return what is not finished, in words. awaited: messages whose answers are to come. asking: questions of this chat's tasks."""
+    parts = []
+    if status.tasks:
+        task, *others = status.tasks
+        name = f"task {task.number}" if task.number else "a task"
+        parts.append(f"{name} ({task.description})" + (f" and {len(others)} more" if others else ""))
+    if awaited:
+        parts.append(f"the answers to {awaited} messages" if awaited > 1 else "the answer to your message")
+    if asking:
+        ids = ", ".join(f"{question.id} ({question.name})" for question in asking)
+        parts.append(f"{'tasks that wait' if len(asking) > 1 else 'a task that waits'} for your answer to {ids}")
+    return parts
 
 
 async def count_other_clients(conversation: Conversation) -> int:
