@@ -65,7 +65,7 @@ from pegasus.access.approvals import (
     WithdrawApprovals,
 )
 from pegasus.access.browser_sessions import SESSION_DAYS, WebSessions
-from pegasus.access.grant_book import ServerTools, allowed_scopes, no_server_tools
+from pegasus.access.grant_book import allowed_scopes
 from pegasus.access.grants import AnswerScope, CallGrant, describe_grant, describe_revoked, parse_scope
 from pegasus.access.pairing import (
     PAIRING,
@@ -106,7 +106,6 @@ from pegasus.access.tokens import (
     TokenBook,
     TokenGrant,
     TokenRefused,
-    hash_token,
     stored_tokens,
     tokens_view,
 )
@@ -165,7 +164,6 @@ __all__ = [
     "Ruling",
     "SandboxState",
     "SeekApproval",
-    "ServerTools",
     "TokenBook",
     "TokenGrant",
     "TokenRefused",
@@ -177,10 +175,8 @@ __all__ = [
     "describe_grant",
     "describe_revoked",
     "end_text",
-    "hash_token",
     "is_group",
     "is_owner",
-    "no_server_tools",
     "parse_rules",
     "parse_scope",
     "principal_of",

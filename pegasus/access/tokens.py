@@ -16,7 +16,7 @@ for passwords would only slow down each hello. A change is on disk before it tak
     book = TokenBook()
     await book.load(journal, clock)
     token = await book.add("phone", scopes=("message",), type="web", channel_id="phone")
-    book.find(token).name           # "phone"
+    (await book.find_read(token)).name   # "phone"
     await book.revoke("phone")
 """
 
@@ -251,22 +251,17 @@ class TokenBook:
         return [token for key, token in self._store.rows.items() if key.startswith("revoked/")]
 
     async def find_read(self, token: str) -> TokenGrant | None:
-        """Return the rights of a token as `find` does, after reading the file if that has not succeeded yet.
+        """Return the rights of a token, None for an unknown token, after reading the file if that has not succeeded yet.
 
-        Raises StorageError and ActorError if it cannot be read. A None would make a wrong token of one that may be right.
+        All hashes are compared, each in constant time, so that the time tells nothing about them.
+
+        Raises StorageError and ActorError if the file cannot be read. A None would make a wrong token of one that may be right.
         """
         if not self._store.is_read:
             try:
                 await self.ensure_read()
             except StorageError as error:
                 raise StorageError(f"the file of tokens cannot be read: {error}") from error
-        return self.find(token)
-
-    def find(self, token: str) -> TokenGrant | None:
-        """Return the rights of a token, None for an unknown token.
-
-        All hashes are compared, each in constant time, so that the time tells nothing about them.
-        """
         found, digest = None, hash_token(token)
         for grant in self._grants.values():
             if hmac.compare_digest(digest, grant.token.hash):
