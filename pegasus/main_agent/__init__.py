@@ -20,8 +20,7 @@ The way of a message through the files, from the queue to the reply:
     chat_prompt         with an agent for each chat: the end of its prompt, with MEMORY.md
     agents              the actors as others talk to them: statuses and stops of all together
     consolidation       with an agent for each chat: makes notes of the older messages, which leave the session
-    reply_addresses     the channel of each reply, and whether the reply leaves the conversation
-    reply_decisions     asks the policy about a reply that leaves, and an owner where it says so
+    reply_decisions     the channel of each reply; asks the policy about one that leaves, and an owner where it says so
     sent_files          files that a reply sends: checked, and kept before it is posted
     replies             reply calls as posts for the outbox
     item_endings        endings of items that the model could not end, or never would; /new

@@ -25,7 +25,7 @@ from pegasus.conversation import without_calls
 from pegasus.identity import SMALL_WINDOW
 from pegasus.main_agent.drafts import DraftBoard, DraftRules, DraftWriter
 from pegasus.main_agent.replies import REPLY
-from pegasus.main_agent.reply_addresses import ReplyAddresses
+from pegasus.main_agent.reply_decisions import labels_of_reply
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import Session
 from pegasus.main_agent.speech import (
@@ -326,8 +326,8 @@ class ModelAsker:
 
     def _may_leave(self, turn: AgentTurn, channel: ChannelInfo) -> bool:
         """Return whether a reply may go to another conversation without the policy being asked about it."""
-        addresses = ReplyAddresses(self._services, self._journal)
-        return not addresses.labels_of(channel, turn.item.message, turn.principal, self._session.outside)
+        message, outside = turn.item.message, self._session.outside
+        return not labels_of_reply(self._services, channel, message, turn.principal, outside)
 
     async def _cancel_on_newer(self, turn: AgentTurn, scope: trio.CancelScope) -> None:
         """Wait for the next message of this chat, and cancel the scope of the model call if it may join the turn.

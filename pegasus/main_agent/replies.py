@@ -8,7 +8,7 @@ Each post has an idempotency key, made of the queue item and the call. A crash b
 post twice; the journal then answers with the reply that it has stored already.
 
 Where a reply goes is decided by the journal, which knows all channels (the rule is in `pegasus/storage/directory.py`), before anything
-else is decided about it (`reply_addresses`). What fits no channel is refused with a list of the known ones, and nothing is sent. A
+else is decided about it (`reply_decisions`). What fits no channel is refused with a list of the known ones, and nothing is sent. A
 wrong guess would send private text to strangers, while a refusal costs one more thought.
 """
 

@@ -1,6 +1,19 @@
-"""Decisions about replies: which go out at once, which an owner is asked about, and which are refused.
+"""Decisions about replies: where each goes, and whether it goes out at once, an owner is asked about it, or it is refused.
 
-A reply that leaves its conversation (`reply_addresses`) is put to the policy like a call of a tool named `reply`, which sends
+A model names the receiver of a reply. The journal knows what that means (`pegasus.storage.directory`), so it is asked first (`route`);
+from then on the post carries the channel that was found. Whatever looks at the receiver afterwards, the policy, the files and the
+journal itself, looks at the same value.
+
+A reply leaves the conversation at hand if it goes anywhere else than where the message came from, and its receiver is not an owner. An
+owner's conversation is one that `agent.owners` names, or any on a door that only tokens open (a terminal, a page, an HTTP client), but
+no conversation that a client without the rights of an owner may speak as: "web:*" is no promise about the page of a guest. Files leave
+also where others read along. A reply that leaves is decided about if anything from outside stands in the conversation, whoever has
+begun the turn: the words may be there that made the model send it.
+
+A scheduled job answers where its maker has told it to. If that is not where the job was made, and its maker had read text from
+outside, that text may have chosen the place, so a reply there counts as leaving.
+
+A reply that leaves is put to the policy like a call of a tool named `reply`, which sends
 something and cannot be taken back. Where the policy asks, the reply is *held*: it becomes an approval, whose arguments are all that
 would be sent. A yes sends exactly that (`pegasus.app`), whatever has become of the conversation by then; files are the copies that
 were made when it was written. The turn does not wait for it.
@@ -21,19 +34,27 @@ from typing import Final
 import attrs
 
 from actors import Ref
-from pegasus.access import AskedCall, Decision, Ruling
+from pegasus.access import OWN_TYPES, AskedCall, Decision, Principal, Ruling, is_group, is_owner
 from pegasus.main_agent.owner_words import OwnerWords
-from pegasus.main_agent.replies import ACCEPTED, REPLY, WantedReply, media_paths, post_outcome, refused_outcome
-from pegasus.main_agent.reply_addresses import ReplyAddresses
-from pegasus.main_agent.sent_files import FileSender
+from pegasus.main_agent.replies import (
+    ACCEPTED,
+    REPLY,
+    WantedReply,
+    media_paths,
+    post_outcome,
+    refused_outcome,
+    unroutable_reason,
+)
+from pegasus.main_agent.sent_files import keep_files
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import Session
 from pegasus.main_agent.turns import AgentTurn
-from pegasus.messages import ChannelInfo, Json, Metadata, StoredFile
+from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, Metadata, StoredFile
 from pegasus.models import ToolSpec
 from pegasus.outside import Untrusted
 from pegasus.policy import ToolKind, ValueCall
-from pegasus.storage import JournalMessage, Post, PostResult, Route
+from pegasus.schedule import PLACED
+from pegasus.storage import JournalMessage, Post, PostResult, Route, Unroutable
 from pegasus.tools import ToolContext, ToolError, ToolOutcome, sending
 from pegasus.wire import decode_object, encode_json, from_wire, to_wire
 
@@ -51,6 +72,7 @@ class ReplyDecisions:
 
     Example::
 
+        wanted = await decisions.route(parse_replies(item, calls, room), None)
         replies = {id: await decisions.prepare(reply, turn) for id, reply in wanted.items()}
         ...  # the thought is written, and the posts of `replies` with it
         outcomes = await decisions.settle(replies, posted, turn)
@@ -61,11 +83,22 @@ class ReplyDecisions:
     _services: AgentServices
     """Gives the executor that asks the policy, and the owners."""
     _journal: Ref[JournalMessage]
-    """Knows addresses."""
-    _addresses: ReplyAddresses
-    """Tells what leaves a conversation."""
-    _sender: FileSender
-    """Keeps files."""
+    """Knows all addresses, and keeps files."""
+
+    async def route(self, replies: Mapping[str, WantedReply], only: Address | None) -> dict[str, WantedReply]:
+        """Return the replies with the channels that they go to; refused where there is none.
+
+        only: the one channel that a refusal may name; None: all that are known.
+        """
+        posts = {id: reply.post for id, reply in replies.items() if reply.post is not None}
+        channels = await self._journal.ask(partial(Route, posts=tuple(posts.values()))) if posts else ()
+        routed = dict(replies)
+        for (id, post), channel in zip(posts.items(), channels, strict=True):
+            if isinstance(channel, Unroutable):
+                routed[id] = WantedReply(refusal=unroutable_reason(channel, only))
+            else:
+                routed[id] = attrs.evolve(replies[id], post=attrs.evolve(post, to=channel))
+        return routed
 
     async def prepare(
         self,
@@ -92,8 +125,9 @@ class ReplyDecisions:
             return WantedReply(post, missing=f"the files were not sent: {_denied(files)}")
         if wanted.paths:
             try:
-                kept = await self._sender.keep(
-                    wanted.paths, turn.item, turn.principal, post, self._session.outside, before
+                outside = self._session.outside
+                kept = await keep_files(
+                    self._services, self._journal, wanted.paths, turn.item, turn.principal, post, outside, before
                 )
             except ToolError as error:
                 return WantedReply(refusal=str(error))
@@ -131,7 +165,7 @@ class ReplyDecisions:
         """Return the labels because of which the policy decides about a reply."""
         message = turn.item.message
         target, outside = post.to or message.channel, self._session.outside
-        return self._addresses.labels_of(target, message, turn.principal, outside, has_files=has_files)
+        return labels_of_reply(self._services, target, message, turn.principal, outside, has_files=has_files)
 
     def _context(self, post: Post, turn: AgentTurn, labels: tuple[Untrusted, ...]) -> ToolContext:
         """Return the context in which the policy sees a reply."""
@@ -232,3 +266,39 @@ def _value_call(arguments: Metadata, paths: Sequence[str], *, is_typed: bool) ->
 def _denied(ruling: Ruling) -> str:
     """Return why a reply is refused, for the model."""
     return f"{REPLY.name} is not allowed here: {ruling.why}. Do not try to get around this; say what you need."
+
+
+# ------------------------------------------------------------------ replies that leave
+
+
+def _is_own(services: AgentServices, channel: ChannelInfo) -> bool:
+    """Return whether nobody but an owner reads this conversation, as far as it is known."""
+    is_owners = channel.type in OWN_TYPES or is_owner(channel, services.config.now.owners)
+    return is_owners and not services.is_from_guest(channel.address)
+
+
+def labels_of_reply(
+    services: AgentServices,
+    target: ChannelInfo,
+    message: InboundMessage,
+    principal: Principal,
+    outside: tuple[Untrusted, ...],
+    *,
+    has_files: bool = False,
+) -> tuple[Untrusted, ...]:
+    """Return the labels of text from outside because of which the policy decides about a reply; () if it need not.
+
+    target: the channel that was found. message: the one that is answered, worked on for this principal. outside: labels of the
+    conversation.
+    """
+    is_here = target.address == message.channel.address
+    is_placed = is_here and message.metadata.get(PLACED) is True
+    if is_here and not has_files and not is_placed:
+        return ()
+    is_owners = (is_here and not is_placed and principal.is_owner) or _is_own(services, target)
+    if is_owners and not (is_here and is_group(message.channel, message.metadata)):
+        return ()
+    if is_here and not is_placed and not principal.is_owner:
+        # A guest who gets an answer in the own conversation has asked for it.
+        return tuple(label for label in outside if label is not Untrusted.GUEST)
+    return outside

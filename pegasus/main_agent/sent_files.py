@@ -38,75 +38,68 @@ _READ_SPEC: Final = ToolSpec("read_file", "", parameters({"path": {"type": "stri
 """Specification in place of that of `read_file`: under this name the rules of the owner decide about reading."""
 
 
-@attrs.frozen(eq=False, repr=False)
-class FileSender:
-    """Keeps the files that replies send."""
+async def keep_files(
+    services: AgentServices,
+    journal: Ref[JournalMessage],
+    paths: Sequence[str],
+    item: Item,
+    principal: Principal,
+    reply: Post,
+    outside: tuple[Untrusted, ...],
+    before: Sequence[StoredFile] = (),
+) -> tuple[StoredFile, ...]:
+    """Return the files of a reply, which are on disk by then. Raises ToolError with the reason why they are not sent.
 
-    _services: AgentServices
-    """Gives the folders and bounds of files (`files`), and the executor that asks the policy."""
-    _journal: Ref[JournalMessage]
-    """Keeps the files, below data/media."""
+    services: give the folders and bounds of files (`files`), and the executor that asks the policy. journal: keeps the files, below
+    data/media. paths: as the model gave them. item: the message that is worked on. principal: person that it is worked on for.
+    outside: labels of what the work has read. before: files that the same reply sends already; the bounds are those of all
+    together.
 
-    async def keep(
-        self,
-        paths: Sequence[str],
-        item: Item,
-        principal: Principal,
-        reply: Post,
-        outside: tuple[Untrusted, ...],
-        before: Sequence[StoredFile] = (),
-    ) -> tuple[StoredFile, ...]:
-        """Return the files of a reply, which are on disk by then. Raises ToolError with the reason why they are not sent.
+    While the disk refuses to write, waits. Cancelled: some may be on disk, and nobody names them.
+    """
+    access = services.files.now
+    if access is None:
+        raise ToolError("files cannot be sent here")
+    if (count := len(before) + len(paths)) > MOST_FILES:
+        raise ToolError(f"found {count} files, allowed: {MOST_FILES} in one reply; pack them or send several replies")
+    context = attrs.evolve(
+        access.context, key=reply.key, principal=principal, origin=item.message.channel, outside=outside
+    )
+    if not principal.is_owner:
+        # The owner may have opened other folders to tasks; work for a guest sends nothing from there.
+        context = own_place(attrs.evolve(context, allowed_paths=(context.workspace,)))
+    files: list[StoredFile] = []
+    room = max(0, access.max_bytes - sum(file.size for file in before))
+    for path in paths:
+        content = await _read(services, path, room, context)
+        room -= len(content)
+        files.append(await _keep(journal, path, content))
+    return tuple(files)
 
-        paths: as the model gave them. item: the message that is worked on. principal: person that it is worked on for.
-        outside: labels of what the work has read. before: files that the same reply sends already; the bounds are those of all
-        together.
 
-        While the disk refuses to write, waits. Cancelled: some may be on disk, and nobody names them.
-        """
-        access = self._services.files.now
-        if access is None:
-            raise ToolError("files cannot be sent here")
-        if (count := len(before) + len(paths)) > MOST_FILES:
-            raise ToolError(
-                f"found {count} files, allowed: {MOST_FILES} in one reply; pack them or send several replies"
-            )
-        context = attrs.evolve(
-            access.context, key=reply.key, principal=principal, origin=item.message.channel, outside=outside
-        )
-        if not principal.is_owner:
-            # The owner may have opened other folders to tasks; work for a guest sends nothing from there.
-            context = own_place(attrs.evolve(context, allowed_paths=(context.workspace,)))
-        files: list[StoredFile] = []
-        room = max(0, access.max_bytes - sum(file.size for file in before))
-        for path in paths:
-            content = await self._read(path, room, context)
-            room -= len(content)
-            files.append(await self._keep(path, content))
-        return tuple(files)
+async def _read(services: AgentServices, path: str, room: int, context: ToolContext) -> bytes:
+    """Return the content of a file. room: bytes that it may have. Raises ToolError if it cannot be sent."""
+    contents: list[bytes] = []
 
-    async def _read(self, path: str, room: int, context: ToolContext) -> bytes:
-        """Return the content of a file. room: bytes that it may have. Raises ToolError if it cannot be sent."""
-        contents: list[bytes] = []
+    async def read(arguments: Metadata, context: ToolContext) -> Json:
+        """Read the file in a thread, and hand it over past the result, since results are text. Raises ToolError."""
+        contents.append(await trio.to_thread.run_sync(read_content, context, path, room, abandon_on_cancel=True))
+        return None
 
-        async def read(arguments: Metadata, context: ToolContext) -> Json:
-            """Read the file in a thread, and hand it over past the result, since results are text. Raises ToolError."""
-            contents.append(await trio.to_thread.run_sync(read_content, context, path, room, abandon_on_cancel=True))
-            return None
+    # Run like a tool of the model: with the checks of the policy, the deadline, and errors in words.
+    tool = Tool(_READ_SPEC, read, "file", Effect.PURE, reach=Reach.INSIDE)
+    outcome = await services.toolset.now.executor.run(tool, {"path": path}, context)
+    if outcome.failed:
+        raise ToolError(outcome.why)
+    return contents[0]
 
-        # Run like a tool of the model: with the checks of the policy, the deadline, and errors in words.
-        tool = Tool(_READ_SPEC, read, "file", Effect.PURE, reach=Reach.INSIDE)
-        outcome = await self._services.toolset.now.executor.run(tool, {"path": path}, context)
-        if outcome.failed:
-            raise ToolError(outcome.why)
-        return contents[0]
 
-    async def _keep(self, path: str, content: bytes) -> StoredFile:
-        """Keep a file; return its name, type, place and size. The type is told by the content, not by the name.
+async def _keep(journal: Ref[JournalMessage], path: str, content: bytes) -> StoredFile:
+    """Keep a file; return its name, type, place and size. The type is told by the content, not by the name.
 
-        While the disk refuses to write, waits.
-        """
-        name = sanitize_name(path.replace("\\", "/").rstrip("/").rpartition("/")[2])[-LONGEST_NAME:] or "file"
-        mime = detect_type(content, name)
-        file = await until_written(partial(keep_file, self._journal, content, extension_of(mime)), "media")
-        return StoredFile(name, mime, file, len(content))
+    While the disk refuses to write, waits.
+    """
+    name = sanitize_name(path.replace("\\", "/").rstrip("/").rpartition("/")[2])[-LONGEST_NAME:] or "file"
+    mime = detect_type(content, name)
+    file = await until_written(partial(keep_file, journal, content, extension_of(mime)), "media")
+    return StoredFile(name, mime, file, len(content))

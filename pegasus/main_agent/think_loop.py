@@ -63,9 +63,7 @@ from pegasus.main_agent.replies import (
     parse_replies,
     reply_to_sender,
 )
-from pegasus.main_agent.reply_addresses import ReplyAddresses
 from pegasus.main_agent.reply_decisions import ReplyDecisions
-from pegasus.main_agent.sent_files import FileSender
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import SENT, UNFINISHED, ItemProgress, NextStep, Session, sent, until_written
 from pegasus.main_agent.skill_invocation import ActiveSkills, SkillInvocation, active_skills
@@ -111,19 +109,15 @@ class ThinkLoop:
     """The settings of the thought that is under way; it sees one version of them."""
     _toolset: AgentToolset = attrs.field(init=False)
     """Its prompt and tools."""
-    _addresses: ReplyAddresses = attrs.field(init=False)
-    """Finds the channels of replies, and tells which of them the policy is asked about."""
     _decisions: ReplyDecisions = attrs.field(init=False)
-    """Decides about replies that leave the conversation."""
+    """Finds the channels of replies, and decides about those that leave the conversation."""
     _calls: CallRunner = attrs.field(init=False)
     """Carries out the calls of answers."""
 
     def __attrs_post_init__(self) -> None:
         self.board = DraftBoard(self._show_draft)
-        self._addresses = ReplyAddresses(self._services, self._journal)
-        sender = FileSender(self._services, self._journal)
-        self._decisions = ReplyDecisions(self._session, self._services, self._journal, self._addresses, sender)
-        self._calls = CallRunner(self._session, self._services, self._journal, sender, self._decisions)
+        self._decisions = ReplyDecisions(self._session, self._services, self._journal)
+        self._calls = CallRunner(self._session, self._services, self._journal, self._decisions)
         self._config, self._toolset = self._services.config.now, self._services.toolset.now
 
     async def run(self, turn: AgentTurn, progress: ItemProgress) -> None:
@@ -302,7 +296,7 @@ class ThinkLoop:
         wanted = parse_replies(turn.item, calls[:surplus], self._config.max_replies - progress.replies)
         # Where each chat has a conversation of its own, work for a guest is not told who else writes.
         is_told_all = self._config.scope == "global" or turn.principal.is_owner
-        wanted = await self._addresses.route(wanted, None if is_told_all else turn.item.message.channel.address)
+        wanted = await self._decisions.route(wanted, None if is_told_all else turn.item.message.channel.address)
         # Files are kept and the rules are asked before the thought is written: a reply that is refused or held has no post.
         replies: dict[str, WantedReply] = {}
         for id, reply in wanted.items():

@@ -23,7 +23,6 @@ from pegasus.main_agent.owner_words import OwnerWords
 from pegasus.main_agent.queue_items import cause_of
 from pegasus.main_agent.replies import REPLY, WantedReply, queued_result, reply_key, reply_to_sender
 from pegasus.main_agent.reply_decisions import ReplyDecisions
-from pegasus.main_agent.sent_files import FileSender
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import SEND_FILE, USE_SKILL, Session, gathered, send_file_path, until_written
 from pegasus.main_agent.skill_invocation import ActiveSkills, active_skills
@@ -50,10 +49,8 @@ class CallRunner:
     """Gives the bound of results, the clock, and the access to files."""
     _journal: Ref[JournalMessage]
     """Keeps pictures that tools return."""
-    _sender: FileSender
-    """Keeps the files that calls gather."""
     _decisions: ReplyDecisions
-    """Decides whether they may leave."""
+    """Decides whether the files that calls gather may leave."""
 
     async def carry_out(
         self,

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from pegasus.access import GROUP, principal_of
-from pegasus.main_agent.reply_addresses import ReplyAddresses
+from pegasus.main_agent.reply_decisions import labels_of_reply
 from pegasus.messages import Address, ChannelInfo, InboundMessage
 from pegasus.outside import Untrusted
 from pegasus.schedule import PLACED
@@ -27,7 +27,7 @@ def labels(target, source, outside=WEB, *, has_files=False, **metadata):
     services = SimpleNamespace(config=LiveValue(AgentSettings(owners=OWNERS)), is_from_guest=GUESTS.__contains__)
     message = InboundMessage("x", source, "m", metadata)
     principal = principal_of(source, OWNERS)
-    return ReplyAddresses(services, None).labels_of(target, message, principal, outside, has_files=has_files)
+    return labels_of_reply(services, target, message, principal, outside, has_files=has_files)
 
 
 @pytest.mark.parametrize(
