@@ -38,6 +38,7 @@ from trio.lowlevel import Task, TrioToken, current_task
 
 from actors._events import ActorDied, DeadLetter, Event, EventHub, Exit, MailboxFull, Overflowed
 from actors._reply import Exchange, break_cycle_of_asker, break_cycle_of_sender, exchange_of
+from actors._signal import Signal
 from actors._spec import Mailbox, Overflow
 
 if TYPE_CHECKING:
@@ -151,6 +152,8 @@ class ActorCell:
     """Largest number of messages that have waited at the same time."""
     _gone: trio.Event = attrs.field(init=False, factory=trio.Event)
     """Set when somebody has to learn that the actor neither runs nor will run again, and replaced when it is started."""
+    _came_up: Signal | None = attrs.field(init=False, default=None)
+    """Given whenever a run is up; None as long as nobody has waited for that."""
 
     def run_in_trio(self, action: Callable[[Exchange], None], exchange: Exchange) -> None:
         """Call `action(exchange)` in Trio's thread, from a finaliser.
@@ -400,6 +403,25 @@ class ActorCell:
                 while True:
                     self.dead_letter(self.take(), why)
             self.sending.close()
+
+    @property
+    def alive(self) -> bool:
+        """True while the actor is up and was not asked to stop."""
+        incarnation = self.incarnation
+        return incarnation is not None and incarnation.up and not incarnation.done and not incarnation.stopping
+
+    async def wait_alive(self) -> None:
+        """Wait until `alive` is True. Always a checkpoint."""
+        await trio.lowlevel.checkpoint()
+        while not self.alive:
+            if self._came_up is None:
+                self._came_up = Signal()
+            await self._came_up.wait()
+
+    def note_up(self) -> None:
+        """Wake the tasks in `wait_alive`."""
+        if self._came_up is not None:
+            self._came_up.notify()
 
     async def wait_gone(self) -> None:
         """Wait until the actor neither runs nor will run again. Always a checkpoint."""

@@ -246,6 +246,7 @@ class Incarnation:
         if self.up or self.done:
             return
         self.up = True
+        self.cell.note_up()
         self.cell.publish(Started)
         self.siblings.child_is_up(self)
         self.settled.set()

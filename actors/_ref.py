@@ -75,8 +75,7 @@ class Ref(Generic[M]):
     @property
     def alive(self) -> bool:
         """True while the actor is up and was not asked to stop."""
-        incarnation = self._cell.incarnation
-        return incarnation is not None and incarnation.up and not incarnation.done and not incarnation.stopping
+        return self._cell.alive
 
     async def tell(self, message: M) -> None:
         """Send a message. If the mailbox is full, wait for room, or raise MailboxFull, as its policy says.
@@ -139,6 +138,10 @@ class Ref(Generic[M]):
             if scope.cancelled_caught:
                 raise _timeout_error(exchange)
         return Answer(exchange)
+
+    async def wait_alive(self) -> None:
+        """Wait until the actor is up: it has started, or has started again. Without an end if it never does. Always a checkpoint."""
+        await self._cell.wait_alive()
 
     async def wait_stopped(self) -> Exit | None:
         """Wait until the actor neither runs nor will run again. Return the end of its last run, None if it never ran.

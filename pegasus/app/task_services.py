@@ -28,7 +28,7 @@ from pegasus.main_agent import TaskProgressSender
 from pegasus.messages import TaskProgress
 from pegasus.observe import get_logger
 from pegasus.settings import SANDBOX_KEYS, Settings
-from pegasus.storage import JournalMessage, StorageError, Waiting
+from pegasus.storage import JournalMessage, LaneDone, StorageError
 from pegasus.tasks import (
     LimitsChanged,
     Reflector,
@@ -160,8 +160,7 @@ async def _commands_done(journal: Ref[JournalMessage]) -> None:
     """Wait until no command waits, for at most COMMANDS_WITHIN seconds: a /stop that was accepted before a crash is among them."""
     with trio.move_on_after(COMMANDS_WITHIN), suppress(ActorError, StorageError):
         # A task that is resumed first would be cancelled by the /stop a moment later, and might have called a tool meanwhile.
-        while await journal.ask(Waiting, None, "control"):  # noqa: ASYNC110  the journal tells nobody that an item is done
-            await trio.sleep(0.02)
+        await journal.ask(LaneDone, "control")
 
 
 def _task_limits(settings: Settings) -> TaskLimits:

@@ -246,6 +246,19 @@ class ItemDone:
     """Number that `Accepted` has given."""
 
 
+@attrs.frozen(eq=False, repr=False)
+class LaneDone:
+    """Query: answered when no item of the lane waits or is worked on; at once if none is.
+
+    Example: `await journal.ask(LaneDone, "control")` waits for the commands that were accepted before a crash.
+    """
+
+    reply: Reply[None]
+    """Handle for the end of the wait; its value is always None."""
+    lane: str
+    """Name of the lane."""
+
+
 @attrs.frozen
 class CompleteItem:
     """Note: the item needs no more work.

@@ -29,7 +29,7 @@ from typing import Final, TypeAlias
 import attrs
 
 from pegasus.messages import Address, InboundMessage
-from pegasus.storage.inbox_messages import Item, ItemDone, NextChat, NextItem, NextItemOfAddress, TakeItem
+from pegasus.storage.inbox_messages import Item, ItemDone, LaneDone, NextChat, NextItem, NextItemOfAddress, TakeItem
 from pegasus.storage.messages import StorageError
 from pegasus.storage.volume import Span
 
@@ -40,9 +40,9 @@ AGEING: Final = 100
 MAIN: Final = "main"
 """The lane whose items the Main Agent thinks about, and the only one in which priorities count."""
 
-ItemQuery: TypeAlias = NextItem | NextChat | NextItemOfAddress | TakeItem | ItemDone
+ItemQuery: TypeAlias = NextItem | NextChat | NextItemOfAddress | TakeItem | ItemDone | LaneDone
 
-_ORDER = (TakeItem, NextItem, NextChat, NextItemOfAddress, ItemDone)
+_ORDER = (TakeItem, NextItem, NextChat, NextItemOfAddress, ItemDone, LaneDone)
 """Order in which queries are answered. `TakeItem` comes before `NextItem`, so that an item which is asked for by its number is
 not handed to somebody else first. `NextItemOfAddress` comes after both, because it only shows items that nobody has taken."""
 
@@ -262,11 +262,11 @@ class ItemQueries:
 
     async def _answer(self, query: ItemQuery) -> bool:
         """Answer with the item that is asked for. Return False if there is none, and the asker waits for one."""
-        if isinstance(query, ItemDone):
-            if self._queue.is_waiting(query.n):
-                return False
-            query.reply.send(None)
-            return True
+        if isinstance(query, ItemDone | LaneDone):
+            is_open = self._queue.is_waiting(query.n) if isinstance(query, ItemDone) else self._queue.of(query.lane)
+            if not is_open:
+                query.reply.send(None)
+            return not is_open
         if isinstance(query, NextChat):
             chats = (self._queue.due_chat(lane, query.except_for, query.apart) for lane in query.lanes)
             if (address := next(filter(None, chats), None)) is not None:

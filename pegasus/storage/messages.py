@@ -37,6 +37,7 @@ from pegasus.storage.inbox_messages import (
     CompleteItem,
     Discard,
     ItemDone,
+    LaneDone,
     NextChat,
     NextItem,
     NextItemOfAddress,
@@ -486,6 +487,7 @@ JournalMessage: TypeAlias = (
     | NextItemOfAddress
     | TakeItem
     | ItemDone
+    | LaneDone
     | CompleteItem
     | Waiting
     | Connected

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import trio.testing
 from trio.testing import assert_checkpoints
 
 from actors import (
@@ -109,6 +110,8 @@ async def test_every_call_is_a_checkpoint_also_where_it_need_not_wait() -> None:
         with assert_checkpoints():
             assert await ref.ask(Total) == 2
         with assert_checkpoints():
+            await ref.wait_alive()
+        with assert_checkpoints():
             await supervisor.stop_child("gone")
         with assert_checkpoints():
             await watch(supervisor.ref("gone"))
@@ -120,6 +123,41 @@ async def test_every_call_is_a_checkpoint_also_where_it_need_not_wait() -> None:
             await supervisor.stop()
         with assert_checkpoints():
             await supervisor.wait_stopped()
+
+
+async def test_a_start_and_a_start_after_a_crash_wake_those_who_wait_for_them(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    seen: list[tuple[str, float]] = []
+
+    async def comes_up_late(inbox: Inbox[Crash]) -> None:
+        await trio.sleep(1)
+        async for message in inbox:
+            raise Boom(message)
+
+    async def note(ref: Ref[Crash], when: str) -> None:
+        await ref.wait_alive()
+        assert ref.alive
+        seen.append((when, trio.current_time() - began))
+
+    began = trio.current_time()
+    async with open_supervisor() as supervisor, trio.open_nursery() as nursery:
+        ref: Ref[Crash] = supervisor.ref("late")
+        nursery.start_soon(note, ref, "before it was started")
+        await trio.sleep(1)
+        assert seen == []
+        await supervisor.start_child(Child("late", comes_up_late))
+        await trio.testing.wait_all_tasks_blocked()
+        await note(ref, "while it was up")
+        await ref.tell(Crash())
+        await trio.testing.wait_all_tasks_blocked()
+        assert not ref.alive
+        await note(ref, "after the crash")
+    assert seen == [
+        ("before it was started", 2),
+        ("while it was up", 2),
+        ("after the crash", pytest.approx(3, abs=0.9)),
+    ]
 
 
 async def test_a_stop_that_is_asked_for_from_below_is_a_checkpoint_too() -> None:

@@ -38,8 +38,7 @@ async def wait_until_running(agent: Ref[TaskAgentMessage]) -> bool:
     It starts a moment after the daemon, and again after a crash of its own.
     """
     with trio.move_on_after(RUNNING_WITHIN):
-        while not agent.alive:  # noqa: ASYNC110 an actor that starts notifies nobody
-            await trio.sleep(0.02)
+        await agent.wait_alive()
     return agent.alive
 
 

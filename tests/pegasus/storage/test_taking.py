@@ -9,7 +9,15 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from pegasus.messages import Address, InboundMessage
-from pegasus.storage.inbox_messages import Accept, CompleteItem, NextItem, NextItemOfAddress, TakeItem, Waiting
+from pegasus.storage.inbox_messages import (
+    Accept,
+    CompleteItem,
+    LaneDone,
+    NextItem,
+    NextItemOfAddress,
+    TakeItem,
+    Waiting,
+)
 from pegasus.storage.messages import StorageError
 from pegasus.storage.volume import Volume
 from pegasus.testing.memory_disk import MemoryDisk
@@ -121,6 +129,22 @@ async def test_any_number_may_wait(journal):
     await journal.accept("a")
     await journal.accept("b", channel=WEB)
     assert [(await answer.get()).message.id for answer in answers] == ["a", "a", "a", "b"]
+
+
+async def test_who_waits_for_a_lane_is_told_when_nothing_of_it_is_left_to_do(journal, autojump_clock):
+    await journal.ask(LaneDone, "control")
+    await journal.accept("a", lane="control")
+    await journal.accept("b", lane="control")
+    await journal.accept("c")
+    answers = [await journal.ref.request(LaneDone, "control") for _ in range(2)]
+    assert (await journal.ask(NextItem, "control")).message.id == "a"
+    await journal.tell(CompleteItem(1))
+    with trio.move_on_after(1) as waiting:
+        await answers[0].get()
+    assert waiting.cancelled_caught  # "b" waits
+    await journal.tell(CompleteItem(2))
+    with trio.fail_after(1):
+        assert [await answer.get() for answer in answers] == [None, None]
 
 
 async def test_who_has_left_is_forgotten(journal, autojump_clock):
