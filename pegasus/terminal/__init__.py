@@ -1,7 +1,7 @@
 """The terminal chat: a client of the gateway for people, and for pipes.
 
-`run_chat` is the whole chat; the command line wraps it in a process. `LineChat` and `ObservedTurn` are the part that needs no
-terminal; `pegasus send` uses `ObservedTurn` to know when the agent has finished. `neutralise` makes text from strangers harmless
+`run_chat` is the whole chat; the command line wraps it in a process. `LineChat` and `TurnWatch` are the part that needs no
+terminal; `pegasus send` uses `TurnWatch` to know when the agent has finished. `neutralise` makes text from strangers harmless
 to print, for every command that prints any.
 
 A chat is a process of its own, beside the daemon's: a hanging terminal cannot hold the agent up, and kill -9 of the chat
@@ -19,6 +19,7 @@ Read the files in this order; each uses only those before it:
     stop_keys        effects of Ctrl-C and Esc on the agent's work
     completion       what may follow the typed text
     history          file of the typed messages
+    turn_watch       the end of a message's turn
     line_chat        the chat of a pipe
     attachments      files that a message mentions
     typed_messages   messages on their way from the prompt to the agent, and those without an answer
@@ -33,8 +34,9 @@ Read the files in this order; each uses only those before it:
 from pegasus.terminal.chat import has_screen, run_chat
 from pegasus.terminal.greeting import ChatConfig
 from pegasus.terminal.leaving import Leave, LeaveRules
-from pegasus.terminal.line_chat import DaemonGone, LineChat, ObservedTurn, frame_bytes
+from pegasus.terminal.line_chat import DaemonGone, LineChat, frame_bytes
 from pegasus.terminal.tty import is_utf8, neutralise, repair_unicode, restore_terminal
+from pegasus.terminal.turn_watch import TurnWatch
 
 __all__ = [
     "ChatConfig",
@@ -42,7 +44,7 @@ __all__ = [
     "Leave",
     "LeaveRules",
     "LineChat",
-    "ObservedTurn",
+    "TurnWatch",
     "frame_bytes",
     "has_screen",
     "is_utf8",

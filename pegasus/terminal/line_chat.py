@@ -1,12 +1,6 @@
 """Chat for pipes: each line of the input is one message, the replies are lines of the output, and nothing else is.
 
-A message is sent when the turn of the one before has ended, so that a script reads like a conversation. A turn ends when
-the agent stops thinking about it, with replies or in silence. A command that jumps the queue has no such turn: it ends
-with its answer. `ObservedTurn` is the rule, without I/O; `LineChat` feeds it with events and keeps the deadlines.
-
-After a lost connection the end of a turn may have been missed, since typing events are not repeated. A turn that was
-accepted and for which no more events come is then taken to be over after some seconds. Without a lost connection there is no such
-deadline: the agent may think for minutes, and the gateway sends the end of each turn.
+A message is sent when the turn of the one before has ended (`TurnWatch`), so that a script reads like a conversation.
 
 Only replies are written to stdout, so that a script can use them. Everything else goes to stderr through `report`, and
 the exit code says whether every line was taken. A reply that comes between two turns, such as the result of a background task,
@@ -15,7 +9,6 @@ is written as well; a script that needs the answer to one message uses `pegasus 
 
 from __future__ import annotations
 
-import math
 import os
 import select
 from collections import deque
@@ -26,19 +19,12 @@ from typing import Final
 import trio
 
 from pegasus.access import APPROVE, DENY
-from pegasus.client import Conversation, ConversationEvent, MessageAccepted, MessageRejected, Offline, Online
+from pegasus.client import Conversation, ConversationEvent, NotConnected, Offline, Online
 from pegasus.formatting import plural, truncate
-from pegasus.intake import CONTROL_COMMANDS
-from pegasus.messages import ApprovalNotice, Media, OutboundMessage, Typing
+from pegasus.messages import ApprovalNotice, Media, OutboundMessage
 from pegasus.terminal.prompt_rules import is_leave
+from pegasus.terminal.turn_watch import TurnWatch
 from pegasus.wire import encode_json
-
-AWAY_SECONDS: Final = 60.0
-"""Seconds that a daemon may be away (a restart) before the chat gives it up."""
-DOUBT_SECONDS: Final = 30.0
-"""Seconds without an event, after a new connection, after which a turn counts as ended."""
-ANSWERED_SECONDS: Final = 2.0
-"""The same, once the turn has had a reply."""
 
 UNSENT_WIDTH: Final = 200
 """Characters that are shown of a message that was not sent."""
@@ -85,77 +71,6 @@ def describe_rejection(code: str, message: str) -> str:
     return rest if colon and field.startswith("message.") else message
 
 
-class ObservedTurn:
-    """The turn of one message, as far as the events that a client gets show it.
-
-    Example::
-
-        turn = ObservedTurn("hello")
-        async for event in conversation:
-            turn.handle(event)
-            if turn.over:
-                break
-    """
-
-    rejected: MessageRejected | None
-    """Refusal of the gateway, if it does not take the message."""
-    replied: bool
-    """There was a reply."""
-
-    def __init__(self, text: str) -> None:
-        self.rejected = None
-        self.replied = False
-        self._command = text.strip().partition(" ")[0].lower() in CONTROL_COMMANDS
-        """The message jumps the queue: no typing events, and its reply is the end."""
-        self._accepted = False
-        """The message is on the daemon's disk."""
-        self._thinking = False
-        """The agent works on the conversation at this moment."""
-        self._thought = False
-        """The agent has begun to work on the message, so that the end of that is the end of the turn."""
-
-    @property
-    def over(self) -> bool:
-        """True when nothing more will come of the message."""
-        if self.rejected is not None:
-            return True
-        return self._accepted and not self._thinking and (self._thought or (self._command and self.replied))
-
-    @property
-    def in_doubt(self) -> bool:
-        """True while the message is accepted and no event shows that the agent works on it."""
-        return self._accepted and not self._thinking and not self.over
-
-    @property
-    def patience(self) -> float:
-        """Seconds of silence after which a turn in doubt is taken to be over."""
-        return ANSWERED_SECONDS if self.replied else DOUBT_SECONDS
-
-    def handle(self, event: ConversationEvent) -> None:
-        """Take an event of the conversation into account.
-
-        Events before the message is sent must not be given: a typing event of the turn before would look like one of this.
-        """
-        match event:
-            case MessageAccepted():
-                self._accepted = True
-            case MessageRejected():
-                self.rejected = event
-            case OutboundMessage():
-                self.replied = True
-            case Typing(active=True):
-                self._thinking = self._thought = True
-            case Typing(active=False):
-                self._thinking = False
-            case Offline():
-                self._thinking = self._thought = False
-
-    def presume_over(self) -> None:
-        """Take the turn to be over although its end was not seen."""
-        self._thought = True
-        self._thinking = False
-
-
 class LineChat:
     """Chat over lines: messages from the lines given to `run`, replies to `write`, problems to `report`.
 
@@ -179,7 +94,7 @@ class LineChat:
         count_rest: Callable[[], int] = lambda: 0,
     ) -> None:
         """write: returns when the reader has taken the text."""
-        self._events = aiter(conversation)
+        self._watch = TurnWatch(conversation)
         self._conversation = conversation
         self._write = write
         self._report = report
@@ -187,14 +102,8 @@ class LineChat:
         self._count_rest = count_rest
         self._online = trio.Event()
         """Set by the first connection; no line is sent before."""
-        self._away_since: float | None = None
-        """Time of the lost connection on Trio's clock, None while there is one."""
-        self._doubtful_since: float | None = None
-        """Time of the last event since a lost connection; None as long as no connection was lost in this turn."""
-        self._turn = ObservedTurn("")
-        """The turn that runs, or the last one."""
         self._turn_over = trio.Event()
-        """Set at the end of that turn."""
+        """Set at the end of the turn that runs, or has run last."""
         self._failure: DaemonGone | None = None
         """Reason to give up; raised by `run`, outside of its nursery."""
         self._code = 0
@@ -230,13 +139,11 @@ class LineChat:
         if size > self._max_frame_bytes:
             self._report_untaken(number, f"{size:,} bytes; the agent takes {self._max_frame_bytes:,} at most")
             return
-        turn = self._turn = ObservedTurn(line)
         self._turn_over = trio.Event()
-        self._doubtful_since = None
-        await self._conversation.send(line)
+        await self._watch.send(line)
         await self._turn_over.wait()
-        if turn.rejected is not None:
-            self._report_untaken(number, describe_rejection(turn.rejected.code, turn.rejected.message))
+        if (rejected := self._watch.rejected) is not None:
+            self._report_untaken(number, describe_rejection(rejected.code, rejected.message))
 
     def _report_untaken(self, number: int, why: str) -> None:
         """Report a line that the gateway does not take; the exit code is then 1, and the next line is sent."""
@@ -263,57 +170,32 @@ class LineChat:
     # ---------------------------------------------------------------- events
 
     async def _handle_events(self, everything: trio.CancelScope) -> None:
-        """Handle events until the end, and give up waiting when a deadline is over."""
+        """Handle events until the end."""
         try:
             while True:
-                with trio.move_on_at(self._deadline()) as scope:
-                    await self._handle(await anext(self._events))
-                if scope.cancelled_caught:
-                    self._give_up()
-                if self._turn.over:
+                event = await self._watch.next_event()
+                if event is not None:
+                    await self._handle(event)
+                if self._watch.is_over:
                     self._turn_over.set()
-        except DaemonGone as error:
-            self._failure = error
+        except (DaemonGone, NotConnected) as error:
+            self._failure = DaemonGone(str(error))
         except (BrokenPipeError, StopAsyncIteration):
             pass
         everything.cancel()
 
-    def _deadline(self) -> float:
-        """Return the time until which the next event is waited for, on Trio's clock; infinite while all is well."""
-        if self._away_since is not None:
-            return self._away_since + AWAY_SECONDS
-        if self._doubtful_since is not None and self._turn.in_doubt:
-            return self._doubtful_since + self._turn.patience
-        return math.inf
-
-    def _give_up(self) -> None:
-        """Take the present turn to be over; raise DaemonGone if it is the daemon that stays away."""
-        if self._away_since is not None:
-            raise DaemonGone(f"the daemon went away and has not come back for {AWAY_SECONDS:g} s")
-        self._turn.presume_over()
-
     async def _handle(self, event: ConversationEvent) -> None:
-        """Print a reply, or note that the daemon is away or back.
-
-        After a lost connection each event is a sign of life, which moves the deadline of a turn in doubt.
-        """
+        """Print a reply, or note that the daemon is away or there."""
         match event:
             case OutboundMessage(text_with_names=text):
                 await self._write(text + "\n")
             case ApprovalNotice(id=id, tool=tool, state="open", question=question):
                 what = f"the {question.source} asks: {question.text};" if question else "waits for your yes:"
                 self._report(f"{truncate(tool, 80)} {what} {APPROVE} {id}, or {DENY} {id}")
-            case Offline(reason=reason, retry_in=retry):
-                if retry is None or not self._online.is_set():
-                    raise DaemonGone(reason)
-                if self._away_since is None:
-                    self._away_since = trio.current_time()
+            case Offline(reason=reason, retry_in=retry) if retry is None or not self._online.is_set():
+                raise DaemonGone(reason)
             case Online():
-                self._away_since = None
                 self._online.set()
-        if self._doubtful_since is not None or isinstance(event, Offline):
-            self._doubtful_since = trio.current_time()
-        self._turn.handle(event)
 
 
 # ------------------------------------------------------------------ pipes

@@ -11,19 +11,19 @@ in silence. No reply shows that the last ones ended in silence; the chat then as
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Final
 
 import trio
 
 from actors import Signal
-from pegasus.client import ClientError, Conversation
+from pegasus.client import Conversation
 from pegasus.formatting import plural
 from pegasus.intake import lane_of
 from pegasus.messages import Media
 from pegasus.terminal.line_chat import frame_bytes
 from pegasus.terminal.prompt_rules import is_stop, is_stop_all
+from pegasus.terminal.turn_watch import ask_work
 
 WAITING_SECONDS: Final = 3.0
 """Seconds that the agent may take to say whether anything waits."""
@@ -162,7 +162,5 @@ class TypedMessages:
 
 async def is_nothing_waiting(conversation: Conversation) -> bool:
     """Return True if the agent says that no message of this conversation waits or is in work."""
-    with suppress(ClientError):
-        work = await conversation.call("conversation", timeout=WAITING_SECONDS)
-        return isinstance(work, Mapping) and not work.get("waiting")
-    return False
+    work = await ask_work(conversation, WAITING_SECONDS)
+    return work is not None and not work.get("waiting")

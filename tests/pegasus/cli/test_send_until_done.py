@@ -6,9 +6,9 @@ import attrs
 import pytest
 import trio
 
-from pegasus.cli import send
 from pegasus.cli.send import run_send
 from pegasus.messages import TaskProgress
+from pegasus.terminal import turn_watch
 from pegasus.wire import to_wire
 from tests.pegasus.cli.test_send_and_status import SEND, home, run, status, turn, write_daemon  # noqa: F401
 from tests.pegasus.gateway.world import world
@@ -112,9 +112,8 @@ async def test_the_time_may_be_over_before(home, nursery, capsys):  # noqa: F811
 @pytest.mark.parametrize("wait", [30.0, 1.0])
 async def test_a_daemon_that_dies_in_the_middle_is_told(home, nursery, capsys, monkeypatch, wait):  # noqa: F811
     """wait: the time may be over before the daemon is given up."""
-    monkeypatch.setattr(send, "AWAY_SECONDS", 0.2 if wait == 30 else 60)
-    monkeypatch.setattr(send, "CHECK_SECONDS", 0.1)
-    monkeypatch.setattr(send, "STATE_SECONDS", 0.2)
+    monkeypatch.setattr(turn_watch, "AWAY_SECONDS", 0.2 if wait == 30 else 60)
+    monkeypatch.setattr(turn_watch, "CHECK_SECONDS", 0.1)
     work = Work()
     work.tasks = (TASK,)
 
@@ -141,7 +140,7 @@ async def test_a_turn_whose_end_was_not_seen_is_over_when_nothing_is_under_way(
     waiting,
 ):
     """Without --until-done, too: a lost sign does not cost the whole time."""
-    monkeypatch.setattr(send, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(turn_watch, "CHECK_SECONDS", 0.2)
     work = Work()
     work.waiting = waiting
 

@@ -24,6 +24,8 @@ class FakeTalk:
         self.unaccepted_texts: tuple[str, ...] = ()
         self.on_send = None
         self.answers: dict[str, object] = {}
+        self.channel = CHANNEL
+        self.last_seq = None
         self.called: list[str] = []
         self._seq = 0
         self._events_in, self._events = trio.open_memory_channel(1000)
@@ -53,7 +55,7 @@ class FakeTalk:
     def is_own(self, id):
         return id.startswith("m-")
 
-    async def call(self, method, *, timeout=10.0):
+    async def call(self, method, params=None, *, timeout=10.0):
         self.called.append(method)
         await trio.lowlevel.checkpoint()
         if method not in self.answers:
@@ -73,6 +75,8 @@ class FakeTalk:
             event = await self._events.receive()
         except trio.EndOfChannel:
             raise StopAsyncIteration from None
+        if isinstance(event, OutboundMessage):
+            self.last_seq = event.seq
         if isinstance(event, MessageAccepted | MessageRejected):
             self.unaccepted_texts = self.unaccepted_texts[1:]
         return event

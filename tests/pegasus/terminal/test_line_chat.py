@@ -9,15 +9,8 @@ import trio
 
 from pegasus.client import MessageAccepted, MessageRejected, Offline
 from pegasus.messages import ChannelInfo, OutboundMessage, Typing
-from pegasus.terminal.line_chat import (
-    ANSWERED_SECONDS,
-    AWAY_SECONDS,
-    DOUBT_SECONDS,
-    DaemonGone,
-    InputLines,
-    LineChat,
-    ObservedTurn,
-)
+from pegasus.terminal.line_chat import DaemonGone, InputLines, LineChat
+from pegasus.terminal.turn_watch import AWAY_SECONDS, CHECK_SECONDS, TurnWatch
 
 CHANNEL = ChannelInfo("cli", "main")
 BEGIN, END = Typing(CHANNEL, True), Typing(CHANNEL, False)
@@ -25,14 +18,7 @@ ACCEPTED = MessageAccepted("m-1")
 ANSWER = OutboundMessage("answer", CHANNEL, 1)
 
 
-# ------------------------------------------------------------------ turns, pure
-
-
-def over_after(text, *events):
-    turn = ObservedTurn(text)
-    for event in events:
-        turn.handle(event)
-    return turn.over
+# ------------------------------------------------------------------ turns
 
 
 @pytest.mark.parametrize(
@@ -60,21 +46,28 @@ def over_after(text, *events):
         ("hello", [ACCEPTED, BEGIN, Offline("x", 1.0)], False),
     ],
 )
-def test_when_a_turn_is_over(text, events, over):
-    assert over_after(text, *events) is over
+async def test_when_a_turn_is_over(talk, autojump_clock, text, events, over):
+    watch = TurnWatch(talk)
+    await watch.send(text)
+    talk.tell(*events)
+    for _ in events:
+        await watch.next_event()
+    assert watch.is_over is over
 
 
-def test_only_an_accepted_turn_nobody_thinks_about_is_in_doubt():
-    turn = ObservedTurn("hello")
-    assert not turn.in_doubt
-    turn.handle(ACCEPTED)
-    assert turn.in_doubt
-    turn.handle(BEGIN)
-    assert not turn.in_doubt
-    turn.handle(Offline("x", 1.0))
-    assert turn.in_doubt
-    turn.presume_over()
-    assert turn.over
+@pytest.mark.parametrize("work", [{"waiting": 1, "seq": 1}, {"waiting": 0, "seq": 2}])
+async def test_a_turn_without_signs_is_over_when_nothing_waits_and_all_replies_have_come(talk, autojump_clock, work):
+    talk.answers["conversation"] = {"tasks": [], **work}
+    watch = TurnWatch(talk)
+    await watch.send("hello")
+    talk.tell(ACCEPTED, ANSWER)
+    with trio.move_on_after(100):
+        while not watch.is_over:
+            await watch.next_event()
+    assert not watch.is_over
+    talk.answers["conversation"] = {"tasks": [], "waiting": 0, "seq": 1}
+    assert await watch.next_event() is None
+    assert watch.is_over
 
 
 # ------------------------------------------------------------------ the chat
@@ -300,7 +293,7 @@ async def test_a_daemon_that_comes_back_and_thinks_on_is_waited_for(rig, autojum
         await trio.sleep(AWAY_SECONDS - 1)
         rig.talk.online()
         rig.talk.thinking(True)
-        await trio.sleep(10 * DOUBT_SECONDS)
+        await trio.sleep(100 * CHECK_SECONDS)
         rig.talk.reply("at last")
         rig.talk.thinking(False)
 
@@ -310,10 +303,8 @@ async def test_a_daemon_that_comes_back_and_thinks_on_is_waited_for(rig, autojum
     assert rig.out == ["at last\n"]
 
 
-@pytest.mark.parametrize(("replies", "seconds"), [((), DOUBT_SECONDS), (("here",), ANSWERED_SECONDS)])
-async def test_a_turn_whose_end_was_missed_is_over_after_a_while_and_sooner_with_a_reply(
-    rig, autojump_clock, replies, seconds
-):
+@pytest.mark.parametrize("replies", [(), ("here",)])
+async def test_a_turn_whose_end_was_missed_is_over_when_the_daemon_says_so(rig, autojump_clock, replies):
     async def cut():
         await rig.talk.wait_sent(1)
         rig.talk.accept()
@@ -322,12 +313,16 @@ async def test_a_turn_whose_end_was_missed_is_over_after_a_while_and_sooner_with
         rig.talk.online()
         for text in replies:
             rig.talk.reply(text)
+        rig.talk.answers["conversation"] = {"tasks": [], "waiting": 1, "seq": len(replies)}
+        await trio.sleep(600)
+        rig.talk.answers["conversation"] = {"tasks": [], "waiting": 0, "seq": len(replies)}
 
     start = trio.current_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(cut)
         assert await rig.run("one") == 0
-    assert trio.current_time() - start == pytest.approx(seconds)
+    assert trio.current_time() - start == pytest.approx(600, abs=CHECK_SECONDS)
+    assert rig.out == [f"{text}\n" for text in replies]
 
 
 async def test_without_a_lost_connection_there_is_no_hurry(rig, autojump_clock):
@@ -353,7 +348,9 @@ async def test_a_doubt_does_not_outlive_its_turn(rig, autojump_clock):
         rig.talk.accept()
         rig.talk.offline()
         rig.talk.online()
+        rig.talk.answers["conversation"] = {"tasks": [], "waiting": 0, "seq": 0}
         await rig.talk.wait_sent(2)
+        rig.talk.answers["conversation"] = {"tasks": [], "waiting": 1, "seq": 0}
         rig.talk.accept()
         await trio.sleep(7200)
         rig.talk.reply("two")
