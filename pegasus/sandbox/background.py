@@ -28,12 +28,12 @@ from pegasus.sandbox.autorun import AutorunSnapshot
 from pegasus.sandbox.guarded import (
     DEFAULT_OUTPUT,
     NO_SANDBOX,
-    PIPE_LIMIT,
     CommandLimits,
     GuardedProcess,
     ProcessEnd,
     TerminalSize,
     open_process,
+    read_to_end,
 )
 from pegasus.sandbox.sandbox import Sandbox
 from pegasus.sandbox.terminal_text import TerminalText
@@ -149,8 +149,6 @@ class BackgroundCommand:
         """Its end; None while it runs."""
         self.ended = trio.Event()
         """Set when nothing of it is left, and its output is complete."""
-        self.flooded = False
-        """True if it was ended because it wrote too much."""
         self._tell_end = ended
         self._limits = limits
         self._terminal = terminal
@@ -193,45 +191,19 @@ class BackgroundCommand:
             ) as process:
                 self._process = process
                 task_status.started()
-                async with trio.open_nursery() as nursery:
-                    # It is read while it is being ended, whoever wants that, so that it can say its last words.
-                    reading = trio.CancelScope(shield=True)
-                    nursery.start_soon(self._read_output, process.stdout, reading)
-                    try:
-                        await self._wait_for_end(process)
-                    finally:
-                        end = await process.stop()
-                        reading.deadline = trio.current_time() + PIPE_LIMIT
+                try:
+                    await read_to_end(process, self._take_output, flood=self._limits.flood, stopping=self._stopping)
+                finally:
+                    end = await process.stop()
         finally:
             self.end = end
             self._tell_end()
             self.ended.set()
-            self._tell()
+            self._news.notify()
 
-    async def _wait_for_end(self, process: GuardedProcess) -> None:
-        """Return when it has ended, or is to be stopped."""
-        async with trio.open_nursery() as nursery:
-
-            async def wait(end: Callable[[], Awaitable[object]]) -> None:
-                """End the waiting of both tasks when one of the two ends has come."""
-                await end()
-                nursery.cancel_scope.cancel()
-
-            nursery.start_soon(wait, process.wait)
-            nursery.start_soon(wait, self._stopping.wait)
-
-    async def _read_output(self, pipe: trio.abc.ReceiveStream, reading: trio.CancelScope) -> None:
-        """Store the output, and stop the command if it floods."""
-        with reading:
-            async for data in pipe:
-                self._output.add(data)
-                if self._output.total > self._limits.flood and not self.flooded:
-                    self.flooded = True
-                    self._stopping.set()
-                self._tell()
-
-    def _tell(self) -> None:
-        """Wake up those who wait for output or for the end."""
+    def _take_output(self, data: bytes | bytearray) -> None:
+        """Store output, and wake up those who wait for it."""
+        self._output.add(data)
         self._news.notify()
 
     def request_stop(self) -> None:

@@ -29,10 +29,10 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 import attrs
 import trio
@@ -121,7 +121,7 @@ class ProcessEnd:
     outlived: int = 0
     """Processes that it had left running, and that were ended with it."""
     exceeded: str = ""
-    """The limit for which it was ended: "memory", "processes", or "" for none."""
+    """The limit for which it was ended: "memory", "processes", "output", or "" for none."""
 
 
 @asynccontextmanager
@@ -349,7 +349,8 @@ class GuardedProcess:
         self._status: int | None = None  # wait status of the command; None until the guard has reported it
         self._outlived = 0
         """Processes that it had left running."""
-        self._exceeded = ""
+        self.exceeded = ""
+        """The limit for which it is ended; see `ProcessEnd`."""
         """The limit for which the guard has ended it."""
         self._last_words = ""
         """Last line that is no report: the reason why the guard, or the program that builds its walls, did not work."""
@@ -394,7 +395,7 @@ class GuardedProcess:
             with trio.move_on_after(_GUARD_LIMIT):  # a process that has escaped may hold the pipe open
                 while not self._is_silent:
                     await self._read_report()
-        return ProcessEnd(*_parse_status(self._status), self._outlived, self._exceeded)
+        return ProcessEnd(*_parse_status(self._status), self._outlived, self.exceeded)
 
     async def _read_report(self) -> None:
         """Read the next reports of the guard, unless another task has done it meanwhile."""
@@ -420,9 +421,57 @@ class GuardedProcess:
             elif word == "left":
                 self._outlived = int(rest)
             elif word == "exceeded":
-                self._exceeded = rest
+                self.exceeded = rest
             else:
                 self._last_words = line.decode(errors="replace")
+
+
+TakeOutput: TypeAlias = Callable[[bytes | bytearray], None]
+"""A function that gets the next bytes that a process has written."""
+
+
+async def read_to_end(
+    process: GuardedProcess, *take: TakeOutput, flood: int, stopping: trio.Event | None = None
+) -> None:
+    """Hand on what a process writes, and return when it has ended, wrote more than `flood` bytes, or `stopping` is set.
+
+    take: gets the output, and a second one the errors, if they have a pipe of their own.
+
+    Nothing of it is left then, also when cancelled. It is read while it is being ended, whoever wants that, so that it can say its
+    last words.
+    """
+    stopping, total = trio.Event() if stopping is None else stopping, 0
+
+    async def read(pipe: trio.abc.ReceiveStream, take: TakeOutput, reading: trio.CancelScope) -> None:
+        """Hand on the output of one stream, and end the process if it floods."""
+        nonlocal total
+        with reading:
+            async for data in pipe:
+                take(data)
+                total += len(data)
+                if total > flood:
+                    process.exceeded = "output"
+                    stopping.set()
+
+    async def wait_for_stop(waiting: trio.CancelScope) -> None:
+        """End the wait for the process."""
+        await stopping.wait()
+        waiting.cancel()
+
+    readings = [trio.CancelScope(shield=True) for _ in take]
+    async with trio.open_nursery() as nursery:
+        for pipe, taker, reading in zip((process.stdout, process.stderr), take, readings, strict=False):
+            if pipe is not None:
+                nursery.start_soon(read, pipe, taker, reading)
+        try:
+            async with trio.open_nursery() as waiting:
+                waiting.start_soon(wait_for_stop, waiting.cancel_scope)
+                await process.wait()
+                waiting.cancel_scope.cancel()
+        finally:
+            await process.stop()
+            for reading in readings:
+                reading.deadline = trio.current_time() + PIPE_LIMIT
 
 
 class _TerminalOutput(trio.abc.ReceiveStream):

@@ -24,12 +24,10 @@ import trio
 from pegasus.sandbox.guarded import (
     DEFAULT_OUTPUT,
     NO_SANDBOX,
-    PIPE_LIMIT,
     CommandLimits,
-    GuardedProcess,
-    ProcessEnd,
     TerminalSize,
     open_process,
+    read_to_end,
 )
 from pegasus.sandbox.sandbox import Sandbox
 
@@ -63,12 +61,10 @@ class CommandResult:
     """The name of the signal that ended it, such as "SIGSEGV"."""
     timed_out: bool = False
     """True if it was ended because its time was up."""
-    flooded: bool = False
-    """True if it was ended because it wrote too much."""
     outlived: int = 0
     """Processes that it had left running, and that were ended with it."""
     exceeded: str = ""
-    """The limit for which it was ended: "memory", "processes", or "" for none."""
+    """The limit for which it was ended: "memory", "processes", "output", or "" for none."""
 
 
 async def run_process(
@@ -95,14 +91,31 @@ async def run_process(
     attacked. Raises ProcessError if it cannot be started.
     """
     limits = limits or CommandLimits()
-    running = _RunningCommand(limits)
+    stdout, stderr = HeadAndTail(limits.output), HeadAndTail(limits.output)
     start = trio.current_time()
-    async with open_process(
-        command, cwd=cwd, env=env, limits=limits, stdin=bool(stdin), terminal=terminal, sandbox=sandbox
-    ) as process:
-        timed_out = await running.run(process, stdin, timeout - (trio.current_time() - start))
+    async with (
+        open_process(
+            command, cwd=cwd, env=env, limits=limits, stdin=bool(stdin), terminal=terminal, sandbox=sandbox
+        ) as process,
+        trio.open_nursery() as nursery,
+    ):
+        if process.stdin is not None:
+            nursery.start_soon(_write_stdin, process.stdin, stdin, process.stderr is None)
+        with trio.move_on_after(max(timeout - (trio.current_time() - start), 0.0)) as scope:
+            await read_to_end(process, stdout.add, stderr.add, flood=limits.flood)
         ended = await process.stop()
-    return running.result(ended, trio.current_time() - start, timed_out)
+        nursery.cancel_scope.cancel()
+    return CommandResult(
+        124 if scope.cancelled_caught else ended.exit_code,
+        stdout.text(),
+        stderr.text(),
+        stdout.truncated or stderr.truncated,
+        trio.current_time() - start,
+        ended.signal,
+        scope.cancelled_caught,
+        ended.outlived,
+        ended.exceeded,
+    )
 
 
 class HeadAndTail:
@@ -154,64 +167,6 @@ class HeadAndTail:
         head = codecs.getincrementaldecoder("utf-8")("replace").decode(self._head)
         tail = tail.lstrip(_CONTINUATION_BYTES)
         return f"{head}\n… {self.dropped:,} bytes left out …\n{tail.decode('utf-8', 'replace')}"
-
-
-class _RunningCommand:
-    """The state of one command: its output, and why it was ended."""
-
-    def __init__(self, limits: CommandLimits) -> None:
-        self.stdout = HeadAndTail(limits.output)
-        """Output that it has written so far."""
-        self.stderr = HeadAndTail(limits.output)
-        """The same for its errors."""
-        self._limits = limits
-        self._flood = trio.Event()  # it has written too much
-
-    async def run(self, process: GuardedProcess, stdin: bytes, timeout: float) -> bool:
-        """Read until everything has ended. Return True if the timeout was the reason."""
-        async with trio.open_nursery() as nursery:
-            try:
-                nursery.start_soon(self._read_output, process.stdout, self.stdout)
-                if process.stderr is not None:
-                    nursery.start_soon(self._read_output, process.stderr, self.stderr)
-                if process.stdin is not None:
-                    nursery.start_soon(_write_stdin, process.stdin, stdin, process.stderr is None)
-                with trio.move_on_after(max(timeout, 0.0)) as scope:
-                    async with trio.open_nursery() as waiting:
-                        waiting.start_soon(self._wait_for_flood, waiting.cancel_scope)
-                        await process.wait()
-                        waiting.cancel_scope.cancel()
-            finally:
-                await process.stop()
-            nursery.cancel_scope.deadline = trio.current_time() + PIPE_LIMIT
-        return scope.cancelled_caught
-
-    async def _wait_for_flood(self, waiting: trio.CancelScope) -> None:
-        """End the wait for the command when it has written too much."""
-        await self._flood.wait()
-        waiting.cancel()
-
-    async def _read_output(self, pipe: trio.abc.ReceiveStream, output: HeadAndTail) -> None:
-        """Store the output of one stream, and end the command if it floods."""
-        async for data in pipe:
-            output.add(data)
-            if self.stdout.total + self.stderr.total > self._limits.flood:
-                self._flood.set()
-
-    def result(self, ended: ProcessEnd, seconds: float, timed_out: bool) -> CommandResult:
-        """Return what the command has written, its exit code (124 after the time was out), and how long it took."""
-        return CommandResult(
-            124 if timed_out else ended.exit_code,
-            self.stdout.text(),
-            self.stderr.text(),
-            self.stdout.truncated or self.stderr.truncated,
-            seconds,
-            ended.signal,
-            timed_out,
-            self._flood.is_set(),
-            ended.outlived,
-            ended.exceeded,
-        )
 
 
 async def _write_stdin(pipe: trio.abc.SendStream, data: bytes, is_terminal: bool) -> None:

@@ -200,7 +200,7 @@ async def _look(
     if part.waiting:
         notes.append(f"{part.waiting:,} bytes more are waiting; read on with command_output")
     if end is not None:
-        notes += notes_of_end(command.flooded, end.exceeded, end.outlived, limits, sandbox)
+        notes += notes_of_end(end.exceeded, end.outlived, limits, sandbox)
         notes += note_of_walls(end.exit_code, part.text, sandbox)
     notes += note_of_changes(await changed_files(sandbox, context, lasts=True))
     note: dict[str, Json] = {"note": "; ".join(notes)} if notes else {}

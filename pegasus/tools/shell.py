@@ -260,8 +260,8 @@ def _notes(result: CommandResult, timeout: float, limits: CommandLimits, sandbox
     """Return notes about facts that the exit code does not show."""
     if result.timed_out:
         return [f"ended after {timeout:.3g} s, with all it had started"]
-    notes = notes_of_end(result.flooded, result.exceeded, result.outlived, limits, sandbox)
-    if result.flooded or result.exceeded:
+    notes = notes_of_end(result.exceeded, result.outlived, limits, sandbox)
+    if result.exceeded:
         return notes
     # What follows can be true beside processes that were left.
     if result.signal:
@@ -273,9 +273,9 @@ def _notes(result: CommandResult, timeout: float, limits: CommandLimits, sandbox
     return notes
 
 
-def notes_of_end(flooded: bool, exceeded: str, outlived: int, limits: CommandLimits, sandbox: Sandbox) -> list[str]:
+def notes_of_end(exceeded: str, outlived: int, limits: CommandLimits, sandbox: Sandbox) -> list[str]:
     """Return for the model why a command was ended, or that it has left processes. The arguments are as in `CommandResult`."""
-    if flooded:
+    if exceeded == "output":
         return [f"ended because it wrote more than {limits.flood >> 20} MiB"]
     if exceeded == "memory":
         megabytes = (limits.memory or sandbox.memory) >> 20

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from pegasus.sandbox import guarded, process, strays
+from pegasus.sandbox import guarded, strays
 from pegasus.sandbox.guarded import CommandLimits, ProcessError
 from pegasus.sandbox.process import run_process
 from tests.pegasus.sandbox.processes import PYTHON, QUICK, Bell, alive, gone
@@ -143,7 +143,7 @@ async def test_a_gigabyte_costs_no_memory_and_ends_the_command(run):
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert ended.flooded
+    assert ended.exceeded == "output"
     assert ended.truncated
     assert peak < 2_000_000
 
@@ -165,7 +165,7 @@ async def test_a_flood_of_a_program_that_ignores_its_end(run, stream):
         f"trap '' TERM; while :; do echo xxxxxxxxxxxxxxxx >&{stream}; done",
         limits=CommandLimits(flood=100_000, grace=0.2),
     )
-    assert (ended.flooded, ended.signal) == (True, "SIGKILL")
+    assert (ended.exceeded, ended.signal) == ("output", "SIGKILL")
 
 
 # ------------------------------------------------------------------ ends
@@ -413,7 +413,7 @@ async def test_new_sessions_are_found_by_their_mark_without_adoption(run, withou
 
 async def test_what_has_escaped_and_holds_the_pipes_open_is_not_waited_for_long(run, without_adoption, monkeypatch):
     """A session of its own and another environment: without adoption nothing finds such a process."""
-    monkeypatch.setattr(process, "PIPE_LIMIT", 0.1)
+    monkeypatch.setattr(guarded, "PIPE_LIMIT", 0.1)
     with trio.fail_after(5):
         ended = await run("echo said; env -i setsid sleep 8 & sleep 0.3; exit 4")
     assert (ended.exit_code, ended.stdout) == (4, "said\n")
