@@ -12,17 +12,15 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final
 
-import anyio
 import attrs
 import httpx2
 import trio
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 
-from pegasus.mcp.faults import LARGEST_MESSAGE, FloodGuard, ServerDown
-from pegasus.mcp.stdio import QUEUED, Streams
+from pegasus.mcp.faults import LARGEST_MESSAGE, ServerDown
+from pegasus.mcp.stdio import Streams, counted_streams
 
 CONNECT_WITHIN: Final = 30.0
 """Seconds for a connection to the address. Everything behind that has the deadline of the call."""
@@ -118,45 +116,22 @@ async def open_remote(server: RemoteServer, *, sse: bool) -> AsyncIterator[Strea
         transport: AbstractAsyncContextManager[Any] = sse_client(
             server.url, timeout=CONNECT_WITHIN, sse_read_timeout=FOREVER, httpx_client_factory=server.open_client
         )
-        async with transport as (incoming, outgoing), _counted(incoming, outgoing) as streams:
+        async with (
+            transport as (incoming, outgoing),
+            counted_streams(_without_sizes(incoming), outgoing.send) as streams,
+        ):
             yield streams
         return
     async with server.open_client() as client:
         transport = streamable_http_client(server.url, http_client=client, max_sse_event_size=LARGEST_MESSAGE)
-        async with transport as (incoming, outgoing), _counted(incoming, outgoing) as streams:
+        async with (
+            transport as (incoming, outgoing),
+            counted_streams(_without_sizes(incoming), outgoing.send) as streams,
+        ):
             yield streams
 
 
-@asynccontextmanager
-async def _counted(incoming: Any, outgoing: Any) -> AsyncIterator[Streams]:
-    """Yield streams between which and the SDK's the messages are counted.
-
-    The SDK has no hook for that, so two pairs of streams stand between it and its transport. The pair towards the
-    server holds QUEUED messages, so that a call can be cancelled while the server does not read.
-    """
-    to_session, session_reads = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    session_writes, from_session = anyio.create_memory_object_stream[SessionMessage](QUEUED)
-    flood = FloodGuard()
-
-    async def read() -> None:
-        """Pass on what the server sends. An answer to a request that is open is not counted, everything else is."""
-        async for item in incoming:
-            message = item.message if isinstance(item, SessionMessage) else None
-            # Its size is not counted: `_BoundedBody` bounds the bytes already.
-            flood.count(0, message.id if isinstance(message, JSONRPCResponse | JSONRPCError) else None)
-            await to_session.send(item)
-        raise ServerDown("it closed the connection")
-
-    async def write() -> None:
-        """Pass on what the session sends, and remember the ids of its requests."""
-        async for item in from_session:
-            if isinstance(item.message, JSONRPCRequest):
-                flood.expect(item.message.id)
-            await outgoing.send(item)
-
-    with to_session, session_reads, session_writes, from_session:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(read)
-            nursery.start_soon(write)
-            yield session_reads, session_writes
-            nursery.cancel_scope.cancel()
+async def _without_sizes(incoming: Any) -> AsyncIterator[tuple[SessionMessage | Exception, int]]:
+    """Yield messages whose size does not count: `_BoundedBody` bounds the bytes already."""
+    async for item in incoming:
+        yield item, 0

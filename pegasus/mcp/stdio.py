@@ -10,8 +10,8 @@ Imports the SDK, so it is imported late (see `server`).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 import anyio
@@ -68,6 +68,49 @@ class ServerProgram:
 
 
 @asynccontextmanager
+async def counted_streams(
+    incoming: AsyncIterator[tuple[SessionMessage | Exception | None, int]],
+    write: Callable[[SessionMessage], Awaitable[object]],
+) -> AsyncIterator[Streams]:
+    """Yield the streams that the SDK's client reads and writes, between which and a server the messages are counted.
+
+    incoming: what the server sends, each with the bytes that count; None is not passed on. write: sends a message to the server.
+
+    The stream to the session holds no message (0): a session that is slow slows down the server, and nothing piles up
+    here. The stream from the session holds QUEUED ones, so that a call can be cancelled while the server does not read.
+    """
+    to_session, session_reads = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    session_writes, from_session = anyio.create_memory_object_stream[SessionMessage](QUEUED)
+    flood = FloodGuard()
+
+    async def read_all() -> None:
+        """Pass on what the server sends. Only the first answer to a request is free, everything else counts."""
+        async for item, size in incoming:
+            message = item.message if isinstance(item, SessionMessage) else None
+            flood.count(size, message.id if isinstance(message, JSONRPCResponse | JSONRPCError) else None)
+            if item is not None:
+                try:
+                    await to_session.send(item)
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    raise ServerDown("the connection was closed") from None
+        raise ServerDown("it closed the connection")
+
+    async def write_all() -> None:
+        """Pass on what the session sends, and remember the ids of its requests."""
+        async for item in from_session:
+            if isinstance(item.message, JSONRPCRequest):
+                flood.expect(item.message.id)
+            await write(item)
+
+    with to_session, session_reads, session_writes, from_session:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read_all)
+            nursery.start_soon(write_all)
+            yield session_reads, session_writes
+            nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
 async def open_program(program: ServerProgram) -> AsyncIterator[Streams]:
     """Run a program; yield the streams that the SDK's client reads and writes. On leaving the block nothing of it is left.
 
@@ -79,57 +122,34 @@ async def open_program(program: ServerProgram) -> AsyncIterator[Streams]:
             program.command, cwd=program.cwd, env=program.env, limits=limits, stdin=True, sandbox=program.sandbox
         ) as process:
             pipe = _Pipe(process, program)
-            with pipe.closing():
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(pipe.write_messages)
-                    nursery.start_soon(pipe.read_messages)
-                    nursery.start_soon(pipe.read_errors)
-                    yield pipe.incoming, pipe.outgoing
-                    nursery.cancel_scope.cancel()
+            async with trio.open_nursery() as nursery, counted_streams(pipe.messages(), pipe.write) as streams:
+                nursery.start_soon(pipe.read_errors)
+                yield streams
+                nursery.cancel_scope.cancel()
     except ProcessError as error:
         raise ServerDown(str(error)) from None
 
 
 class _Pipe:
-    """Moves messages between a program and the SDK's streams.
-
-    The stream to the session holds no message (0): a session that is slow slows down the program, and nothing piles up
-    here. The stream from the session holds QUEUED ones, so that sending does not wait for a program that does not read.
-    """
+    """The three streams of a program: messages to and from it, and lines of its stderr."""
 
     def __init__(self, process: GuardedProcess, program: ServerProgram) -> None:
         self._process = process
         self._program = program
-        self._to_session, self.incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        self.outgoing, self._from_session = anyio.create_memory_object_stream[SessionMessage](QUEUED)
-        self._flood = FloodGuard()
         self._garbage = 0
         """Lines that were no messages."""
         self._last_errors: list[str] = []
         """Last lines of stderr."""
 
-    @contextmanager
-    def closing(self) -> Iterator[None]:
-        """Close all ends of the streams at the end of the block."""
-        with self._to_session, self.incoming, self.outgoing, self._from_session:
-            yield
+    async def write(self, item: SessionMessage) -> None:
+        """Write a message. One for a program that has closed its stdin is dropped: it is about to end, which the reader notices."""
+        assert self._process.stdin is not None  # noqa: S101
+        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await self._process.stdin.send_all(line)
 
-    async def write_messages(self) -> None:
-        """Write what the session sends. Ends when the program has closed its stdin, or the session its stream."""
-        stdin = self._process.stdin
-        assert stdin is not None  # noqa: S101
-        async with self._from_session:
-            async for item in self._from_session:
-                if isinstance(item.message, JSONRPCRequest):
-                    self._flood.expect(item.message.id)
-                line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-                try:
-                    await stdin.send_all(line)
-                except (trio.BrokenResourceError, trio.ClosedResourceError):
-                    return  # it is about to end, which the reader notices
-
-    async def read_messages(self) -> None:
-        """Pass messages of the program on to the session, until it ends. Raises ServerDown then."""
+    async def messages(self) -> AsyncIterator[tuple[SessionMessage | None, int]]:
+        """Yield messages of the program and their sizes, until it ends. Raises ServerDown then. None: a line that is no message."""
         buffer = bytearray()
         while data := await self._process.stdout.receive_some():
             start = len(buffer)
@@ -139,7 +159,7 @@ class _Pipe:
                 line, start = bytes(buffer[:end]).strip(), 0
                 del buffer[: end + 1]
                 if line:
-                    await self._take(line)
+                    yield self._parse(line), len(line)
             if len(buffer) > LARGEST_MESSAGE:
                 raise ServerDown(f"it sent a message of more than {LARGEST_MESSAGE >> 20} MB")
         # The session's stream stays open meanwhile, so that the reason is known before anybody hears of a closed connection.
@@ -151,22 +171,15 @@ class _Pipe:
         words = "".join(f"; {line}" for line in self._last_errors)
         raise ServerDown(f"the program ended {how}{words}")
 
-    async def _take(self, line: bytes) -> None:
+    def _parse(self, line: bytes) -> SessionMessage | None:
+        """Return the message of a line. What a program prints by mistake is dropped, but counts as unasked for. Raises ServerDown."""
         try:
-            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
         except ValueError:
             self._garbage += 1
-            # Below that, what a program prints by mistake is dropped, but counts as unasked for.
             if self._garbage > MOST_GARBAGE:
                 raise ServerDown("it writes to its stdout what is no message of the protocol") from None
-            self._flood.count(len(line))
-            return
-        # Only the first answer to a request is free. A second one counts, as one to nothing does.
-        self._flood.count(len(line), message.id if isinstance(message, JSONRPCResponse | JSONRPCError) else None)
-        try:
-            await self._to_session.send(SessionMessage(message))
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            raise ServerDown("the connection was closed") from None
+            return None
 
     async def read_errors(self) -> None:
         """Read stderr to its end. Its first lines are logged, its last ones kept for the reason of the end.
