@@ -23,9 +23,8 @@ of such a name wins, and the setting `tools` decides about them as about any oth
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from hashlib import sha256
-from itertools import count
 from typing import Any, Final
 
 import attrs
@@ -47,8 +46,8 @@ LONGEST_PROPERTY: Final = 64
 """Characters of a parameter's name; providers refuse longer ones."""
 LARGEST_SCHEMA: Final = 8_192
 """Characters of a schema as JSON."""
-MOST_PARTS: Final = 2_000
-"""Values of a schema that are looked at, whatever its size: a message of 8 MB holds half a million."""
+LARGEST_SOURCE: Final = 65_536
+"""Characters of a schema as the server sends it. Of a larger one only the types are taken: a message of 8 MB holds half a million."""
 MOST_PROPERTIES: Final = 200
 """Parameters of a tool."""
 DEEPEST: Final = 12
@@ -168,60 +167,47 @@ def read_schema(schema: object) -> Metadata:
         return ANYTHING
     # Words first go, then everything but the types: what a parameter is called helps a model more than a description of
     # it.
-    for words in (LONGEST_WORDS, 0):
+    for words in (LONGEST_WORDS, 0) if is_moderate(schema, LARGEST_SOURCE) else ():
         try:
-            bounded: dict[str, Json] = {**_bounded(kept, words, 0, count()), "type": "object"}
-            bounded.setdefault("properties", {})
-            if _is_sound(bounded) and len(encode_json(bounded)) <= LARGEST_SCHEMA:
-                return bounded
-        except (ValueError, RecursionError):
+            cleaned: dict[str, Json] = {"properties": {}, **_cleaned(kept, words), "type": "object"}
+        except ValueError:
             break
+        if is_moderate(cleaned) and _is_sound(cleaned):
+            return cleaned
     # What is left was too large or not sound even without its words.
     return _types_only(properties, kept.get("required"))
 
 
-def is_moderate(schema: object) -> bool:
-    """Return whether a schema is an object of at most LARGEST_SCHEMA characters."""
+def is_moderate(schema: object, most: int = LARGEST_SCHEMA) -> bool:
+    """Return whether a schema is an object of at most so many characters."""
     try:
-        return isinstance(schema, Mapping) and len(encode_json(schema)) <= LARGEST_SCHEMA
+        return isinstance(schema, Mapping) and len(encode_json(schema)) <= most
     except (ValueError, RecursionError):
         return False
 
 
-def _bounded(value: Mapping[str, Any], words: int, level: int, parts: Iterator[int]) -> dict[str, Json]:
-    """Return a schema whose texts have at most `words` characters. Raises ValueError if it is too large, too deep or refers elsewhere.
+def _cleaned(value: Any, words: int, level: int = 0) -> Any:
+    """Return a part of a schema whose descriptions have at most `words` characters.
 
-    parts: counts the values that were looked at.
+    Raises ValueError if it is too deep, or refers to another document, which a provider would have to fetch.
     """
+    if isinstance(value, str):
+        return sanitize_for_prompt(value)
+    if not isinstance(value, Mapping | list):
+        return value
     if level > DEEPEST:
         raise ValueError("too deep")
-    kept: dict[str, Json] = {}
+    if isinstance(value, list):
+        return [_cleaned(item, words, level + 1) for item in value]
+    kept: dict[str, Any] = {}
     for key, item in value.items():
-        # A provider would have to fetch it, and refuses the request instead.
         if key == "$ref" and isinstance(item, str) and not item.startswith("#"):
             raise ValueError("a reference to another document")
-        if key in _WORDS and isinstance(item, str):
-            if words:
-                kept[key] = clean(item, words)
-        else:
-            kept[key] = _bounded_item(item, words, level, parts)
+        if key not in _WORDS or not isinstance(item, str):
+            kept[key] = _cleaned(item, words, level + 1)
+        elif words:
+            kept[key] = clean(item, words)
     return kept
-
-
-def _bounded_item(item: Any, words: int, level: int, parts: Iterator[int]) -> Json:
-    if next(parts) >= MOST_PARTS:
-        raise ValueError("too large")
-    if isinstance(item, Mapping):
-        return _bounded(item, words, level + 1, parts)
-    if isinstance(item, list):
-        if level >= DEEPEST:
-            raise ValueError("too deep")
-        return [_bounded_item(element, words, level + 1, parts) for element in item]
-    if isinstance(item, str):
-        if len(item) > LARGEST_SCHEMA:
-            raise ValueError("too large")
-        return sanitize_for_prompt(item)
-    return item  # type: ignore[no-any-return]
 
 
 def _is_sound(schema: Metadata) -> bool:
@@ -246,7 +232,7 @@ def _types_only(properties: Mapping[str, Any], required: object) -> Metadata:
     names: Sequence[object] = required if isinstance(required, list) else ()
     needed: list[Json] = [name for name in names if isinstance(name, str) and name in short]
     found: Metadata = {"type": "object", "properties": short, "required": needed}
-    return found if _is_sound(found) and len(encode_json(found)) <= LARGEST_SCHEMA else ANYTHING
+    return found if _is_sound(found) and is_moderate(found) else ANYTHING
 
 
 # ------------------------------------------------------------------ resources and prompts

@@ -28,7 +28,7 @@ import time
 import warnings
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import httpx2
 import trio
@@ -94,7 +94,7 @@ class StoredTokens:
         """Keep tokens, with the time when they should be refreshed."""
         life = tokens.expires_in
         refresh = time.time() + life - early(life) if life is not None else 0
-        self.file.update(tokens=tokens.model_dump(mode="json", exclude_none=True), refreshAt=round(refresh))
+        self.file.update(tokens=metadata_of(tokens), refreshAt=round(refresh))
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         """Return the registration: that of the settings, else the one of the file.
@@ -111,7 +111,7 @@ class StoredTokens:
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         """Keep the registration that the server has given this program, so that it is made once."""
-        self.file.update(client=client_info.model_dump(mode="json", exclude_none=True))
+        self.file.update(client=metadata_of(client_info))
 
     def restore(self, context: OAuthContext) -> None:
         """Give a flow what was found out before a restart."""
@@ -129,7 +129,7 @@ class StoredTokens:
         if context.token_expiry_time is not None and context.current_tokens is not None:
             context.token_expiry_time -= early(context.current_tokens.expires_in or 0)
         facts = {"authorization": context.oauth_metadata, "resource": context.protected_resource_metadata}
-        known = {key: value.model_dump(mode="json", exclude_none=True) for key, value in facts.items() if value}
+        known = {key: metadata_of(value) for key, value in facts.items() if value}
         self.file.update(**known)
 
 
@@ -175,7 +175,10 @@ async def _refuse_callback() -> AuthorizationCodeResult:
 class _KeptTokens(OAuthClientProvider):
     """The part of the classes below that keeps tokens."""
 
-    _tokens: StoredTokens
+    @property
+    def _tokens(self) -> StoredTokens:
+        """What `make_auth` has given to the SDK."""
+        return cast("StoredTokens", self.context.storage)
 
     async def _initialize(self) -> None:
         await super()._initialize()
@@ -211,7 +214,6 @@ class PersonAuth(_KeptTokens):
         handlers["client_metadata_url"] = settings.client_id if is_address(settings.client_id) else None
         handlers = {"redirect_handler": _refuse_redirect, "callback_handler": _refuse_callback, **handlers}
         super().__init__(settings.url, metadata, tokens, **handlers)
-        self._tokens = tokens
 
     async def _perform_authorization(self) -> httpx2.Request:
         """Return the request for a token. A service that does not take a secret in the header gets it in the body.
@@ -232,47 +234,11 @@ class PersonAuth(_KeptTokens):
 
 
 class ProgramAuth(_KeptTokens, ClientCredentialsOAuthProvider):
-    """Tokens by a secret of this program. No person is needed, neither at the start nor later.
-
-    Example::
-
-        auth = ProgramAuth(settings, StoredTokens(file, settings))   # settings.auth is "client_credentials"
-    """
-
-    def __init__(self, settings: McpServerSettings, tokens: StoredTokens) -> None:
-        with warnings.catch_warnings():  # the SDK warns without an issuer; the settings explain it
-            warnings.simplefilter("ignore")
-            super().__init__(
-                settings.url,
-                tokens,
-                settings.client_id,
-                settings.client_secret,
-                scope=settings.scopes or None,
-                issuer=settings.issuer or None,
-            )
-        self._tokens = tokens
+    """Tokens by a secret of this program. No person is needed, neither at the start nor later."""
 
 
 class KeyAuth(_KeptTokens, PrivateKeyJWTOAuthProvider):
-    """Tokens by a private key of this program (RFC 7523, section 2.2). The key never leaves this machine.
-
-    Example::
-
-        auth = KeyAuth(settings, StoredTokens(file, settings))   # settings.client_key names a PEM file
-    """
-
-    def __init__(self, settings: McpServerSettings, tokens: StoredTokens) -> None:
-        with warnings.catch_warnings():  # as above
-            warnings.simplefilter("ignore")
-            super().__init__(
-                settings.url,
-                tokens,
-                settings.client_id,
-                partial(_sign, settings),
-                scope=settings.scopes or None,
-                issuer=settings.issuer or None,
-            )
-        self._tokens = tokens
+    """Tokens by a private key of this program (RFC 7523, section 2.2). The key never leaves this machine."""
 
 
 async def _sign(settings: McpServerSettings, audience: str) -> str:
@@ -306,12 +272,17 @@ def _read_key(file: str) -> tuple[str, str]:
 def make_auth(settings: McpServerSettings, file: TokenFile) -> httpx2.Auth | None:
     """Return what adds access tokens to requests, None for a server without."""
     tokens = StoredTokens(file, settings)
-    match settings.auth:
-        case "oauth":
-            return PersonAuth(settings, tokens)
-        case "client_credentials":
-            return KeyAuth(settings, tokens) if settings.client_key else ProgramAuth(settings, tokens)
-    return None
+    if settings.auth == "oauth":
+        return PersonAuth(settings, tokens)
+    if settings.auth != "client_credentials":
+        return None
+    provider: Any = KeyAuth if settings.client_key else ProgramAuth
+    proof = partial(_sign, settings) if settings.client_key else settings.client_secret
+    scope, issuer = settings.scopes or None, settings.issuer or None
+    with warnings.catch_warnings():  # the SDK warns without an issuer; the settings explain it
+        warnings.simplefilter("ignore")
+        auth: httpx2.Auth = provider(settings.url, tokens, settings.client_id, proof, scope=scope, issuer=issuer)
+    return auth
 
 
 def metadata_of(model: BaseModel) -> dict[str, Any]:
