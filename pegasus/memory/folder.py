@@ -13,13 +13,14 @@ changed are remembered, so that listing them again costs no opening.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import BinaryIO, Final, NamedTuple, Protocol, TypeAlias
 
 import trio
+
+from pegasus.guarded_open import open_folder, open_regular
 
 HEAD: Final = 4096
 """Bytes at the beginning of a file that are read for its summary."""
@@ -28,12 +29,6 @@ LARGEST: Final = 256 << 10
 program that puts a database into the folder must not make every look at it slow."""
 HEADS: Final = 1000
 """Files whose beginnings are remembered."""
-
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""Flags to open a folder; a link is refused."""
-_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""Flags to open a file. Non-blocking, since opening a pipe would wait for its writer."""
-
 
 Stamp: TypeAlias = tuple[int, ...]
 """Equal stamps mean that the file is almost certainly unchanged."""
@@ -109,7 +104,7 @@ class FolderReader:
 
     def scan_now(self, seen: Mapping[str, Stamp] | None = None, limit: int = 0) -> tuple[FileState, ...]:
         """Do the same as `scan`, for callers in a thread or without an event loop."""
-        with suppress(FileNotFoundError), _opened(self._folder, _FOLDER) as top:
+        with suppress(FileNotFoundError), open_folder(self._folder) as top:
             files = tuple(sorted(self._scan_folder(top, "", seen, limit), key=lambda file: file.path))
             self._heads = {file.path: (file.stamp, file.head) for file in files[:HEADS]}
             return files
@@ -133,21 +128,21 @@ class FolderReader:
                     if known is not None and known[0] == stamp and (seen is None or seen.get(path) == stamp):
                         yield FileState(path, stamp[1], known[1], stamp)
                         continue
-                    with _opened(entry.name, _FILE, folder) as fd:
-                        yield from _state_of(fd, path, seen, limit)
+                    with open_regular(entry.name, folder) as file:
+                        yield from _state_of(file, path, seen, limit)
                 elif not prefix and entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
-                    with _opened(entry.name, _FOLDER, folder) as inner:
+                    with open_folder(entry.name, folder) as inner:
                         yield from self._scan_folder(inner, f"{entry.name}/", seen, limit)
 
     def _read(self, path: str, limit: int) -> bytes:
         """Open folder by folder, so that none of them can be exchanged for a link in between."""
         parent, _, name = path.rpartition("/")
         with (
-            _opened(self._folder, _FOLDER) as top,
-            _opened(parent or ".", _FOLDER, top) as folder,
-            _opened(name, _FILE, folder) as fd,
+            open_folder(self._folder) as top,
+            open_folder(parent or ".", top) as folder,
+            open_regular(name, folder) as file,
         ):
-            return os.read(fd, limit) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+            return file.read(limit)
 
     def _check(self, path: str) -> None:
         """Raise OSError if a write to this path would follow a link, or replace something that is no file. Blocks briefly."""
@@ -164,28 +159,15 @@ def _stamp(status: os.stat_result) -> Stamp:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _state_of(fd: int, path: str, seen: Mapping[str, Stamp] | None, limit: int) -> Iterator[FileState]:
+def _state_of(file: BinaryIO, path: str, seen: Mapping[str, Stamp] | None, limit: int) -> Iterator[FileState]:
     """Yield the state of an open file, nothing if it is empty."""
-    now = os.fstat(fd)
+    now = os.fstat(file.fileno())
     if not now.st_size:
         return
     stamp = _stamp(now)
     is_wanted = seen is not None and seen.get(path) != stamp and now.st_size <= limit
-    content = os.read(fd, now.st_size) if is_wanted else None
-    yield FileState(path, now.st_size, content[:HEAD] if content is not None else os.read(fd, HEAD), stamp, content)
-
-
-@contextmanager
-def _opened(name: str, flags: int, folder: int | None = None) -> Iterator[int]:
-    """Open a file or folder, and close it at the end of the block. folder: descriptor that `name` is relative to.
-
-    Raises OSError.
-    """
-    fd = os.open(name, flags, dir_fd=folder)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+    content = file.read(now.st_size) if is_wanted else None
+    yield FileState(path, now.st_size, content[:HEAD] if content is not None else file.read(HEAD), stamp, content)
 
 
 def _is_unicode(name: str) -> bool:

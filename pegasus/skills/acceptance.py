@@ -24,6 +24,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from pegasus.guarded_open import open_regular
 from pegasus.host import replace_private
 from pegasus.messages import Json
 from pegasus.wire import decode_object, encode_json
@@ -53,8 +54,12 @@ def manifest_of(folder: Path) -> dict[str, str]:
     manifest: dict[str, str] = {}
     size = 0
     for path, name in _walk(folder, "", DEEPEST):
-        data = _read(path, name, MOST_BYTES - size)
+        with open_regular(path) as file:  # a link that has taken its place is not followed
+            data = file.read(MOST_BYTES - size + 1)
         size += len(data)
+        if size > MOST_BYTES:
+            limit = f"{MOST_BYTES >> 20} MiB"
+            raise NotAcceptable(f"{name}: found more than {limit} in the files of the skill, allowed: that much")
         manifest[name] = file_hash(data)
         if len(manifest) > MOST_FILES:
             raise NotAcceptable(f"{folder}: found more than {MOST_FILES} files, allowed: {MOST_FILES}")
@@ -80,20 +85,6 @@ def _walk(folder: Path, prefix: str, levels: int) -> Iterator[tuple[Path, str]]:
             yield folder / entry.name, name
         else:
             raise NotAcceptable(f"{name}: found a link or a special file, allowed: files; put the file itself there")
-
-
-def _read(path: Path, name: str, limit: int) -> bytes:
-    """Return the content of a file. A link that has taken its place is not followed, and a pipe is not waited for."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(fd, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise NotAcceptable(f"{name}: found a special file, allowed: files")
-        data = stream.read(limit + 1)
-    if len(data) > limit:
-        raise NotAcceptable(
-            f"{name}: found more than {MOST_BYTES >> 20} MiB in the files of the skill, allowed: that much"
-        )
-    return data
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -20,10 +20,9 @@ The folder in the workspace is different, since tasks write there: its skills co
 
 from __future__ import annotations
 
+import errno
 import os
-import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar, TypeVarTuple, Unpack
 
@@ -31,6 +30,7 @@ import attrs
 import trio
 
 from pegasus.formatting import quote
+from pegasus.guarded_open import open_regular
 from pegasus.observe import get_logger
 from pegasus.skills.acceptance import AcceptedSkills, Manifest, NotAcceptable, file_hash, manifest_of
 from pegasus.skills.skill import FILE, MAX_BYTES, Skill, parse_skill
@@ -280,16 +280,16 @@ def _read_file(path: Path, known: _SkillFile | None, real_folder: Path) -> _Skil
     fingerprint = (0, 0, 0)
     try:
         # Opened once; all checks are made on this descriptor, so that the file cannot be exchanged in between.
-        with _opened(path) as fd:
-            status = os.fstat(fd)
+        with open_regular(path, follows=True) as file:
+            status = os.fstat(file.fileno())
             fingerprint = (status.st_mtime_ns, status.st_size, status.st_ino)
             if known is not None and known.fingerprint == fingerprint:
                 return known
-            data = _read_bounded(fd, MAX_BYTES)
+            data = file.read(MAX_BYTES + 1)
         real = Path(os.path.realpath(path))
         if not real.is_relative_to(real_folder):
             raise ValueError(f"is a link to {real}, which is not in {real_folder}; put the skill itself there")
-        if data is None:
+        if len(data) > MAX_BYTES:
             raise ValueError(f"is larger than {MAX_BYTES >> 10} kB; longer material belongs into files beside it")
         skill, warnings = parse_skill(data.decode(), path.parent)
     except FileNotFoundError:
@@ -353,32 +353,13 @@ def _judge(
     return found, skill if is_accepted else None
 
 
-@contextmanager
-def _opened(path: str | Path) -> Iterator[int]:
-    """Open a file for reading and yield its descriptor. Non-blocking, since a pipe would wait for a writer."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _read_bounded(fd: int, limit: int) -> bytes | None:
-    """Return the content of an open file, or None if it has more than `limit` bytes. Raises ValueError for a pipe and the like."""
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        raise ValueError("is not a regular file")
-    with open(fd, "rb", closefd=False) as stream:
-        data = stream.read(limit + 1)
-    return data if len(data) <= limit else None
-
-
 def _explain(error: Exception) -> str:
     """Return the reason for people."""
     if isinstance(error, UnicodeDecodeError):
         return f"is not UTF-8 text (byte {error.start:,})"
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and error.errno != errno.EINVAL:
         return f"cannot be read ({error.strerror})"
-    return str(error)
+    return f"is {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
 # ------------------------------------------------------------------ files beside SKILL.md
@@ -435,9 +416,9 @@ def read_supporting_file(skill: Skill, path: str) -> str:
             raise ValueError(f"is not in the folder of the skill {skill.name}")
         if any(name.startswith(".") for name in Path(real).relative_to(folder).parts):
             raise ValueError("is hidden")
-        with _opened(real) as fd:
-            data = _read_bounded(fd, MAX_FILE_BYTES)
-        if data is None:
+        with open_regular(real) as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
             raise ValueError(f"is larger than {MAX_FILE_BYTES >> 10} kB")
         if skill.manifest is not None and skill.manifest.get(Path(real).relative_to(folder).as_posix()) != file_hash(
             data

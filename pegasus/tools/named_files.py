@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import stat
 import unicodedata
 from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
@@ -27,6 +26,7 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Final
 
+from pegasus.guarded_open import open_regular
 from pegasus.messages import Json, Metadata
 from pegasus.tools.base import ToolContext
 from pegasus.tools.files import is_within, real_path
@@ -195,10 +195,8 @@ def _hash(path: str, most: int) -> tuple[str, int]:
     """Return the hash of a file, and how many bytes were read for it. most: bytes of a file that is read."""
     try:
         # Not to be held up by a pipe that has taken the place of the file.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as file:
+        with open_regular(path, follows=True) as file:
             facts = os.fstat(file.fileno())
-            if not stat.S_ISREG(facts.st_mode):
-                return "no file", 0
             if facts.st_size > most:
                 # Whoever writes into a file changes its last time, which nobody can set.
                 identity = facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_dev, facts.st_ino

@@ -26,10 +26,11 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from secrets import token_hex
-from typing import Final
+from typing import BinaryIO, Final
 
 from trio.from_thread import check_cancelled
 
+from pegasus.guarded_open import open_folder
 from pegasus.messages import Json
 from pegasus.tools.base import ToolContext, ToolError
 from pegasus.tools.files.paths import (
@@ -38,7 +39,6 @@ from pegasus.tools.files.paths import (
     kind_of,
     locate,
     open_file,
-    open_inner_folder,
     refusing,
     require_file,
 )
@@ -188,8 +188,8 @@ def edit(context: ToolContext, path: str, old_string: str, new_string: str, repl
     """
     located = _require_replaceable(locate(context, path), context)
     with refusing(path), folder_of(located) as folder:
-        fd, before = open_file(folder, located.name, path)
-        data = _read_all(fd, before.st_size, path)
+        file, before = open_file(folder, located.name, path)
+        data = _read_all(file, before.st_size, path)
         # Bytes that are not UTF-8 become lone surrogates, and the same bytes again when the text is encoded.
         text = data.decode("utf-8", "surrogateescape")
         old, new = _adapt_line_ends(text, old_string, new_string)
@@ -203,13 +203,13 @@ def edit(context: ToolContext, path: str, old_string: str, new_string: str, repl
     return {"path": path, "replacements": count}
 
 
-def _read_all(fd: int, size: int, shown: str) -> bytes:
-    """Return the whole content of a file that can be edited, and close its descriptor.
+def _read_all(file: BinaryIO, size: int, shown: str) -> bytes:
+    """Return the whole content of a file that can be edited, and close it.
 
     The size is checked first, so nothing is read of a file that is too large. A NUL byte means that
     the file is binary or UTF-16, in which the text of the model cannot be found.
     """
-    with open(fd, "rb") as file:
+    with file:
         if size > MAX_EDIT:
             raise ToolError(f"{shown} has {size:,} bytes; edit_file takes up to {MAX_EDIT:,}")
         data = file.read(MAX_EDIT)
@@ -291,15 +291,10 @@ def _remove(folder: int, name: str, shown: str, levels: int) -> None:
         return
     if not levels:
         raise ToolError(f"{shown}: folders are nested deeper than {MAX_DEPTH} levels; a part of it is deleted")
-    inner = open_inner_folder(folder, name)
-    try:
-        with os.scandir(inner) as entries:
-            names = [entry.name for entry in entries]
-        for entry_name in names:
+    with open_folder(name, folder) as inner:
+        for entry_name in os.listdir(inner):
             with suppress(FileNotFoundError):
                 _remove(inner, entry_name, shown, levels - 1)
-    finally:
-        os.close(inner)
     os.rmdir(name, dir_fd=folder)
 
 
@@ -349,16 +344,13 @@ def _move_across_disks(from_folder: int, old: str, to_folder: int, new: str, sho
 
     Mode, owner and time of change are kept. The original is removed through its folder's descriptor.
     """
-    fd, status = open_file(from_folder, old, shown)
-    try:
-        with _temporary_file(to_folder, new, status) as (copy, temporary):
-            while part := os.read(fd, CHUNK):
-                _write_all(copy, memoryview(part))
-                check_cancelled()
-            os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
-            os.fsync(copy)
+    file, status = open_file(from_folder, old, shown)
+    with file, _temporary_file(to_folder, new, status) as (copy, temporary):
+        while part := file.read(CHUNK):
+            _write_all(copy, memoryview(part))
             check_cancelled()
-            os.rename(temporary, new, src_dir_fd=to_folder, dst_dir_fd=to_folder)
-    finally:
-        os.close(fd)
+        os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
+        os.fsync(copy)
+        check_cancelled()
+        os.rename(temporary, new, src_dir_fd=to_folder, dst_dir_fd=to_folder)
     os.unlink(old, dir_fd=from_folder)

@@ -22,8 +22,9 @@ from typing import Final, Self
 
 from trio.from_thread import check_cancelled
 
+from pegasus.guarded_open import open_folder
 from pegasus.tools.base import ToolContext, ToolError
-from pegasus.tools.files.paths import folder_of, is_prompt_file, locate, open_inner_folder, refusing, runs_by_itself
+from pegasus.tools.files.paths import folder_of, is_prompt_file, locate, refusing, runs_by_itself
 
 RESERVE: Final = 200 << 20
 """Bytes of the disk that are left free."""
@@ -185,13 +186,10 @@ def save_incoming(context: ToolContext, path: str, name: str, content: bytes, *,
 def _remove_old_remains(folder: int) -> None:
     """Remove temporary files that a killed process has left in the folder. One that may not be listed keeps them."""
     try:
-        listed = open_inner_folder(folder, ".")
+        with open_folder(".", folder) as listed:
+            names = os.listdir(listed)
     except OSError:
         return
-    try:
-        names = os.listdir(listed)
-    finally:
-        os.close(listed)
     for name in names:
         if _REMAINS.fullmatch(name):
             with suppress(OSError):

@@ -32,9 +32,10 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 from pegasus.autorun_files import is_autorun_file
+from pegasus.guarded_open import open_folder, open_regular
 from pegasus.identity import NOTES_FILE, OWNER_FILES
 from pegasus.memory import NOTES_FOLDER
 from pegasus.tools.base import ToolContext, ToolError
@@ -43,12 +44,8 @@ NEVER_ALLOWED: Final = ("/proc", "/sys", "/dev")
 """Folders that no setting can allow. They hold interfaces of the kernel and of processes, such as
 the daemon's own memory."""
 
-_OPEN_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""Flags to open a folder for listing."""
 _OPEN_STEP: Final = getattr(os, "O_PATH", 0) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """Flags to pass through a folder. O_PATH (Linux) needs no right to list it."""
-_OPEN_FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""Flags to open a file: without following a link, and without waiting for a pipe's other end."""
 _PROMPT_FILES: Final = frozenset(name.casefold() for name in (*OWNER_FILES, NOTES_FILE))
 """Paths of files in the workspace that are part of prompts, as file systems without capital letters know them."""
 _MOST_MOVED: Final = 10_000
@@ -275,35 +272,19 @@ def _open_step(fd: int, step: str, *, make: bool) -> int:
         return os.open(step, _OPEN_STEP, dir_fd=fd)
 
 
-def open_folder(located: LocatedPath) -> int:
-    """Open the path as a folder, for listing, and return the descriptor. Raises OSError."""
-    if not located.steps:
-        return os.open(located.root, _OPEN_FOLDER)
-    with folder_of(located) as above:
-        return open_inner_folder(above, located.name)
+@contextmanager
+def located_folder(located: LocatedPath) -> Iterator[int]:
+    """Open the folder that a path leads to, for listing it, and yield its descriptor. Raises OSError."""
+    with folder_of(located) as above, open_folder(located.name or ".", above) as folder:
+        yield folder
 
 
-def open_inner_folder(fd: int, name: str) -> int:
-    """Open the folder `name` in the folder `fd` and return the descriptor. Raises OSError, also for a link."""
-    return os.open(name, _OPEN_FOLDER, dir_fd=fd)
-
-
-def open_file(fd: int, name: str, shown: str) -> tuple[int, os.stat_result]:
-    """Open the regular file `name` in the folder `fd` for reading, and return its descriptor and status.
-
-    It never waits for a pipe or wakes a device: the status is checked before opening, and again
-    afterwards, since the file can be exchanged in between. Raises ToolError for anything but a
-    regular file, and OSError.
-    """
-    require_file(os.stat(name, dir_fd=fd, follow_symlinks=False), shown)
-    opened = os.open(name, os.O_RDONLY | _OPEN_FILE, dir_fd=fd)
-    try:
-        status = os.fstat(opened)
-        require_file(status, shown)
-    except BaseException:
-        os.close(opened)
-        raise
-    return opened, status
+def open_file(folder: int, name: str, shown: str) -> tuple[BinaryIO, os.stat_result]:
+    """Open a regular file of an open folder for reading. Raises ToolError for anything else, and OSError."""
+    # Looked at before, since opening a device may do something. It may have been exchanged since.
+    require_file(os.stat(name, dir_fd=folder, follow_symlinks=False), shown)
+    file = open_regular(name, folder)
+    return file, os.fstat(file.fileno())
 
 
 def require_file(status: os.stat_result, shown: str) -> None:

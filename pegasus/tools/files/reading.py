@@ -50,8 +50,8 @@ def read_content(context: ToolContext, path: str, max_bytes: int) -> bytes:
     if not located.steps:
         raise ToolError(f"{path} is a folder, not a regular file")
     with refusing(path), folder_of(located) as folder:
-        fd, status = open_file(folder, located.name, path)
-        with open(fd, "rb") as file:
+        file, status = open_file(folder, located.name, path)
+        with file:
             # The file may grow between the look and the reading, so one byte more than allowed is asked for.
             content = file.read(max_bytes + 1) if status.st_size <= max_bytes else b""
     if status.st_size > max_bytes or len(content) > max_bytes:
@@ -95,12 +95,12 @@ def read(
         raise ToolError(f"{path} is a folder, not a regular file; list_files shows what is in it")
     room = context.max_result - ENVELOPE - len(encode_json(path))
     with refusing(path), folder_of(located) as folder:
-        fd, status = open_file(folder, located.name, path)
-        with open(fd, "rb") as file:
+        file, status = open_file(folder, located.name, path)
+        with file:
             if wanted == BASE64:
                 return _read_base64(path, file.read(min(status.st_size, room)), status.st_size, room)
             # With pread the position of the file stays at its beginning.
-            wanted = wanted or detect_encoding(os.pread(fd, PROBE, 0))
+            wanted = wanted or detect_encoding(os.pread(file.fileno(), PROBE, 0))
             if wanted is None:
                 size = f"{status.st_size:,} bytes"
                 raise ToolError(

@@ -30,15 +30,15 @@ from typing import Final, NamedTuple, cast
 
 from trio.from_thread import check_cancelled
 
+from pegasus.guarded_open import open_folder
 from pegasus.messages import Json
 from pegasus.tools.base import ToolContext, ToolError
 from pegasus.tools.files.paths import (
     closed_identities,
     folder_of,
     locate,
+    located_folder,
     open_file,
-    open_folder,
-    open_inner_folder,
     refusing,
 )
 from pegasus.tools.text import PROBE
@@ -135,16 +135,18 @@ def _walk(
         yield _Entry(f"{prefix}{name}", folder, name, status)
         if stat.S_ISDIR(status.st_mode) and levels and enters(name):
             try:
-                inner = open_inner_folder(folder, name)
+                with open_folder(name, folder) as inner:
+                    yield from _walk(inner, f"{prefix}{name}/", progress, enters, closed, levels - 1)
             except OSError as error:
                 if error.errno == errno.EMFILE:  # not a property of this folder, so the whole walk fails
                     raise
                 progress.unreadable += 1
-                continue
-            try:
-                yield from _walk(inner, f"{prefix}{name}/", progress, enters, closed, levels - 1)
-            finally:
-                os.close(inner)
+
+
+def _walk_from(context: ToolContext, path: str, progress: _Progress, enters: Callable[[str], bool]) -> Iterator[_Entry]:
+    """Yield everything in the folder of a path; see `_walk`. Raises ToolError and OSError, NotADirectoryError for a file."""
+    with located_folder(locate(context, path)) as folder:
+        yield from _walk(folder, _prefix(path), progress, enters, closed_identities(context))
 
 
 def _prefix(path: str) -> str:
@@ -164,20 +166,13 @@ def list_folder(
     compiled. A missing folder is an empty listing with a note.
     """
     wanted = compile_pattern(pattern) if pattern else None
-    located = locate(context, path)
     progress = _Progress(until)
     shown: list[Json] = []
     count = 0
     room = context.max_result - ENVELOPE - len(encode_json(path))
     with refusing(path):
         try:
-            folder = open_folder(located)
-        except FileNotFoundError:
-            return {"path": path, "recursive": recursive, "files": [], "count": 0, "note": "there is no such folder"}
-        except NotADirectoryError:
-            raise ToolError(f"{path} is not a folder; get_file_info shows what it is") from None
-        try:
-            for entry in _walk(folder, _prefix(path), progress, lambda _: recursive, closed_identities(context)):
+            for entry in _walk_from(context, path, progress, lambda _: recursive):
                 # Names are bytes for the system, and need not be UTF-8.
                 if wanted is None or wanted.search(os.fsencode(entry.name)):
                     count += 1
@@ -186,8 +181,10 @@ def list_folder(
                     # Counting goes on without room, so that the model knows how much it has not seen.
                     if room >= 0:
                         shown.append(described)
-        finally:
-            os.close(folder)
+        except FileNotFoundError:
+            return {"path": path, "recursive": recursive, "files": [], "count": 0, "note": "there is no such folder"}
+        except NotADirectoryError:
+            raise ToolError(f"{path} is not a folder; get_file_info shows what it is") from None
     note = f"the first {len(shown)} are shown: list a folder below, or give a pattern" if len(shown) < count else ""
     truncated: dict[str, Json] = {"truncated": True} if note or progress.is_cut_short else {}
     return {
@@ -232,20 +229,11 @@ def grep(
     progress = _Progress(until)
     search = _LineSearch(compile_pattern(pattern), max_results, context.max_result - ENVELOPE, progress)
     matches_glob = compile_glob(include) if include else None
-    located = locate(context, path)
     prefix = _prefix(path)
     with refusing(path):
         try:
-            folder = open_folder(located)
-        except NotADirectoryError:
-            with folder_of(located) as above:
-                search.search_file(above, located.name, path)
-            return search.result()
-        try:
             # The path itself is entered even if its name is one of those that are not searched.
-            for entry in _walk(
-                folder, prefix, progress, lambda name: name not in NOT_SEARCHED, closed_identities(context)
-            ):
+            for entry in _walk_from(context, path, progress, lambda name: name not in NOT_SEARCHED):
                 relative = entry.path.removeprefix(prefix)
                 if stat.S_ISREG(entry.status.st_mode) and (matches_glob is None or matches_glob(relative)):
                     try:
@@ -253,8 +241,10 @@ def grep(
                     # One file that cannot be read, such as a pipe, does not end the search. The result counts it.
                     except (OSError, ToolError):
                         progress.unreadable += 1
-        finally:
-            os.close(folder)
+        except NotADirectoryError:
+            located = locate(context, path)
+            with folder_of(located) as above:
+                search.search_file(above, located.name, path)
     return search.result()
 
 
@@ -275,9 +265,9 @@ class _LineSearch:
 
     def search_file(self, folder: int, name: str, path: str) -> None:
         """Search one file, until the time is up. Binary files are skipped. Raises OSError, and ToolError for a pipe etc."""
-        fd, _ = open_file(folder, name, path)
-        with open(fd, "rb") as file:
-            if b"\0" in os.pread(fd, PROBE, 0):  # binary, by the rule of grep and git
+        file, _ = open_file(folder, name, path)
+        with file:
+            if b"\0" in os.pread(file.fileno(), PROBE, 0):  # binary, by the rule of grep and git
                 return
             number = 1
             # A block ends with a line end, except for the last line of the file and for parts of a line without end.
