@@ -10,7 +10,7 @@ while a person is asked. `faults` has the limits.
 A server is not trusted: it may hang, flood, lie, or put instructions into descriptions. Whatever it does costs its own tools only.
 """
 
-from pegasus.mcp.checking import CheckResult, check_servers, kinds_text, tools_by_kind
+from pegasus.mcp.checking import CheckResult, check_servers, kinds_text
 from pegasus.mcp.faults import ServerDown
 from pegasus.mcp.place import risks
 from pegasus.mcp.servers import McpServers, files_context, servers_json
@@ -33,5 +33,4 @@ __all__ = [
     "kinds_text",
     "risks",
     "servers_json",
-    "tools_by_kind",
 ]

@@ -19,9 +19,9 @@ The files are read from their folder and written by the journal. Every change is
     function_words  what a search leaves out of a question
 """
 
-from pegasus.memory.apart import ApartMemory, FoundLine, check_shared, seen_by
-from pegasus.memory.changes import LOG, Author, Change, read_log, view_of
-from pegasus.memory.folder import HEAD, FileState, FolderReader, MemoryFolder, Stamp
+from pegasus.memory.apart import ApartMemory, check_shared, seen_by
+from pegasus.memory.changes import LOG, Author, read_log, view_of
+from pegasus.memory.folder import HEAD, FileState, FolderReader, Stamp
 from pegasus.memory.memory import Memory, Written, check_logged, memory_in, read_or_nothing, read_whole
 from pegasus.memory.notes import (
     LONGEST_NOTES,
@@ -53,17 +53,14 @@ __all__ = [
     "SOURCES",
     "ApartMemory",
     "Author",
-    "Change",
     "FileState",
     "FolderReader",
     "Found",
-    "FoundLine",
     "HistoryEntry",
     "HistoryFiles",
     "Hit",
     "Memory",
     "MemoryFile",
-    "MemoryFolder",
     "MemoryRefused",
     "NotesFile",
     "Searcher",

@@ -25,22 +25,11 @@ from pegasus.memory.pages import (
     is_shared,
     not_found,
 )
+from pegasus.memory.search_index import Found, Hit
 
 LONGEST_LINE: Final = 400
 """Characters of a line that a search shows."""
 _WORD: Final = re.compile(r"\w+")
-
-
-@attrs.frozen
-class FoundLine:
-    """A line that a search has found: `FoundLine("facts/shop.md", 3, "- Open: Monday to Friday")`."""
-
-    path: str
-    """File that it stands in."""
-    line: int
-    """Number of the line, from 1."""
-    text: str
-    """The line, or its beginning."""
 
 
 @attrs.frozen
@@ -67,19 +56,19 @@ class ApartMemory:
                 return await memory.read(path)
         raise not_found(path, [file for file, _ in files])
 
-    async def search(self, query: str, limit: int, folder: str = "") -> Sequence[FoundLine]:
-        """Return the lines that have most of the words. folder: only files there, "" = all. The files are few and small."""
+    async def search(self, query: str, limit: int = 8, where: str = "", prefix: str = "") -> Found:
+        """Return the lines that have most of the words. The files are few and small. Archived conversations are not searched."""
         wanted = {word.casefold() for word in _WORD.findall(query)}
-        found: list[tuple[int, FoundLine]] = []
+        found: list[tuple[int, Hit]] = []
         for file, memory in await self._files():
-            if folder and not file.path.startswith(f"{folder}/"):
+            place = file.path.partition("/")[0]
+            if where not in ("", place):
                 continue
             for number, line in enumerate((await memory.read(file.path)).splitlines(), start=1):
-                score = len(wanted & {word.casefold() for word in _WORD.findall(line)})
-                if score:
-                    found.append((score, FoundLine(file.path, number, line[:LONGEST_LINE])))
+                if score := len(wanted & {word.casefold() for word in _WORD.findall(line)}):
+                    found.append((score, Hit(place, file.path, number, "", line[:LONGEST_LINE], line)))
         found.sort(key=lambda each: -each[0])
-        return [line for _, line in found[:limit]]
+        return Found(tuple(hit for _, hit in found[:limit]))
 
     async def index_message(self, context_window: int) -> str:
         """Return the index, as `Memory.index_message` does."""

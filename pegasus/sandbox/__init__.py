@@ -31,7 +31,7 @@ from pegasus.sandbox.guarded import (
 from pegasus.sandbox.probe import SandboxError, SandboxProbe, probe_sandbox
 from pegasus.sandbox.process import CommandResult, run_process
 from pegasus.sandbox.proxy import Dial, DialError
-from pegasus.sandbox.sandbox import Sandbox, WorkspaceWatcher
+from pegasus.sandbox.sandbox import Sandbox
 from pegasus.sandbox.terminal_text import TerminalText
 
 __all__ = [
@@ -54,7 +54,6 @@ __all__ = [
     "SandboxProbe",
     "TerminalSize",
     "TerminalText",
-    "WorkspaceWatcher",
     "open_process",
     "probe_sandbox",
     "run_process",

@@ -57,13 +57,12 @@ from pegasus.tools.standard import (
     standard_tools,
 )
 from pegasus.tools.walls import hidden_path, may_be_walls
-from pegasus.tools.web import AddressGuard, guarded_dial, with_network
+from pegasus.tools.web import with_network
 
 __all__ = [
     "ALL_TASK_TOOLS",
     "MAIN_AGENT_TOOLS",
     "REFLECTION_TOOLS",
-    "AddressGuard",
     "AwaitsOwner",
     "CallQuestions",
     "Effect",
@@ -84,7 +83,6 @@ __all__ = [
     "current_time",
     "earlier_calls",
     "found_json",
-    "guarded_dial",
     "hidden_path",
     "is_valid_schema",
     "lean_task_specs",

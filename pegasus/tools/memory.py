@@ -144,13 +144,10 @@ def memory_tools(
 
         The label of the result joins the labels of all files with a hit, since each snippet may be a stranger's text.
         """
-        seen = _seen_by(memory, context)
-        if isinstance(seen, ApartMemory):
-            return await _search_apart(seen, arguments)
-        prefix = archive_prefix_of(context.origin)
-        found = await memory.search(arguments["query"], arguments.get("limit", 8), arguments.get("in", ""), prefix)
+        seen, prefix = _seen_by(memory, context), archive_prefix_of(context.origin)
+        found = await seen.search(arguments["query"], arguments.get("limit", 8), arguments.get("in", ""), prefix)
         paths = {hit.path for hit in found.hits if hit.place != "sessions"}
-        labels = [await _labels_of_file(memory, path) for path in sorted(paths)]
+        labels = [await _labels_of_file(seen, path) for path in sorted(paths)]
         if len(paths) < len({hit.path for hit in found.hits}):
             labels.append((Untrusted.MEMORY,))  # what an archived session says may be anybody's words
         return LabelledResult(found_json(found), join_outside(*labels))
@@ -207,18 +204,6 @@ async def _changed_by(memory: Memory, arguments: Any, text: str, context: ToolCo
     return memory
 
 
-async def _search_apart(memory: ApartMemory, arguments: Any) -> LabelledResult:
-    """Return the result of a search where guests are heard. Archived conversations are not searched."""
-    limit = arguments.get("limit", 8)
-    found = await memory.search(arguments["query"], limit if isinstance(limit, int) else 8, arguments.get("in", ""))
-    results: list[Json] = [
-        {"in": hit.path.partition("/")[0], "path": hit.path, "line": hit.line, "snippet": hit.text} for hit in found
-    ]
-    notice: dict[str, Json] = {} if found else {"notice": "nothing has these words; try others, or fewer"}
-    labels = [labels_in(await memory.read(path)) for path in sorted({hit.path for hit in found})]
-    return LabelledResult({"results": results, **notice}, join_outside(*labels))
-
-
 def author_of(arguments: Any, context: ToolContext) -> Author:
     """Return the author of a change: the caller as the context names it, and the reason and source as the model names them.
 
@@ -271,7 +256,7 @@ def _describe_hit(hit: Hit) -> Json:
     return {"in": hit.place, "path": hit.path, "line": hit.line, "title": hit.title, **words}
 
 
-async def _labels_of_file(memory: Memory, path: str) -> tuple[Untrusted, ...]:
+async def _labels_of_file(memory: Memory | ApartMemory, path: str) -> tuple[Untrusted, ...]:
     """Return the labels of a memory file. All of it is read, for the mark of a long text stands at its end.
 
     A file that cannot be read now, or is gone since the search, gets the label for text of unknown origin.
