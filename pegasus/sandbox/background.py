@@ -136,9 +136,9 @@ class BackgroundCommand:
         line: str,
         limits: CommandLimits,
         terminal: TerminalSize | None,
-        ended: Callable[[], None],
+        changed: Callable[[BackgroundCommand], None],
     ) -> None:
-        """line: the command as the model gave it. terminal: its terminal, None if it has pipes. ended: called at its end."""
+        """line: the command as the model gave it. terminal: its terminal, None if it has pipes. changed: told at start and end."""
         self.id = command_id
         """Name by which the model calls it, unique in its task: "c1"."""
         self.line = line
@@ -149,7 +149,7 @@ class BackgroundCommand:
         """Its end; None while it runs."""
         self.ended = trio.Event()
         """Set when nothing of it is left, and its output is complete."""
-        self._tell_end = ended
+        self._tell_change = changed
         self._limits = limits
         self._terminal = terminal
         self._text = TerminalText() if terminal is not None else None
@@ -174,9 +174,13 @@ class BackgroundCommand:
         cwd: Path,
         env: Mapping[str, str],
         sandbox: Sandbox,
+        at_end: Callable[[], Awaitable[object]],
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Run it to its end. Raises ProcessError, before it counts as started. Cancelled: returns when nothing of it is left."""
+        """Run it to its end. Raises ProcessError, before it counts as started. Cancelled: returns when nothing of it is left.
+
+        at_end: called when nothing of it is left, also by a cancel.
+        """
         end: ProcessEnd | None = None
         try:
             async with open_process(
@@ -190,6 +194,7 @@ class BackgroundCommand:
                 sandbox=sandbox,
             ) as process:
                 self._process = process
+                self._tell_change(self)
                 task_status.started()
                 try:
                     await read_to_end(process, self._take_output, flood=self._limits.flood, stopping=self._stopping)
@@ -197,9 +202,12 @@ class BackgroundCommand:
                     end = await process.stop()
         finally:
             self.end = end
-            self._tell_end()
+            if self._process is not None:
+                self._tell_change(self)
             self.ended.set()
             self._news.notify()
+            with trio.CancelScope(shield=True):
+                await at_end()
 
     def _take_output(self, data: bytes | bytearray) -> None:
         """Store output, and wake up those who wait for it."""
@@ -339,8 +347,12 @@ class BackgroundCommands:
         """Return those that run, oldest first."""
         return tuple(command for command in self._commands.values() if command.end is None)
 
-    def _take_change(self) -> None:
-        """Note that one has started or ended."""
+    def _take_change(self, command: BackgroundCommand) -> None:
+        """Note that one has started or ended. The oldest that have ended are forgotten, if there are many."""
+        self._commands[command.id] = command
+        ended = [command for command in self._commands.values() if command.end is not None]
+        for oldest in ended[: max(0, len(ended) - MAX_REMEMBERED)]:
+            del self._commands[oldest.id]
         self.names = tuple(f"{command.id} {command.name}" for command in self.running)
         self.changed()
 
@@ -377,40 +389,10 @@ class BackgroundCommands:
         # Counted before the first wait: calls at the same time must not start more than there may be.
         self._starting += 1
         try:
-            await self._nursery.start(self._run, command, cwd, env, sandbox, at_end)
-        except BaseExceptionGroup as group:
-            # The nursery wraps the one exception of the start. The caller is promised that one.
-            raise group.exceptions[0] from None
+            await self._nursery.start(command.run, cwd, env, sandbox, at_end)
         finally:
             self._starting -= 1
         return command
-
-    async def _run(
-        self,
-        command: BackgroundCommand,
-        cwd: Path,
-        env: Mapping[str, str],
-        sandbox: Sandbox,
-        at_end: Callable[[], Awaitable[object]],
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
-        """Run a command, which is known from its start on."""
-        try:
-            async with trio.open_nursery() as nursery:
-                await nursery.start(command.run, cwd, env, sandbox)
-                self._commands[command.id] = command
-                self._forget_oldest()
-                self._take_change()
-                task_status.started()
-        finally:
-            with trio.CancelScope(shield=True):
-                await at_end()
-
-    def _forget_oldest(self) -> None:
-        """Drop the oldest commands that have ended, if there are many."""
-        ended = [command for command in self._commands.values() if command.end is not None]
-        for command in ended[: max(0, len(ended) - MAX_REMEMBERED)]:
-            del self._commands[command.id]
 
     def get(self, command_id: str) -> BackgroundCommand:
         """Return a command. Raises CommandError, which says what there is."""

@@ -335,12 +335,16 @@ def _become_command(order: dict[str, Any], streams: list[int], guard: int, condu
         resource.setrlimit(number, (value, value))
     walls = order["walls"]
     if walls is not None and walls["mounts"] is not None:
-        _load_mounts().change(walls["mounts"])
+        import mounts  # type: ignore[import-not-found]
+
+        mounts.change(walls["mounts"])
     if order["proxy"] is not None and _has_own_network(walls):
         _add_proxy(order, conduit)
     os.chdir(order["cwd"])
     if walls is not None:
-        _load_landlock().restrict(walls)
+        import landlock  # type: ignore[import-not-found]
+
+        landlock.restrict(walls)
     _execute(order["argv"], order["env"])
 
 
@@ -352,20 +356,6 @@ def _offer_to_killer() -> None:
             file.write(str(_OOM_SCORE).encode())
     except OSError:  # not Linux, or it has a higher score already
         return
-
-
-def _load_landlock() -> Any:
-    """Return the module `pegasus.sandbox.landlock`, whose folder is in the path here. It imports nothing of Pegasus either."""
-    import landlock  # type: ignore[import-not-found]
-
-    return landlock
-
-
-def _load_mounts() -> Any:
-    """Return the module `pegasus.sandbox.mounts`, as `_load_landlock` does."""
-    import mounts  # type: ignore[import-not-found]
-
-    return mounts
 
 
 def _control_terminal() -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from pegasus.sandbox.guard import children
@@ -38,7 +38,7 @@ def kill_marked(mark: str) -> None:
     until = time.monotonic() + _MAX_SECONDS
     while time.monotonic() < until:
         marked, hidden = _search(wanted)
-        if not _kill_all(marked):
+        if not sum(map(_kill, marked)):
             if hidden <= hidden_before:
                 return
             hidden_before = hidden
@@ -48,13 +48,8 @@ def kill_marked(mark: str) -> None:
 def kill_descendants(pid: int) -> None:
     """Kill every process below `pid`, until none is left alive. `pid` itself has to reap them."""
     until = time.monotonic() + _MAX_SECONDS
-    while time.monotonic() < until and _kill_all(_descendants(pid)):
+    while time.monotonic() < until and sum(map(_kill, _descendants(pid))):
         pass
-
-
-def _kill_all(pids: Iterable[int]) -> int:
-    """Kill these processes and return how many of them were alive."""
-    return sum(map(_kill, pids))
 
 
 def _kill(pid: int) -> bool:
@@ -75,7 +70,7 @@ def _search(mark: bytes) -> tuple[list[int], frozenset[int]]:
     """Return the processes that have the mark, and those whose environment is empty."""
     marked: list[int] = []
     hidden: list[int] = []
-    for name in _names_in_proc():
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():  # not on macOS
         if name.isdigit() and int(name) != os.getpid():
             try:
                 environment = _read_environment(name)
@@ -86,14 +81,6 @@ def _search(mark: bytes) -> tuple[list[int], frozenset[int]]:
             elif mark in environment.split(b"\0"):
                 marked.append(int(name))
     return marked, frozenset(hidden)
-
-
-def _names_in_proc() -> list[str]:
-    """Return the names in /proc, which are process ids and others."""
-    try:
-        return os.listdir("/proc")
-    except OSError:  # not Linux
-        return []
 
 
 def _read_environment(pid: str) -> bytes:
