@@ -177,7 +177,7 @@ class _KeptTokens(OAuthClientProvider):
 
     @property
     def _tokens(self) -> StoredTokens:
-        """What `make_auth` has given to the SDK."""
+        """The tokens that `make_auth` has given to the SDK."""
         return cast("StoredTokens", self.context.storage)
 
     async def _initialize(self) -> None:
