@@ -25,12 +25,8 @@ from pegasus.app.services import Services
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import quote, truncate
 from pegasus.main_agent import (
-    CONTINUE,
-    PAUSE,
     SKILLS,
-    TASKS,
-    PauseCommands,
-    TaskCommand,
+    TaskCommands,
     describe_speech,
     persona_answer,
     skills_answer,
@@ -83,9 +79,7 @@ class ChatCommands:
             DENY: approvals.answer_command,
         }
         if main_agent.work is not None:
-            answers[TASKS] = TaskCommand(main_agent.work.agent, self.services.environment.clock).answer
-            pausing = PauseCommands(main_agent.work.agent)
-            answers |= {PAUSE: pausing.pause, CONTINUE: pausing.continue_}
+            answers |= TaskCommands(main_agent.work.agent, self.services.environment.clock).answers()
         return answers
 
     async def _usage(self, message: InboundMessage, person: Principal) -> str:

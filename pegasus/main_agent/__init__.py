@@ -26,8 +26,8 @@ The way of a message through the files, from the queue to the reply:
     item_endings        endings of items that the model could not end, or never would; /new
 
 Beside this way stand `delegation` and `skill_invocation` (tools), `notifications` (reports of tasks for the queue), `chat_commands`
-(texts of /help, /skills and others), `status`, `task_status` and `task_pausing` (/status, /tasks, /pause), `toolset` (prompt and tools
-for each kind of model), and `services` (what the composition root hands in).
+(texts of /help, /skills and others), `status` and `task_status` (/status, and tasks for people), `task_commands` (/tasks, /pause),
+`toolset` (prompt and tools for each kind of model), and `services` (what the composition root hands in).
 
 The state that survives a crash is in the session and in the journal (queue and outbox) only. Every other object of the package can be
 made anew from them, and is, at each start of the actor.
@@ -101,12 +101,11 @@ from pegasus.main_agent.session import (
 from pegasus.main_agent.skill_invocation import SkillInvoker
 from pegasus.main_agent.speech import describe_speech
 from pegasus.main_agent.status import doing_text, gather_status, model_text, status_json
-from pegasus.main_agent.task_pausing import CONTINUE, PAUSE, PauseCommands, continue_task, pause_task
-from pegasus.main_agent.task_status import TASKS, TaskCommand, TaskProgressSender, task_line, task_name, task_progress
+from pegasus.main_agent.task_commands import TaskCommands, continue_task, pause_task
+from pegasus.main_agent.task_status import TaskProgressSender, task_line, task_name, task_progress
 from pegasus.main_agent.toolset import AgentToolset
 
 __all__ = [
-    "CONTINUE",
     "CURRENT",
     "GLOBAL",
     "IN_REPLY_TO",
@@ -115,12 +114,10 @@ __all__ = [
     "NO_CHAT",
     "OWN_TURN",
     "PAGE_ROWS",
-    "PAUSE",
     "QUESTION",
     "SEND_FILE",
     "SKILLS",
     "SPAWN_ALIAS",
-    "TASKS",
     "AgentServices",
     "AgentStatus",
     "AgentToolset",
@@ -136,14 +133,13 @@ __all__ = [
     "Interrupt",
     "MainAgentMessage",
     "MainAgents",
-    "PauseCommands",
     "Place",
     "SessionArchives",
     "SessionFiles",
     "SessionPlace",
     "SkillInvoker",
     "Stop",
-    "TaskCommand",
+    "TaskCommands",
     "TaskDelegation",
     "TaskProgressSender",
     "Withdraw",

@@ -1,17 +1,9 @@
-"""The state of background tasks for people, and the command /tasks.
+"""The state of background tasks for people.
 
 One line about a task reads the same in the chat, in `pegasus status` and in the terminal's status line, because all of them are made
 of the same `TaskProgress`. `TaskProgressSender` shows each change to those who watch. Nothing of this waits or is stored: a task is
 never slowed down by people who watch it, and a state that finds no room is lost. The next one, or the next welcome, shows the task as
 it is then.
-
-    /tasks              unfinished tasks, and those that ended within the last day
-    /tasks show 3       state, work and result of task 3
-    /tasks cancel 3     ends task 3 with every process that it has started
-
-Owners see all tasks. Anybody else sees the tasks of the conversation that the command comes from: what others have asked for is not
-their business. Nobody but an owner ends what an owner has asked for. The control lane waits for the answer, so everything here is
-bounded. A cancel that takes longer goes on behind the answer.
 """
 
 from __future__ import annotations
@@ -21,38 +13,22 @@ from contextlib import suppress
 from typing import Final
 
 import attrs
-import trio
 
 from actors import ActorError, Ref
-from pegasus.access import ROLE, Principal, Role
-from pegasus.formatting import cut_text, format_duration, format_time, quote, truncate
+from pegasus.formatting import cut_text, format_duration, format_time, truncate
 from pegasus.main_agent.notifications import DEFAULT_CHANNEL
-from pegasus.messages import ChannelInfo, InboundMessage, TaskProgress
+from pegasus.messages import TaskProgress
 from pegasus.tasks import (
     FOR_APPROVAL,
     FOR_PERSON,
-    LATELY,
-    Cancel,
-    GetTask,
-    LatestTasks,
-    ListTasks,
-    TaskAgentMessage,
-    TaskError,
     TaskState,
     TaskView,
-    is_visible,
 )
 
 DESCRIPTION_LENGTH: Final = 80
 """Characters of a description that a line has room for."""
 EXCERPT: Final = 1500
 """Characters of a text that /tasks show repeats. The whole is in `pegasus tasks show`."""
-TASKS: Final = "/tasks"
-"""The command."""
-PATIENCE: Final = 5.0
-"""Seconds that the command waits for the task system, and for a task to end. Other commands wait behind it meanwhile."""
-LISTED: Final = 10
-"""Newest tasks that are looked at for those that have ended; more are in `pegasus tasks list`."""
 _WORDS: Final = {
     "IDLE": "waiting for its turn",
     "REASONING": "thinking",
@@ -64,10 +40,6 @@ _WORDS: Final = {
 """By state of a task, the words for people."""
 _WAITS: Final = {FOR_APPROVAL: "waiting for your yes or no", FOR_PERSON: "paused"}
 """By reason for which a suspended task waits, the words that take the place of those."""
-_USAGE: Final = f"Write {TASKS}, {TASKS} show N, or {TASKS} cancel N, where N is the number of a task."
-"""Answer to a /tasks that says something else, or names no task."""
-NO_ANSWER: Final = "The task system does not answer at the moment. Send it again in a few seconds."
-"""Answer while the task system does not run, or takes longer than PATIENCE."""
 
 
 def task_progress(task: TaskView, now: int) -> TaskProgress:
@@ -205,87 +177,3 @@ def task_text(task: TaskView, now: int) -> str:
         can_pause = task.state is not TaskState.SUSPENDED or task.waits_for == FOR_PERSON
         lines.append(f"{pauses}, /tasks cancel {name} ends it." if can_pause else f"/tasks cancel {name} ends it.")
     return "\n".join(lines)
-
-
-async def find_task(agent: Ref[TaskAgentMessage], name: str, person: Principal) -> TaskView:
-    """Return the task of this number or id. Raises TaskError if there is none, or if it is none of this person's."""
-    task = await agent.ask(GetTask, name)
-    if task is None:
-        raise TaskError(f"there is no task {quote(name, 40)}; {TASKS} lists them")
-    if not is_visible(task.channel, person, task.metadata):
-        raise TaskError(f"task {truncate(name, 40)} belongs to another conversation")
-    return task
-
-
-async def find_own_task(agent: Ref[TaskAgentMessage], name: str, person: Principal, verb: str) -> TaskView:
-    """Return a task that this person may end, pause and continue. Raises TaskError, which names the verb.
-
-    A guest may see a task in the shared conversation that an owner has asked for there.
-    """
-    task = await find_task(agent, name, person)
-    if not person.is_owner and task.metadata.get(ROLE) != Role.GUEST:
-        raise TaskError(f"task {truncate(name, 40)} works for my owner, who alone can {verb} it")
-    return task
-
-
-@attrs.frozen(eq=False, repr=False)
-class TaskCommand:
-    """Answers /tasks."""
-
-    agent: Ref[TaskAgentMessage]
-    """Actor of the task system."""
-    clock: Callable[[], int]
-    """Wall clock, ms."""
-
-    async def answer(self, message: InboundMessage, person: Principal) -> str:
-        """Return the answer. Raises StorageError if a log cannot be read. Cancelled: a cancel that was asked for goes on."""
-        try:
-            with trio.move_on_after(PATIENCE):
-                match message.text.split()[1:]:
-                    case [] | ["list"]:
-                        return tasks_text(await self._list(person), self.clock())
-                    # "/tasks 3" is short for "/tasks show 3".
-                    case ["show", name] | [name] if name not in ("show", "cancel", "stop"):
-                        return task_text(await find_task(self.agent, name, person), self.clock())
-                    case ["cancel" | "stop", name]:
-                        return await self._cancel(name, person, message.channel)
-                return _USAGE
-        except TaskError as error:
-            return sentence(error)
-        except ActorError:
-            pass
-        return NO_ANSWER
-
-    async def _list(self, person: Principal) -> Sequence[TaskView]:
-        """Return the unfinished tasks that this person may see, and those that ended lately, oldest first."""
-        unfinished = [task for task in await self.agent.ask(ListTasks, None) if not task.is_over]
-        latest = await self.agent.ask(LatestTasks, LISTED, self.clock() - LATELY)
-        ended = [task for task in latest if task.is_over]
-        found = {
-            task.task_id: task for task in (*ended, *unfinished) if is_visible(task.channel, person, task.metadata)
-        }
-        return sorted(found.values(), key=lambda task: (task.created_at, task.number))
-
-    async def _cancel(self, name: str, person: Principal, channel: ChannelInfo) -> str:
-        """End a task, and say what was ended when nothing of it runs any more, or that it is still ending."""
-        task = await find_own_task(self.agent, name, person, "end")
-        title = f"task {task_name(task.number, task.task_id)} ({truncate(task.description or task.input_text, 60)})"
-        if task.is_over:
-            return f"{title[0].upper()}{title[1:]} {ended_word(task)} already."
-        # The task system goes on with a cancel that nobody waits for any more.
-        with trio.move_on_after(PATIENCE - 1):  # the rest is for the answer
-            try:
-                stopped = await self.agent.ask(Cancel, task.task_id, f"the user ({channel.type})")
-            # It has ended between the look and the request.
-            except TaskError:
-                return f"{title[0].upper()}{title[1:]} has ended already, or is being ended."
-            doing = f"; it was at {stopped.doing}" if stopped.doing not in ("", "waiting") else ""
-            ran = f" (ran {format_duration(stopped.seconds)})" if stopped.seconds else ""
-            return f"Stopped {title}{ran}{doing}."
-        return f"Still ending: {title}, at {task.doing or 'its last step'}. {TASKS} tells when it has ended."
-
-
-def sentence(error: TaskError) -> str:
-    """Return an error as a sentence."""
-    text = str(error)
-    return f"{text[:1].upper()}{text[1:]}."
