@@ -51,11 +51,12 @@ from pegasus.settings.keys import (
 class WebSearchSettings:
     """Service behind the tool web_search."""
 
-    # None by default: each service is another company that gets the queries, so that the owner chooses one.
     provider: str = choice(
         "",
-        '"" = the one that the environment names (TAVILY_API_KEY, BRAVE_API_KEY, SEARXNG_BASE_URL), else none',
+        '"" = the one that the environment names (TAVILY_API_KEY, BRAVE_API_KEY, SEARXNG_BASE_URL), else duckduckgo, which '
+        'wants no key; "none" = no searches',
         "",
+        "none",
         "tavily",
         "brave",
         "duckduckgo",

@@ -1,4 +1,4 @@
-"""The tool web_search, answered by the service that the settings name: Tavily, Brave, DuckDuckGo or an own SearXNG.
+"""The tool web_search, answered by the service that the settings name: DuckDuckGo, Tavily, Brave or an own SearXNG.
 
 A service is a row of `_SERVICES`: its address, whether it needs a key, a function that makes the
 request, and one that reads the results. Adding a service means adding a row. The key is sent to the
@@ -94,12 +94,12 @@ _SEARXNG_VARIABLE: Final = "SEARXNG_BASE_URL"
 def with_environment(settings: WebSearchSettings, environment: Mapping[str, str]) -> WebSearchSettings:
     """Return the settings with what they leave open and the environment tells: the service, its key, its address.
 
-    DuckDuckGo is never chosen by itself: somebody who sets no key has not said that anybody may have the queries.
+    DuckDuckGo is what is left, since it asks for no key: an agent finds something from its first minute on.
     """
     keys = {name: environment.get(variable, "") for name, variable in _KEY_VARIABLES.items()}
     address = environment.get(_SEARXNG_VARIABLE, "")
     found = [*(name for name in keys if keys[name]), *(["searxng"] if address else [])]
-    provider = settings.provider or next(iter(found), "")
+    provider = settings.provider or next(iter(found), "duckduckgo")
     return attrs.evolve(
         settings,
         provider=provider,
@@ -131,10 +131,13 @@ def web_search(settings: WebSearchSettings, environment: Mapping[str, str] | Non
         limit = min(arguments.get("limit", settings.max_results), settings.max_results)
         service, base_url = _configured_service(settings)
         request = service.make_request(query, limit, settings.api_key)
-        answer = await fetch(guard, request.method, base_url + request.path, request.headers, request.body)
-        _require_success(settings.provider, answer)
-        # In a thread, since an answer may be a megabyte.
-        read = await trio.to_thread.run_sync(service.read_results, answer)
+        try:
+            answer = await fetch(guard, request.method, base_url + request.path, request.headers, request.body)
+            _require_success(settings.provider, answer)
+            # In a thread, since an answer may be a megabyte.
+            read = await trio.to_thread.run_sync(service.read_results, answer)
+        except ToolError as error:
+            raise ToolError(f"{error}. {_remedy(settings.provider)}") from error
         # Advertisements have no address (`_link_target`), and nobody could read on without one.
         found = [result for result in read if result.get("url")]
         results: list[Json] = [_clean(result) for result in found[:limit]]
@@ -146,10 +149,10 @@ def web_search(settings: WebSearchSettings, environment: Mapping[str, str] | Non
 
 def _configured_service(settings: WebSearchSettings) -> tuple[_SearchService, str]:
     """Return the service of the settings and its address. Raises ToolError, which names the missing setting."""
-    if not settings.provider:
+    if settings.provider == "none":
         raise ToolError(
-            "no search service is set up: the user chooses one by tools.web_search.provider in pegasus.toml "
-            f"({', '.join(_SERVICES)}); pages whose address is known can be read with web_fetch"
+            "searching is switched off by tools.web_search.provider in pegasus.toml; "
+            "pages whose address is known can be read with web_fetch"
         )
     service = _SERVICES[settings.provider]
     if service.needs_key and not settings.api_key:
@@ -162,19 +165,28 @@ def _configured_service(settings: WebSearchSettings) -> tuple[_SearchService, st
     return service, base_url.rstrip("/")
 
 
+def _remedy(provider: str) -> str:
+    """Return the sentence that says what helps where a service does not."""
+    others = ", ".join(name for name in _SERVICES if name != provider)
+    return (
+        f"If it stays so, the user chooses another service by tools.web_search.provider in pegasus.toml ({others}); "
+        "pages whose address is known can be read with web_fetch"
+    )
+
+
 _REFUSALS: Final = {
-    202: "it takes Pegasus for a robot; try later, or let the user set up another service",
+    202: "it takes Pegasus for a robot",
     400: "it did not understand the question",
     401: "it does not accept the key (tools.web_search.api_key)",
     402: "the account has no credit left",
     403: "it refuses access (a wrong key, or a SearXNG that does not list json in search.formats)",
     422: "it does not accept the key or the question",
-    429: "too many searches in a short time, or the month's are used up; try later",
+    429: "too many searches in a short time, or the month's are used up",
     432: "the plan's searches are used up",
     433: "the limit of the pay-as-you-go plan is reached",
-    500: "it has an error of its own; try later",
-    502: "it is out of order; try later",
-    504: "it took too long; try later",
+    500: "it has an error of its own",
+    502: "it is out of order",
+    504: "it took too long",
 }
 """Explanations of status codes, collected from the services' documentation."""
 
@@ -283,9 +295,7 @@ def _read_duckduckgo(answer: HttpAnswer) -> list[Mapping[str, Any]]:
     parser = _ResultPage(page)
     # Only without results: the words may stand in the text of one.
     if not parser.results and "anomaly" in page:
-        raise ToolError(
-            "DuckDuckGo takes Pegasus for a robot and shows a captcha; try later, or set up another service"
-        )
+        raise ToolError("DuckDuckGo takes Pegasus for a robot and shows a captcha")
     if not parser.results and "no-results" not in page and "No results" not in page:
         raise ToolError("DuckDuckGo answered with a page that has no results in it")
     return [
@@ -353,10 +363,10 @@ def _link_target(href: str) -> str:
 
 
 _SERVICES: Final = {
+    "duckduckgo": _SearchService("https://html.duckduckgo.com", False, _ask_duckduckgo, _read_duckduckgo),
     "tavily": _SearchService("https://api.tavily.com", True, _ask_tavily, partial(_read_json, ("results",), "content")),
     "brave": _SearchService(
         "https://api.search.brave.com", True, _ask_brave, partial(_read_json, ("web", "results"), "description")
     ),
-    "duckduckgo": _SearchService("https://html.duckduckgo.com", False, _ask_duckduckgo, _read_duckduckgo),
     "searxng": _SearchService("", False, _ask_searxng, partial(_read_json, ("results",), "content")),
 }

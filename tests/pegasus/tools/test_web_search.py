@@ -150,10 +150,21 @@ async def test_duckduckgo_without_results(web, search, page, outcome):
     assert outcome in found if isinstance(outcome, str) else found["results"] == outcome
 
 
+@pytest.mark.parametrize("answer", [CAPTCHA, "<html>nonsense", "\0" * 100, ""])
+async def test_a_service_that_does_not_help_is_named_with_what_does(web, search, answer):
+    web.answers["/html/"] = answer_of(answer.encode(), content_type="text/html")
+    told = await search("duckduckgo")
+    assert "chooses another service by tools.web_search.provider in pegasus.toml (tavily, brave, searxng)" in told
+
+
+async def test_so_is_one_that_is_not_reached(search):
+    assert "(duckduckgo, brave, searxng)" in await search("tavily", path="http://127.0.0.1:1")
+
+
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        (WebSearchSettings(), "no search service is set up: the user chooses one by tools.web_search.provider"),
+        (WebSearchSettings(provider="none"), "searching is switched off by tools.web_search.provider"),
         (WebSearchSettings(provider="tavily"), "tavily needs a key: the user sets tools.web_search.api_key"),
         (WebSearchSettings(provider="brave"), "brave needs a key"),
         (WebSearchSettings(provider="searxng"), "searxng needs its address: the user sets tools.web_search.base_url"),
@@ -268,7 +279,8 @@ async def test_the_date_on_duckduckgos_page(web, search):
 @pytest.mark.parametrize(
     ("settings", "environment", "chosen"),
     [
-        ({}, {}, ("", "", "")),
+        ({}, {}, ("duckduckgo", "", "")),
+        ({"provider": "none"}, {"TAVILY_API_KEY": "t"}, ("none", "", "")),
         ({}, {"TAVILY_API_KEY": "t", "BRAVE_API_KEY": "b"}, ("tavily", "t", "")),
         ({}, {"BRAVE_API_KEY": "b", "SEARXNG_BASE_URL": "http://s"}, ("brave", "b", "")),
         ({}, {"SEARXNG_BASE_URL": "http://s"}, ("searxng", "", "http://s")),
