@@ -95,14 +95,14 @@ class RequestBook(Protocol):
     """The requests of a kind. They are answered with a yes or a no alone, and as with an approval the first answer counts.
 
     Each kind keeps what it knows beyond what waits (who was let in, what was decided before), and has commands of its own for that.
-    All methods raise StorageError and ActorError. Callers have checked that an owner asks.
+    `waiting` and `answer` raise StorageError and ActorError. Callers have checked that an owner asks.
     """
 
     async def waiting(self) -> Sequence[OwnerRequest]:
         """Return what waits, oldest first."""
 
-    async def has_request(self, id: str) -> bool:
-        """Return whether this is the id of a request of the kind."""
+    def has_request(self, id: str) -> bool:
+        """Return whether this is the id of a request of the kind, whether there is one or not."""
 
     async def answer(self, id: str, *, is_allowed: bool, by: str) -> OwnerRequest:
         """Answer a request and return it as it is then. Raises RequestRefused for one that does not wait."""

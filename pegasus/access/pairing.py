@@ -152,12 +152,9 @@ class PairingBook:
         await self.ensure_read()
         return [OwnerRequest(code.code, PAIRING, f"{code.who} wants to write to me") for code in self._open()]
 
-    async def has_request(self, id: str) -> bool:
-        """Return whether this is an open code."""
-        if len(id) != CODE_LENGTH:  # an approval must be answered also while nobody can read who was let in
-            return False
-        await self.ensure_read()
-        return self._open_code(id) is not None
+    def has_request(self, id: str) -> bool:
+        """Return whether this is a code, and not the id of an approval, which is shorter."""
+        return len(id) == CODE_LENGTH
 
     async def answer(self, id: str, *, is_allowed: bool, by: str) -> OwnerRequest:
         """Let in the person who has this code, or refuse that."""
@@ -236,14 +233,12 @@ class PairingBook:
         _log.info("refused to let somebody in", who=found.who)
         return found.who
 
-    def _open_code(self, code: str) -> OpenCode | None:
-        """Return the open code that somebody has typed, in lower case or with blanks around it; None if there is none."""
+    def _require_open(self, code: str) -> OpenCode:
+        """Return the open code that somebody has typed, in lower case or with blanks around it. Raises RequestRefused."""
         # Letters beyond ASCII may become ASCII ones in upper case, as the long s does. No code has them.
         wanted = code.strip().upper() if code.isascii() else ""
-        return next((each for each in self._open() if each.code == wanted), None)
-
-    def _require_open(self, code: str) -> OpenCode:
-        if (found := self._open_code(code)) is None:
+        found = next((each for each in self._open() if each.code == wanted), None)
+        if found is None:
             raise RequestRefused(
                 f"there is no open code {quote(code, 20)}; a code counts once and for an hour, "
                 "and whoever writes again gets a new one"

@@ -296,13 +296,18 @@ class ApprovalFlow:
 
     @_as_sentence
     async def decide(self, id: str, decision: str, by: str) -> str:
-        """Answer an approval for an owner who has clicked; return a sentence for them. Never raises what is expected.
+        """Answer an approval or another request for an owner who has clicked a button; return a sentence for them.
 
-        For buttons, whose adapter has checked that an owner has clicked. decision: "deny", or the scope of a yes.
+        Never raises what is expected. The adapter has checked that an owner has clicked. decision: "deny", or the scope of a yes.
         """
         scope = parse_scope(decision)
         is_allowed, scope = scope is not None, scope or AnswerScope.ONCE
-        return described_answer(await self._answer(id, by, is_allowed=is_allowed, scope=scope, is_own_door=True))
+        try:
+            if other := await self._answer_other(id, by, is_allowed=is_allowed):
+                return other.text
+            return described_answer(await self._answer(id, by, is_allowed=is_allowed, scope=scope, is_own_door=True))
+        except StorageError as error:
+            return f"This did not work: {error}. Click again when the problem is solved."
 
     async def _answer(
         self,
@@ -328,13 +333,13 @@ class ApprovalFlow:
             raise FormError(f"found {quote(text, 40)}; allowed behind the id: {SCOPE_WORDS}")
         return parse_answer(asked.question.fields, text)
 
-    async def _answer_other(self, id: str, by: str, *, is_allowed: bool, more: str) -> OwnerRequest | None:
+    async def _answer_other(self, id: str, by: str, *, is_allowed: bool, more: str = "") -> OwnerRequest | None:
         """Answer the request with this id that is no approval, and return it as it is then; None if there is none.
 
         more: what stands behind a yes, which such a request does not take. Raises ApprovalError, StorageError, ActorError.
         """
         for book in self.books:
-            if await book.has_request(id):
+            if book.has_request(id):
                 if more:
                     found = quote(truncate(more, 40))
                     raise ApprovalError(f"{id} takes a yes or a no alone; found behind the id: {found}.")

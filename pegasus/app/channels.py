@@ -23,7 +23,7 @@ from typing import Final
 import trio
 
 from actors import ActorInfo, Child, Ref, Supervisor, supervisor
-from pegasus.access import Access, PairingBook, RequestRefused, TokenBook, rules_of
+from pegasus.access import Access, TokenBook, rules_of
 from pegasus.app.control_plane import MESSAGE_METHODS, READ_METHODS
 from pegasus.app.environment import (
     ADAPTER,
@@ -46,7 +46,6 @@ from pegasus.intake import DiskLimits, GuestDisk, GuestLimits, Intake, run_guest
 from pegasus.main_agent import MainAgents, TaskDelegation, task_progress
 from pegasus.messages import ChannelInfo, InboundMessage, Json, TaskProgress
 from pegasus.settings import SERVICE_SECTIONS, HttpSettings, LiveValue, Settings
-from pegasus.storage import StorageError
 from pegasus.tasks import TaskAgentMessage
 from pegasus.tools import size_of
 from pegasus.web import HttpConfig, WebServices, run_http
@@ -186,7 +185,6 @@ def service_context(services: Services, intake: Intake, commands: Mapping[str, s
         public_url=settings.http.public_url,
         commands=commands,
         decide=services.approvals.decide,
-        pair=partial(_approve_pairing, environment.pairing),
     )
 
 
@@ -233,14 +231,6 @@ def _is_of_adapter(key: str, type: str) -> bool:
     Example: `channels.telegram.bot_token` is a key of the adapter, `channels.telegram.allow_from` is not.
     """
     return key.startswith(f"channels.{type}.") and key.split(".")[2] not in ACCESS_KEYS
-
-
-async def _approve_pairing(book: PairingBook, code: str, by: str) -> str:
-    """Let in the person who has a code; return a sentence for the owner who has clicked."""
-    try:
-        return f"{await book.approve(code, by)} may write to me now."
-    except (RequestRefused, StorageError) as error:
-        return str(error)
 
 
 # ------------------------------------------------------------------ the gateway

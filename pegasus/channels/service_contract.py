@@ -96,10 +96,9 @@ class ServiceContext:
     commands: Mapping[str, str] = attrs.field(factory=dict)
     """Commands with their meaning, for services that list them. Names with their slash."""
     decide: Callable[[str, str, str], Awaitable[str]] = _no_answer
-    """Answers an approval: (id, decision, by) → a sentence for the person who has clicked. The decision is "deny", or the scope of a
-    yes. It checks nothing: whoever calls it has made sure that an owner has clicked."""
-    pair: Callable[[str, str], Awaitable[str]] = _no_answer
-    """Lets somebody in whose code an owner has clicked: (code, by) → a sentence for that owner. It checks nothing either."""
+    """Answers an approval, or lets in the person who has a code: (id, decision, by) → a sentence for the person who has clicked.
+
+    The decision is "deny", or the scope of a yes. It checks nothing: whoever calls it has made sure that an owner has clicked."""
     transport: Any = None
     """An `httpx2.AsyncBaseTransport` in place of the network, for tests; None: the network."""
 

@@ -303,8 +303,8 @@ class PersonaChanges:
             for proposal in state.open
         ]
 
-    async def has_request(self, id: str) -> bool:
-        """Return whether this is the id of a proposal, whether there is one or not."""
+    def has_request(self, id: str) -> bool:
+        """Return whether this is the id of a proposal."""
         return _ID.fullmatch(id) is not None
 
     async def answer(self, id: str, *, is_allowed: bool, by: str) -> OwnerRequest:

@@ -73,7 +73,7 @@ class SlackButtons:
             decision = "once" if click.action == ALLOW else click.action.removeprefix(SCOPE)
             answer = await self._context.decide(click.value, decision, by)
         elif click.action == PAIR:
-            answer = await self._context.pair(click.value, by)
+            answer = await self._context.decide(click.value, "once", by)
         else:
             return
         # The text comes with the click, so this works after a restart as well.

@@ -94,7 +94,7 @@ class TelegramButtons:
             case ["a", id, decision] if decision == DENIED or parse_scope(decision) is not None:
                 return await self._context.decide(id, decision, by)
             case ["p", code]:
-                return await self._context.pair(code, by)
+                return await self._context.decide(code, "once", by)
         return ""
 
     async def show(self, notice: ApprovalNotice) -> None:

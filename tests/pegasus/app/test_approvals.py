@@ -1,5 +1,6 @@
 """Calls that wait for an owner: through the whole tree, over crashes, answered by everybody who may and by some who may not."""
 
+import errno
 import json
 from types import SimpleNamespace
 
@@ -531,3 +532,16 @@ async def test_a_yes_is_no_yes_for_other_arguments_or_another_call(autojump_cloc
             other = await keeper.ask(SeekApproval, changed)
             assert (other.is_open, other.id != approval.id) == (True, True), changed
     assert touch.touched == ["x"]
+
+
+async def test_a_click_whose_answer_cannot_be_written_is_told_so_and_may_be_repeated(autojump_clock):
+    touch, disk = Touch(), MemoryDisk()
+    async with opened(touch, "x", disk=disk) as world:
+        task_id = await submit(world)
+        approval, decide = await until_waiting(world, task_id), world.tree.services.approvals.decide
+        await trio.sleep(1)
+        disk.fail(1, errno.ENOSPC, 1)
+        assert "did not work" in await decide(approval.id, "once", "telegram:1")
+        assert [each.is_open for each in await waiting(world)] == [True]
+        assert "will be run" in await decide(approval.id, "once", "telegram:1")
+        assert (await outcome(world, task_id)).result == '"touched"'

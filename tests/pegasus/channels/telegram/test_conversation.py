@@ -606,8 +606,8 @@ async def test_the_owner_lets_somebody_in_with_one_click(play, autojump_clock):
         assert by_stranger not in stage.telegram.clicks, "nobody else can click in the owner's chat"
         by_owner = stage.telegram.click(question, "Let in", user=OWNER)
         await trio.sleep(5)
-        assert stage.telegram.clicks[by_owner]["text"] == f"telegram:{STRANGER} may write to me now."
-        assert question.text.endswith(f"telegram:{STRANGER} may write to me now.")
+        assert stage.telegram.clicks[by_owner]["text"] == f"telegram:{STRANGER} may write to me from now on."
+        assert question.text.endswith(f"telegram:{STRANGER} may write to me from now on.")
         assert question.reply_markup is None
         stage.telegram.say(STRANGER, "hello again")
         await trio.sleep(5)
