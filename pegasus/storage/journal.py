@@ -170,7 +170,7 @@ class _Journal:
         self._items = ItemQueries(self._inbox.queue, partial(self._inbox.read_message, disk, report))
         self._replies = ReplyQueries(disk, self._outbox, report)
         self._leases: dict[str, int] = {}
-        """Fencing token of the newest lease of each file."""
+        """Fencing token of the newest lease of each owner key."""
         self._refusal = ""
         """The error of the last write, "" if it succeeded."""
         self._may_rewrite = False
@@ -281,9 +281,9 @@ class _Journal:
                 self._inbox.connected(type, channel_id)
             case Disconnected(type, channel_id):
                 self._directory.disconnected(type, channel_id)
-            case TakeLease(reply, path):
-                self._leases[path] = self._leases.get(path, 0) + 1
-                reply.send(Lease(path, self._leases[path]))
+            case TakeLease(reply, owner):
+                self._leases[owner] = self._leases.get(owner, 0) + 1
+                reply.send(Lease(owner, self._leases[owner]))
 
     async def _answer(self, query: Query) -> None:
         """Answer a query. One of several parts whose disk cannot be read fails as a whole."""
@@ -314,8 +314,8 @@ class _Journal:
 
     def _check_lease(self, lease: Lease | None) -> None:
         """Raise LeaseLost if somebody else has taken this lease since."""
-        if lease is not None and lease.token < self._leases.get(lease.path, 0):
-            raise LeaseLost(f"somebody else has the lease of {lease.path}")
+        if lease is not None and lease.token < self._leases.get(lease.owner, 0):
+            raise LeaseLost(f"somebody else has the lease of {lease.owner}")
 
     # ------------------------------------------------------------------ group commit
 

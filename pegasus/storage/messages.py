@@ -159,7 +159,7 @@ class Commit:
     posts: tuple[Post, ...] = ()
     """Replies. They reach the disk after all appends, so a reply that exists was decided in a session that shows it."""
     lease: Lease | None = None
-    """Proof that the session to append to is the asker's, where it has taken a lease for it."""
+    """Proof that the session to append to is the asker's, where it has taken a lease."""
     together: tuple[tuple[str, bytes], ...] = ()
     """Appends to other files, whose order does not matter. They follow `appends`, and are synced at the same time."""
 
@@ -322,15 +322,17 @@ class LastSeq:
 
 @attrs.frozen
 class Lease:
-    """The right to change a file, until somebody else takes it: `Lease("sessions/web%3Ac1.jsonl", 7)`.
+    """The right to write what an owner key stands for, until somebody else takes it: `Lease("chat/web:c1", 7)`.
+
+    The key names an owner and no file, so a second engine whose rows have no paths has the same leases.
 
     Example: `Commit(reply, appends, lease=lease)` fails with LeaseLost once another agent has taken the lease.
     """
 
-    path: str
-    """File below data/."""
+    owner: str
+    """Owner key, as "chat/web:c1" for the session of a chat."""
     token: int
-    """Fencing token: it grows with each lease of the file, and a change with an older one is refused."""
+    """Fencing token: it grows with each lease of the key, and a change with an older one is refused."""
 
 
 class LeaseLost(Exception):
@@ -342,16 +344,16 @@ class LeaseLost(Exception):
 
 @attrs.frozen(eq=False, repr=False)
 class TakeLease:
-    """Query: take the lease of a file, whoever had it. Whoever had it gets LeaseLost for the next change.
+    """Query: take the lease of an owner key, whoever had it. Whoever had it gets LeaseLost for the next change.
 
-    So a file has one owner at a time, also while an owner that is given up still works. Leases are kept in memory: a restart of the
-    journal restarts everybody who holds one.
+    So a session has one writer at a time, also while a writer that is given up still works. Leases are kept in memory: a restart of
+    the journal restarts everybody who holds one.
     """
 
     reply: Reply[Lease]
     """Handle for the lease."""
-    path: str
-    """File below data/. It need not exist."""
+    owner: str
+    """Owner key. Nothing of it need exist."""
 
 
 # ------------------------------------------------------------------ whole files
@@ -397,7 +399,7 @@ class ReplaceFile:
     content: bytes
     """All that the file holds afterwards."""
     lease: Lease | None = None
-    """Proof that the file is the asker's, where it has taken a lease for it."""
+    """Proof that the file is the asker's to write, where it has taken a lease."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -454,7 +456,7 @@ class Archive:
     prefix: str = ""
     """Beginning of the archive's file name, which tells the archives of several files in one folder apart."""
     lease: Lease | None = None
-    """Proof that the file is the asker's, where it has taken a lease for it."""
+    """Proof that the file is the asker's to write, where it has taken a lease."""
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -188,7 +188,7 @@ class Life:
         async with trio.open_nursery() as nursery:
             while True:
                 file.owner = 0  # either may be the owner until it is answered
-                lease = await journal.ask(TakeLease, file.path)
+                lease = await journal.ask(TakeLease, f"owner of {file.path}")
                 self.owners += 1
                 file.owner = self.owners
                 nursery.start_soon(self._append, journal, file, self.owners, lease)
@@ -261,7 +261,7 @@ def let_the_last_owner_go_on(monkeypatch):
     check = journal_module._Journal._check_lease
 
     def late(journal, lease):
-        check(journal, lease and type(lease)(lease.path, lease.token + 1))
+        check(journal, lease and type(lease)(lease.owner, lease.token + 1))
 
     monkeypatch.setattr(journal_module._Journal, "_check_lease", late)
 

@@ -46,6 +46,11 @@ class SessionFiles:
         """Return the path of the session below data/."""
         return f"{self.folder}/{self.current}"
 
+    @property
+    def owner(self) -> str:
+        """Return the key by which whoever writes the session has its lease: "chat/web:c1", and "chat" for the session of all."""
+        return f"chat/{self.chat}" if self.chat else "chat"
+
     def file(self, name: str) -> str:
         """Return the file name of the session (CURRENT) or of one of its archives."""
         return self.current if name == CURRENT else self.prefix + name

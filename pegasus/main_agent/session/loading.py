@@ -62,7 +62,7 @@ async def load_session(
     """
     path = files.path
     # First the lease: from here on an agent that still runs with this session can write nothing, so what is read stays as it is.
-    lease = await journal.ask(TakeLease, path)
+    lease = await journal.ask(TakeLease, files.owner)
     content = await journal.ask(ReadFile, path)
     with collector_paused():
         entries, bad_lines = _decode_lines(content)

@@ -385,7 +385,7 @@ async def test_an_agent_that_was_replaced_writes_nothing_more(autojump_clock):
     async with open_chats(ScriptedModel(lambda request: echo(request, 10.0)), web=web) as world:
         await world.say("hello", chat("a"))
         await trio.sleep(1)
-        await world.journal.ask(TakeLease, chat_files(Address("web", "a")).path)
+        await world.journal.ask(TakeLease, chat_files(Address("web", "a")).owner)
         await trio.sleep(10)
         assert web.replies == []
         assert [line["role"] for line in session_of(world, "a")] == ["user"]

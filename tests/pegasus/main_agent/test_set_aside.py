@@ -44,8 +44,8 @@ class Journal:
         waiting = []
         async for message in inbox:
             match message:
-                case TakeLease(reply, path):
-                    reply.send(Lease(path, 1))
+                case TakeLease(reply, owner):
+                    reply.send(Lease(owner, 1))
                 case ReadFile(reply, _):
                     reply.send(self.session)
                 case NextItem(reply, lane):

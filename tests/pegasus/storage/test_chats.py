@@ -23,6 +23,7 @@ from pegasus.storage.messages import (
 from .conftest import CLI, NOW, WEB
 
 SESSION = "sessions/web%3Ac1.jsonl"
+OWNER = "chat/web:c1"
 
 
 async def taken(journal, channel, lane="main"):
@@ -127,16 +128,16 @@ async def test_asking_for_the_next_chat_hands_out_nothing(journal):
 
 
 async def test_who_has_lost_the_lease_of_a_session_writes_nothing_more(journal):
-    old = await journal.ask(TakeLease, SESSION)
+    old = await journal.ask(TakeLease, OWNER)
     await journal.ask(Commit, ((SESSION, b"1\n"),), (), old)
-    new = await journal.ask(TakeLease, SESSION)
+    new = await journal.ask(TakeLease, OWNER)
     assert new.token > old.token
     for change in (
         lambda reply: Commit(reply, ((SESSION, b"2\n"),), (Post("k", "late", WEB.channel_id, WEB),), old),
         lambda reply: ReplaceFile(reply, SESSION, b"2\n", old),
         lambda reply: Archive(reply, SESSION, b"2\n", NOW, lease=old),
     ):
-        with pytest.raises(LeaseLost, match="web%3Ac1"):
+        with pytest.raises(LeaseLost, match="chat/web:c1"):
             await journal.ask(change)
     await journal.ask(Commit, ((SESSION, b"3\n"),), (), new)
     assert await journal.ask(ReadFile, SESSION) == b"1\n3\n"
@@ -144,8 +145,8 @@ async def test_who_has_lost_the_lease_of_a_session_writes_nothing_more(journal):
 
 
 async def test_a_lost_lease_fails_nobody_else_of_the_batch(journal):
-    old = await journal.ask(TakeLease, SESSION)
-    await journal.ask(TakeLease, SESSION)
+    old = await journal.ask(TakeLease, OWNER)
+    await journal.ask(TakeLease, OWNER)
     failures = []
 
     async def late():
@@ -161,9 +162,9 @@ async def test_a_lost_lease_fails_nobody_else_of_the_batch(journal):
     assert await journal.ask(ReadFile, "other.jsonl") == b"fine\n"
 
 
-async def test_leases_of_different_files_are_independent(journal):
-    one, two = await journal.ask(TakeLease, "a.jsonl"), await journal.ask(TakeLease, "b.jsonl")
-    assert (one, two) == (Lease("a.jsonl", 1), Lease("b.jsonl", 1))
+async def test_leases_of_different_owners_are_independent(journal):
+    one, two = await journal.ask(TakeLease, "chat/web:a"), await journal.ask(TakeLease, "chat/web:b")
+    assert (one, two) == (Lease("chat/web:a", 1), Lease("chat/web:b", 1))
     await journal.ask(Commit, (("a.jsonl", b"1\n"),), (), one)
 
 
