@@ -18,8 +18,8 @@ The jobs are few enough to be held in memory; a heap tells which one is next, so
 
 **One lock.** Requests and the runs that are due both change jobs and then write the whole file. They take turns, so that what is
 written last is always the newest state. A look makes all runs that are due and writes the file once for them. If the disk refuses,
-memory is ahead of the file (`_is_behind`), and the next look writes it; a crash before that makes those runs again, under the keys
-that inbox and task system know. A request is undone in memory instead, since its sender is told that it has failed.
+memory is ahead of the file (`_ahead`), and the next look writes it; a crash before that makes those runs again, under the keys that
+inbox and task system know. What a request changes is on disk before it is in memory, since its sender is told if it has failed.
 
 **The heartbeat** is no job and has no place in the file. Its interval counts on Trio's clock from the last look at HEARTBEAT.md, and
 begins anew with the actor. A look that cannot be put into the inbox is left out: the next one asks about the same things.
@@ -147,10 +147,10 @@ class _JobScheduler:
 
     def __init__(self, services: ScheduleServices) -> None:
         self._services = services
-        self._jobs: dict[str, Job] = {}
-        """By id, oldest first."""
-        self._store = KeyedStore("jobs", read_job, to_wire)
-        """On disk."""
+        self._store = KeyedStore("jobs", read_job, to_wire, after_read=self._take_over)
+        """The jobs as the file has them, oldest first."""
+        self._ahead: dict[str, Job] = {}
+        """Jobs by id whose present state the file does not show yet: they were run, or their next time was found."""
         self._order: list[tuple[int, str]] = []
         """Heap of (next, id). It may hold entries of jobs that have changed; they are skipped."""
         self._lock = trio.Lock()
@@ -159,8 +159,6 @@ class _JobScheduler:
         """Set when another job may be the next."""
         self._latest = 0
         """The wall clock at the last look, ms."""
-        self._is_behind = False
-        """Runs were made that the file does not show yet."""
 
     # ------------------------------------------------------------------ the file
 
@@ -168,9 +166,19 @@ class _JobScheduler:
         """Read the jobs. Raises StorageError, ActorError."""
         self._store.use(self._services.journal)
         await self._store.ensure_read()
-        now = self._services.clock()
-        for job in self._store.rows.values():
-            self._put(self._planned(job, now))
+
+    @property
+    def _jobs(self) -> dict[str, Job]:
+        """The jobs in their present state by id, oldest first."""
+        return self._store.rows | self._ahead
+
+    def _find(self, id: str) -> Job | None:
+        return self._ahead.get(id) or self._store.rows.get(id)
+
+    def _take_over(self) -> None:
+        """Find the next times by the clock of now, of jobs that were read, or after the clock was set back."""
+        for job in self._jobs.values():
+            self._put(self._planned(job, self._services.clock()))
 
     def _planned(self, job: Job, now: int) -> Job:
         """Return a job of the file with its next time, which may be missing or may make no sense by the present clock."""
@@ -178,43 +186,34 @@ class _JobScheduler:
             following = next_run(job.schedule, now)
             if not job.enabled:
                 return attrs.evolve(job, next=None)
-            if job.last is not None and job.last > now:  # the clock was set back
-                return attrs.evolve(job, next=following)
             if job.next is None or (job.schedule.at and job.next != next_run(job.schedule, 0)):  # edited by hand
                 return attrs.evolve(job, next=following, enabled=following is not None)
         except ScheduleError as error:
             _log.warning("a scheduled job is paused: its schedule makes no sense", job=job.id, problem=str(error))
             return attrs.evolve(job, enabled=False, next=None)
-        return job
-
-    async def _write(self) -> None:
-        """Write the jobs that have changed since. They are on disk when this returns. Raises StorageError, ActorError."""
-        async with self._store.change():
-            rows = self._store.rows
-            changed = {id: job for id, job in self._jobs.items() if rows.get(id) is not job}
-            await self._store.save(changed, rows.keys() - self._jobs.keys())
+        # A clock that was set back brings the next time forward; one that has passed is a run that is due.
+        return job if job.schedule.at or following is None else attrs.evolve(job, next=min(job.next, following))
 
     def _put(self, job: Job) -> None:
-        """Keep a job in memory in its present state."""
-        self._jobs[job.id] = job
+        """Keep a job in its present state, and put it into the order."""
+        if job != self._find(job.id):
+            self._ahead[job.id] = job
         if job.next is not None:
             heapq.heappush(self._order, (job.next, job.id))
             self._changed.notify()
 
-    async def _change(self, old: Job | None, new: Job | None) -> None:
-        """Replace a job, in memory and on disk. If the disk refuses, nothing has changed. Raises StorageError, ActorError."""
-        before = dict(self._jobs)
-        if new is not None:
-            self._put(new)
-        elif old is not None:
-            del self._jobs[old.id]
-        try:
-            await self._write()
-        # BaseException, since a cancel leaves it open as well whether the file was replaced: memory goes back to the state
-        # before, and the next write settles it.
-        except BaseException:
-            self._jobs = before
-            raise
+    async def _save(self, *changed: Job, remove: str = "") -> None:
+        """Write these jobs, and those that were ahead of the file. If the disk refuses, nothing has changed.
+
+        Raises StorageError and ActorError. After an ActorError, and when cancelled, the file is read again before the next change.
+        """
+        async with self._store.change():
+            put = self._ahead | {job.id: job for job in changed}
+            put.pop(remove, None)
+            await self._store.save(put, [remove])
+            self._ahead.clear()
+        for job in changed:
+            self._put(job)
 
     # ------------------------------------------------------------------ requests
 
@@ -228,7 +227,7 @@ class _JobScheduler:
                     reply.send(await self._add(draft))
                 case RemoveJob(reply, id):
                     job = self._get(id)
-                    await self._change(job, None)
+                    await self._save(remove=id)
                     reply.send(job)
                 case EnableJob(reply, id, enabled):
                     job = self._get(id)
@@ -236,7 +235,7 @@ class _JobScheduler:
                     if enabled and next is None:
                         raise ScheduleError(f"{job.id} is over: its time has passed")
                     changed = attrs.evolve(job, enabled=enabled, next=next, failures=0)
-                    await self._change(job, changed)
+                    await self._save(changed)
                     reply.send(changed)
                 case RunJob(reply, id):
                     job, now = self._get(id), self._services.clock()
@@ -244,12 +243,12 @@ class _JobScheduler:
                     if problem:
                         raise ScheduleError(f"{job.id} was not run: {problem}")
                     changed = attrs.evolve(job, last=now, runs=job.runs + 1)
-                    await self._change(job, changed)
+                    await self._save(changed)
                     reply.send(changed)
 
     def _get(self, id: str) -> Job:
         """Return the job of this id. Raises ScheduleError if there is none."""
-        job = self._jobs.get(id)
+        job = self._find(id)
         if job is None:
             raise ScheduleError(f"there is no job {quote(id, 40)}")
         return job
@@ -279,7 +278,7 @@ class _JobScheduler:
             outside=draft.outside,
             apart=draft.apart,
         )
-        await self._change(None, job)
+        await self._save(job)
         return job
 
     # ------------------------------------------------------------------ running
@@ -305,33 +304,25 @@ class _JobScheduler:
         """
         now, again = self._services.clock(), []
         if now < self._latest - MISSED_AFTER:
-            self._plan_anew(now)
+            self._take_over()  # the clock was set back; a run that is then made twice is recognised by its key
         self._latest = now
         while self._order and self._order[0][0] <= now:
             due, id = heapq.heappop(self._order)
-            job = self._jobs.get(id)
+            job = self._find(id)
             if job is None or job.next != due:
                 continue
             try:
                 self._put(await self._run_in_turn(job, due, now))
-                self._is_behind = True
             except (StorageError, ActorError, TooMuch) as error:
                 _log.warning("a scheduled job cannot run now; it is tried again", job=id, error=str(error))
                 again.append((due, id))
         for entry in again:
             heapq.heappush(self._order, entry)
-        if self._is_behind:
-            await self._write()
-            self._is_behind = False
+        if self._ahead:
+            await self._save()
         if again:
             return RETRY
         return min(LONGEST_PAUSE, max(0.0, (self._order[0][0] - now) / 1000)) if self._order else math.inf
-
-    def _plan_anew(self, now: int) -> None:
-        """Find the next times again, since the clock was set back. A run that is then made twice is recognised by its key."""
-        for job in list(self._jobs.values()):
-            if job.next is not None and not job.schedule.at:
-                self._put(attrs.evolve(job, next=min(job.next, next_run(job.schedule, now) or job.next)))
 
     async def _run_in_turn(self, job: Job, due: int, now: int) -> Job:
         """Run a job that is due, unless this run is to be left out. Return the job with its next time.
