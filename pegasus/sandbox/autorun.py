@@ -105,9 +105,7 @@ class AutorunSnapshot:
         sets_aside: what git would obey in a repository that was there, and that was not there itself, is renamed. False: it counts as
         having been there.
         """
-        planted = [os.path.join(folder, name) for folder, names in self.missing.items() for name in names]
-        planted = [path for path in planted if sets_aside and os.path.lexists(path)]
-        moved = [self._set_aside(path) for path in planted]
+        moved = [self._set_aside(path) for path in self._planted()] if sets_aside else []
         now = AutorunSnapshot.take(self.roots, is_compared=self.is_compared)
         new = [path for path in now.stamps if path not in self.stamps]
         # Looked at by their paths, since there may be so much else by now that a search does not come to them.
@@ -115,21 +113,27 @@ class AutorunSnapshot:
         former = [path for path, stamp in known.items() if path not in self.made and stamp != self.stamps[path]]
         stamps = {**{path: stamp for path, stamp in known.items() if stamp is not None}, **now.stamps}
         nested = [path for path in now.repositories - self.repositories if self._concerns_a_repository(path)]
-        missing = self.missing
-        if not sets_aside:
-            missing = {
-                folder: tuple(name for name in names if name in _missing(folder)) for folder, names in missing.items()
-            }
         kept = attrs.evolve(
             now,
             closed=self.closed,
             repositories=self.repositories | now.repositories,
-            missing=missing,
+            missing=self.missing if sets_aside else self._still_missing(),
             stamps=stamps,
             made=self.made.union(new),
         )
         named = self._named
         return AutorunChanges(named(former), named(set(new) - self.made), named(moved), named(nested), kept)
+
+    def _planted(self) -> list[str]:
+        """Return the paths that git would obey in a repository that was there, and that are new."""
+        paths = [os.path.join(folder, name) for folder, names in self.missing.items() for name in names]
+        return [path for path in paths if os.path.lexists(path)]
+
+    def _still_missing(self) -> Mapping[str, tuple[str, ...]]:
+        """Return `missing` without those that are there by now."""
+        return {
+            folder: tuple(filter(set(_missing(folder)).__contains__, names)) for folder, names in self.missing.items()
+        }
 
     def _concerns_a_repository(self, path: str) -> bool:
         """Return whether git may come to a new repository, or file `.git`, by itself: from one around it, or from one within it.
@@ -216,16 +220,20 @@ class _Search:
                     continue
                 is_folder = entry.is_dir(follow_symlinks=False)
                 name = f"{_GIT_FOLDER}/{entry.name}" if is_repository else entry.path[len(root) + 1 :]
-                if may_be_autorun(entry.name) and _is_autorun(name, is_folder):
-                    if entry.name == _GIT_FOLDER:
-                        self.repositories.add(entry.path)
-                    yield entry.path
-                    if entry.is_symlink():
-                        yield from _target(entry.path, name, root)
+                if _is_autorun(name, is_folder):
+                    yield from self._take(entry, name, root)
                 elif is_folder and entry.name.endswith(_GIT_FOLDER):
                     waiting.insert(number + 1, entry.path)  # before the other folders, however many there are
                 elif is_folder and entry.name not in left_out:
                     waiting.append(entry.path)
+
+    def _take(self, entry: os.DirEntry[str], name: str, root: str) -> Iterator[str]:
+        """Yield a file or folder that is run by itself, and what it leads to."""
+        if entry.name == _GIT_FOLDER:
+            self.repositories.add(entry.path)
+        yield entry.path
+        if entry.is_symlink():
+            yield from _target(entry.path, name, root)
 
     def _list(self, folder: str) -> list[os.DirEntry[str]]:
         """Return what is in a folder; [] if it cannot be read, and as much as the bounds allow."""
@@ -263,6 +271,9 @@ def _missing(folder: str) -> list[str]:
 
 def _is_autorun(path: str, is_folder: bool) -> bool:
     """Return whether programs run or obey a file, or all of a folder, by themselves."""
+    # Most names are told apart without the path, which costs more.
+    if not may_be_autorun(path.rpartition("/")[2]):
+        return False
     return is_autorun_folder(path) if is_folder else is_autorun_file(path)
 
 

@@ -224,21 +224,8 @@ class PolicyGate:
     async def ask_beforehand(self, planned: Sequence[PlannedCall], words: str) -> ToolOutcome:
         """Ask for a plan, as `Gate` says: for those of its calls that need a yes now, or will once the task has read from outside."""
         principal, task_id = planned[0].context.principal, planned[0].context.task_id
-        asked: dict[int, AskedCall] = {}
-        denied: list[str] = []
         try:
-            for number, call in enumerate(planned, 1):
-                ruling, _ = await self._judge(call.tool, call.arguments, call.context)
-                why = ruling.why
-                if ruling.decision is Decision.ALLOW:
-                    ruling, _ = await self._judge(
-                        call.tool, call.arguments, attrs.evolve(call.context, outside=tuple(Untrusted))
-                    )
-                    why = "it would need a yes as soon as the task has read text from outside"
-                elif ruling.decision is Decision.DENY:
-                    denied.append(f"call {number} ({call.tool.name}) is not allowed here: {why}")
-                if ruling.decision is Decision.ASK:
-                    asked[number] = await asked_call(call, why)
+            asked, denied = await self._judge_plan(planned)
             if denied:
                 return ToolOutcome.failure(f"nobody was asked. {'; '.join(denied)}. Leave it out; say what you need.")
             free: list[Json] = [number for number in range(1, len(planned) + 1) if number not in asked]
@@ -262,6 +249,23 @@ class PolicyGate:
         refused: list[Json] = [number for number in asked if number not in allowed]
         answer: dict[str, Json] = {"allowed": allowed, "refused": refused, "needNoYes": free}
         return ToolOutcome(encode_json({name: numbers for name, numbers in answer.items() if numbers}), failed=False)
+
+    async def _judge_plan(self, planned: Sequence[PlannedCall]) -> tuple[dict[int, AskedCall], list[str]]:
+        """Return the calls of a plan that an owner is asked about, by their numbers, and why others are not allowed."""
+        asked: dict[int, AskedCall] = {}
+        denied: list[str] = []
+        for number, call in enumerate(planned, 1):
+            ruling, _ = await self._judge(call.tool, call.arguments, call.context)
+            why = ruling.why
+            if ruling.decision is Decision.ALLOW:
+                outside = attrs.evolve(call.context, outside=tuple(Untrusted))
+                ruling, _ = await self._judge(call.tool, call.arguments, outside)
+                why = "it would need a yes as soon as the task has read text from outside"
+            elif ruling.decision is Decision.DENY:
+                denied.append(f"call {number} ({call.tool.name}) is not allowed here: {why}")
+            if ruling.decision is Decision.ASK:
+                asked[number] = await asked_call(call, why)
+        return asked, denied
 
     async def _calls_to_ask(self, planned: PlannedCall, ruling: Ruling) -> tuple[AskedCall, ...]:
         """Return this call and those of the same answer that need a yes as well, in their order, judged by what is known now.
