@@ -83,15 +83,13 @@ class CallUnderWay:
 
     Example::
 
-        call = CallUnderWay(context.key, 1, context)
+        call = CallUnderWay(context.key, context)
         await call.report(3, 10, "pages")   # call.last_report is "3 of 10, pages"
         call.refuse("its form is none")     # becomes a note in the result
     """
 
     key: object
     """Key of the call, if its task can come back to it."""
-    number: int
-    """Number of the call at its server."""
     context: ToolContext
     """Of the task or the agent that has made it."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -114,10 +112,6 @@ class CallUnderWay:
     """Progress as the server has last reported it."""
     refusals: list[str] = attrs.field(factory=list)
     """Reason why the person was not shown some of them."""
-
-    def note_change(self) -> None:
-        """Wake the caller, if it waits."""
-        self.changed.notify()
 
     async def report(self, progress: float, total: float | None, message: str | None) -> None:
         """Take a report of progress."""
@@ -148,7 +142,6 @@ class ServerCalls:
         """Begin without calls. timeout: seconds that a call may take after a question, until its task has come back."""
         self._server = server
         self._timeout = timeout
-        self._count = 0
         self._calls: dict[object, CallUnderWay] = {}
         """By key. Those that are over are here until their task has come back."""
 
@@ -201,10 +194,9 @@ class ServerCalls:
 
     def _add(self, context: ToolContext) -> CallUnderWay:
         """Return a new call, kept under its key until its task has come back."""
-        self._count += 1
         # A call that nobody comes back to needs no key that can be found again, only one of its own.
         key: object = context.key if context.questions is not None else object()
-        call = self._calls[key] = CallUnderWay(key, self._count, context)
+        call = self._calls[key] = CallUnderWay(key, context)
         return call
 
     async def _wait(self, call: CallUnderWay) -> None:
@@ -239,7 +231,7 @@ class ServerCalls:
         finally:
             _current.reset(token)
             call.over.set()
-            call.note_change()
+            call.changed.notify()
             if call.context.questions is None:
                 del self._calls[call.key]
             elif call.approval:  # the server has not waited for its own question
@@ -303,7 +295,7 @@ class ServerCalls:
         id = await questions.ask(question, number)
         _log.info("MCP server asks", server=self._server, approval=id)
         call.approval = id
-        call.note_change()
+        call.changed.notify()
         if call.over.is_set():  # it has ended while the question was written
             questions.withdraw(id)
         try:
@@ -314,14 +306,14 @@ class ServerCalls:
         finally:
             call.approval = ""
             call.scope.deadline = trio.current_time() + self._timeout
-            call.note_change()
+            call.changed.notify()
 
     def _likely_asker(self) -> CallUnderWay | None:
         """Return the call that a question without one counts for."""
-        calls = [call for call in self._calls.values() if not call.over.is_set()]
+        newest_first = [call for call in reversed(self._calls.values()) if not call.over.is_set()]
         # False sorts before True: work of guests comes first, so a doubtful question never counts as one of an owner's
         # call.
-        return min(calls, key=lambda call: (call.context.principal.is_owner, -call.number), default=None)
+        return min(newest_first, key=lambda call: call.context.principal.is_owner, default=None)
 
 
 def _result_of(call: CallUnderWay) -> ResultWithImages:

@@ -253,7 +253,9 @@ class McpServer:
 
     async def _converse(self, module: Any, streams: object, scope: trio.CancelScope, *, legacy: bool) -> None:
         """Open a connection over these streams, and follow the changes of the lists for ever. Raises ServerDown."""
-        async with module.open_connection(streams, self._note_change, legacy=legacy, ask=self._calls.ask) as connection:
+        async with module.open_connection(
+            streams, self._has_changed.notify, legacy=legacy, ask=self._calls.ask
+        ) as connection:
             self._legacy = legacy
             self._sse = legacy and bool(self.settings.url)
             # Instructions stand in the prompt like the tools do, so a change of them is told in the same way.
@@ -323,9 +325,6 @@ class McpServer:
         """Take settings that differ in the kinds of tools only. The connection and calls under way go on."""
         self.settings = settings
         self._make_tools({tool.name: tool for tool in self.tools})
-
-    def _note_change(self) -> None:
-        self._has_changed.notify()
 
     def _log_line(self, line: str) -> None:
         _log.info("MCP server wrote", server=self.name, line=self._redactor.apply(line))
