@@ -34,7 +34,9 @@ from pegasus.messages import ApprovalNotice, ReplyDraft, TaskProgress, Typing
 from pegasus.observe import Logger, get_logger
 from pegasus.protocol import GOING_AWAY, STOPPING
 from pegasus.settings import LiveValue
-from pegasus.websocket import Handshake
+
+if TYPE_CHECKING:  # imports wsproto and h11, which a daemon without clients does not need
+    from pegasus.websocket import Handshake
 
 if TYPE_CHECKING:
     from pegasus.gateway.connection import Connection

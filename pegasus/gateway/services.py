@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import attrs
 import trio
 
@@ -14,7 +16,9 @@ from pegasus.gateway.delivery import Hub
 from pegasus.intake import Intake
 from pegasus.observe import get_logger
 from pegasus.settings import LiveValue
-from pegasus.websocket import Handshake
+
+if TYPE_CHECKING:  # imports wsproto and h11, which a daemon without clients does not need
+    from pegasus.websocket import Handshake
 
 _log = get_logger("gateway")
 
