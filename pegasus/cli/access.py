@@ -213,13 +213,13 @@ def run_pair_list(home: Home, settings: Settings) -> Answer:
     return change_files(home, view)
 
 
-def approved_text(answer: Answer) -> str:
-    """Return who was let in."""
-    return f"{answer['who']} may write from now on."
-
-
 @answering_command(
-    PAIR, "approve", click.Argument(["code"]), method="pair.approve", text=approved_text, refusals=_PAIR_REFUSALS
+    PAIR,
+    "approve",
+    click.Argument(["code"]),
+    method="pair.approve",
+    text=lambda answer: f"{answer['who']} may write from now on.",
+    refusals=_PAIR_REFUSALS,
 )
 def run_pair_approve(home: Home, settings: Settings, *, code: str) -> Answer:
     """Let in the person who has CODE."""
@@ -231,13 +231,13 @@ def run_pair_approve(home: Home, settings: Settings, *, code: str) -> Answer:
     return change_files(home, approve)
 
 
-def revoked_text(answer: Answer) -> str:
-    """Return who is not let in any more."""
-    return f"{answer['who']} is not let in any more."
-
-
 @answering_command(
-    PAIR, "revoke", click.Argument(["who"]), method="pair.revoke", text=revoked_text, refusals=_PAIR_REFUSALS
+    PAIR,
+    "revoke",
+    click.Argument(["who"]),
+    method="pair.revoke",
+    text=lambda answer: f"{answer['who']} is not let in any more.",
+    refusals=_PAIR_REFUSALS,
 )
 def run_pair_revoke(home: Home, settings: Settings, *, who: str) -> Answer:
     """Let in WHO no more: TYPE:USERID, as the list shows it."""
@@ -377,12 +377,11 @@ def answered_text(answer: Answer) -> str:
 
 
 @answering_command(APPROVALS, "list", JSON, method="approvals.list", text=approvals_text)
-def run_approvals_list(home: Home, settings: Settings) -> Answer | None:
+def run_approvals_list(home: Home, settings: Settings) -> None:
     """Show what waits: calls, people, changes of the persona.
 
     A call is shown with exactly what would be run.
     """
-    return None
 
 
 @APPROVALS.declare("allow", _ID, _WORDS, _ALWAYS, _SCOPE, _CALLS, is_client=True)
@@ -415,12 +414,11 @@ APPROVALS.commands["approve"] = APPROVALS.commands["allow"]
 
 
 @answering_command(APPROVALS, "deny", _ID, _REASON, method="approvals.deny", text=answered_text)
-def run_deny(home: Home, settings: Settings, *, id_: str, reason: str | None = None) -> Answer | None:
+def run_deny(home: Home, settings: Settings, *, id_: str, reason: str | None = None) -> None:
     """Refuse the call or request ID.
 
     The model reads the REASON of a call.
     """
-    return None
 
 
 def granted_text(answer: Answer) -> str:
@@ -437,12 +435,10 @@ def revoked_grant_text(answer: Answer) -> str:
 
 
 @answering_command(APPROVALS, "granted", JSON, method="approvals.granted", text=granted_text)
-def run_granted(home: Home, settings: Settings) -> Answer | None:
+def run_granted(home: Home, settings: Settings) -> None:
     """Show what you have allowed beyond single calls."""
-    return None
 
 
 @answering_command(APPROVALS, "revoke", _ID, method="approvals.revoke", text=revoked_grant_text)
-def run_revoke_grant(home: Home, settings: Settings, *, id_: str) -> Answer | None:
+def run_revoke_grant(home: Home, settings: Settings, *, id_: str) -> None:
     """End the grant ID, as `granted` shows it."""
-    return None

@@ -25,7 +25,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from threading import Lock
 from time import monotonic
 from typing import Any, Final
 
@@ -135,12 +134,8 @@ class Screen:
         """Time at which the agent began to think, on the loop's clock."""
         self._ticking = False
         """A call of `_tick` is scheduled."""
-        self._lock = Lock()
-        """Protects `_loop` and `_waiting`, which other threads use."""
-        self._waiting: list[Callable[[], None]] = []
-        """Callbacks that were posted before the loop existed."""
-        self._loop: asyncio.AbstractEventLoop | None = None
-        """Loop of the screen's thread, None before `run`. It stays set after the end, when it is closed."""
+        self._loop = asyncio.new_event_loop()
+        """Loop of the screen's thread. It takes callbacks before it runs, and is closed after the end."""
         self._closed = False
         """`close` was called."""
 
@@ -208,39 +203,24 @@ class Screen:
         self._post(self._exit)
 
     def _post(self, callback: Callable[[], None]) -> None:
-        """Run the callback in the screen's thread, or when there is one; drop it after the end.
-
-        The lock closes the gap between looking for the loop and using it: without it a callback posted while `run` begins could be
-        appended to a list that has been read already.
-        """
-        with self._lock:
-            if self._loop is None:
-                self._waiting.append(callback)
-            else:
-                with suppress(RuntimeError):  # the loop is closed: there is no screen any more
-                    self._loop.call_soon_threadsafe(callback)
+        """Run the callback in the screen's thread, or when there is one; drop it after the end."""
+        with suppress(RuntimeError):  # the loop is closed: there is no screen any more
+            self._loop.call_soon_threadsafe(callback)
 
     # ---------------------------------------------------------------- in the screen's thread
 
     def run(self) -> None:
         """Block until the user leaves or `close` is called; raise what went wrong on the screen."""
         with terminal_modes_saved(), stderr_above(self.notice):
-            asyncio.run(self._main())
+            self._app = self._application()
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                runner.run(self._main())
 
     async def _main(self) -> None:
-        """Run the prompt until its end. A terminal that is gone (closed window, lost connection) is an end like any other.
-
-        Callbacks that were posted before the loop existed are scheduled first.
-        """
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(self._on_loop_error)
-        app = self._app = self._application()
-        with self._lock:
-            self._loop = loop
-            for callback in self._waiting:
-                loop.call_soon(callback)
+        """Run the prompt until its end. A terminal that is gone (closed window, lost connection) is an end like any other."""
+        self._loop.set_exception_handler(self._on_loop_error)
         try:
-            await app.run_async(pre_run=self._exit_if_closed, handle_sigint=False, set_exception_handler=False)
+            await self._app.run_async(pre_run=self._exit_if_closed, handle_sigint=False, set_exception_handler=False)
         except EOFError:
             self._on_terminal_gone()
         except OSError as error:

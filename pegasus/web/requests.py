@@ -39,6 +39,18 @@ _NOT_KEPT: Final = {"cache-control": "no-store"}
 """Header field of all responses but the page's files: they hold what belongs to one person."""
 
 
+_FAILURES: Final[tuple[tuple[type[Exception], int, str, str], ...]] = (
+    (NotFound, 404, "not_found", "{}"),
+    (Conflict, 409, "conflict", "{}"),
+    (NotAllowed, 403, "forbidden", "{}"),
+    (BadParams, 400, "bad_request", "{}"),
+    (StorageError, 503, "internal", "disk: {}"),
+    (AskTimeout, 504, "timeout", "the agent does not answer: {}"),
+    (ActorError, 503, "unavailable", "a part of the agent is being restarted; try again ({})"),
+)
+"""Errors of parts of the agent, with status, code and text of the response. The first that fits counts."""
+
+
 @contextmanager
 def failures_as_errors() -> Iterator[None]:
     """Turn what parts of the agent raise into ApiErrors within the block.
@@ -53,20 +65,9 @@ def failures_as_errors() -> Iterator[None]:
     """
     try:
         yield
-    except NotFound as error:
-        raise ApiError(404, "not_found", str(error)) from None
-    except Conflict as error:
-        raise ApiError(409, "conflict", str(error)) from None
-    except NotAllowed as error:
-        raise ApiError(403, "forbidden", str(error)) from None
-    except BadParams as error:
-        raise ApiError(400, "bad_request", str(error)) from None
-    except StorageError as error:
-        raise ApiError(503, "internal", f"disk: {error}") from None
-    except AskTimeout as error:
-        raise ApiError(504, "timeout", f"the agent does not answer: {error}") from None
-    except ActorError as error:
-        raise ApiError(503, "unavailable", f"a part of the agent is being restarted; try again ({error})") from None
+    except tuple(kind for kind, *_ in _FAILURES) as error:
+        _, status, code, text = next(row for row in _FAILURES if isinstance(error, row[0]))
+        raise ApiError(status, code, text.format(error)) from None
 
 
 def json_response(body: Mapping[str, Json], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -13,7 +13,7 @@ The order of the routes matters: the first that matches is taken. `/api/memory/l
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from starlette.responses import Response
@@ -30,44 +30,10 @@ METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """Content type of what Prometheus reads."""
 
 
-def method_handler(
-    method: str,
-    *,
-    path: tuple[str, str] | None = None,
-    texts: Sequence[str] = (),
-    numbers: Sequence[str] = (),
-    body: Sequence[str] = (),
-    status: int = 200,
-) -> Handler:
-    """Return a handler that calls a method of the control plane.
-
-    path: name of a part of the path, and of the param that it becomes. texts, numbers: names of the query that become params. body:
-    fields of a JSON body that do; others are ignored. status: that of a success.
-
-    Example: `method_handler("cron.run", path=("id", "id"))` for POST /api/cron/{id}/run.
-    """
-
-    async def handle(request: ApiRequest) -> Response:
-        """Call the method with the params that the request gives."""
-        # Later ones replace earlier ones of the same name. The path comes last: no query or body can name
-        # another task than the address.
-        params: dict[str, Json] = {name: request.text(name) for name in texts}
-        params |= {name: request.number(name) for name in numbers}
-        if body:
-            fields = await request.json()
-            params |= {name: fields.get(name) for name in body}
-        if path is not None:
-            params[path[1]] = request.path[path[0]]
-        given = {name: value for name, value in params.items() if value is not None}
-        return json_response(await request.call(method, given), status)
-
-    return handle
-
-
 def change_task(method: str) -> Handler:
     """Return a handler that changes a task: 409 for one whose state does not allow it.
 
-    It is no `method_handler`, since there a refusal of params is 400. Here the params are checked first, so that what the method
+    It is not made by `_calls`, since there a refusal of params is 400. Here the params are checked first, so that what the method
     refuses is the state of the task. The body may be empty; its `input` is the answer that a task waits for.
     """
 
@@ -156,12 +122,27 @@ def _calls(
     body: tuple[str, ...] = (),
     status: int = 200,
 ) -> Operation:
-    """Return an operation that calls a method of the control plane; see `method_handler`.
+    """Return an operation that calls a method of the control plane.
 
-    The names of query and body are given once, for the handler and for the description.
+    path: name of a part of the path, and of the param that it becomes. texts, numbers: names of the query that become params. body:
+    fields of a JSON body that do; others are ignored. status: that of a success.
     """
-    handler = method_handler(method, path=path, texts=texts, numbers=numbers, body=body, status=status)
-    return Operation(verb, route, handler, summary, scope, query=(*texts, *numbers), fields=body)
+
+    async def handle(request: ApiRequest) -> Response:
+        """Call the method with the params that the request gives."""
+        # Later ones replace earlier ones of the same name. The path comes last: no query or body can name
+        # another task than the address.
+        params: dict[str, Json] = {name: request.text(name) for name in texts}
+        params |= {name: request.number(name) for name in numbers}
+        if body:
+            fields = await request.json()
+            params |= {name: fields.get(name) for name in body}
+        if path is not None:
+            params[path[1]] = request.path[path[0]]
+        given = {name: value for name, value in params.items() if value is not None}
+        return json_response(await request.call(method, given), status)
+
+    return Operation(verb, route, handle, summary, scope, query=(*texts, *numbers), fields=body)
 
 
 # Parts of paths, with the params that they become.

@@ -34,7 +34,7 @@ from starlette.types import Receive, Scope, Send
 
 from pegasus.access import MESSAGE
 from pegasus.channels import GrowingText, OnSaid
-from pegasus.formatting import quote
+from pegasus.formatting import first_cause, quote
 from pegasus.messages import RELAYED, InboundMessage, Json, OutboundMessage, ReplyDraft
 from pegasus.web.config import WebServices
 from pegasus.web.operations import Operation
@@ -224,7 +224,7 @@ class CompletionStream(EventStreamResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream the turn. Raises ApiError for a refusal before the first byte. Cancelled: the client has gone, see `run_turn`."""
         self._send = send
-        error: ApiError | None = None
+        error: BaseException | None = None
         try:
             async with trio.open_nursery() as self._nursery:
                 with failures_as_errors():
@@ -232,10 +232,10 @@ class CompletionStream(EventStreamResponse):
                 # Ends the comments that keep the connection open.
                 self._nursery.cancel_scope.cancel()
         except* ApiError as group:
-            error = _first_error(group)
+            error = first_cause(group)  # several may have come at the same time; the client gets one
         if error is not None and not self._is_begun:
             raise error  # a refusal has its status, by which clients know whether to try again
-        if error is not None:
+        if isinstance(error, ApiError):
             await self._write(event_text(encode_json(error.body)))
         else:
             await self._chunk({}, "stop" if turn.is_done else "length")
@@ -281,14 +281,6 @@ class CompletionStream(EventStreamResponse):
             await trio.sleep_until(self._written_at + QUIET)
             if trio.current_time() >= self._written_at + QUIET:
                 await self._write(": the agent is thinking\n\n")
-
-
-def _first_error(group: BaseExceptionGroup[ApiError]) -> ApiError:
-    """Return the error that ended a stream. Several may have come at the same time; the client gets one."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error if isinstance(error, ApiError) else ApiError(500, "internal", "this failed unexpectedly")
 
 
 class CompletionRoutes:
