@@ -54,7 +54,7 @@ from pegasus.models import ToolSpec
 from pegasus.outside import Untrusted
 from pegasus.policy import ToolKind, ValueCall
 from pegasus.schedule import PLACED
-from pegasus.storage import JournalMessage, Post, PostResult, Route, Unroutable
+from pegasus.storage import JournalMessage, Post, PostResult, Route, Unroutable, own_channel
 from pegasus.tools import ToolContext, ToolError, ToolOutcome, sending
 from pegasus.wire import decode_object, encode_json, from_wire, to_wire
 
@@ -88,16 +88,20 @@ class ReplyDecisions:
     async def route(self, replies: Mapping[str, WantedReply], only: Address | None) -> dict[str, WantedReply]:
         """Return the replies with the channels that they go to; refused where there is none.
 
-        only: the one channel that a refusal may name; None: all that are known.
+        The journal is asked only about replies that do not go to the conversation which they answer. only: the one channel that a
+        refusal may name; None: all that are known.
         """
         posts = {id: reply.post for id, reply in replies.items() if reply.post is not None}
-        channels = await self._journal.ask(partial(Route, posts=tuple(posts.values()))) if posts else ()
+        channels: dict[str, ChannelInfo | Unroutable | None] = {id: own_channel(post) for id, post in posts.items()}
+        if asked := [id for id, channel in channels.items() if channel is None]:
+            found = await self._journal.ask(partial(Route, posts=tuple(posts[id] for id in asked)))
+            channels.update(zip(asked, found, strict=True))
         routed = dict(replies)
-        for (id, post), channel in zip(posts.items(), channels, strict=True):
+        for id, channel in channels.items():
             if isinstance(channel, Unroutable):
                 routed[id] = WantedReply(refusal=unroutable_reason(channel, only))
             else:
-                routed[id] = attrs.evolve(replies[id], post=attrs.evolve(post, to=channel))
+                routed[id] = attrs.evolve(replies[id], post=attrs.evolve(posts[id], to=channel))
         return routed
 
     async def prepare(

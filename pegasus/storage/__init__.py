@@ -31,6 +31,7 @@ Imports go downward in this list. Reading from the top answers what is promised,
 does.
 """
 
+from pegasus.storage.directory import own_channel
 from pegasus.storage.disk import Disk, FileDisk, run_in_thread
 from pegasus.storage.files import Files, GuardedFiles
 from pegasus.storage.inbox_messages import (
@@ -150,6 +151,7 @@ __all__ = [
     "keep_file",
     "kept_path",
     "load_files",
+    "own_channel",
     "read_kept",
     "run_in_thread",
     "run_journal",

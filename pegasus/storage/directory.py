@@ -12,8 +12,8 @@ type; the source of the message that is being answered is among them. It takes t
    terminal, a page or an HTTP client.
 
 Everything else is an error that names the known channels, so that the model can correct itself. A type that was given is never left
-for another one, since the address may be a stranger's there. A reply is resolved once (`Route`): the policy decides about the address
-that was found, and the post carries it.
+for another one, since the address may be a stranger's there. A reply is resolved once (by `own_channel`, else by `Route`): the policy
+decides about the address that was found, and the post carries it.
 
 Ids are compared as they are escaped. Escaping an escaped id changes nothing, so that both forms find the address.
 """
@@ -138,12 +138,10 @@ def resolve(directory: Directory, post: Post) -> ChannelInfo | Unroutable:
         return post.to
     if not post.channel_id:
         return Unroutable("channelId is missing", directory.newest())
-    source = post.source
-    has_source_id = _is_alike(source.channel_id, post.channel_id)
-    if has_source_id and _type_fits(source.type, post.channel_type):
-        return _channel(source.address, post)  # most replies; looking through all addresses may take milliseconds
-    alike = directory.with_id(post.channel_id)
-    if has_source_id and source.address not in alike:
+    if (own := own_channel(post)) is not None:
+        return own
+    source, alike = post.source, directory.with_id(post.channel_id)
+    if _is_alike(source.channel_id, post.channel_id) and source.address not in alike:
         alike.append(source.address)  # it counts as known, even if the directory has dropped it
     fitting = [address for address in alike if _type_fits(address.type, post.channel_type)]
     choice = _choose(fitting, post)
@@ -159,6 +157,13 @@ def resolve(directory: Directory, post: Post) -> ChannelInfo | Unroutable:
     if type and directory.has_bridge(type):
         return _channel(Address(type, post.channel_id), post)
     return Unroutable(_reason(post), directory.newest())
+
+
+def own_channel(post: Post) -> ChannelInfo | None:
+    """Return the channel of a reply that answers in its own conversation, as most do: no address need be looked for. Else None."""
+    source = post.source
+    is_own = _is_alike(source.channel_id, post.channel_id) and _type_fits(source.type, post.channel_type)
+    return _channel(source.address, post) if is_own else None
 
 
 def _type_fits(type: str, given: str | None) -> bool:

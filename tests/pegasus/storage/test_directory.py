@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pegasus.messages import Address, ChannelInfo, escape_field
-from pegasus.storage.directory import Directory, resolve
+from pegasus.storage.directory import Directory, own_channel, resolve
 from pegasus.storage.messages import Post, Unroutable
 
 CLI = ChannelInfo("cli", "main", "me")
@@ -67,6 +67,20 @@ def test_without_a_type_the_only_known_type_that_has_the_id_not_the_sources():
     """As when somebody asks in the terminal to have something said in Slack."""
     known = directory(("cli", "main"), ("slack", "#general"))
     assert resolve(known, post("#general")) == ChannelInfo("slack", "#general")
+
+
+@given(
+    st.sampled_from(["main", "a|b", "a%7Cb", "phone", ""]),
+    st.sampled_from([None, "cli", "web", "sl|ck", "sl%7Cck"]),
+    st.sampled_from([CLI, ChannelInfo("sl|ck", "a|b", "anna", "t")]),
+    st.sampled_from([None, "t"]),
+)
+def test_a_reply_to_the_own_conversation_is_found_without_a_directory(channel_id, channel_type, source, reply_to):
+    asked = post(channel_id, channel_type, source, reply_to)
+    full = directory(("cli", "main"), ("web", "main"), ("sl|ck", "a|b"), ("cli", "phone"), bridges=("web",))
+    found, own = resolve(full, asked), own_channel(asked)
+    goes_home = isinstance(found, ChannelInfo) and found.address == source.address
+    assert own == (found if goes_home else None)
 
 
 def test_an_id_of_several_types_means_the_source_if_it_is_the_sources():
