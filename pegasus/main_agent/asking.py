@@ -23,7 +23,7 @@ import trio
 from actors import Ref
 from pegasus.conversation import without_calls
 from pegasus.identity import SMALL_WINDOW
-from pegasus.main_agent.drafts import DraftBoard, DraftRules, DraftWriter
+from pegasus.main_agent.drafts import DraftBoard, DraftWriter
 from pegasus.main_agent.replies import REPLY
 from pegasus.main_agent.reply_decisions import labels_of_reply
 from pegasus.main_agent.services import AgentServices
@@ -297,19 +297,21 @@ class ModelAsker:
         """
         config, turn = self._config, thought.turn
         thought.offered = frozenset(spec.name for spec in request.tools)
-        rules = DraftRules(
-            thought.item.message.channel,
-            is_direct=manner.is_direct,
-            max_replies=thought.max_replies,
-            shows_reasoning=config.show_reasoning,
-            may_leave=partial(self._may_leave, turn),
-        )
         # The nursery ends as soon as the answer is there, or is cancelled by the task that waits for a newer message; then there
         # is no answer, and the caller takes the message along and asks again.
         response: ModelResponse | None = None
         failure: Exception | None = None
         async with trio.open_nursery() as nursery:
-            writer = DraftWriter(self._board, rules, partial(self._journal.ask, KnownAddresses), nursery)
+            writer = DraftWriter(
+                self._board,
+                partial(self._journal.ask, KnownAddresses),
+                nursery,
+                thought.item.message.channel,
+                is_direct=manner.is_direct,
+                max_replies=thought.max_replies,
+                shows_reasoning=config.show_reasoning,
+                may_leave=partial(self._may_leave, turn),
+            )
             # A turn that has as many messages as it may have is not interrupted any more, so it comes to an end.
             if config.when_busy == "interrupt" and len(turn.earlier) < config.steer_cap:
                 nursery.start_soon(self._cancel_on_newer, turn, nursery.cancel_scope)

@@ -185,31 +185,12 @@ class DraftBoard:
         self.withdraw()
 
 
-@attrs.frozen(eq=False, repr=False)
-class DraftRules:
-    """Limits of what is shown of an answer.
-
-    Example: `DraftRules(message.channel, is_direct=True)` for a model whose text is the reply.
-    """
-
-    source: ChannelInfo
-    """Channel of the message that is being answered."""
-    is_direct: bool = False
-    """The answer's text is the reply, unless it contains calls."""
-    max_replies: int = 200
-    """Calls of `reply` that may still be carried out; later ones are refused."""
-    shows_reasoning: bool = False
-    """The setting `agent.show_reasoning`."""
-    may_leave: Callable[[ChannelInfo], bool] = lambda channel: True
-    """Returns whether a reply may go to this other conversation without anybody being asked."""
-
-
 @attrs.define(eq=False, repr=False)
 class DraftWriter:
     """Listener of one model call (`ModelRequest.on_pieces`). It puts drafts of the replies on a board, from the first piece on.
 
     Example:
-        writer = DraftWriter(board, DraftRules(channel), known, nursery)
+        writer = DraftWriter(board, known, nursery, message.channel, is_direct=True)
         await model.generate(ModelRequest(…, on_pieces=writer))
         nursery.cancel_scope.cancel()
 
@@ -218,12 +199,20 @@ class DraftWriter:
 
     _board: DraftBoard
     """Shows the drafts, and withdraws them."""
-    _rules: DraftRules
-    """Limits of what is shown."""
     _ask_known: KnownAddresses
     """Asked only when a reply names another conversation than the source."""
     _nursery: trio.Nursery
     """The drafts are shown in there, until it is cancelled."""
+    _source: ChannelInfo
+    """Channel of the message that is being answered."""
+    _is_direct: bool = False
+    """The answer's text is the reply, unless it contains calls."""
+    _max_replies: int = 200
+    """Calls of `reply` that may still be carried out; later ones are refused."""
+    _shows_reasoning: bool = False
+    """The setting `agent.show_reasoning`."""
+    _may_leave: Callable[[ChannelInfo], bool] = lambda channel: True
+    """Returns whether a reply may go to this other conversation without anybody being asked."""
     _is_running: bool = attrs.field(default=False, init=False)
     """True when the task that shows drafts has been started, which the first piece does."""
     _known: Collection[Address] | None = attrs.field(default=None, init=False)
@@ -253,7 +242,7 @@ class DraftWriter:
         """Add a piece to the text, the reasoning or a reply. Return whether it may change what is shown."""
         match piece:
             case TextPiece(text):
-                if not self._rules.is_direct:
+                if not self._is_direct:
                     return False
                 self._text.append(text)
             case CallPiece(number, json):
@@ -262,10 +251,10 @@ class DraftWriter:
                 self._replies[number].add(json)
             case CallBegun(number, name):
                 self._has_calls = True
-                if name == REPLY.name and len(self._replies) < self._rules.max_replies:
+                if name == REPLY.name and len(self._replies) < self._max_replies:
                     self._replies[number] = _StreamedReply()
             case ReasoningPiece(text):
-                if not self._rules.shows_reasoning:
+                if not self._shows_reasoning:
                     return False
                 self._reasoning = (self._reasoning + text)[-LONGEST_REASONING:]
             case None:
@@ -289,10 +278,10 @@ class DraftWriter:
     async def _drafts(self) -> dict[ChannelInfo, ReplyDraft]:
         """Return the drafts of the answer so far."""
         texts: dict[ChannelInfo, str] = {}
-        if self._rules.is_direct and not self._has_calls:
+        if self._is_direct and not self._has_calls:
             text = "".join(self._text).strip()
             if not may_become_silence(text):
-                texts[self._rules.source] = text
+                texts[self._source] = text
         for streamed in list(self._replies.values()):
             reply = streamed.read()
             channel = await self._channel_of(reply) if reply.text.strip() else None
@@ -300,21 +289,21 @@ class DraftWriter:
                 texts[channel] = f"{texts[channel]}\n\n{reply.text}" if channel in texts else reply.text
         drafts = {channel: ReplyDraft(channel, text[:LONGEST_DRAFT]) for channel, text in texts.items()}
         if self._reasoning:
-            source = self._rules.source
-            channel = next((channel for channel in drafts if channel.address == source.address), source)
+            here = self._source
+            channel = next((channel for channel in drafts if channel.address == here.address), here)
             drafts[channel] = attrs.evolve(drafts.get(channel, ReplyDraft(channel, "")), reasoning=self._reasoning)
         return drafts
 
     async def _channel_of(self, reply: PartialReply) -> ChannelInfo | None:
         """Return the conversation in which a reply may be shown. The agent's own are looked up if it is not the source's."""
-        channel = draft_channel(reply, self._rules.source, self._known or ())
+        channel = draft_channel(reply, self._source, self._known or ())
         if channel is None and self._known is None and reply.channel_type is not None:
             try:
                 self._known = await self._ask_known()
             except ActorError:  # the journal ends, and the agent with it
                 self._known = ()
-            channel = draft_channel(reply, self._rules.source, self._known)
-        is_shown = channel is None or channel.address == self._rules.source.address or self._rules.may_leave(channel)
+            channel = draft_channel(reply, self._source, self._known)
+        is_shown = channel is None or channel.address == self._source.address or self._may_leave(channel)
         return channel if is_shown else None
 
 

@@ -186,7 +186,7 @@ class CallPiece:
 
     number: int
     """Number of the call in its `CallBegun`, which always comes before."""
-    json: str
+    text: str
     """The next characters of the JSON text."""
 
 

@@ -37,6 +37,7 @@ import re
 import zlib
 from typing import Final, TypeAlias
 
+import attrs
 import trio
 
 from pegasus.formatting import truncate
@@ -138,18 +139,13 @@ async def _write(response: ModelResponse, on_pieces: OnPieces) -> None:
     Cancelled, the pieces so far are retracted by whoever has made the call.
     """
     pieces = list(pieces_of(response))
-    length = sum(len(piece.text) for piece in pieces if isinstance(piece, TextPiece))
-    length += sum(len(piece.json) for piece in pieces if isinstance(piece, CallPiece))
+    length = sum(len(piece.text) for piece in pieces if isinstance(piece, TextPiece | CallPiece))
     # A long answer comes in larger pieces, so that no answer takes longer than about a second.
     size = max(_PIECE, length // int(_WRITING / _PAUSE))
     for piece in pieces:
-        if isinstance(piece, TextPiece):
+        if isinstance(piece, TextPiece | CallPiece):
             for start in range(0, len(piece.text), size):
-                on_pieces([TextPiece(piece.text[start : start + size])])
-                await trio.sleep(_PAUSE)
-        elif isinstance(piece, CallPiece):
-            for start in range(0, len(piece.json), size):
-                on_pieces([CallPiece(piece.number, piece.json[start : start + size])])
+                on_pieces([attrs.evolve(piece, text=piece.text[start : start + size])])
                 await trio.sleep(_PAUSE)
         else:
             on_pieces([piece])

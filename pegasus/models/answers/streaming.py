@@ -414,12 +414,12 @@ class PieceRelay:
 
     def _read(self, piece: _WrittenPiece) -> _WrittenPiece | None:
         """Count the characters of a piece. Return it with whole characters; None if it has none."""
-        content = _content(piece)
+        content = piece.text
         self.characters += len(content)
         if isinstance(piece, TextPiece):
             self._texts.append(content)
         whole = piece if content.isascii() and not self._halves else self._join_halves(piece)
-        return whole if _content(whole) else None
+        return whole if whole.text else None
 
     @property
     def longest_text(self) -> str:
@@ -430,7 +430,7 @@ class PieceRelay:
         """Note that the answer is complete. Half a character that is left over is forwarded as U+FFFD."""
         halves, self._halves = self._halves, {}
         self._has_sent = self._has_sent or bool(halves)
-        self._forward([_with_content(piece, "\N{REPLACEMENT CHARACTER}") for piece in halves.values()])
+        self._forward([attrs.evolve(piece, text="\N{REPLACEMENT CHARACTER}") for piece in halves.values()])
 
     def _forget(self) -> None:
         """Forget the pieces of this attempt."""
@@ -442,11 +442,11 @@ class PieceRelay:
         """Return the piece with the half character before it, and without one at its end."""
         key = piece.number if isinstance(piece, CallPiece) else type(piece)
         half = self._halves.pop(key, None)
-        content = (_content(half) if half else "") + _content(piece)
+        content = (half.text if half else "") + piece.text
         if "\ud800" <= content[-1:] <= "\udbff":
-            self._halves[key] = _with_content(piece, content[-1])
+            self._halves[key] = attrs.evolve(piece, text=content[-1])
             content = content[:-1]
-        return _with_content(piece, join_surrogates(content))
+        return attrs.evolve(piece, text=join_surrogates(content))
 
     def _forward(self, pieces: Sequence[StreamPiece | None]) -> None:
         if self._listener is None or not pieces:
@@ -457,15 +457,3 @@ class PieceRelay:
             # Once and for all: a listener that has failed would fail for each further piece.
             self._listener = None
             _log.exception("a listener of a streamed answer failed; streaming to it has ended", error=error)
-
-
-def _content(piece: _WrittenPiece) -> str:
-    """Return the characters of a piece."""
-    return piece.json if isinstance(piece, CallPiece) else piece.text
-
-
-def _with_content(piece: _WrittenPiece, content: str) -> _WrittenPiece:
-    """Return the same piece with other characters."""
-    if isinstance(piece, CallPiece):
-        return attrs.evolve(piece, json=content)
-    return attrs.evolve(piece, text=content)

@@ -13,7 +13,6 @@ from pegasus.main_agent.drafts import (
     LONGEST_REASONING,
     LOOK_EVERY,
     DraftBoard,
-    DraftRules,
     DraftWriter,
     PartialReply,
     draft_channel,
@@ -137,7 +136,7 @@ class Stage:
         self.shown = []
         self.asked = 0
         self.board = DraftBoard(lambda draft: self.shown.append((trio.current_time(), draft)))
-        self.rules = DraftRules(source, **rules)
+        self.source, self.rules = source, rules
         self.start = trio.current_time()
 
     async def known(self):
@@ -147,7 +146,7 @@ class Stage:
     async def play(self, *pieces, pause=0.0):
         """Send the pieces with pauses, then wait until everything is shown."""
         async with trio.open_nursery() as nursery:
-            write = DraftWriter(self.board, self.rules, self.known, nursery)
+            write = DraftWriter(self.board, self.known, nursery, self.source, **self.rules)
             for piece in pieces:
                 write([piece])
                 await trio.sleep(pause)
@@ -184,7 +183,7 @@ async def test_the_first_text_is_shown_at_once_and_then_four_times_a_second(auto
 async def test_nothing_is_done_for_an_answer_that_is_complete_at_once(autojump_clock):
     stage = Stage()
     async with trio.open_nursery() as nursery:
-        write = DraftWriter(stage.board, stage.rules, stage.known, nursery)
+        write = DraftWriter(stage.board, stage.known, nursery, stage.source, **stage.rules)
         for piece in reply_pieces(size=40, text="Hello", channelId="c1", channelType="web"):
             write([piece])
             await trio.sleep(LOOK_EVERY / 10)

@@ -61,7 +61,7 @@ async def test_it_writes_its_answer_bit_by_bit(autojump_clock) -> None:
     tools = (REPLY, ToolSpec("current_time", "", {"type": "object"}))
     request = ModelRequest("s", (UserTurn(text="[channel: cli | id: main]\nhello"),), tools, on_pieces=listen)
     response = await StandIn().generate(request)
-    written = [piece.json for piece in pieces if isinstance(piece, CallPiece)]
+    written = [piece.text for piece in pieces if isinstance(piece, CallPiece)]
     assert json.loads("".join(written)) == response.calls[0].arguments
     assert len(written) > 10
     assert 0.3 < times[-1] - times[0] < 1.5

@@ -58,7 +58,7 @@ class Listener:
         arguments = [""] * len(names)
         for piece in self.last:
             if isinstance(piece, CallPiece):
-                arguments[piece.number] += piece.json
+                arguments[piece.number] += piece.text
         return list(zip(names, arguments, strict=True))
 
 

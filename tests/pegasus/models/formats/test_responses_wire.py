@@ -280,7 +280,7 @@ async def test_a_conversation_with_reasoning_and_calls() -> None:
         first = await model.generate(ModelRequest("sys", (ASK,), (REPLY,), on_pieces=pieces.extend))
         assert first.reasoning == "I need the clock."
         assert first.calls[0].arguments == {"text": "It is noon."}
-        spoken = "".join(piece.json for piece in pieces if isinstance(piece, CallPiece))
+        spoken = "".join(piece.text for piece in pieces if isinstance(piece, CallPiece))
         assert json.loads(spoken) == {"text": "It is noon."}
         turn = turn_of(first)
         second = await model.generate(ModelRequest("sys", (ASK, turn, results_of(turn)), (REPLY,)))
