@@ -133,7 +133,7 @@ class AskedCall:
         """Return the hash of what a yes is bound to: tool, arguments, rights, named files, and the tool of a server as it was."""
         # Keys are sorted, because the same call may come with its arguments in another order.
         bound: list[Json] = [self.tool, _sorted(self.arguments), who.value]
-        # Left out where there is nothing, so that what was allowed before there were these stays allowed.
+        # Left out where there is nothing: digests are stored, so what they are made of must not change.
         if self.files or self.server:
             bound += [_sorted(self.files), self.fingerprint if self.server else ""]
         return blake2b(encode_json(bound).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -125,14 +125,13 @@ async def _accept_all(
 ) -> None:
     """Accept from all sockets until the scope is cancelled; the connections live on in their own nursery."""
 
-    def admit(stream: trio.SocketStream) -> None:
-        """Begin to serve a connection, in the nursery that outlives the accepting."""
+    def serve(stream: trio.SocketStream) -> None:
         connections.start_soon(server.admit, stream)
 
     with scope:
         async with trio.open_nursery() as nursery:
             for socket in sockets:
-                nursery.start_soon(accept_connections, socket, server.wait_for_room, admit, _log)
+                nursery.start_soon(accept_connections, socket, server.wait_for_room, serve, _log)
 
 
 class Server:
