@@ -52,6 +52,19 @@ class OutagePauses(Pauses):
         return super().next()
 
 
+async def try_for(seconds: float, attempt: Callable[[], Awaitable[T]], random: Random) -> T:
+    """Return what `attempt` returns, tried again so long after ServiceDown and RateLimited, the last of which is raised."""
+    pauses, give_up = OutagePauses(random), trio.current_time() + seconds
+    while True:
+        try:
+            return await attempt()
+        except (ServiceDown, RateLimited):
+            pause = pauses.next()
+            if trio.current_time() + pause > give_up:
+                raise
+        await trio.sleep(pause)
+
+
 class ServiceCalls:
     """Makes calls to one service, each when it is allowed, until they get an answer.
 

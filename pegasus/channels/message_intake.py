@@ -57,25 +57,8 @@ class MessageIntake:
         Never taken is what somebody sends who may not write, or writes too much. The same id is taken once, however often it comes.
         Raises NotKept if one of them may not be on disk: then submit all again.
         """
-        answers: list[Answer[Accepted | Overloaded] | None] = []
         try:
-            for message in messages:
-                try:
-                    answers.append(await self._context.intake.send(message, is_repeated=_key(message) in self._sent))
-                except QuotaReached as error:
-                    await self._hold_back(message, str(error))
-                    answers.append(None)
-                except (AccessDenied, InvalidMessage) as error:
-                    _log.debug("a message was not taken", channel=message.channel.type, reason=str(error))
-                    answers.append(None)
-                except PeopleUnreadable as error:
-                    await self._refuse_unknown(message.channel, message.metadata, error)
-                    answers.append(None)
-                except TooManyMessages as error:
-                    await self._hold_back(message, str(error))
-                    answers.append(None)
-                else:
-                    self._sent.add(_key(message))
+            answers = [await self._send(message) for message in messages]
             kept = [
                 answer is not None and await self._is_kept(message, await answer.get(JOURNAL_TIMEOUT))
                 for message, answer in zip(messages, answers, strict=True)
@@ -84,6 +67,21 @@ class MessageIntake:
             raise NotKept(str(error)) from error
         self._sent.difference_update(map(_key, messages))
         return kept
+
+    async def _send(self, message: InboundMessage) -> Answer[Accepted | Overloaded] | None:
+        """Send a message to the journal; return its answer, None if the message will never be taken."""
+        try:
+            answer = await self._context.intake.send(message, is_repeated=_key(message) in self._sent)
+        except (QuotaReached, TooManyMessages) as error:
+            await self._hold_back(message, str(error))
+        except (AccessDenied, InvalidMessage) as error:
+            _log.debug("a message was not taken", channel=message.channel.type, reason=str(error))
+        except PeopleUnreadable as error:
+            await self._refuse_unknown(message.channel, message.metadata, error)
+        else:
+            self._sent.add(_key(message))
+            return answer
+        return None
 
     async def refusal_of(self, channel: ChannelInfo, metadata: Metadata) -> AccessDenied | None:
         """Return why the person on this channel may not write, None if they may: before files are fetched for a message.

@@ -36,6 +36,8 @@ MOST_BYTES: Final = 32 << 20
 """Bytes of an answer. A service that sends more is not what it seems."""
 MOST_CONNECTIONS: Final = 24
 """Connections to a service; further requests wait."""
+LONGEST_WAIT: Final = 3600.0
+"""Seconds of a rate limit that are obeyed; a longer one is tried again after them."""
 GATEWAY_TIMEOUT: Final = 504
 """Status by which a server in front of the service says that it does not know what the service has done."""
 
@@ -52,7 +54,7 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)
 class HttpReply:
     """The whole answer of a service: `HttpReply(200, headers, b"{}")`.
 
-    Example: `(await request(http, "GET", "/me")).status_code`.
+    Example: `(await http.request("GET", "/me")).status_code`.
     """
 
     status_code: int
@@ -129,6 +131,32 @@ class ServiceHttp:
                 if transport in self._transports:  # and not closed meanwhile
                     self._idle.append(transport)
 
+    async def request(self, method: str, path: str, *, most_bytes: int = MOST_BYTES, **how: Any) -> HttpReply:
+        """Return the whole answer, of any status below 500 but redirects. Raises ServiceDown for everything else.
+
+        how: as `stream` takes it. The reason in ServiceDown has neither address nor headers, since these may hold the token.
+        Cancelled, the request may have reached the service.
+        """
+        try:
+            async with self.stream(method, path, **how) as response:
+                body = bytearray()
+                async for part in response.aiter_bytes():
+                    body += part
+                    if len(body) > most_bytes:
+                        raise ServiceDown(f"an answer of more than {most_bytes:,} bytes")
+        # The error itself is not chained: its text and its request show the address, which holds a token for some
+        # services.
+        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
+            raise ServiceDown(_explain(error), may_have_acted=not isinstance(error, _NEVER_SENT)) from None
+        if response.status_code >= 500:
+            is_unknown = response.status_code == GATEWAY_TIMEOUT
+            reason = f"it answers with status {response.status_code}"
+            raise ServiceDown(reason, may_have_acted=is_unknown, says_failed=True)
+        if 300 <= response.status_code < 400:
+            reason = f"it redirects (status {response.status_code}), which is not followed; check base_url"
+            raise ServiceDown(reason, may_have_acted=False)
+        return HttpReply(response.status_code, response.headers, bytes(body))
+
     def _add_transport(self) -> httpx2.AsyncBaseTransport:
         transport = self._connect()
         self._transports.append(transport)
@@ -150,7 +178,7 @@ def open_service_http(base_url: str, transport: httpx2.AsyncBaseTransport | None
 
         http = open_service_http("https://api.telegram.org")
         async with aclosing(http):
-            response = await request(http, "POST", "/bot…/getMe")
+            response = await http.request("POST", "/bot…/getMe")
     """
     if transport is not None:
         return ServiceHttp(base_url, lambda: transport)
@@ -179,46 +207,15 @@ def _proxy_for(base_url: str) -> str | None:
     return getproxies().get(parts.scheme)
 
 
-async def request(
-    http: ServiceHttp,
-    method: str,
-    path: str,
-    *,
-    json: Any = None,
-    content: bytes | None = None,
-    data: Mapping[str, Any] | None = None,
-    files: Mapping[str, Any] | None = None,
-    headers: Mapping[str, str] | None = None,
-    auth: tuple[str, str] | None = None,
-    timeout: float = TIMEOUT,
-    most_bytes: int = MOST_BYTES,
-) -> HttpReply:
-    """Return the whole answer, of any status below 500 but redirects. Raises ServiceDown for everything else.
+def wait_seconds(value: object, default: float) -> float:
+    """Return the seconds that a service wants to be left alone, an hour at most: a wrong number must not silence the channel for days.
 
-    timeout: seconds without any byte. The reason in ServiceDown has neither address nor headers, since these may hold the token.
-    Cancelled, the request may have reached the service.
+    default: for a value that is no number.
     """
-    body_of = {"json": json, "content": content, "data": data, "files": files}
-    given = {name: value for name, value in body_of.items() if value is not None}
     try:
-        async with http.stream(method, path, headers=headers, auth=auth, timeout=timeout, **given) as response:
-            body = bytearray()
-            async for part in response.aiter_bytes():
-                body += part
-                if len(body) > most_bytes:
-                    raise ServiceDown(f"an answer of more than {most_bytes:,} bytes")
-    # The error itself is not chained: its text and its request show the address, which holds a token for some
-    # services.
-    except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
-        raise ServiceDown(_explain(error), may_have_acted=not isinstance(error, _NEVER_SENT)) from None
-    if response.status_code >= 500:
-        is_unknown = response.status_code == GATEWAY_TIMEOUT
-        reason = f"it answers with status {response.status_code}"
-        raise ServiceDown(reason, may_have_acted=is_unknown, says_failed=True)
-    if 300 <= response.status_code < 400:
-        reason = f"it redirects (status {response.status_code}), which is not followed; check base_url"
-        raise ServiceDown(reason, may_have_acted=False)
-    return HttpReply(response.status_code, response.headers, bytes(body))
+        return min(LONGEST_WAIT, max(0.1, float(str(value))))
+    except ValueError:
+        return default
 
 
 def _explain(error: Exception) -> str:

@@ -21,9 +21,9 @@ The functions are shared by `openclaw`, `nanobot` and `hermes`, some of whose fo
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from pegasus.conversation import Entry, clean_text, sanitize_for_prompt, user_content
 from pegasus.importing.foreign_home import (
@@ -32,6 +32,8 @@ from pegasus.importing.foreign_home import (
     CannotRead,
     Findings,
     ForeignFolder,
+    FoundJob,
+    FoundSession,
     ImportedNote,
 )
 from pegasus.messages import ChannelInfo, Metadata
@@ -190,6 +192,30 @@ def entry_of(
     return None, others + (role not in ("user", "assistant", "tool", "toolResult", "system"))
 
 
+SaidPart: TypeAlias = tuple[object, object, object, object, object]
+"""Role, content, time, calls, and the id of the call that is answered, of a message of another agent."""
+
+
+def session_of(
+    found: Findings, origin: str, type: str, channel_id: str, messages: Iterable[SaidPart | None]
+) -> FoundSession:
+    """Return a session of these messages; None among them is one that is damaged.
+
+    The order is that of the messages, also where a time is missing. Each entry needs a channel, also where nobody knows its own.
+    """
+    channel, entries, left_out = ChannelInfo(type or "import", channel_id or found.source), [], 0
+    for message in messages:
+        if message is None:
+            left_out += 1
+            continue
+        role, content, ts, calls, call_id = message
+        entry, others = entry_of(role, content, time_of(ts) or 0, channel, calls, call_id)
+        left_out += others
+        if entry is not None:
+            entries.append(entry)
+    return FoundSession(origin, type, channel_id, tuple(entries), left_out)
+
+
 # ------------------------------------------------------------------ notes, the character, settings
 
 
@@ -281,18 +307,42 @@ def each_job(found: Findings, folder: ForeignFolder, name: str) -> Iterator[tupl
             yield f"{name}: {number}", job
 
 
-def prompt_of(found: Findings, origin: str, prompt: object) -> str:
-    """Return what a job is to do; "" and a line of the report if it says nothing."""
-    if isinstance(prompt, str) and prompt.strip():
-        return prompt
-    found.skip("job", origin, "it has no prompt")
-    return ""
+def add_job(
+    found: Findings,
+    origin: str,
+    job: Mapping[str, Any],
+    prompt: object,
+    schedule: Metadata | None,
+    address: tuple[str, str],
+    paused: Collection[str],
+    *,
+    kind: str = "message",
+    is_enabled: bool,
+) -> None:
+    """Add a job, or the reason why it is left out.
+
+    schedule: as `draft_job` takes it, None if it makes no sense. address: as `address_of` returns it. paused: what of the job's
+    meaning cannot be kept. is_enabled: its owner has not paused it.
+    """
+    if not (isinstance(prompt, str) and prompt.strip()):
+        found.skip("job", origin, "it has no prompt")
+    elif schedule is None:
+        found.skip("job", origin, "its schedule makes no sense")
+    else:
+        place, reason = address
+        values: Metadata = {
+            "schedule": schedule,
+            "prompt": prompt,
+            "channel": place,
+            "kind": kind,
+            "name": str(job.get("name") or ""),
+        }
+        reasons = (reason, *paused, "" if is_enabled else "it was paused")
+        found.jobs.append(FoundJob(origin, values, tuple(filter(None, reasons))))
 
 
 def cron_values(schedule: Any) -> tuple[Metadata | None, list[str]]:
-    """Return a schedule `{"kind": "at" | "every" | "cron", …}` as `draft_job` takes it, and what of it cannot be kept.
-
-    None if it makes no sense; the reason is in the list then.
+    """Return a schedule `{"kind": "at" | "every" | "cron", …}` as `draft_job` takes it, None if it makes no sense, and what is lost.
 
     Several spellings of a field are accepted, since the agents have renamed theirs over time.
     """
@@ -310,7 +360,7 @@ def cron_values(schedule: Any) -> tuple[Metadata | None, list[str]]:
                 return {"at": given}, []
             if (ms := time_of(given)) is not None:
                 return {"at": datetime.fromtimestamp(ms / 1000, UTC).isoformat()}, []
-    return None, ["its schedule makes no sense"]
+    return None, []
 
 
 def address_of(type: object, id: object) -> tuple[str, str]:

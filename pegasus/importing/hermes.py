@@ -27,19 +27,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from pegasus.importing.conversion import (
+    add_job,
     add_note,
     add_persona,
     add_settings,
     address_of,
     each_job,
-    entry_of,
-    prompt_of,
     read_text,
+    session_of,
     shown_name,
-    time_of,
 )
-from pegasus.importing.foreign_home import CannotRead, Findings, ForeignFolder, FoundJob, FoundSession
-from pegasus.messages import ChannelInfo, Metadata
+from pegasus.importing.foreign_home import CannotRead, Findings, ForeignFolder, FoundSession
+from pegasus.messages import Metadata
 
 MARKS: Final = ("config.yaml", "memories", "state.db", "cron")
 """Names in such a home."""
@@ -101,7 +100,7 @@ def _add_sessions(found: Findings, folder: ForeignFolder) -> None:
         try:
             with closing(sqlite3.connect(copy)) as database:
                 _guard(database)
-                for session in _sessions(database):
+                for session in _sessions(found, database):
                     # One after the other: an error in the middle keeps those before it.
                     found.sessions.append(session)
         except (sqlite3.Error, UnicodeError, OverflowError) as error:
@@ -120,26 +119,20 @@ def _guard(database: sqlite3.Connection) -> None:
     database.set_progress_handler(lambda: int(time.monotonic() > end), 100_000)
 
 
-def _sessions(database: sqlite3.Connection) -> Iterator[FoundSession]:
+def _sessions(found: Findings, database: sqlite3.Connection) -> Iterator[FoundSession]:
     """Yield the sessions, oldest first. Columns that came with later versions may be missing."""
     # The name of the column is one of three constants, so nothing of the database gets into the query.
     columns = {row[1] for row in database.execute("PRAGMA table_info(sessions)")}
     chat = "chat_id" if "chat_id" in columns else "user_id" if "user_id" in columns else "NULL"
     for id, source, channel_id in database.execute(f"SELECT id, source, {chat} FROM sessions ORDER BY started_at, id"):  # noqa: S608
-        # A session of the terminal has no chat. Its entries get a channel all the same, since each message here
-        # has one.
-        type, name = str(source or ""), str(channel_id or "")
-        channel, entries, left_out = ChannelInfo(type or "import", name or "hermes"), [], 0
         rows = database.execute(
             "SELECT role, content, timestamp, tool_calls, tool_call_id FROM messages WHERE session_id = ? ORDER BY id LIMIT ?",
             (id, MOST_MESSAGES),
         )
-        for role, content, ts, calls, call_id in rows:
-            entry, others = entry_of(role, _decoded(content), time_of(ts) or 0, channel, _parse(calls), call_id)
-            left_out += others
-            if entry is not None:
-                entries.append(entry)
-        yield FoundSession(f"{DATABASE}: {shown_name(id)}", type, name, tuple(entries), left_out)
+        messages = ((role, _decoded(content), ts, _parse(calls), call_id) for role, content, ts, calls, call_id in rows)
+        origin = f"{DATABASE}: {shown_name(id)}"
+        # A session of the terminal has no chat.
+        yield session_of(found, origin, str(source or ""), str(channel_id or ""), messages)
 
 
 def _decoded(content: object) -> object:
@@ -168,33 +161,19 @@ def _add_job(found: Findings, origin: str, job: Mapping[str, Any]) -> None:
     if job.get("script") or job.get("no_agent"):
         found.skip("job", origin, "it runs a program of that home")
         return
-    if not (prompt := prompt_of(found, origin, job.get("prompt"))):
-        return
-    schedule = _schedule(job["schedule"])
-    if schedule is None:
-        found.skip("job", origin, "its schedule makes no sense")
-        return
-    address, paused = _target(job)
-    skills, repeat = job.get("skills") or job.get("skill"), job.get("repeat")
+    schedule, address = _schedule(job["schedule"]), _target(job)
+    skills, repeat, paused = job.get("skills") or job.get("skill"), job.get("repeat"), []
     if skills:
         paused.append("it uses skills that there may not be here")
     # A job at a fixed time runs once in any case.
     times = repeat.get("times") if isinstance(repeat, dict) else None
-    if times and "at" not in schedule:
+    if times and schedule is not None and "at" not in schedule:
         paused.append(f"it was to run {times} times only")
     # These change what the job does. They have no counterpart here that could be set without asking.
     paused += [f"it sets {key} for itself" for key in ("model", "workdir", "context_from") if job.get(key)]
-    if job.get("enabled", True) is not True or job.get("state") == "paused":
-        paused.append("it was paused")
+    is_enabled = job.get("enabled", True) is True and job.get("state") != "paused"
     # Each run has a session of its own there, so it is a task here.
-    values: Metadata = {
-        "schedule": schedule,
-        "prompt": prompt,
-        "channel": address,
-        "kind": "task",
-        "name": str(job.get("name") or ""),
-    }
-    found.jobs.append(FoundJob(origin, values, tuple(paused)))
+    add_job(found, origin, job, job.get("prompt"), schedule, address, paused, kind="task", is_enabled=is_enabled)
 
 
 def _schedule(given: Mapping[str, Any]) -> Metadata | None:
@@ -209,20 +188,18 @@ def _schedule(given: Mapping[str, Any]) -> Metadata | None:
     return None
 
 
-def _target(job: Mapping[str, Any]) -> tuple[str, list[str]]:
+def _target(job: Mapping[str, Any]) -> tuple[str, str]:
     """Return where a job speaks, and why it is paused if that is not known here.
 
     A result that went to a file only is said on the terminal, where its owner sees it.
     """
     deliver, origin = job.get("deliver") or "local", job.get("origin")
     if deliver == "origin" and isinstance(origin, dict):
-        address, reason = address_of(origin.get("platform"), origin.get("chat_id"))
-    elif isinstance(deliver, str) and ":" in deliver:
+        return address_of(origin.get("platform"), origin.get("chat_id"))
+    if isinstance(deliver, str) and ":" in deliver:
         type, _, id = deliver.partition(":")
         # Behind a second colon stands a thread, which a job cannot name here.
-        address, reason = address_of(type, id.partition(":")[0])
-    elif deliver == "local":
-        address, reason = "cli:main", "its result was only kept in a file"
-    else:
-        address, reason = "cli:main", "it does not say in which chat it speaks"
-    return address, [reason] if reason else []
+        return address_of(type, id.partition(":")[0])
+    if deliver == "local":
+        return "cli:main", "its result was only kept in a file"
+    return "cli:main", "it does not say in which chat it speaks"

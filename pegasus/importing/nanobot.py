@@ -24,6 +24,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pegasus.importing.conversion import (
+    SaidPart,
+    add_job,
     add_note,
     add_notes,
     add_persona,
@@ -32,14 +34,11 @@ from pegasus.importing.conversion import (
     cron_values,
     each_job,
     each_session,
-    entry_of,
     json_lines,
-    prompt_of,
     read_text,
-    time_of,
+    session_of,
 )
-from pegasus.importing.foreign_home import Findings, ForeignFolder, FoundJob, FoundSession
-from pegasus.messages import ChannelInfo, Metadata
+from pegasus.importing.foreign_home import Findings, ForeignFolder, FoundSession
 
 MARKS: Final = ("config.json", "workspace", "sessions", "cron")
 """Names in such a home."""
@@ -59,7 +58,7 @@ def read_nanobot(folder: ForeignFolder) -> Findings:
     _add_history(found, folder, "workspace/memory/history.jsonl")
     add_persona(found, folder, "workspace/")
     for place in ("workspace/sessions", "sessions"):
-        found.sessions += [_session(name, text) for name, text in each_session(found, folder, place)]
+        found.sessions += [_session(found, name, text) for name, text in each_session(found, folder, place)]
     for place in ("cron/jobs.json", "workspace/cron/jobs.json"):
         for origin, job in each_job(found, folder, place):
             _add_job(found, origin, job)
@@ -79,30 +78,22 @@ def _add_history(found: Findings, folder: ForeignFolder, name: str) -> None:
         add_note(found, name, "episodes/nanobot-history", "\n".join(entries))
 
 
-def _session(origin: str, text: str) -> FoundSession:
+def _session(found: Findings, origin: str, text: str) -> FoundSession:
     """Return a session. Its first line has the key, `<channel>:<chatId>`; without one it is in the name of the file, with "_"."""
     type, _, channel_id = origin.rpartition("/")[2].removesuffix(".jsonl").partition("_")
-    entries, left_out = [], 0
+    messages: list[SaidPart | None] = []
     for line in json_lines(text):
-        # A damaged line is counted, for the report of what an archive lacks.
         if line is None:
-            left_out += 1
+            messages.append(None)
         elif line.get("_type") == "metadata":
             if isinstance(line.get("key"), str) and ":" in line["key"]:
                 # The key holds the id as it is; in the name of the file characters may have been replaced.
                 type, _, channel_id = line["key"].partition(":")
         else:
-            # Each entry needs a channel, also where nobody knows which one it was.
-            channel = ChannelInfo(type or "import", channel_id or "nanobot")
-            # Without a time an entry has 0. The order is that of the lines in any case.
-            ts, calls = time_of(line.get("timestamp")) or 0, line.get("tool_calls")
-            entry, others = entry_of(
-                line.get("role"), line.get("content"), ts, channel, calls, line.get("tool_call_id")
-            )
-            left_out += others
-            if entry is not None:
-                entries.append(entry)
-    return FoundSession(origin, type, channel_id, tuple(entries), left_out)
+            fields = ("role", "content", "timestamp", "tool_calls", "tool_call_id")
+            role, content, ts, calls, call_id = map(line.get, fields)
+            messages.append((role, content, ts, calls, call_id))
+    return session_of(found, origin, type, channel_id, messages)
 
 
 def _add_job(found: Findings, origin: str, job: Mapping[str, Any]) -> None:
@@ -114,19 +105,10 @@ def _add_job(found: Findings, origin: str, job: Mapping[str, Any]) -> None:
     if payload.get("kind") == "system_event":
         found.skip("job", origin, "it is a job of the program itself")
         return
-    if not (prompt := prompt_of(found, origin, payload.get("message"))):
-        return
-    schedule, paused = cron_values(job.get("schedule"))
-    if schedule is None:
-        found.skip("job", origin, paused[0])
-        return
     # The session's key is `<channel>:<chatId>`, the last resort for a job that names no chat.
     key = str(payload.get("sessionKey") or payload.get("session_key") or "").partition(":")
     channel = payload.get("channel") or payload.get("originChannel") or payload.get("origin_channel") or key[0]
     to = payload.get("to") or payload.get("originChatId") or payload.get("origin_chat_id") or key[2]
-    address, reason = address_of(channel, to)
-    paused += [reason] if reason else []
-    if job.get("enabled", True) is not True:
-        paused.append("it was paused")
-    values: Metadata = {"schedule": schedule, "prompt": prompt, "channel": address, "name": str(job.get("name", ""))}
-    found.jobs.append(FoundJob(origin, values, tuple(paused)))
+    schedule, lost = cron_values(job.get("schedule"))
+    is_enabled = job.get("enabled", True) is True
+    add_job(found, origin, job, payload.get("message"), schedule, address_of(channel, to), lost, is_enabled=is_enabled)

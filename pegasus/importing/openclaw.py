@@ -20,11 +20,13 @@ limit) has no counterpart, so such a job is imported as paused.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
 from pegasus.importing.conversion import (
+    SaidPart,
+    add_job,
     add_notes,
     add_persona,
     add_settings,
@@ -32,14 +34,12 @@ from pegasus.importing.conversion import (
     cron_values,
     each_job,
     each_session,
-    entry_of,
     json_lines,
     json_object,
-    prompt_of,
+    session_of,
     time_of,
 )
-from pegasus.importing.foreign_home import CannotRead, Findings, ForeignFolder, FoundJob, FoundSession
-from pegasus.messages import ChannelInfo, Metadata
+from pegasus.importing.foreign_home import CannotRead, Findings, ForeignFolder
 
 MARKS: Final = ("openclaw.json", "workspace", "agents", "cron")
 """Names in such a home."""
@@ -89,7 +89,8 @@ def _add_sessions(found: Findings, folder: ForeignFolder, place: str) -> None:
     for name, text in each_session(found, folder, place):
         # The file is named by the session's id.
         session = name.rpartition("/")[2].removesuffix(".jsonl")
-        found.sessions.append(_session(name, text, *chats.get(session, ("", ""))))
+        type, channel_id = chats.get(session, ("", ""))
+        found.sessions.append(session_of(found, name, type, channel_id, _messages(text)))
 
 
 def _chats(index: str) -> dict[str, tuple[str, str]]:
@@ -106,28 +107,23 @@ def _chats(index: str) -> dict[str, tuple[str, str]]:
     return chats
 
 
-def _session(origin: str, text: str, type: str, channel_id: str) -> FoundSession:
-    """Return a session.
+def _messages(text: str) -> Iterator[SaidPart | None]:
+    """Yield the messages of a session.
 
-    Lines without a message are notes of the program (a model was changed, a context was compacted) and are not
-    counted.
+    Lines without a message are notes of the program (a model was changed, a context was compacted) and are not counted.
     """
-    channel, entries, left_out = ChannelInfo(type or "import", channel_id or "openclaw"), [], 0
     for line in json_lines(text):
         message = line.get("message") if line is not None else None
         if line is None or not isinstance(message, dict):
-            left_out += line is None
+            if line is None:
+                yield None
             continue
         # Calls stand among the blocks of text, with the arguments as an object.
         content = message.get("content")
         calls = [block for block in content if _is_call(block)] if isinstance(content, list) else None
-        # Either of the two may be missing.
-        ts = time_of(message.get("timestamp")) or time_of(line.get("timestamp")) or 0
-        entry, others = entry_of(message.get("role"), content, ts, channel, calls, message.get("toolCallId"))
-        left_out += others
-        if entry is not None:
-            entries.append(entry)
-    return FoundSession(origin, type, channel_id, tuple(entries), left_out)
+        # Either of the two times may be missing.
+        ts = time_of(message.get("timestamp")) or line.get("timestamp")
+        yield message.get("role"), content, ts, calls, message.get("toolCallId")
 
 
 def _is_call(block: object) -> bool:
@@ -138,32 +134,24 @@ def _is_call(block: object) -> bool:
 def _add_job(found: Findings, origin: str, job: Mapping[str, Any]) -> None:
     """Add a job, or the reason why it is left out."""
     payload: Any = job.get("payload") if isinstance(job.get("payload"), dict) else {}
-    if not (prompt := prompt_of(found, origin, payload.get("text") or payload.get("message"))):
-        return
-    schedule, paused = cron_values(job.get("schedule"))
-    if schedule is None:
-        found.skip("job", origin, paused[0])
-        return
     delivery: Any = job.get("delivery") if isinstance(job.get("delivery"), dict) else {}
     channel, to = delivery.get("channel", payload.get("channel")), delivery.get("to", payload.get("to"))
-    if payload.get("kind") == "systemEvent" and not channel:
-        address = "cli:main"  # the main session, whose home is the terminal here
-    else:
-        address, reason = address_of(channel, to)
-        paused += [reason] if reason else []
+    # The main session's home is the terminal here.
+    is_main = payload.get("kind") == "systemEvent" and not channel
+    schedule, paused = cron_values(job.get("schedule"))
     # Here every job speaks in a chat, so its owner decides whether it should.
     if delivery.get("mode") in ("none", "webhook"):
         paused.append(f"its result goes to {'a webhook' if delivery['mode'] == 'webhook' else 'nobody'} there")
     paused += [f"it sets {key} for itself" for key in ("model", "thinking", "timeoutSeconds") if payload.get(key)]
-    # A job that does not say that it is enabled is paused, too: its owner can let it go on.
-    if job.get("enabled") is not True:
-        paused.append("it was paused")
-    kind = "task" if job.get("sessionTarget") == "isolated" else "message"
-    values: Metadata = {
-        "schedule": schedule,
-        "prompt": prompt,
-        "channel": address,
-        "kind": kind,
-        "name": str(job.get("name", "")),
-    }
-    found.jobs.append(FoundJob(origin, values, tuple(paused)))
+    add_job(
+        found,
+        origin,
+        job,
+        payload.get("text") or payload.get("message"),
+        schedule,
+        ("cli:main", "") if is_main else address_of(channel, to),
+        paused,
+        kind="task" if job.get("sessionTarget") == "isolated" else "message",
+        # A job that does not say that it is enabled is paused, too: its owner can let it go on.
+        is_enabled=job.get("enabled") is True,
+    )

@@ -70,7 +70,7 @@ class SlackAdapter(ServiceAdapter):
 
     def connection(self) -> AbstractAsyncContextManager[object]:
         """Return the connections of a run of the actor."""
-        return aclosing(self.api)
+        return aclosing(self.api.http)
 
     # ---------------------------------------------------------------- in
 

@@ -26,7 +26,7 @@ import httpx2
 
 from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.service_contract import CredentialsRefused, RateLimited, ServiceDown
-from pegasus.channels.service_http import HttpReply, open_service_http, request
+from pegasus.channels.service_http import HttpReply, open_service_http, wait_seconds
 from pegasus.formatting import truncate
 from pegasus.wire import decode_object, encode_json
 
@@ -81,11 +81,7 @@ class SlackApi:
         self._base_url = base_url.rstrip("/")
         self._bot_token = bot_token
         self._app_token = app_token
-        self._http = open_service_http(self._base_url, transport)
-
-    async def aclose(self) -> None:
-        """Close all connections; a later call opens new ones."""
-        await self._http.aclose()
+        self.http = open_service_http(self._base_url, transport)
 
     # ---------------------------------------------------------------- methods
 
@@ -104,9 +100,9 @@ class SlackApi:
             body = urlencode({key: _form_value(value) for key, value in given.items()})
             kind = "application/x-www-form-urlencoded"
         headers = {"authorization": f"Bearer {token}", "content-type": kind}
-        response = await request(self._http, "POST", f"/{method}", content=body.encode(), headers=headers)
+        response = await self.http.request("POST", f"/{method}", content=body.encode(), headers=headers)
         if response.status_code == 429:
-            raise RateLimited(_retry_after(response))
+            raise RateLimited(wait_seconds(response.headers.get("retry-after"), DEFAULT_PAUSE))
         try:
             return _read_result(method, response)
         except CredentialsRefused as error:
@@ -125,7 +121,7 @@ class SlackApi:
         """Upload a file, which nobody sees before it is shared; return its id. Raises as `call`."""
         ticket = await self.call("files.getUploadURLExternal", filename=name, length=len(data))
         # The address holds a secret of its own, so the upload needs no token, and none is sent there.
-        response = await request(self._http, "POST", str(ticket["upload_url"]), content=data, timeout=FILE_TIMEOUT)
+        response = await self.http.request("POST", str(ticket["upload_url"]), content=data, timeout=FILE_TIMEOUT)
         if response.status_code != 200:
             raise ServiceDown(f"an upload is answered with status {response.status_code}")
         return str(ticket["file_id"])
@@ -149,9 +145,9 @@ class SlackApi:
         if not self._is_slack(url):
             raise SlackRefused("files", "not_on_slack")
         headers = {"authorization": f"Bearer {self._bot_token}"}
-        response = await request(self._http, "GET", url, headers=headers, timeout=FILE_TIMEOUT, most_bytes=limit)
+        response = await self.http.request("GET", url, headers=headers, timeout=FILE_TIMEOUT, most_bytes=limit)
         if response.status_code == 429:
-            raise RateLimited(_retry_after(response))
+            raise RateLimited(wait_seconds(response.headers.get("retry-after"), DEFAULT_PAUSE))
         if response.status_code != 200:
             raise SlackRefused("files", f"http_{response.status_code}")
         # Where the token lacks a scope, Slack answers 200 with its page for signing in. That must not be taken
@@ -179,14 +175,6 @@ def _form_value(value: Any) -> str:
     return encode_json(value) if isinstance(value, list | dict) else str(value)
 
 
-def _retry_after(response: HttpReply) -> float:
-    """Return the seconds to wait, an hour at most: a wrong header must not silence the channel for days."""
-    try:
-        return max(0.0, min(float(response.headers["retry-after"]), 3600.0))
-    except (KeyError, ValueError):
-        return DEFAULT_PAUSE
-
-
 def _read_result(method: str, response: HttpReply) -> dict[str, Any]:
     """Return the result in a response. Raises what stands for its error code."""
     try:
@@ -200,7 +188,7 @@ def _read_result(method: str, response: HttpReply) -> dict[str, Any]:
     if code in _REVOKED:
         raise CredentialsRefused(f"Slack refuses the token: {code}")
     if code in _LIMITED:
-        raise RateLimited(_retry_after(response))
+        raise RateLimited(wait_seconds(response.headers.get("retry-after"), DEFAULT_PAUSE))
     if code in _TRANSIENT:
         raise ServiceDown(f"Slack has an error of its own: {code}", may_have_acted=False, says_failed=True)
     raise SlackRefused(method, code, truncate(str(result.get("needed") or ""), 80))

@@ -26,6 +26,7 @@ from typing import Final
 import trio
 
 from pegasus.access import GROUP, MENTIONED, PairingRequired
+from pegasus.channels.call_pacing import try_for
 from pegasus.channels.service_adapter import ServiceAdapter
 from pegasus.channels.service_contract import NotKept, RateLimited, ServiceDown
 from pegasus.channels.slack.api import SlackApi, SlackRefused
@@ -55,8 +56,8 @@ MOST_SEEN: Final = 2_000
 """Messages that are remembered as handled, so that a repeated one with a file is not read again."""
 MOST_FILE_BYTES: Final = 20 * 1024 * 1024
 """Bytes of the files of one message."""
-DOWNLOAD_PAUSES: Final = (1.0, 4.0)
-"""Seconds between the attempts to read a file."""
+DOWNLOAD_SECONDS: Final = 5.0
+"""Seconds for which a file is tried. Then the message is worth more without it than not at all."""
 FILE_NOTE: Final = "(attached: {name}, {mime}, {size:,} bytes; it could not be read: {reason})"
 """Line of the text in place of a file that could not be read."""
 
@@ -223,16 +224,12 @@ class SlackIncoming:
         """
         text = strip_mention(message.text, identity.user)
         # Only mentions without a label need to be looked up.
-        users, channels = find_mentions(text)
-        names = await self._names.of_users(users - {identity.user}) if users else {}
-        places = await self._names.of_channels(channels) if channels else {}
+        names = await self._names.names_of(find_mentions(text) - {identity.user})
         if identity.name:
             names[identity.user] = identity.name
         # Everybody chooses their own name. One that looks like an address must not count as typed by who mentions them.
-        is_typed = not holds_words_of_others(text) and not any(
-            map(ADDRESS_LIKE.search, (*names.values(), *places.values()))
-        )
-        text = read_mrkdwn(text, names, places)
+        is_typed = not holds_words_of_others(text) and not any(map(ADDRESS_LIKE.search, names.values()))
+        text = read_mrkdwn(text, names)
         return f"(edited) {text}" if message.edited_ts else text, is_typed
 
     async def _read_files(self, files: tuple[SlackFileInfo, ...]) -> tuple[tuple[Media, ...], list[str]]:
@@ -254,15 +251,11 @@ class SlackIncoming:
         return tuple(media), notes
 
     async def _download(self, file: SlackFileInfo, room: int) -> bytes:
-        """Return the content of a file. After some attempts the message is worth more without it than not at all."""
+        """Return the content of a file."""
         if not file.url or file.size > room:
             raise SlackRefused("files", "too_large" if file.url else "not_on_slack")
-        for pause in DOWNLOAD_PAUSES:
-            try:
-                return await self._api.download(file.url, room)
-            except (ServiceDown, RateLimited):
-                await trio.sleep(pause)
-        return await self._api.download(file.url, room)
+        download = partial(self._api.download, file.url, room)
+        return await try_for(DOWNLOAD_SECONDS, download, self._adapter.context.random)
 
 
 def _thread_key(channel: str, thread_ts: str) -> str:

@@ -10,7 +10,7 @@ mention of everybody or a link with another address than it shows. mrkdwn has no
 Receiving. Mentions and links stand in angle brackets, and the three characters are escaped. Names of people and conversations are
 not in the text; the caller looks them up (`find_mentions`) and hands them in.
 
-    >>> read_mrkdwn("<@U1>: see <https://example.org|the page> &amp; reply", {"U1": "anna"}, {})
+    >>> read_mrkdwn("<@U1>: see <https://example.org|the page> &amp; reply", {"U1": "anna"})
     '@anna: see the page (https://example.org) & reply'
 
 Source: https://docs.slack.dev/messaging/formatting-message-text
@@ -202,18 +202,13 @@ _ESCAPED: Final = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
 _ESCAPE: Final = re.compile("|".join(_ESCAPED))
 
 
-def find_mentions(text: str) -> tuple[set[str], set[str]]:
-    """Return the ids of the people and of the conversations that a text mentions without their names.
+def find_mentions(text: str) -> set[str]:
+    """Return the ids of the people and conversations that a text mentions without their names.
 
     Ids with a label are left out, since their names need not be asked for.
     """
-    users: set[str] = set()
-    channels: set[str] = set()
-    for found in _TOKEN.finditer(text):
-        target, _, label = found[1].partition("|")
-        if not label and _MENTION.fullmatch(target):
-            (users if target[0] == "@" else channels).add(target[1:])
-    return users, channels
+    targets = (found[1].partition("|") for found in _TOKEN.finditer(text))
+    return {target[1:] for target, _, label in targets if not label and _MENTION.fullmatch(target)}
 
 
 def holds_words_of_others(text: str) -> bool:
@@ -229,30 +224,28 @@ def holds_words_of_others(text: str) -> bool:
     return False
 
 
-def read_mrkdwn(text: str, users: Mapping[str, str], channels: Mapping[str, str]) -> str:
-    """Return a text of Slack as people read it. users, channels: names by id; an id without one is shown itself.
+def read_mrkdwn(text: str, names: Mapping[str, str]) -> str:
+    """Return a text of Slack as people read it. names: of people and conversations by id; an id without one is shown itself.
 
     Tokens are read before escapes are decoded: an escaped "<" is text and begins no token.
     """
     parts: list[str] = []
     at = 0
     for found in _TOKEN.finditer(text):
-        parts += [unescape_mrkdwn(text[at : found.start()]), _read_token(found[1], users, channels)]
+        parts += [unescape_mrkdwn(text[at : found.start()]), _read_token(found[1], names)]
         at = found.end()
     return "".join([*parts, unescape_mrkdwn(text[at:])])
 
 
-def _read_token(content: str, users: Mapping[str, str], channels: Mapping[str, str]) -> str:
+def _read_token(content: str, names: Mapping[str, str]) -> str:
     """Return what people see of a token: a name, or a link as `label (address)`.
 
     A label alone could hide where a link leads.
     """
     target, _, label = (unescape_mrkdwn(part) for part in content.partition("|"))
     sign, name = target[:1], target[1:]
-    if sign == "@":
-        return f"@{_shown_name(users.get(name) or label or name)}"
-    if sign == "#":
-        return f"#{_shown_name(channels.get(name) or label or name)}"
+    if sign in ("@", "#"):
+        return f"{sign}{_shown_name(names.get(name) or label or name)}"
     if sign == "!":  # <!here>, <!subteam^S1|@group>, <!date^…|fallback>
         word = label or name.partition("^")[0]
         return word if label and not name.startswith("subteam") else f"@{_shown_name(word.removeprefix('@'))}"

@@ -1,7 +1,7 @@
 """Names of people and conversations of a Slack workspace: ids to names for what comes in, names to ids for what goes out.
 
     names = SlackNames(api)
-    await names.of_users({"U1"})        # {"U1": "anna"}
+    await names.names_of({"U1", "C1"})  # {"U1": "anna", "C1": "general"}
     await names.resolve("#general")     # "C0123"
     await names.resolve("@anna")        # "D0456", the direct conversation with her
 
@@ -11,7 +11,8 @@ channel may have been made, or the app invited.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import aclosing
 from typing import Any, Final
 
 import trio
@@ -19,6 +20,8 @@ import trio
 from pegasus.channels.service_contract import RateLimited, ServiceDown
 from pegasus.channels.slack.api import SlackApi, SlackRefused
 
+USER: Final = ("U", "W")
+"""Letters that begin the id of a person."""
 KEPT: Final = 3600.0
 """Seconds for which a name counts."""
 KEPT_UNKNOWN: Final = 60.0
@@ -33,25 +36,6 @@ LOOKUP_TIME: Final = 1.0
 """Seconds that a message which came in waits for names. Slack wants its acknowledgement within 3."""
 
 
-class _Kept:
-    """Answers with their time of expiry."""
-
-    def __init__(self) -> None:
-        self._entries: dict[str, tuple[str, float]] = {}
-
-    def get(self, key: str) -> str | None:
-        """Return an answer that still counts; "" means that there is none."""
-        value, until = self._entries.get(key, ("", 0.0))
-        return value if trio.current_time() < until else None
-
-    def put(self, key: str, value: str) -> None:
-        """Keep an answer for its time, in the last place. "" is kept shorter, as what is missing may be made."""
-        self._entries.pop(key, None)
-        self._entries[key] = value, trio.current_time() + (KEPT if value else KEPT_UNKNOWN)
-        while len(self._entries) > MOST_KEPT:
-            del self._entries[next(iter(self._entries))]
-
-
 class SlackNames:
     """The names that were looked up.
 
@@ -60,57 +44,52 @@ class SlackNames:
 
     def __init__(self, api: SlackApi) -> None:
         self._api = api
-        self._users = _Kept()
-        """Names by id."""
-        self._channels = _Kept()
-        """Names by id."""
-        self._addresses = _Kept()
-        """Ids of conversations by name, as "#general", "@anna" or "U0123"."""
+        self._known: dict[str, tuple[str, float]] = {}
+        """Names by id, and ids by address as "#general"; "" for nothing. Each with Trio's clock until which it counts."""
+
+    def _found(self, key: str) -> str | None:
+        """Return what was found for an id or address, None if it must be looked up."""
+        value, until = self._known.get(key, ("", 0.0))
+        return value if trio.current_time() < until else None
+
+    def _keep(self, key: str, value: str) -> None:
+        """Keep what was found for its time, in the last place. "" is kept shorter, as what is missing may be made."""
+        self._known.pop(key, None)
+        self._known[key] = value, trio.current_time() + (KEPT if value else KEPT_UNKNOWN)
+        if len(self._known) > MOST_KEPT:
+            del self._known[next(iter(self._known))]
 
     # ---------------------------------------------------------------- ids to names
 
-    async def of_users(self, ids: Collection[str]) -> dict[str, str]:
-        """Return the names of these people, without those that Slack does not tell now. Raises nothing."""
-        return await self._names(ids, self._users, self._user_name)
-
-    async def of_channels(self, ids: Collection[str]) -> dict[str, str]:
-        """Return the names of these conversations, without those that Slack does not tell now. Raises nothing."""
-        return await self._names(ids, self._channels, self._channel_name)
-
-    async def _names(self, ids: Collection[str], kept: _Kept, look_up: Any) -> dict[str, str]:
-        """Return the names that are known in time. kept: answers of this kind. look_up: asks Slack for one."""
-        found = {id: kept.get(id) for id in ids}
+    async def names_of(self, ids: Collection[str]) -> dict[str, str]:
+        """Return the names of people and conversations, without those that Slack does not tell in time. Raises nothing."""
         # A message full of ids must not make hundreds of calls. Some of the names are then missing, which is no
         # loss of meaning.
-        unknown = [id for id, name in found.items() if name is None][:MOST_LOOKUPS]
+        unknown = [id for id in ids if self._found(id) is None][:MOST_LOOKUPS]
         # All are asked at the same time. What has come by then is used; the rest is asked for again by the next
         # message.
-        with trio.move_on_after(LOOKUP_TIME):
-            async with trio.open_nursery() as nursery:
-                for id in unknown:
-                    nursery.start_soon(self._look_up, id, kept, look_up)
-        names = {id: kept.get(id) for id in ids}
-        return {id: name for id, name in names.items() if name}
+        if unknown:
+            with trio.move_on_after(LOOKUP_TIME):
+                async with trio.open_nursery() as nursery:
+                    for id in unknown:
+                        nursery.start_soon(self._look_up, id)
+        return {id: name for id in ids if (name := self._found(id))}
 
-    async def _look_up(self, id: str, kept: _Kept, look_up: Any) -> None:
+    async def _look_up(self, id: str) -> None:
         """Ask for one name and keep the answer.
 
         A refusal is an answer: there is no name. An outage is none, so nothing is kept.
         """
         try:
-            kept.put(id, await look_up(id))
+            if id.startswith(USER):
+                name = _name_of((await self._api.call("users.info", user=id))["user"])
+            else:  # a direct conversation has no name
+                name = str((await self._api.call("conversations.info", channel=id))["channel"].get("name") or "")
         except SlackRefused:
-            kept.put(id, "")
+            name = ""
         except (ServiceDown, RateLimited):
-            pass
-
-    async def _user_name(self, id: str) -> str:
-        """Return the name of a person. Raises as `SlackApi.call`."""
-        return _name_of((await self._api.call("users.info", user=id))["user"])
-
-    async def _channel_name(self, id: str) -> str:
-        """Return the name of a conversation; "" for a direct one, which has none."""
-        return str((await self._api.call("conversations.info", channel=id))["channel"].get("name") or "")
+            return
+        self._keep(id, name)
 
     # ---------------------------------------------------------------- names to ids
 
@@ -119,12 +98,13 @@ class SlackNames:
 
         Raises SlackRefused if there is none that the app can see, and as `SlackApi.call`.
         """
-        if address[:1] not in ("#", "@", "U", "W"):
+        if not address.startswith(("#", "@", *USER)):
             return address
-        known = self._addresses.get(address)
+        key = f"to {address}"
+        known = self._found(key)
         if known is None:
             known = await self._find(address)
-            self._addresses.put(address, known)
+            self._keep(key, known)
         if not known:
             kind = "channel" if address[0] == "#" else "person"
             raise SlackRefused("the address", f"there is no {kind} {address[:80]} that this app can see")
@@ -137,35 +117,21 @@ class SlackNames:
         """
         wanted = address[1:]
         if address[0] == "#":
-            return await self._find_channel(wanted)
+            # Slack has no call that finds a channel by its name.
+            which = {"types": "public_channel,private_channel", "exclude_archived": True}
+            async with aclosing(self._list("conversations.list", "channels", **which)) as found:
+                async for channel in found:
+                    if channel.get("name") == wanted:
+                        return str(channel["id"])
+            return ""
         user = await self._find_user(wanted) if address[0] == "@" else address
         return str((await self._api.call("conversations.open", users=user))["channel"]["id"]) if user else ""
-
-    async def _find_channel(self, name: str) -> str:
-        """Return the id of a channel, "" if none that the app can see has this name."""
-        # Slack has no call that finds a channel by its name, so the list is read page by page until it is
-        # found.
-        types = "public_channel,private_channel"
-        cursor = ""
-        for _ in range(MOST_PAGES):
-            page = await self._api.call(
-                "conversations.list", types=types, exclude_archived=True, limit=200, cursor=cursor or None
-            )
-            for channel in page["channels"]:
-                if channel.get("name") == name:
-                    return str(channel["id"])
-            cursor = _next_cursor(page)
-            if not cursor:
-                break
-        return ""
 
     async def _find_user(self, name: str) -> str:
         """Return the id of the person with this handle, or else of the only one who is shown by this name."""
         shown: list[str] = []
-        cursor = ""
-        for _ in range(MOST_PAGES):
-            page = await self._api.call("users.list", limit=200, cursor=cursor or None)
-            for user in page["members"]:
+        async with aclosing(self._list("users.list", "members")) as found:
+            async for user in found:
                 if user.get("deleted") or user.get("is_bot"):
                     continue
                 if user.get("name") == name:
@@ -175,15 +141,18 @@ class SlackNames:
                     # Shown names are not unique, and anybody may choose theirs: of several people with one name
                     # none is taken.
                     shown.append(str(user["id"]))
-            cursor = _next_cursor(page)
-            if not cursor:
-                break
         return shown[0] if len(shown) == 1 else ""
 
-
-def _next_cursor(page: Mapping[str, Any]) -> str:
-    """Return the place of the next page of a list, "" behind the last one."""
-    return str((page.get("response_metadata") or {}).get("next_cursor") or "")
+    async def _list(self, method: str, key: str, **params: Any) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Yield the entries of a list, page by page. key: of the entries in a page."""
+        cursor = None
+        for _ in range(MOST_PAGES):
+            page = await self._api.call(method, **params, limit=200, cursor=cursor)
+            for entry in page[key]:
+                yield entry
+            cursor = (page.get("response_metadata") or {}).get("next_cursor")
+            if not cursor:
+                return
 
 
 def _name_of(user: Mapping[str, Any]) -> str:

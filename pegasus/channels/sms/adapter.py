@@ -32,7 +32,7 @@ import trio
 from actors import ActorError, Inbox, Ref
 from pegasus.channels.adapter import AdapterMessage, ReplyRefused
 from pegasus.channels.attempts import SendAttempts
-from pegasus.channels.call_pacing import OutagePauses
+from pegasus.channels.call_pacing import try_for
 from pegasus.channels.service_adapter import ServiceAdapter
 from pegasus.channels.service_contract import NotKept, ServiceContext, ServiceDown, WebhookAnswer, WebhookRequest
 from pegasus.channels.sms.api import FileRefused, SentSms, TwilioApi
@@ -98,7 +98,7 @@ class SmsAdapter(ServiceAdapter):
 
     def connection(self) -> AbstractAsyncContextManager[object]:
         """Return the connections of a run of the actor."""
-        return aclosing(self.api)
+        return aclosing(self.api.http)
 
     async def listen(self) -> None:
         """Check the account, take up what is still to be fetched, and wait: messages come by the webhook."""
@@ -176,7 +176,7 @@ class SmsAdapter(ServiceAdapter):
         media, notes = [], []
         for file in sms.files:
             try:
-                content = await self._fetch(file)
+                content = await try_for(FILES_FOR, partial(self.api.fetch, file), self.context.random)
             except (ReplyRefused, ServiceDown) as error:
                 _log.warning("a file of an MMS cannot be fetched", file=file.name, reason=str(error))
                 notes.append(_note(file, str(error)))
@@ -186,19 +186,6 @@ class SmsAdapter(ServiceAdapter):
         # Forgotten only when the message is on disk. A crash in between hands it in again, which the inbox
         # recognises by its id.
         await self.log.set_fact(_pending(sms.id), None)
-
-    async def _fetch(self, file: RemoteFile) -> bytes:
-        """Return the content of a file, tried for FILES_FOR seconds. Raises ServiceDown, ReplyRefused."""
-        pauses, give_up = OutagePauses(self.context.random), trio.current_time() + FILES_FOR
-        while True:
-            try:
-                return await self.api.fetch(file)
-            except ServiceDown:
-                pause = pauses.next()
-                # The message has waited long enough, and goes on without the file.
-                if trio.current_time() + pause > give_up:
-                    raise
-                await trio.sleep(pause)
 
     async def _serve_file(self, path: str) -> WebhookAnswer:
         """Answer somebody who opens the link of a file."""

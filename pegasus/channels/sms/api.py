@@ -20,7 +20,7 @@ import httpx2
 
 from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.service_contract import CredentialsRefused, RateLimited, ServiceDown
-from pegasus.channels.service_http import open_service_http, request
+from pegasus.channels.service_http import open_service_http, wait_seconds
 from pegasus.channels.sms.webhook import RemoteFile
 from pegasus.formatting import truncate
 from pegasus.loopback import is_loopback
@@ -33,8 +33,6 @@ MOST_REDIRECTS: Final = 3
 """Redirects that are followed for one file. Twilio makes one, to the store of its files."""
 PAGE: Final = 50
 """Messages that are looked at to find one that was sent."""
-LONGEST_WAIT: Final = 3600.0
-"""Seconds of a rate limit that are obeyed; a longer one is tried again after them."""
 ACCOUNT_CODES: Final = frozenset({10001, 20003, 20005, 20006, 20404, 20008})
 """The account, its token or its state is the reason, so that no message can be sent."""
 SENDER_CODES: Final = frozenset({21212, 21603, 21659, 21660})
@@ -91,11 +89,7 @@ class TwilioApi:
         self._sender = sender
         # A messaging service is a pool of numbers, which Twilio chooses from.
         self._sender_key = "MessagingServiceSid" if sender.startswith("MG") else "From"
-        self._http = open_service_http(self._base_url, transport)
-
-    async def aclose(self) -> None:
-        """Close all connections; a later call opens new ones."""
-        await self._http.aclose()
+        self.http = open_service_http(self._base_url, transport)
 
     async def check(self) -> None:
         """Find out whether the service is there and takes the token. Raises ServiceDown, RateLimited, CredentialsRefused.
@@ -105,7 +99,7 @@ class TwilioApi:
         Called when the actor starts, so that wrong credentials park the channel before the first reply needs
         them.
         """
-        response = await request(self._http, "GET", f"{self._account}.json", auth=self._auth)
+        response = await self.http.request("GET", f"{self._account}.json", auth=self._auth)
         if response.status_code in (401, 429):
             raise _refusal_of(response.status_code, response.content, response.headers)
 
@@ -117,7 +111,7 @@ class TwilioApi:
         form: dict[str, Any] = {"To": to, self._sender_key: self._sender, "Body": body}
         if media:
             form["MediaUrl"] = list(media)
-        response = await request(self._http, "POST", f"{self._account}/Messages.json", data=form, auth=self._auth)
+        response = await self.http.request("POST", f"{self._account}/Messages.json", data=form, auth=self._auth)
         if response.status_code >= 400:
             refusal = _refusal_of(response.status_code, response.content, response.headers)
             # Some of these codes have other causes as well. A second try without the files finds out.
@@ -137,7 +131,7 @@ class TwilioApi:
         # With a pool the number that a message was sent from is not known beforehand.
         only = {"From": self._sender} if self._sender_key == "From" else {}
         query = str(httpx2.QueryParams({"To": to, **only, "PageSize": str(PAGE)}))
-        response = await request(self._http, "GET", f"{self._account}/Messages.json?{query}", auth=self._auth)
+        response = await self.http.request("GET", f"{self._account}/Messages.json?{query}", auth=self._auth)
         if response.status_code == 429:
             raise _refusal_of(response.status_code, response.content, response.headers)
         messages = _object(response.content).get("messages") if response.status_code == 200 else None
@@ -164,7 +158,7 @@ class TwilioApi:
     async def _get(self, url: str, auth: tuple[str, str] | None) -> bytes | str:
         """Return the content of an address, or the address that it redirects to."""
         try:
-            async with self._http.stream("GET", url, auth=auth) as response:
+            async with self.http.stream("GET", url, auth=auth) as response:
                 if response.has_redirect_location:
                     return str(response.url.join(response.headers["location"]))
                 # A message may come before its file can be fetched, so a 404 is worth another try.
@@ -213,7 +207,7 @@ def _refusal_of(status: int, body: bytes, headers: Mapping[str, str]) -> Excepti
         reason += f" ({code})"
     # The order of these checks matters: a code says more than the status, which is 400 for most refusals.
     if status == 429 or code in BUSY_CODES:
-        return RateLimited(_seconds(headers.get("retry-after")), for_all=True)
+        return RateLimited(wait_seconds(headers.get("retry-after"), 1.0), for_all=True)
     if status == 401 or code in ACCOUNT_CODES:
         return CredentialsRefused(f"Twilio refuses account_sid or auth_token: {reason}")
     if code in SENDER_CODES:
@@ -230,14 +224,6 @@ def _code_of(body: bytes) -> int:
     except ValueError:
         return 0
     return code if type(code) is int else 0
-
-
-def _seconds(value: str | None) -> float:
-    """Return the seconds of a Retry-After, 1 if there is none that makes sense."""
-    try:
-        return min(max(float(value or 1.0), 0.1), LONGEST_WAIT)
-    except ValueError:
-        return 1.0
 
 
 def _object(content: bytes) -> dict[str, Json]:

@@ -124,7 +124,7 @@ class TelegramAdapter(ServiceAdapter):
 
     def connection(self) -> AbstractAsyncContextManager[object]:
         """Return the connections of a run of the actor."""
-        return aclosing(self.api)
+        return aclosing(self.api.http)
 
     # ---------------------------------------------------------------- in
 

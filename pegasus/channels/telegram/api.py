@@ -11,15 +11,13 @@ from typing import Any, Final
 
 from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.service_contract import CredentialsRefused, RateLimited, ServiceDown
-from pegasus.channels.service_http import GATEWAY_TIMEOUT, TIMEOUT, open_service_http, request
+from pegasus.channels.service_http import GATEWAY_TIMEOUT, TIMEOUT, open_service_http, wait_seconds
 from pegasus.formatting import truncate
 from pegasus.messages import Json
 from pegasus.wire import decode_object
 
 MOST_FILE_BYTES: Final = 20 << 20
 """Bytes of a file that bots can download (https://core.telegram.org/bots/api#getfile)."""
-LONGEST_WAIT: Final = 3600.0
-"""Seconds of a rate limit that are obeyed; a longer one is tried again after them."""
 _LONGEST_REASON: Final = 200
 """Characters of Telegram's explanation that are shown and reported."""
 _FORMAT_WORDS: Final = ("can't parse entities", "can't parse message text", "unsupported start tag", "entity")
@@ -56,11 +54,7 @@ class BotApi:
     def __init__(self, base_url: str, token: str, transport: Any = None) -> None:
         self._path = f"/bot{token}"
         self._file_path = f"/file/bot{token}"
-        self._http = open_service_http(base_url, transport)
-
-    async def aclose(self) -> None:
-        """Close all connections; a later call opens new ones."""
-        await self._http.aclose()
+        self.http = open_service_http(base_url, transport)
 
     async def call(
         self,
@@ -78,7 +72,7 @@ class BotApi:
         GroupMoved for two that can be helped.
         """
         body: dict[str, Any] = {"json": dict(params or {})} if files is None else {"data": params, "files": files}
-        response = await request(self._http, "POST", f"{self._path}/{method}", timeout=timeout, **body)
+        response = await self.http.request("POST", f"{self._path}/{method}", timeout=timeout, **body)
         try:
             answer = decode_object(response.content)
         except ValueError:
@@ -89,7 +83,7 @@ class BotApi:
 
     async def download(self, file_path: str) -> bytes:
         """Return the content of a file that `getFile` has named. Raises ServiceDown, ReplyRefused."""
-        response = await request(self._http, "GET", f"{self._file_path}/{file_path}", most_bytes=MOST_FILE_BYTES)
+        response = await self.http.request("GET", f"{self._file_path}/{file_path}", most_bytes=MOST_FILE_BYTES)
         if response.status_code != 200:
             raise ReplyRefused(f"the file is not there (status {response.status_code})")
         return response.content
@@ -105,9 +99,7 @@ def _refusal(method: str, status: int, answer: Mapping[str, Json]) -> Exception:
     if code == 401 or (code == 404 and method == "getMe"):  # 404: what is no token at all
         return CredentialsRefused(f"Telegram refuses the bot token ({description})")
     if code == 429:
-        # A limit that names no time is tried again after five seconds.
-        wait = float(seconds) if isinstance(seconds, int | float) else 5.0
-        return RateLimited(min(max(wait, 0.1), LONGEST_WAIT))
+        return RateLimited(wait_seconds(seconds, 5.0))
     if isinstance(moved, int):
         return GroupMoved(moved)
     if code >= 500 or code == 409:  # 409: another program polls with this token

@@ -22,7 +22,7 @@ Example: `read_update({"update_id": 1, "message": {…}}, BotName(123, "pegasus_
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -127,16 +127,13 @@ InThread: TypeAlias = Callable[[str, str], bool]
 
 def read_update(update: Json, bot: BotName, in_thread: InThread) -> TelegramMessage | TelegramClick | GroupMove | None:
     """Return what an update says, None if nothing of it concerns us. Never raises, whatever the update holds."""
-    if not isinstance(update, Mapping):
-        return None
-    for kind in ("message", "channel_post"):
-        if isinstance(message := update.get(kind), Mapping):
+    match update:
+        case {"message": dict(message)} | {"channel_post": dict(message)}:
             return _read_message(message, bot, in_thread, is_edit=False)
-    for kind in ("edited_message", "edited_channel_post"):
-        if isinstance(message := update.get(kind), Mapping):
+        case {"edited_message": dict(message)} | {"edited_channel_post": dict(message)}:
             return _read_message(message, bot, in_thread, is_edit=True)
-    if isinstance(query := update.get("callback_query"), Mapping):
-        return _read_click(query)
+        case {"callback_query": dict(query)}:
+            return _read_click(query)
     return None
 
 
@@ -144,19 +141,21 @@ def read_update(update: Json, bot: BotName, in_thread: InThread) -> TelegramMess
 
 
 def _read_message(
-    message: Mapping[str, Json], bot: BotName, in_thread: InThread, *, is_edit: bool
+    message: Mapping[str, Any], bot: BotName, in_thread: InThread, *, is_edit: bool
 ) -> TelegramMessage | GroupMove | None:
     """Return a message of somebody, or the move of a group; None for the bot's own words and for what has neither text nor file.
 
     Both the old and the new group get a message about a move, each of which names the other.
     """
-    chat, message_id = message.get("chat"), _number(message.get("message_id"))
-    chat_id = _number(chat.get("id")) if isinstance(chat, Mapping) else None
-    if not isinstance(chat, Mapping) or chat_id is None or message_id is None:
-        return None
-    for key, is_old in (("migrate_to_chat_id", True), ("migrate_from_chat_id", False)):
-        if (other := _number(message.get(key))) is not None:
-            return GroupMove(str(chat_id), str(other)) if is_old else GroupMove(str(other), str(chat_id))
+    match message:
+        case {"chat": {"id": int(old)}, "migrate_to_chat_id": int(new)}:
+            return GroupMove(str(old), str(new))
+        case {"chat": {"id": int(new)}, "migrate_from_chat_id": int(old)}:
+            return GroupMove(str(old), str(new))
+        case {"chat": {"id": int(chat_id)} as chat, "message_id": int(message_id)}:
+            pass
+        case _:
+            return None
     # The bot's own messages are passed over, in whatever way they come back.
     writer = _writer(message)
     text = _text_of(message)
@@ -201,21 +200,21 @@ class _Writer:
     """Another bot. An anonymous administrator, who writes by a user that is a bot, is none."""
 
 
-def _writer(message: Mapping[str, Json]) -> _Writer | None:
+def _writer(message: Mapping[str, Any]) -> _Writer | None:
     """Return who has written a message, None if that cannot be known.
 
     A channel or an anonymous group stands in `sender_chat`, and its `from` is a user that stands for all of
     them.
     """
-    user, chat = message.get("from"), message.get("sender_chat")
-    if isinstance(chat, Mapping) and (id := _number(chat.get("id"))) is not None:
-        return _Writer(str(id), _name(chat.get("title")), is_bot=False)
-    if not isinstance(user, Mapping) or (id := _number(user.get("id"))) is None:
-        return None
-    return _Writer(str(id), _person_name(user), is_bot=user.get("is_bot") is True and id != _GROUP_BOT)
+    match message:
+        case {"sender_chat": {"id": int(id)} as chat}:
+            return _Writer(str(id), _name(chat.get("title")), is_bot=False)
+        case {"from": {"id": int(id)} as user}:
+            return _Writer(str(id), _person_name(user), is_bot=user.get("is_bot") is True and id != _GROUP_BOT)
+    return None
 
 
-def _person_name(user: Mapping[str, Json]) -> str:
+def _person_name(user: Mapping[str, Any]) -> str:
     """Return the name of a user in one line, without characters that cannot be seen."""
     parts = (user.get("first_name"), user.get("last_name"))
     return _name(" ".join(part for part in parts if isinstance(part, str))) or _name(user.get("username"))
@@ -226,37 +225,32 @@ def _name(value: Json) -> str:
     return sanitize_name(value)[:LONGEST_NAME].strip() if isinstance(value, str) else ""
 
 
-def _is_meant(message: Mapping[str, Json], text: str, bot: BotName) -> bool:
-    answered = message.get("reply_to_message")
-    author = answered.get("from") if isinstance(answered, Mapping) else None
-    # In a forum every message of a topic answers the message that has opened it, which may be the bot's.
-    opens_topic = isinstance(answered, Mapping) and "forum_topic_created" in answered
-    if isinstance(author, Mapping) and author.get("id") == bot.id and not opens_topic:
-        return True
+def _is_meant(message: Mapping[str, Any], text: str, bot: BotName) -> bool:
+    match message:
+        # In a forum every message of a topic answers the message that has opened it, which may be the bot's.
+        case {"reply_to_message": {"from": {"id": bot.id}} as answered} if "forum_topic_created" not in answered:
+            return True
     command = _COMMAND.match(text)
     # A command without a name is for all bots of the group.
     if command is not None:
         return command[2] is None or command[2].lower() == bot.username.lower()
     for kind, named, entity in _entities(message, text):
-        if kind == "mention" and named.lower() == f"@{bot.username}".lower():
-            return True
-        user = entity.get("user")
-        if kind == "text_mention" and isinstance(user, Mapping) and user.get("id") == bot.id:
-            return True
+        match kind, entity:
+            case "mention", _ if named.lower() == f"@{bot.username}".lower():
+                return True
+            case "text_mention", {"user": {"id": bot.id}}:
+                return True
     return False
 
 
-def _entities(message: Mapping[str, Json], text: str) -> Iterator[tuple[str, str, Mapping[str, Json]]]:
+def _entities(message: Mapping[str, Any], text: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Yield kind, text and JSON of each entity. Offsets count UTF-16 code units."""
     entities = message.get("entities") or message.get("caption_entities")
     units = text.encode("utf-16-le", "surrogatepass") if entities else b""
-    for entity in entities if isinstance(entities, Sequence) and not isinstance(entities, str) else ():
-        if not isinstance(entity, Mapping):
-            continue
-        offset, length, kind = _number(entity.get("offset")), _number(entity.get("length")), entity.get("type")
-        if offset is None or length is None or not isinstance(kind, str) or offset < 0 or length <= 0:
-            continue
-        yield kind, units[2 * offset : 2 * (offset + length)].decode("utf-16-le", "replace"), entity
+    for entity in entities if isinstance(entities, list) else ():
+        match entity:
+            case {"offset": int(offset), "length": int(length), "type": str(kind)} if offset >= 0 and length > 0:
+                yield kind, units[2 * offset : 2 * (offset + length)].decode("utf-16-le", "replace"), entity
 
 
 def _plain_command(text: str, bot: BotName, *, is_group: bool) -> str:
@@ -274,7 +268,7 @@ def _plain_command(text: str, bot: BotName, *, is_group: bool) -> str:
 # ------------------------------------------------------------------ content
 
 
-def _text_of(message: Mapping[str, Json]) -> str:
+def _text_of(message: Mapping[str, Any]) -> str:
     """Return the text or caption of a message, with links that the text hides; what is neither text nor file in words."""
     text = message.get("text") if isinstance(message.get("text"), str) else message.get("caption")
     if isinstance(text, str) and text:
@@ -309,37 +303,43 @@ _FILE_KINDS: Final = (
 """Fields of a message that are a file, with its name and type where Telegram does not say them."""
 
 
-def _files(message: Mapping[str, Json]) -> Iterator[FileRef]:
+def _files(message: Mapping[str, Any]) -> Iterator[FileRef]:
     """Yield the files of a message. Of a photo, which comes in several sizes, the largest."""
     sizes = message.get("photo")
-    if isinstance(sizes, Sequence) and not isinstance(sizes, str):
-        found = [size for size in sizes if isinstance(size, Mapping) and isinstance(size.get("file_id"), str)]
-        if found:
-            best = max(found, key=lambda size: _number(size.get("width")) or 0)
-            yield FileRef(str(best["file_id"]), "photo.jpg", "image/jpeg", _number(best.get("file_size")) or 0)
+    photos = (
+        [size for size in sizes if isinstance(size, dict) and isinstance(size.get("file_id"), str)]
+        if isinstance(sizes, list)
+        else []
+    )
+    if photos:
+        yield from _file(max(photos, key=lambda size: _number(size.get("width")) or 0), "photo.jpg", "image/jpeg")
     for kind, name, mime in _FILE_KINDS:
-        file = message.get(kind)
-        if not isinstance(file, Mapping) or not isinstance(file.get("file_id"), str):
-            continue
-        if kind == "sticker" and (file.get("is_animated") is True or file.get("is_video") is True):
-            name, mime = "sticker.webm", "video/webm"
-        # Names and types are the sender's word. What the file is really is found out when it is read.
-        given_name, given_mime = file.get("file_name"), file.get("mime_type")
-        yield FileRef(
-            str(file["file_id"]),
-            given_name if isinstance(given_name, str) and given_name else name,
-            given_mime if isinstance(given_mime, str) and given_mime else mime,
-            _number(file.get("file_size")) or 0,
-            is_voice=kind == "voice" and not _is_forwarded(message),
-        )
+        match message.get(kind):
+            case {"is_animated": True} | {"is_video": True} as file if kind == "sticker":
+                yield from _file(file, "sticker.webm", "video/webm")
+            case file:
+                yield from _file(file, name, mime, is_voice=kind == "voice" and not _is_forwarded(message))
 
 
-def _is_forwarded(message: Mapping[str, Json]) -> bool:
+def _file(file: Any, name: str, mime: str, *, is_voice: bool = False) -> Iterator[FileRef]:
+    """Yield a file, if it is one. name, mime: where Telegram does not say them."""
+    match file:
+        case {"file_id": str(id)}:
+            # Names and types are the sender's word. What the file is really is found out when it is read.
+            given = file.get("file_name"), file.get("mime_type")
+            name, mime = (
+                said if isinstance(said, str) and said else usual
+                for said, usual in zip(given, (name, mime), strict=True)
+            )
+            yield FileRef(id, name, mime, _number(file.get("file_size")) or 0, is_voice)
+
+
+def _is_forwarded(message: Mapping[str, Any]) -> bool:
     """Return whether somebody else may have made what the message holds."""
     return isinstance(message.get("forward_origin"), Mapping) or "forward_date" in message
 
 
-def _holds_words_of_others(message: Mapping[str, Json], text: str) -> bool:
+def _holds_words_of_others(message: Mapping[str, Any], text: str) -> bool:
     """Return whether a part of a text is quoted or hidden in it, or another bot, a contact or a place has given it."""
     is_made = isinstance(message.get("via_bot"), Mapping) or any(key in message for key in ("venue", "contact"))
     return is_made or any(kind in _PASTED for kind, _, _ in _entities(message, text))
@@ -348,21 +348,21 @@ def _holds_words_of_others(message: Mapping[str, Json], text: str) -> bool:
 # ------------------------------------------------------------------ clicks
 
 
-def _read_click(query: Mapping[str, Json]) -> TelegramClick | None:
+def _read_click(query: Mapping[str, Any]) -> TelegramClick | None:
     """Return a click; None for one without a message in a chat, or that its user cannot have made.
 
     Its message must be there, since the chat is known by it alone.
     """
-    user, message, data, id = query.get("from"), query.get("message"), query.get("data"), query.get("id")
-    if not isinstance(user, Mapping) or not isinstance(message, Mapping):
-        return None
-    chat, message_id, user_id = message.get("chat"), _number(message.get("message_id")), _number(user.get("id"))
-    chat_id = _number(chat.get("id")) if isinstance(chat, Mapping) else None
-    if chat_id is None or message_id is None or user_id is None or not isinstance(data, str) or not isinstance(id, str):
-        return None
-    if chat_id > 0 and chat_id != user_id:  # in a private chat nobody else can click, whatever the update says
-        return None
-    return TelegramClick(id, ChannelInfo(TYPE, str(chat_id), str(user_id)), str(message_id), data, _person_name(user))
+    match query:
+        case {
+            "id": str(id),
+            "from": {"id": int(user_id)} as user,
+            "message": {"chat": {"id": int(chat_id)}, "message_id": int(message_id)},
+            "data": str(data),
+        } if chat_id <= 0 or chat_id == user_id:  # in a private chat nobody else can click, whatever the update says
+            channel = ChannelInfo(TYPE, str(chat_id), str(user_id))
+            return TelegramClick(id, channel, str(message_id), data, _person_name(user))
+    return None
 
 
 def _number(value: Any) -> int | None:
