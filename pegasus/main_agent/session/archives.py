@@ -228,20 +228,26 @@ def page_of(file: Iterable[bytes], offset: int, skip: int, lines: int, limit: in
     return ArchivePage("\n".join(parts), offset, None, labels)
 
 
+def read_line(raw: bytes) -> Entry | None:
+    """Return the entry in a line of a session file, None if the line is damaged."""
+    try:
+        return decode(decode_json(raw))
+    except ValueError:
+        return None
+
+
 def says_apart(first_line: bytes) -> bool:
     """Return whether the first line of a session says that guests are heard in it."""
-    try:
-        return decode(decode_json(first_line)).metadata.get(APART) is True
-    except (ValueError, BadEntry):
-        return False
+    entry = read_line(first_line)
+    return entry is not None and entry.metadata.get(APART) is True
 
 
 def _labels_of_line(raw: bytes) -> tuple[Untrusted, ...]:
     """Return the labels of a line. Nobody knows whose words a damaged one holds."""
-    try:
-        return decode(decode_json(raw)).outside if len(raw) <= LONGEST else ()
-    except (ValueError, BadEntry):
-        return (Untrusted.OTHER,)
+    if len(raw) > LONGEST:
+        return ()
+    entry = read_line(raw)
+    return (Untrusted.OTHER,) if entry is None else entry.outside
 
 
 def _fit(text: str, room: int) -> str:  # JSON may need six characters for one, so the length is found by trying

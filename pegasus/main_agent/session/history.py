@@ -23,15 +23,15 @@ from typing import Any, BinaryIO, Final
 
 import attrs
 
-from pegasus.conversation import Entry, decode, parse_metadata_line
-from pegasus.main_agent.session.archives import LONGEST, archive_names, is_archive, open_archive
+from pegasus.conversation import Entry, parse_metadata_line
+from pegasus.main_agent.session.archives import LONGEST, archive_names, is_archive, open_archive, read_line
 from pegasus.main_agent.session.files import CURRENT, SessionFiles, session_files_of
 from pegasus.main_agent.session.media_queue import files_sent_by
 from pegasus.main_agent.session.session import CUT, REPLY_NAME, text_of_end_note
 from pegasus.messages import Address, Json
 from pegasus.models import ToolCall
 from pegasus.outside import parse_fence
-from pegasus.wire import decode_json, decode_object
+from pegasus.wire import decode_object
 
 MAX_MESSAGES: Final = 200
 """Messages of one page."""
@@ -167,10 +167,9 @@ class _HistoryReader:
             size = os.fstat(file.fileno()).st_size
             for start, raw in _lines_backwards(file, size if place.end < 0 else min(place.end, size)):
                 self._bytes += len(raw)
-                try:
-                    self._take(decode(decode_json(raw)))
-                except ValueError:  # a damaged line
+                if (entry := read_line(raw)) is None:
                     continue
+                self._take(entry)
                 if self.is_full:
                     return start
         return 0

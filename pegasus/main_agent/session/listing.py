@@ -13,16 +13,15 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote
 
 import attrs
 
 from pegasus.formatting import CUT, LONGEST_KEY
-from pegasus.main_agent.session.archives import is_archive, open_archive
+from pegasus.main_agent.session.archives import is_archive, open_archive, read_line
 from pegasus.main_agent.session.files import CURRENT, GLOBAL, SESSIONS, SessionFiles, chat_files
 from pegasus.messages import Address, Json
-from pegasus.wire import decode_object
 
 PAGE_ROWS: Final = 50
 """Sessions of a page if the caller names no number."""
@@ -162,32 +161,27 @@ def chat_of(data: str, place: SessionPlace) -> str:
     key = place.files.prefix.removesuffix(".")
     if CUT in key:
         with suppress(OSError):
-            metadata = _metadata(_first_line(data, place))
-            chat = Address.parse(str(metadata.get("chat")))
+            with open_archive(os.path.join(data, place.files.folder), place.name, place.files) as file:
+                first = read_line(file.readline(_ENDS))
+            chat = Address.parse(str(first.metadata.get("chat"))) if first is not None else None
             if chat is not None and chat_files(chat).current == place.files.current:
                 return str(chat)
     return unquote(key, errors="replace")
-
-
-def _first_line(data: str, place: SessionPlace) -> dict[str, Any]:
-    """Return the first line of a session as an object, {} if it is none. Blocks. Raises OSError."""
-    with open_archive(os.path.join(data, place.files.folder), place.name, place.files) as file:
-        return _object(file.readline(_ENDS))
 
 
 def _summarise(data: str, place: SessionPlace, changed: int) -> ListedSession:
     """Return the summary of a session. Raises OSError."""
     with open_archive(os.path.join(data, place.files.folder), place.name, place.files) as file:
         size = os.fstat(file.fileno()).st_size
-        first = _object(file.readline(_ENDS))
+        first = read_line(file.readline(_ENDS))
         file.seek(max(0, size - _ENDS))
-        last = file.read(_ENDS).rstrip(b"\n").rpartition(b"\n")[2]
+        last = read_line(file.read(_ENDS).rstrip(b"\n").rpartition(b"\n")[2])
         lines = None
         if size <= COUNTED:
             file.seek(0)
             content = file.read(COUNTED)
             lines = content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
-    metadata = _metadata(first)
+    metadata = first.metadata if first is not None else {}
     previous = metadata.get("previousSession")
     return ListedSession(
         place.file,
@@ -196,8 +190,8 @@ def _summarise(data: str, place: SessionPlace, changed: int) -> ListedSession:
         size,
         changed // 1_000_000,
         lines,
-        _time(first),
-        _time(_object(last)),
+        first.ts if first is not None else None,
+        last.ts if last is not None else None,
         place.files.file(previous) if isinstance(previous, str) else None,
         metadata.get("type") == "compact",
     )
@@ -217,22 +211,3 @@ def session_json(session: ListedSession) -> dict[str, Json]:
         "previousSession": session.previous,
         "summary": session.is_summary,
     }
-
-
-def _metadata(line: dict[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a line, {} if it has none."""
-    metadata = line.get("metadata")
-    return metadata if isinstance(metadata, dict) else {}
-
-
-def _object(raw: bytes) -> dict[str, Any]:
-    """Return a line as a JSON object, {} if it is none."""
-    with suppress(ValueError):
-        return decode_object(raw)
-    return {}
-
-
-def _time(line: dict[str, Any]) -> int | None:
-    """Return the time of a line in ms, None if it has none."""
-    ts = line.get("ts")
-    return ts if isinstance(ts, int) else None
