@@ -272,7 +272,8 @@ class _JobScheduler:
             kind=draft.kind,
             enabled=draft.enabled,
             missed=draft.missed,
-            next=next_run(draft.schedule, now) if draft.enabled else None,
+            # A point in time that has passed since the draft was checked is due at once.
+            next=(next_run(draft.schedule, now) or next_run(draft.schedule, 0)) if draft.enabled else None,
             role=principal.role,
             by=by,
             outside=draft.outside,

@@ -102,6 +102,18 @@ async def test_a_point_in_time_comes_once_and_the_job_is_over(autojump_clock):
             await jobs.ask(EnableJob, job.id, True)
 
 
+async def test_a_point_in_time_that_passes_while_the_job_is_being_added_is_due_at_once(autojump_clock):
+    async with running() as (world, jobs):
+        values = {"schedule": {"at": "2026-02-25T12:00:01+00:00"}, "prompt": "stretch"}
+        draft = draft_job(values, wall_clock(), Principal(Role.OWNER, CLI), CLI)
+        await trio.sleep(5)  # as behind a slow disk
+        await jobs.ask(AddJob, draft)
+        assert (await world.next_reply()).text == "stretch"
+        await world.idle()
+        job = await only_job(jobs)
+        assert (job.runs, job.enabled, job.next) == (1, False, None)
+
+
 async def test_a_job_may_be_a_task_whose_result_is_told(autojump_clock):
     worker = ScriptedModel(lambda request: "the site is up")
     async with running(task_model=worker) as (world, jobs):
