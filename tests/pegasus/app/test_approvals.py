@@ -545,3 +545,12 @@ async def test_a_click_whose_answer_cannot_be_written_is_told_so_and_may_be_repe
         assert [each.is_open for each in await waiting(world)] == [True]
         assert "will be run" in await decide(approval.id, "once", "telegram:1")
         assert (await outcome(world, task_id)).result == '"touched"'
+
+
+async def test_an_unknown_code_or_proposal_is_answered_in_the_words_of_its_kind(autojump_clock):
+    async with opened(Touch()) as world:
+        decide = world.tree.services.approvals.decide
+        for answer in (await say_to(world, "/approve ABCD2345"), await decide("ABCD2345", "once", "telegram:1")):
+            assert answer.startswith('There is no open code "ABCD2345"; a code counts once')
+        assert await say_to(world, "/deny p-7") == "There is no proposal 7; waiting for a decision: none."
+        assert await say_to(world, "/approve a-7777") == 'There is no approval "a-7777". Waiting: none.'
