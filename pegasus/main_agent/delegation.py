@@ -14,7 +14,7 @@ The process may end while a task is being submitted. The task may have been begu
 `TaskDelegation.result_of` closes this gap at the next start: it asks the task system for the key, and the call gets its true result
 instead of "cancelled". A /stop at the same moment leaves no such gap: it cancels the call and the tasks of the chat as well.
 
-The effects of the tools tell the caller of `run_tool` what it may repeat. Spawning is idempotent thanks to the key. Resuming happens
+The effects of the tools tell the caller of a tool what it may repeat. Spawning is idempotent thanks to the key. Resuming happens
 once: the key is stored with the message that resumed the task, which lets a restart find out whether it happened.
 """
 

@@ -39,7 +39,7 @@ from pegasus.tools.base import (
     parameters,
 )
 from pegasus.tools.basic import current_time
-from pegasus.tools.executor import ToolExecutor, is_valid_schema, prepare_arguments, run_tool
+from pegasus.tools.executor import ToolExecutor, is_valid_schema, prepare_arguments
 from pegasus.tools.files import read_content, save_incoming
 from pegasus.tools.gate import Gate, PolicyGate, earlier_calls, sending
 from pegasus.tools.guest_folders import own_place, size_of
@@ -95,7 +95,6 @@ __all__ = [
     "prepare_arguments",
     "read_content",
     "result_limit",
-    "run_tool",
     "save_attachment_tool",
     "save_incoming",
     "sending",

@@ -16,8 +16,6 @@ Steps of one call:
 5. A result that is longer than `ToolContext.max_result` is cut, with a notice that tells how to get
    the rest.
 
-`run_tool` does steps 1 to 3, without the gate. The Main Agent and tasks each use a `ToolExecutor`, which does all.
-
 Arguments are checked by the library `jsonschema_rs`. Two of its options keep the check harmless whatever the
 schema of a tool says: a `$ref` to a server is refused and not fetched, and a `pattern` that needs too many
 backtracking steps counts as a mismatch, so that it cannot hang the process.
@@ -70,20 +68,11 @@ MAX_PATTERN_STEPS: Final = 100_000
 run in linear time."""
 
 
-async def run_tool(tool: Tool, arguments: Metadata, timeout: float, context: ToolContext = NO_CONTEXT) -> ToolOutcome:
-    """Run a tool once, for at most `timeout` seconds, and return its result or its error.
-
-    Raises nothing but Cancelled. If the caller is cancelled, the tool is cancelled and has cleaned
-    up when this returns.
-    """
-    arguments, problem = prepare_arguments(tool.spec.parameters, arguments)
-    if problem is not None:
-        return ToolOutcome.failure(problem)
-    return await _run_prepared(tool, arguments, timeout, context)
-
-
 async def _run_prepared(tool: Tool, arguments: Metadata, timeout: float, context: ToolContext) -> ToolOutcome:
-    """Run a tool with checked arguments, as `run_tool` says."""
+    """Run a tool with checked arguments once, for at most `timeout` seconds, and return its result or its error.
+
+    Raises nothing but Cancelled. If the caller is cancelled, the tool is cancelled and has cleaned up when this returns.
+    """
     outside: tuple[Untrusted, ...] = (
         () if tool.source is None else (tool.source,)
     )  # labels of everything that it returns
@@ -218,7 +207,7 @@ class ToolExecutor:
         return self.source.notes(lambda name: self._allows(name) and allows(name))
 
     async def run(self, tool: Tool, arguments: Metadata, context: ToolContext = NO_CONTEXT) -> ToolOutcome:
-        """Run a tool as `run_tool` does if the gate lets it pass, mask secrets in its result or error, and cut it.
+        """Run a tool if its arguments fit and the gate lets it pass, mask secrets in its result or error, and cut it.
 
         A call that waits for an owner has no result yet; its outcome names the approval. Raises nothing but Cancelled.
         """

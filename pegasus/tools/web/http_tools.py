@@ -177,11 +177,22 @@ def describe_body(answer: HttpAnswer, room: int) -> dict[str, Json]:
         return _describe_binary(media_type, answer)
     text = decode_body(answer.body, media_type, declared_charset(content_type))
     notices = [answer.note] if answer.note else []
-    fields: dict[str, Json] = {"body": text[:room]}
-    if not answer.complete or len(text) > room:
+    shown = fitting(text[:room], room)
+    fields: dict[str, Json] = {"body": shown}
+    if not answer.complete or len(shown) < len(text):
         fields["truncated"] = True
-        notices.append(f"only the first {min(len(text), room):,} characters of the body are here")
+        notices.append(f"only the first {len(shown):,} characters of the body are here")
     return {**fields, "notice": "; ".join(notices)} if notices else fields
+
+
+def fitting(text: str, room: int) -> str:
+    """Return as much of a text as has this many characters in a result, where JSON writes quotation marks and line ends as two.
+
+    Each round cuts in proportion, so a few rounds suffice; by one character at least, so that it ends.
+    """
+    while (length := len(encode_json(text)) - 2) > room:
+        text = text[: min(len(text) - 1, len(text) * room // length)]
+    return text
 
 
 def declared_charset(content_type: str) -> str:

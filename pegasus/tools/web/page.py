@@ -28,8 +28,7 @@ from pegasus.sandbox import CommandLimits, run_process
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.web.addresses import AddressGuard
 from pegasus.tools.web.http_client import FetchLimits, HttpAnswer, fetch
-from pegasus.tools.web.http_tools import declared_charset, decode_body, is_text
-from pegasus.wire import encode_json
+from pegasus.tools.web.http_tools import declared_charset, decode_body, fitting, is_text
 
 MAX_PAGE: Final = 4 << 20
 """Bytes of a page, decompressed, that are read."""
@@ -113,7 +112,7 @@ def _part_of(answer: HttpAnswer, page: _ReadPage, offset: int, room: int) -> Jso
     if offset and offset >= total:
         # An empty part would look like the end of the page, also of one that has become shorter.
         raise ToolError(f"offset is {offset:,}, but the page has {total:,} characters")
-    part = _fitting(page.content[offset : offset + room], room)
+    part = fitting(page.content[offset : offset + room], room)
     if offset + len(part) < total and (end := part.rfind("\n")) > len(part) // 2:
         # Only where that costs less than half of the part: a page may be one huge line.
         part = part[: end + 1]  # whole lines
@@ -130,16 +129,6 @@ def _part_of(answer: HttpAnswer, page: _ReadPage, offset: int, room: int) -> Jso
     if notices:
         result["notice"] = "; ".join(notices)
     return {**result, "content": part}
-
-
-def _fitting(text: str, room: int) -> str:
-    """Return as much of a text as has this many characters in a result, where JSON writes quotation marks and line ends as two.
-
-    Each round cuts in proportion, so a few rounds suffice; by one character at least, so that it ends.
-    """
-    while (length := len(encode_json(text)) - 2) > room:
-        text = text[: min(len(text) - 1, len(text) * room // length)]
-    return text
 
 
 async def _read_page(answer: HttpAnswer) -> _ReadPage:

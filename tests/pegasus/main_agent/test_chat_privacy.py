@@ -16,7 +16,8 @@ from pegasus.settings import AgentSettings, Settings
 from pegasus.storage import FileDisk, run_journal
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
 from pegasus.testing.world import FakeChannel, open_world
-from pegasus.tools import ToolContext, memory_tools, run_tool
+from pegasus.tools import ToolContext, memory_tools
+from tests.pegasus.tools.calling import run_tool
 
 from .voices import delegate, reply, tasks_of
 

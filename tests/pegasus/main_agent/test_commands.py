@@ -16,7 +16,8 @@ from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.settings import LiveValue
 from pegasus.storage import run_journal
 from pegasus.testing.memory_disk import MemoryDisk
-from pegasus.tools import ToolContext, persona_tool, run_tool
+from pegasus.tools import ToolContext, persona_tool
+from tests.pegasus.tools.calling import run_tool
 
 OWNERS = ("cli", "telegram:12345")
 CLI, TELEGRAM = ChannelInfo("cli", "main"), ChannelInfo("telegram", "chat", "12345")

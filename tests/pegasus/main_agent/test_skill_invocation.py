@@ -16,8 +16,9 @@ from pegasus.storage import Item
 from pegasus.tasks import ListTasks
 from pegasus.testing.scripted import Hang, ScriptedModel, call
 from pegasus.testing.world import open_world
-from pegasus.tools import ToolContext, run_tool
+from pegasus.tools import ToolContext
 from tests.pegasus.tasks.world import open_desk
+from tests.pegasus.tools.calling import run_tool
 
 CLI = ChannelInfo("cli", "main")
 OTHER = SessionFiles("main", "other.jsonl")

@@ -9,9 +9,10 @@ import pytest
 import trio
 
 from pegasus.sandbox import BackgroundCommands, CommandLimits
-from pegasus.tools import ToolContext, run_tool
+from pegasus.tools import ToolContext
 from pegasus.tools.background import background_tools
 from tests.pegasus.sandbox.processes import PYTHON, alive, guards
+from tests.pegasus.tools.calling import run_tool
 
 TOOLS = {tool.name: tool for tool in background_tools(CommandLimits(grace=0.2, flood=20_000_000))}
 WAIT = 20.0

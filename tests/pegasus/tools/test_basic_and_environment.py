@@ -6,9 +6,10 @@ import attrs
 import pytest
 import trio
 
-from pegasus.tools import ToolContext, current_time, run_tool
+from pegasus.tools import ToolContext, current_time
 from pegasus.tools.basic import basic_tools
 from pegasus.tools.shell import MAX_VARIABLES, environment_tools
+from tests.pegasus.tools.calling import run_tool
 
 ENVIRON = {
     "PATH": "/bin",

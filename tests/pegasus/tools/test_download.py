@@ -9,10 +9,11 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from pegasus.tools import Effect, base_context, run_tool
+from pegasus.tools import Effect, base_context
 from pegasus.tools.files import incoming
 from pegasus.tools.web.addresses import AddressGuard
 from pegasus.tools.web.download import download_tool, name_of, plain_name
+from tests.pegasus.tools.calling import run_tool
 from tests.pegasus.tools.web import answer_of, open_web, redirect
 
 MIB = 1 << 20

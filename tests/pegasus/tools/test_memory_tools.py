@@ -15,9 +15,10 @@ from pegasus.messages import ChannelInfo
 from pegasus.storage import FileDisk, run_journal
 from pegasus.testing.memory_disk import MemoryDisk, PowerLoss
 from pegasus.testing.world import DiskMemoryFolder
-from pegasus.tools import ToolContext, run_tool
+from pegasus.tools import ToolContext
 from pegasus.tools.base import NO_CONTEXT
 from pegasus.tools.memory import memory_tools
+from tests.pegasus.tools.calling import run_tool
 
 
 @pytest.fixture

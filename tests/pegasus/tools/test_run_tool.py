@@ -6,7 +6,8 @@ import pytest
 import trio
 
 from pegasus.models import ToolSpec
-from pegasus.tools import Tool, ToolError, parameters, run_tool
+from pegasus.tools import Tool, ToolError, parameters
+from tests.pegasus.tools.calling import run_tool
 
 SCHEMA = parameters({"n": {"type": "integer"}, "opt": {"type": "string"}}, "n")
 

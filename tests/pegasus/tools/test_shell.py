@@ -6,9 +6,10 @@ import pytest
 import trio
 
 from pegasus.sandbox import CommandLimits
-from pegasus.tools import ToolContext, run_tool
+from pegasus.tools import ToolContext
 from pegasus.tools.shell import shell_tools
 from tests.pegasus.sandbox.processes import Bell, guards
+from tests.pegasus.tools.calling import run_tool
 
 SHELL, PYTHON = shell_tools(CommandLimits(grace=0.2))
 

@@ -10,11 +10,12 @@ import zlib
 import pytest
 import trio
 
-from pegasus.tools import Effect, ToolContext, run_tool
+from pegasus.tools import Effect, ToolContext
 from pegasus.tools.web import http_exchange
 from pegasus.tools.web.addresses import AddressGuard
 from pegasus.tools.web.http_client import MAX_PARTS
 from pegasus.tools.web.http_tools import fetch_tools
+from tests.pegasus.tools.calling import run_tool
 from tests.pegasus.tools.web import answer_of, certificate, open_web, redirect
 
 TEXT = {"content_type": "text/plain; charset=utf-8"}

@@ -7,10 +7,11 @@ import time
 import pytest
 import trio
 
-from pegasus.tools import Effect, ToolContext, ToolExecutor, run_tool
+from pegasus.tools import Effect, ToolContext, ToolExecutor
 from pegasus.tools.web import page as web_page
 from pegasus.tools.web.addresses import AddressGuard
 from pegasus.tools.web.page import MAX_PAGE, page_tool, to_markdown
+from tests.pegasus.tools.calling import run_tool
 from tests.pegasus.tools.web import answer_of, open_web, redirect
 
 HTML = {"content_type": "text/html; charset=utf-8"}

@@ -7,8 +7,9 @@ import pytest
 import trio
 
 from pegasus.settings import WebSearchSettings
-from pegasus.tools import ToolContext, run_tool
+from pegasus.tools import ToolContext
 from pegasus.tools.web.search import web_search, with_environment
+from tests.pegasus.tools.calling import run_tool
 from tests.pegasus.tools.web import answer_of, open_web, redirect
 
 TAVILY = {

@@ -12,7 +12,8 @@ from pegasus.main_agent.session.archives import archive_names
 from pegasus.models.base import ToolCall
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.world import DiskArchives
-from pegasus.tools import ToolContext, run_tool
+from pegasus.tools import ToolContext
+from tests.pegasus.tools.calling import run_tool
 
 NAME = "2026-02-25-143000.jsonl"
 TS = 1_772_029_800_000
