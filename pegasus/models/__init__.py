@@ -79,7 +79,7 @@ from pegasus.models.providers import (
     split_spec,
 )
 from pegasus.models.roles import OFFLINE, problems, role_spec
-from pegasus.models.service import ChatModels, ModelClient, ModelService
+from pegasus.models.service import ModelClient, ModelService
 from pegasus.models.switching import ModelSwitch
 from pegasus.models.tokens import PromptSize, TokenCounter
 from pegasus.models.usage import UsageTracker, amount_text, budget_text, serve_usage
@@ -95,7 +95,6 @@ __all__ = [
     "CallBegun",
     "CallPiece",
     "ChatChoices",
-    "ChatModels",
     "Image",
     "Label",
     "Lane",

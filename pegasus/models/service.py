@@ -32,7 +32,7 @@ from pegasus.models.model_facts import TraitStore
 from pegasus.models.providers import LOCAL_SERVERS, LocalModel, ModelConfigError, ProviderClient, find_local_models
 from pegasus.models.roles import check_choice, describe_rules, list_choices
 from pegasus.models.setup import ModelSetup, close_clients
-from pegasus.models.tokens import PromptSize, TokenCounter
+from pegasus.models.tokens import PromptSize
 from pegasus.models.usage import daily_usage, usage_report, usage_text
 from pegasus.observe import get_logger
 from pegasus.settings import MODEL_ROLES
@@ -53,10 +53,7 @@ READING: Final = 5.0
 
 
 class ClientSource(Protocol):
-    """Source of a client's model, asked anew for each call.
-
-    Example: `ModelService` and `ChatModels` are sources: `ModelClient(service, "default", "conversation")`.
-    """
+    """Models by role or name, of all chats or of one: `ModelService` and `ChatModels`."""
 
     def target(self, role: str) -> ModelTarget:
         """Return the model of a role or name at this moment. Raises ModelConfigError."""
@@ -66,6 +63,33 @@ class ClientSource(Protocol):
 
         Where there is no model, a local one is looked for. Raises ModelConfigError.
         """
+
+    def client(self, role: str = "default", lane: Lane = "work") -> ModelClient:
+        """Return a client of a role or model. It may be kept: it follows reloads and choices.
+
+        lane: "conversation" for calls that a person waits for; these never wait behind background work. Raises ModelConfigError if
+        the model cannot work now.
+        """
+        self.target(role)
+        return ModelClient(self, role, lane)
+
+    def context_window(self, role: str = "default") -> int:
+        """Return how many tokens fit into the model of a role, as far as is known at this moment (see `ModelFacts`).
+
+        Raises ModelConfigError.
+        """
+        return self.target(role).facts.context_window
+
+    async def measure(self, request: ModelRequest, share: float, role: str = "default") -> PromptSize:
+        """Return the size of a request to a role's model beside its window. Raises ModelConfigError.
+
+        It is counted exactly if it is near this share of the window, where that is known. This takes at most 5 seconds.
+        """
+        target = self.target(role)
+        window, is_assumed = target.facts.context_window, target.facts.is_assumed
+        if is_assumed:
+            return PromptSize(target.counter.estimate(request), window, is_assumed=True)
+        return PromptSize(await target.counter.compare(request, round(share * window)), window)
 
 
 class ModelClient:
@@ -110,7 +134,7 @@ class ModelClient:
 # ------------------------------------------------------------------ the models
 
 
-class ModelService:
+class ModelService(ClientSource):
     """Models by role ("default", "subagent", "compact", "reflection") or by `<provider>/<model>`.
 
     Creating it imports no SDK and opens no connection. rng: randomness of the pauses between retries. usage: counts and limits calls;
@@ -147,15 +171,6 @@ class ModelService:
         self._search = trio.Lock()
         self._next_search = -inf
         """Trio time from which local models may be looked for again."""
-
-    def client(self, role: str = "default", lane: Lane = "work") -> ModelClient:
-        """Return a client of a role or model. It may be kept: it follows `reload` and `choose`.
-
-        lane: "conversation" for calls that a person waits for; these never wait behind background work. Raises ModelConfigError if
-        the model cannot work now.
-        """
-        self.target(role)
-        return ModelClient(self, role, lane)
 
     def for_chat(self, chat: Address) -> ChatModels:
         """Return the models of a chat that has a conversation of its own, and maybe a model that was chosen for it."""
@@ -279,28 +294,6 @@ class ModelService:
 
     # ------------------------------------------------------------ information
 
-    def context_window(self, role: str = "default") -> int:
-        """Return how many tokens fit into the model of a role, as far as is known at this moment (see `ModelFacts`).
-
-        Raises ModelConfigError.
-        """
-        return self.target(role).facts.context_window
-
-    async def measure(self, request: ModelRequest, share: float, role: str = "default") -> PromptSize:
-        """Return the size of a request to a role's model beside its window. Raises ModelConfigError.
-
-        It is counted exactly if it is near this share of the window, where that is known. This takes at most 5 seconds.
-        """
-        target = self.target(role)
-        window, is_assumed = target.facts.context_window, target.facts.is_assumed
-        if is_assumed:
-            return PromptSize(target.counter.estimate(request), window, is_assumed=True)
-        return PromptSize(await target.counter.compare(request, round(share * window)), window)
-
-    def token_counter(self, role: str = "default") -> TokenCounter:
-        """Return the token counter of a role's model (not of its fallbacks). Raises ModelConfigError."""
-        return self.target(role).counter
-
     def breakers(self) -> Mapping[str, BreakerStatus]:
         """Return the models that failed when they were last asked and have fallbacks, with the state of their breakers."""
         return self._setup.fallback.failing()
@@ -311,7 +304,11 @@ class ModelService:
         Waits at most five seconds for the calls before this start.
         """
         usage = await self._read_usage()
-        return {**usage_report(usage, channel), "counting": self.token_counter().method} if usage is not None else {}
+        return (
+            {**usage_report(usage, channel), "counting": self.target("default").counter.method}
+            if usage is not None
+            else {}
+        )
 
     async def daily_usage(self) -> list[Json]:
         """Return what each day of this month and the last has used; [] where usage is not counted. Waits as `usage_report` does."""
@@ -366,7 +363,7 @@ class ModelService:
         await self._setup.aclose()
 
 
-class ChatModels:
+class ChatModels(ClientSource):
     """The models of one chat: those of the service, but for a default model that was chosen for this chat (see `ChatChoices`).
 
     Example: `await service.for_chat(Address("web", "c1")).client("default", "conversation").generate(request)`.
@@ -382,11 +379,6 @@ class ChatModels:
         chosen = service.chat_choices.usable(self._chat, service.check_choice) if role == "default" else ""
         return chosen or role
 
-    def client(self, role: str = "default", lane: Lane = "work") -> ModelClient:
-        """Return a client that may be kept: it follows reloads and choices. Raises ModelConfigError."""
-        self.target(role)
-        return ModelClient(self, role, lane)
-
     def target(self, role: str) -> ModelTarget:
         """Return the model that a role means in this chat now. Raises ModelConfigError."""
         return self._service.target(self._name(role))
@@ -394,11 +386,3 @@ class ChatModels:
     async def prepare(self, role: str) -> tuple[ModelTarget, Next]:
         """Return that model and the way of its calls, as `ModelService.prepare` does. Raises ModelConfigError."""
         return await self._service.prepare(self._name(role))
-
-    def context_window(self, role: str = "default") -> int:
-        """Return how many tokens fit into the model of a role, as far as is known. Raises ModelConfigError."""
-        return self._service.context_window(self._name(role))
-
-    async def measure(self, request: ModelRequest, share: float, role: str = "default") -> PromptSize:
-        """Return the size of a request to a role's model beside its window, as `ModelService.measure` does."""
-        return await self._service.measure(request, share, self._name(role))

@@ -81,7 +81,7 @@ async def _converse(form: str, encoding: str, rounds: int) -> Sequence[Estimate]
 
 
 async def _talk(models: ModelService, system: str, questions: Sequence[str]) -> Sequence[Estimate]:
-    model, counter = models.client(), models.token_counter()
+    model, counter = models.client(), models.target("default").counter
     turns: list[Turn] = []
     seen = []
     for question in questions:

@@ -61,7 +61,7 @@ async def opened(form: str, server: ProviderServer, **settings: object) -> Async
 
 @attrs.frozen
 class FixedSource:
-    """A `ClientSource` of one model."""
+    """Source of one model."""
 
     only: ModelTarget
     middleware: Sequence[Middleware]

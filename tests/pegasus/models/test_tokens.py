@@ -151,7 +151,7 @@ def test_conversations_that_are_gone_are_forgotten() -> None:
 
 
 def counter_of(model: ModelClient) -> TokenCounter:
-    return model._source.token_counter()
+    return model._source.target("default").counter
 
 
 async def test_anthropic_is_asked_for_the_number(server: ProviderServer) -> None:
@@ -309,7 +309,7 @@ async def test_a_prompt_is_measured_against_the_window_exactly_where_it_is_near_
     settings = {"anthropic": provider_of("anthropic", server)}
     models = ModelService(ModelSettings(default="anthropic/test-model"), settings, rng=random.Random(1))
     asked = request(text="word " * 1_000)
-    estimate = models.token_counter().estimate(asked)
+    estimate = models.target("default").counter.estimate(asked)
     window = models.context_window()
     assert await models.measure(asked, estimate / window) == PromptSize(estimate, window, is_assumed=True)
     models.target("default").facts.limit(10_000)
@@ -325,11 +325,11 @@ async def test_each_role_has_its_counter_and_both_lanes_share_it(server: Provide
         {"openai": provider_of("openai", server)},
         rng=random.Random(1),
     )
-    before = models.token_counter()
+    before = models.target("default").counter
     asked = request()
     await models.client("default", "conversation").generate(asked)
     longer = (*asked.turns, AssistantTurn("x"), UserTurn(text="and?"))
-    assert 777 < await models.token_counter().count(request(*longer)) < 800
-    assert models.token_counter() is before
-    assert await models.token_counter("compact").count(asked) < 200
+    assert 777 < await models.target("default").counter.count(request(*longer)) < 800
+    assert models.target("default").counter is before
+    assert await models.target("compact").counter.count(asked) < 200
     await models.aclose()
