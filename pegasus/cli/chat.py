@@ -297,14 +297,7 @@ def check_channel(channel: str) -> None:
 
 
 class DaemonProcess:
-    """Daemon as a child process in a session of its own.
-
-    Example::
-
-        daemon = await DaemonProcess.start(home, ["--profile", "work"])
-        if await daemon.wait_ready():
-            code = await daemon.stop(grace=10.0)
-    """
+    """Daemon as a child process in a session of its own."""
 
     def __init__(self, process: trio.Process, home: Home, log_size: int) -> None:
         self._process = process

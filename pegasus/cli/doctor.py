@@ -62,13 +62,7 @@ FEW_CALLS: Final = 10
 
 @attrs.frozen
 class Finding:
-    """The outcome of one check.
-
-    Example::
-
-        fix = f"choose another: {program_name()} config set gateway.port 0"
-        Finding("ports", BROKEN, "127.0.0.1:7717 is taken", fix)
-    """
+    """The outcome of one check."""
 
     check: str
     """Name of the check."""
@@ -82,13 +76,7 @@ class Finding:
 
 @attrs.frozen(eq=False, repr=False)
 class Examined:
-    """The installation that the checks look at. Loaded once, so that all checks judge the same settings.
-
-    Example::
-
-        examined = Examined(options.home(), options, None, error)  # with mistakes in the settings
-        findings = list(_settings(examined))  # a finding for each mistake
-    """
+    """The installation that the checks look at. Loaded once, so that all checks judge the same settings."""
 
     home: Home
     """The home, which may not exist."""

@@ -96,12 +96,6 @@ class LogPrinter:
     """Prints the events of one task, each once.
 
     It does no I/O but printing, so that the same object serves the stream of a daemon and the files of a home.
-
-    Example::
-
-        printer = LogPrinter(task, as_json=False)
-        printer.print_all(log)            # 0 if the task has completed, 1 if it has failed, None if it goes on
-        printer.print_new(event)          # the same, for an event of the stream
     """
 
     def __init__(self, task: Answer, *, as_json: bool) -> None:

@@ -105,10 +105,6 @@ def main(args: Sequence[str]) -> int:
     """Run the command and return the exit code. Nothing is raised but KeyboardInterrupt before a command could start.
 
     args: the command line without the program's name.
-
-    Example::
-
-        sys.exit(main(["status", "--profile", "work"]))
     """
     fill_standard_streams()
     options = Options()

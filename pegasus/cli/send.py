@@ -118,13 +118,7 @@ def _refusal(rejected: MessageRejected, text: str) -> str:
 
 
 class _Sending:
-    """A message, and what becomes of it.
-
-    Example:
-        sending = _Sending(find, ChannelInfo("cli", "send"), "hello", until_done=False)
-        await sending.run(wait=60.0)
-        sending.watch.has_replied, sending.watch.is_over
-    """
+    """A message, and what becomes of it."""
 
     watch: TurnWatch
     """The turn of the message; made by `run`."""

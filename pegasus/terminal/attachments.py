@@ -47,13 +47,6 @@ class AttachmentProblem(Exception):
     """A mentioned file cannot be sent; str() says which and why, for a person.
 
     Raised before anything is sent. The screen shows it above the prompt, where the text stays to be corrected.
-
-    Example::
-
-        try:
-            text, media = read_attachments("see @notes.txt", room=1 << 20)
-        except AttachmentProblem as problem:
-            screen.notice(f"Not sent: {problem}.")  # "there is no file notes.txt …"
     """
 
 

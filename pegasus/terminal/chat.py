@@ -42,14 +42,7 @@ UNSENT_SHOWN: Final = 10
 
 @attrs.frozen
 class ChatEnd:
-    """End of a chat, as `run_chat` returns it to the command.
-
-    Example::
-
-        end = await run_chat(Endpoint("ws://127.0.0.1:7717", token), config, Random())
-        stops = end.leave is not Leave.KEEP and started_here  # a chat that has started the agent stops it
-        return end.code
-    """
+    """End of a chat, as `run_chat` returns it to the command."""
 
     code: int
     """0, or 1 when a message was not taken."""
@@ -66,10 +59,6 @@ async def run_chat(where: FindEndpoint | Endpoint, config: ChatConfig, random: R
     where: the daemon, or a function that finds it, asked again before each new connection. random: for message ids and
     the jitter of reconnecting. Raises DaemonGone when there is nobody to talk with. Cancelled, it ends at once and leaves
     the terminal as it was.
-
-    Example::
-
-        end = await run_chat(Endpoint("ws://127.0.0.1:7717", token), config, Random())
     """
     async with open_conversation(where, config.channel, random=random) as conversation:
         if not has_screen():

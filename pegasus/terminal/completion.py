@@ -53,13 +53,7 @@ _FILE: Final = re.compile(r"""(?<!\S)@(?:"([^"\n]*)|'([^'\n]*)|([^\s"']*))\Z""")
 
 @attrs.frozen
 class Suggestions:
-    """Names that the agent understands, as it has last said.
-
-    Example::
-
-        known = Suggestions(commands={"/stop": "end what runs"}, models=("anthropic/claude-opus-4",))
-        choices("/st", "", known)  # [MenuEntry("/stop", 3, "end what runs")]
-    """
+    """Names that the agent understands, as it has last said."""
 
     commands: Mapping[str, str] = attrs.field(factory=dict)
     """Descriptions of commands by name, with the slash."""
@@ -83,12 +77,7 @@ class Suggestions:
 
 @attrs.frozen
 class MenuEntry:
-    """Something to choose.
-
-    Example::
-
-        MenuEntry("/status", 2, "what the agent is doing")  # replaces the two characters before the cursor
-    """
+    """Something to choose."""
 
     text: str
     """Text that is put in."""

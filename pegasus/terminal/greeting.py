@@ -28,12 +28,7 @@ MANNERS: Final = {"direct": "which answers directly", "monologue": "which speaks
 
 @attrs.frozen
 class ChatConfig:
-    """Values of a chat that its caller knows: address, files, and facts about the daemon.
-
-    Example::
-
-        ChatConfig(ChannelInfo("cli", "main"), home.history, max_frame_bytes=1 << 20, model="anthropic/claude")
-    """
+    """Values of a chat that its caller knows: address, files, and facts about the daemon."""
 
     channel: ChannelInfo
     """Address of the conversation."""

@@ -29,12 +29,6 @@ class HistoryFile:
 
     Never fails: a history that cannot be read or written is one that is not kept. Each entry is appended with one
     write, so that several chats may share the file. It is not synced; a crash of the machine may lose the last entries.
-
-    Example::
-
-        history = HistoryFile(home.history)
-        history.append("hello")
-        history.load()[-1] == "hello"
     """
 
     def __init__(self, path: Path) -> None:

@@ -73,14 +73,7 @@ MakeScreen: TypeAlias = "Callable[[ScreenListener], Screen]"
 
 
 class InteractiveChat:
-    """Chat of one person at one screen. Make it inside trio.run, and call `run` once.
-
-    Example::
-
-        async with open_conversation(find, config.channel, random=random) as conversation:
-            await InteractiveChat(conversation, make_screen, config).run()
-
-    """
+    """Chat of one person at one screen. Make it inside trio.run, and call `run` once."""
 
     def __init__(self, conversation: Conversation, make_screen: MakeScreen, config: ChatConfig) -> None:
         self._config = config

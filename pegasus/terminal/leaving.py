@@ -25,13 +25,7 @@ from pegasus.terminal.status_line import ChatStatus
 
 
 class Leave(Enum):
-    """Way to leave the chat, and what becomes of the agent's work.
-
-    Example::
-
-        if choice is Leave.STOP:
-            await conversation.send("/stop")  # and then as LEAVE
-    """
+    """Way to leave the chat, and what becomes of the agent's work."""
 
     LEAVE = "the agent goes on if it was joined, and stops if this chat has started it"
     KEEP = "the agent goes on in the background although this chat has started it"
@@ -50,13 +44,7 @@ _INDENT: Final = 10
 
 @attrs.frozen(kw_only=True)
 class LeaveRules:
-    """Facts that decide what leaving does. Made when somebody wants to leave, from the settings and the connection.
-
-    Example::
-
-        rules = LeaveRules(stops_agent=True, others=1)  # this chat has started the agent, and another one uses it
-        question = leave_question(status, rules)
-    """
+    """Facts that decide what leaving does. Made when somebody wants to leave, from the settings and the connection."""
 
     stops_agent: bool = False
     """Leaving stops the agent."""
@@ -68,14 +56,7 @@ class LeaveRules:
 
 @attrs.frozen
 class LeaveQuestion:
-    """The question: what is running, and what each key does.
-
-    Example::
-
-        question = leave_question(status, LeaveRules())
-        question.lines(80)  # ["Still running: task 3 (fetch the report).", "  l       leave it running; …", …]
-        question.keys["s"][1]  # Leave.STOP
-    """
+    """The question: what is running, and what each key does."""
 
     running: str
     """Sentence that names what is running."""

@@ -42,13 +42,6 @@ class DaemonGone(Exception):
 
     Raised by both kinds of chats when the daemon refuses the connection, or stays away for too long. The command prints it
     and ends with exit code 1.
-
-    Example::
-
-        try:
-            end = await run_chat(endpoint, config, Random())
-        except DaemonGone as error:
-            print_error(f"pegasus: {error}")
     """
 
 
@@ -77,11 +70,6 @@ class LineChat:
     write: may raise BrokenPipeError, when nobody reads any more; the chat then ends quietly. report: takes one line.
     max_frame_bytes: size above which the gateway refuses a message. count_rest: returns the number of lines that have come and were
     not read yet, for a report of what was not sent.
-
-    Example::
-
-        chat = LineChat(conversation, write, print_error, max_frame_bytes=1 << 20)
-        code = await chat.run(InputLines(0, longest=1 << 20))
     """
 
     def __init__(
@@ -207,11 +195,6 @@ class InputLines:
     longest: bytes kept of a line, and one more, so that whoever checks the size sees that it is too much; the rest is
     read and dropped. The descriptor is read with os.read in a thread that may be abandoned: `sys.stdin` has a lock which
     such a thread would keep at exit. Cancelled while waiting, the thread stays in its read until there is something.
-
-    Example::
-
-        async for line in InputLines(sys.stdin.fileno(), longest=1 << 20):
-            print(line)
     """
 
     def __init__(self, fd: int, *, longest: int) -> None:

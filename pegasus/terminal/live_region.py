@@ -37,12 +37,6 @@ class LiveRegion:
     """The draft above the prompt.
 
     layout: lays out the text. size: returns the window's present size. redraw: asks for the prompt to be drawn again.
-
-    Example::
-
-        region = LiveRegion(ReplyLayout(colour=True), app.output.get_size, app.invalidate)
-        region.show(Draft("Pegasus", "Once upon"))
-        region.show(None)  # withdrawn, or replaced by the reply
     """
 
     def __init__(self, layout: ReplyLayout, size: Callable[[], Size], redraw: Callable[[], None]) -> None:

@@ -105,11 +105,6 @@ _CODE_THEME = ANSISyntaxTheme(
 class ReplyLayout:
     """Layout of replies, notices and sent messages as text to print.
 
-    Example::
-
-        layout = ReplyLayout(colour=True)
-        layout.reply("Pegasus", "**Hello**", width=80)
-
     colour: without it the text has no escape sequence at all. The width is given for each text, since the window may change. The
     result ends with a line break and may contain rich's colour sequences, which are the only ones that reach the terminal.
     """
@@ -217,10 +212,6 @@ class ChatMarkdown(rich_markdown.Markdown):
     """Markdown of one reply, parsed with the rules of a chat.
 
     rich parses in its constructor, with its own parser; that one gets an empty text, and the tokens are replaced.
-
-    Example::
-
-        console.print(ChatMarkdown("**Hello**, see [the docs](https://example.org)"))
     """
 
     def __init__(self, text: str) -> None:

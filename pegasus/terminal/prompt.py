@@ -58,8 +58,6 @@ class PasteReader(PosixStdinReader):
 
     prompt_toolkit searches everything that was pasted so far for the end of the paste with each piece that comes, which takes time by
     the square of the length: seconds for three megabytes. Here a piece is searched once. What is typed is returned at once.
-
-    Example: `input.stdin_reader = PasteReader(input.fileno(), encoding="utf-8")`.
     """
 
     def __init__(self, stdin_fd: int, encoding: str) -> None:
@@ -95,12 +93,7 @@ class PasteReader(PosixStdinReader):
 
 
 class ChatHistory(History):
-    """History of typed messages for prompt_toolkit, kept in a `HistoryFile`.
-
-    Example::
-
-        Buffer(history=ChatHistory(HistoryFile(home.history)))
-    """
+    """History of typed messages for prompt_toolkit, kept in a `HistoryFile`."""
 
     def __init__(self, file: HistoryFile) -> None:
         super().__init__()
@@ -126,10 +119,6 @@ class ChatCompleter(Completer):
     """Completion of commands, skills, models, tasks and file names, as `choices` offers them.
 
     known: returns what the agent has said that there is.
-
-    Example::
-
-        Buffer(completer=ThreadedCompleter(ChatCompleter(lambda: suggestions)), complete_while_typing=offers_choices)
     """
 
     def __init__(self, known: Callable[[], Suggestions]) -> None:

@@ -40,13 +40,7 @@ STOP_ALL: Final = "/stop all"
 
 
 class KeyAction(Enum):
-    """Effect of a key. The value says what happens, in words.
-
-    Example::
-
-        on_enter("hello", cursor=5) is KeyAction.SEND
-        on_interrupt("", thinking=True) is KeyAction.INTERRUPT
-    """
+    """Effect of a key. The value says what happens, in words."""
 
     SEND = "the text goes to the agent"
     NEW_LINE = "the trailing backslash becomes a line break"
@@ -116,13 +110,7 @@ def _ends_in_backslash(text: str) -> bool:
 
 @attrs.frozen
 class ScreenListener:
-    """Functions that the screen calls, from its own thread. None of them may wait: the keys wait for it.
-
-    Example::
-
-        listener = ScreenListener(on_message=send, on_leave=leave, on_slash=refresh)
-        screen = Screen(home.history, listener)
-    """
+    """Functions that the screen calls, from its own thread. None of them may wait: the keys wait for it."""
 
     on_message: Callable[[str, tuple[Media, ...]], None]
     """Called with each text to send and its attachments."""

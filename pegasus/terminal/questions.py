@@ -88,14 +88,7 @@ class _Shown:
 
 
 class OpenQuestions:
-    """Questions on the screen that wait for an answer. All times are on one monotonic clock, in seconds.
-
-    Example::
-
-        questions = OpenQuestions()
-        questions.add("a-7f3k", "shell_exec", "May task 1 run …?", now=10.0, prompt_is_empty=True)
-        questions.read("y", first_key=12.0, now=13.0)  # "/approve a-7f3k"
-    """
+    """Questions on the screen that wait for an answer. All times are on one monotonic clock, in seconds."""
 
     def __init__(self) -> None:
         self._shown: dict[str, _Shown] = {}

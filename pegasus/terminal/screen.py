@@ -70,15 +70,7 @@ _TERMINAL_GONE: Final = (errno.EIO, errno.EPIPE, errno.ENXIO, errno.EBADF)
 
 
 class Screen:
-    """One chat on one terminal.
-
-    Example::
-
-        screen = Screen(home.history, ScreenListener(send, stop, refresh))
-        threading.Thread(target=screen.run).start()
-        screen.notice("Hello.")
-        screen.close()
-    """
+    """One chat on one terminal."""
 
     def __init__(
         self,

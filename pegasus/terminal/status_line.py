@@ -40,13 +40,7 @@ _WAITING: Final = "IDLE"
 
 @attrs.frozen
 class RunningTask:
-    """A background task that is not finished.
-
-    Example::
-
-        task = RunningTask(3, "fetch the report", "shell_exec", 2, since=12.5)
-        ChatStatus(online=True, tasks=(task,))  # task 3: fetch the report · shell_exec · step 2 · 0:41
-    """
+    """A background task that is not finished."""
 
     number: int
     """Number by which people name it."""
@@ -62,13 +56,7 @@ class RunningTask:
 
 @attrs.frozen
 class ChatStatus:
-    """Facts that the line shows.
-
-    Example::
-
-        status_line(ChatStatus(online=True), seconds=0.0)  # "": an idle agent
-        status_line(ChatStatus(online=True, thinking=True), seconds=8.0)  # "⠋ thinking for 8 s, Ctrl-C stops"
-    """
+    """Facts that the line shows."""
 
     online: bool = False
     """The gateway has sent its welcome on the present connection."""
@@ -99,13 +87,7 @@ class ChatStatus:
 
 @attrs.frozen
 class Draft:
-    """A reply that is being written.
-
-    Example::
-
-        screen.draft(Draft("Pegasus", "Once upon a ti"))
-        screen.draft(None)  # withdrawn: the model has decided otherwise
-    """
+    """A reply that is being written."""
 
     agent: str
     """Name of the agent, shown above the text."""

@@ -20,13 +20,6 @@ class StopKeys:
     """Effects of Ctrl-C now, and the time in which another one ends more.
 
     listener: carries it out. status: returns what the agent does. show_hint: shows a text until the next key. hint: returns that text.
-
-    Example::
-
-        keys = StopKeys(listener, lambda: status, show_hint, lambda: hint)
-        keys.interrupt()   # ends the answer; "Ctrl-C again ends the tasks of this chat"
-        keys.is_awaited    # True for two seconds
-        keys.stop()        # ends the tasks, too
     """
 
     def __init__(

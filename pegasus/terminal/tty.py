@@ -92,12 +92,6 @@ class StderrLines(io.TextIOBase):
     """Text file that passes complete lines to `show`. After `end` writes reach the original file again.
 
     Whoever has kept this object, such as a logging handler, may go on using it after the end.
-
-    Example::
-
-        lines = StderrLines(screen.notice, sys.stderr)
-        lines.write("a warning" + newline)  # shown above the prompt
-        lines.end()
     """
 
     def __init__(self, show: Callable[[str], None], original: TextIO) -> None:

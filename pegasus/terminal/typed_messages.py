@@ -32,14 +32,7 @@ MAX_UNSENT: Final = 1000
 
 
 class UnansweredMessages:
-    """Ids of messages that were handed over and have no answer, in order.
-
-    Example::
-
-        unanswered = UnansweredMessages()
-        unanswered.add("m-1", "hello")
-        unanswered.note_answer("m-1")
-    """
+    """Ids of messages that were handed over and have no answer, in order."""
 
     def __init__(self) -> None:
         self._ids: dict[str, None] = {}
@@ -76,12 +69,6 @@ class TypedMessages:
     """The queue of typed messages, in Trio's thread. `run` hands them to the conversation.
 
     notice: shows a line about a message that is not sent. changed: called when the number of unsent messages may have changed.
-
-    Example::
-
-        typed = TypedMessages(conversation, config.max_frame_bytes, screen.notice, update_status)
-        nursery.start_soon(typed.run)
-        typed.add("hello")
     """
 
     def __init__(

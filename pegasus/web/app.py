@@ -87,11 +87,6 @@ _log = get_logger("web")
 class WebApplication:
     """The ASGI application.
 
-    Example::
-
-        application = WebApplication(services, rules, operations)
-        await application(scope, receive, send)
-
     Each request is answered exactly once, with a response of a handler or with an error object. After the first
     byte of a response nothing else can be sent; an error then ends the connection.
     """

@@ -33,11 +33,6 @@ from pegasus.web.deliveries import HookDeliveries
 class HttpConfig:
     """Behaviour of the HTTP server. Made by the daemon from the settings; tests change single values.
 
-    Example::
-
-        config = InForce(HttpConfig(port=8765, public_url="https://agent.example.org"))
-        config.now.max_body_bytes        # 32 MiB
-
     The times are bounds against clients that hold a connection and do nothing with it. Each of them ends only
     the connection concerned.
     """
@@ -71,8 +66,6 @@ class HttpConfig:
 @attrs.frozen(eq=False, repr=False, kw_only=True)
 class WebServices:
     """The parts of the agent that the HTTP server serves.
-
-    Example: `Child("http", run_http, services, listeners)`, where the daemon gives each field by its name.
 
     Handlers get it with each request (`ApiRequest.services`). Nothing in it belongs to a single request.
     """

@@ -71,10 +71,7 @@ class HookDelivery:
 
 
 class HookDeliveries:
-    """The deliveries that are remembered. All changes go through the journal, one after the other.
-
-    Example: see the top of this file.
-    """
+    """The deliveries that are remembered. All changes go through the journal, one after the other."""
 
     def __init__(self) -> None:
         self._deliveries: dict[str, HookDelivery] = {}

@@ -40,12 +40,7 @@ _ERROR: Final[dict[str, Json]] = {
 
 @attrs.frozen(eq=False, repr=False)
 class Operation:
-    """A method on a path.
-
-    Example::
-
-        Operation("GET", "/api/status", show_status, "What the agent is doing", scope="read")
-    """
+    """A method on a path."""
 
     method: str
     """HTTP method in upper case."""

@@ -57,11 +57,6 @@ def failures_as_errors() -> Iterator[None]:
 
     A refusal of the control plane keeps its words, since it says what is allowed. What the client cannot change
     is a 5xx with a sentence about what to do: send it again, or look at the disk.
-
-    Example::
-
-        with failures_as_errors():
-            answer = await journal.ask(ReadFile, name)        # StorageError becomes ApiError 503
     """
     try:
         yield
@@ -80,9 +75,6 @@ class EventStreamResponse(Response):
     """A response of server-sent events, sent piece by piece, which nobody keeps. Subclasses send it in `__call__`.
 
     The format is that of https://html.spec.whatwg.org/multipage/server-sent-events.html
-
-    Example: `class EventResponse(EventStreamResponse)` with a `__call__` that sends `http.response.start`, then
-    one `http.response.body` for each piece.
 
     `x-accel-buffering` keeps nginx from gathering pieces. Without a length the body ends with the connection,
     or as HTTP's chunks do.
@@ -109,13 +101,7 @@ def parse_object(content: bytes) -> dict[str, Json]:
 
 
 class ApiRequest:
-    """A request. Handlers get it when the checks of the operation are done.
-
-    Example::
-
-        async def show(request: ApiRequest) -> Response:
-            return json_response(await request.call("tasks.show", {"taskId": request.path["id"]}))
-    """
+    """A request. Handlers get it when the checks of the operation are done."""
 
     def __init__(self, request: Request, services: WebServices, rules: AccessRules, visitor: RequestIdentity) -> None:
         self.http = request

@@ -29,11 +29,6 @@ _log = get_logger("web")
 class HttpServer:
     """The connections of one run of the server.
 
-    Example::
-
-        server = make_server(services)
-        await server.run(listeners, stopping)       # until `stopping` is set
-
     An object serves one run of the actor. After a crash the next run makes a new one; the listeners stay.
 
     How it stops: no connection is accepted any more; idle ones are closed; those with a request under way have

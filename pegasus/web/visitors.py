@@ -65,12 +65,6 @@ class ApiError(Exception):
 class RequestIdentity:
     """The sender of a request.
 
-    Example::
-
-        Visitor()                                    # a stranger: no token, no cookie
-        Visitor(grant)                               # a program with `Authorization: Bearer …`
-        Visitor(grant, session, is_page=True)        # a browser that is signed in
-
     A visitor without a grant is not refused here: the operation decides. One with a scope asks for it, which a stranger does not
     have. One with the scope "" answers strangers unless its handler needs the grant.
     """
@@ -85,14 +79,7 @@ class RequestIdentity:
 
 @attrs.frozen(eq=False, repr=False)
 class AccessRules:
-    """The checks of the settings in force.
-
-    Example::
-
-        rules = AccessRules(config, gateway_config, sessions)
-        rules.check_host(fields)
-        visitor = await rules.identify(fields, "GET")
-    """
+    """The checks of the settings in force."""
 
     config: LiveValue[HttpConfig]
     gateway: LiveValue[GatewayConfig]

@@ -97,13 +97,7 @@ class PendingRequest(FollowedTurn):
 
 
 class Conversations:
-    """Messages through HTTP; one object for each run of the server.
-
-    Example::
-
-        turn = await conversations.converse(message, grant, seconds=30)
-        [reply.text for reply in turn.replies], turn.is_done
-    """
+    """Messages through HTTP; one object for each run of the server."""
 
     def __init__(self, intake: Intake, listeners: Listeners) -> None:
         self._intake = intake

@@ -197,9 +197,6 @@ async def _follow_usage(services: WebServices, feed: EventFeed) -> None:
 class EventResponse(EventStreamResponse):
     """One stream. after: number of the last event that the client has seen; None: it begins now.
 
-    Example: `EventResponse(request, feed, after=None)`, which a handler returns; Starlette then calls it to
-    send the stream.
-
     Cancelled (the client has gone, or the server stops at once), the stream ends without a last piece, which
     clients take as a reason to connect again.
     """
@@ -244,10 +241,7 @@ class EventResponse(EventStreamResponse):
 
 
 class EventRoutes:
-    """The handler of event streams.
-
-    Example: `Operation("GET", "/api/events", EventRoutes(feed).stream, summary, READ)`.
-    """
+    """The handler of event streams."""
 
     def __init__(self, feed: EventFeed) -> None:
         self._feed = feed

@@ -87,10 +87,7 @@ def _own_id(request: ApiRequest) -> str:
 
 
 class ReplyRoutes:
-    """Handlers of messages and replies.
-
-    Example: `Operation("POST", "/api/messages", ReplyRoutes(conversations).post, summary, MESSAGE)`.
-    """
+    """Handlers of messages and replies."""
 
     def __init__(self, conversations: Conversations) -> None:
         self._conversations = conversations

@@ -199,8 +199,6 @@ def event_text(data: str) -> str:
 class CompletionStream(EventStreamResponse):
     """A chat completion as server-sent events: a chunk for each piece of text, then the reason of the end, then `[DONE]`.
 
-    Example: `return CompletionStream(routes, request, message, "pegasus", with_usage=False)` in the handler.
-
     One task waits for the turn and sends its pieces. A second one sends comments while nothing is said, since
     proxies and clients give up on a silent connection.
     """
@@ -284,11 +282,7 @@ class CompletionStream(EventStreamResponse):
 
 
 class CompletionRoutes:
-    """Handlers of the chat API.
-
-    Example: `Operation("POST", "/v1/chat/completions", CompletionRoutes(conversations, services).complete,
-    summary, MESSAGE)`.
-    """
+    """Handlers of the chat API."""
 
     def __init__(self, conversations: Conversations, services: WebServices) -> None:
         self._conversations = conversations

@@ -48,10 +48,7 @@ PACKED_ALREADY: Final = (".png", ".woff2")
 
 @attrs.frozen
 class StaticFile:
-    """A file of the page.
-
-    Example: `load_static_files()["index.html"].mime` is "text/html; charset=utf-8".
-    """
+    """A file of the page."""
 
     content: bytes = attrs.field(repr=False)
     """The bytes of the file."""
@@ -82,14 +79,7 @@ def load_static_files(folder: Path = STATIC_FOLDER) -> dict[str, StaticFile]:
 
 
 class Pages:
-    """The handlers of the page's files. files: by name.
-
-    Example::
-
-        pages = Pages(load_static_files())
-        await pages.index(request)          # the page
-        await pages.static(request)         # the file that the path names: "app.js"
-    """
+    """The handlers of the page's files. files: by name."""
 
     def __init__(self, files: dict[str, StaticFile]) -> None:
         self._files = files

@@ -46,14 +46,7 @@ def format_metrics(
 
 
 class StateCollector:
-    """Turns the answers of the control plane into metrics. Used once, for one scrape.
-
-    Example::
-
-        registry = CollectorRegistry()
-        registry.register(StateCollector(status, usage, tree, streams=0, repeats={}))
-        generate_latest(registry)        # b"# HELP pegasus_info …"
-    """
+    """Turns the answers of the control plane into metrics. Used once, for one scrape."""
 
     def __init__(
         self,

@@ -115,8 +115,6 @@ def _is_signed(hook: HookSettings, content: bytes, headers: Mapping[str, str]) -
 class HookRoutes:
     """The handler of webhooks.
 
-    Example: `Operation("POST", "/hooks/{name}", HookRoutes(services).deliver, summary, None)`.
-
     The steps have this order for a reason: the name is looked up first, because the secret belongs to the hook;
     the signature is checked before the body is parsed; the delivery is noted before its work begins; the event is
     published last, when the work is on disk.
