@@ -28,6 +28,7 @@ from functools import partial
 from itertools import count
 from types import TracebackType
 
+import attrs
 import trio
 
 from actors import ActorError
@@ -63,30 +64,19 @@ class MessageRefused(Exception):
         self.code = code
 
 
+@attrs.frozen(eq=False, repr=False)
 class TurnServices:
-    """Actors and objects that all turns of an agent share.
+    """Actors and objects that all turns of an agent share."""
 
-    Example: `TurnServices(desk, intake, tree.main_agent, nursery, usage, max_bytes)`, made by `Agent.within`
-    once.
-    """
-
-    def __init__(
-        self,
-        desk: ReplyDesk,
-        intake: Intake,
-        main_agent: MainAgents,
-        nursery: trio.Nursery,
-        usage: Callable[[int], TurnUsage | None],
-        max_bytes: LiveValue[int],
-    ) -> None:
-        """Take what the turns of one agent share. usage: returns that of a queue item. max_bytes: the setting `media.max_bytes`."""
-        self.desk = desk
-        self.intake = intake
-        self.main_agent = main_agent
-        self.nursery = nursery
-        self.usage = usage
-        self.max_bytes = max_bytes
-        self.token = trio.lowlevel.current_trio_token()
+    desk: ReplyDesk
+    intake: Intake
+    main_agent: MainAgents
+    nursery: trio.Nursery
+    usage: Callable[[int], TurnUsage | None]
+    """Returns that of a queue item."""
+    max_bytes: LiveValue[int]
+    """The setting `media.max_bytes`."""
+    token: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
 
     async def accept(self, message: InboundMessage, turn: FollowedTurn) -> None:
         """Have a message accepted, and follow its turn. Raises MessageRefused, AgentClosed. Cancelled: it may be accepted."""

@@ -21,6 +21,7 @@ from email.utils import formatdate
 from typing import Final
 from urllib.parse import unquote
 
+import attrs
 import h11
 import trio
 from starlette.types import ASGIApp, Message, Scope
@@ -49,38 +50,30 @@ CLIENT_GONE: Final = "client_gone"
 _log = get_logger("web")
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class HttpConnection:
-    """One client. Make it with an accepted stream and `run` it; it closes the stream.
+    """One client. Make it with an accepted stream and `run` it; it closes the stream."""
 
-    stopping: set when the server stops; the connection then ends behind the response that is under way. admits: returns whether a
-    WebSocket handshake is accepted. upgrade: serves it, behind the handshake.
-    on_idle: called when the connection begins to wait for a request (True) and when one has come (False).
-    """
+    _application: ASGIApp
+    _config: LiveValue[HttpConfig]
+    _stopping: trio.Event
+    """Set when the server stops; the connection then ends behind the response that is under way."""
+    _stream: trio.SocketStream
+    _admits: Callable[[h11.Request], bool]
+    """Returns whether a WebSocket handshake is accepted."""
+    _upgrade: Callable[[trio.abc.Stream, Handshake], Awaitable[None]]
+    """Serves a WebSocket, behind the handshake."""
+    _on_idle: Callable[[HttpConnection, bool], None]
+    """Called when the connection begins to wait for a request (True) and when one has come (False)."""
+    # Made before `run`, so that `cut` works at any time, also before the task of the connection has begun.
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    """Around everything that this connection does; cancelled by `cut`."""
+    _gone: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Set when the client has gone, before the work for its request is cancelled. A stop of the server does not set it."""
+    _writing: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    """Held during a write: the tasks of an application may write at the same time."""
 
-    def __init__(
-        self,
-        application: ASGIApp,
-        config: LiveValue[HttpConfig],
-        stopping: trio.Event,
-        stream: trio.SocketStream,
-        admits: Callable[[h11.Request], bool],
-        upgrade: Callable[[trio.abc.Stream, Handshake], Awaitable[None]],
-        on_idle: Callable[[HttpConnection, bool], None],
-    ) -> None:
-        self._application = application
-        self._config = config
-        self._stopping = stopping
-        self._stream = stream
-        self._admits = admits
-        self._upgrade = upgrade
-        self._on_idle = on_idle
-        # Made before `run`, so that `cut` works at any time, also before the task of the connection has begun.
-        self._scope = trio.CancelScope()
-        """Around everything that this connection does; cancelled by `cut`."""
-        self._gone = trio.Event()
-        """Set when the client has gone, before the work for its request is cancelled. A stop of the server does not set it."""
-        self._writing = trio.Lock()
-        """Held during a write: the tasks of an application may write at the same time."""
+    def __attrs_post_init__(self) -> None:
         self._parser = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
         refuse_ambiguous(self._parser)
 
@@ -274,23 +267,17 @@ def _response(status: int, fields: list[tuple[bytes, bytes]]) -> h11.Response:
     return h11.Response(status_code=status, headers=[*fields, (b"date", formatdate(usegmt=True).encode())])
 
 
+@attrs.define(eq=False, repr=False)
 class _HttpExchange:
     """One request and its response, in the words of ASGI."""
 
-    def __init__(
-        self,
-        parser: h11.Connection,
-        is_head: bool,
-        body: trio.MemoryReceiveChannel[bytes],
-        write: Callable[[bytes], Awaitable[None]],
-    ) -> None:
-        self._parser = parser
-        self._has_no_body = is_head
-        """The response has fields only, whatever the application sends."""
-        self._body = body
-        self._write = write
-        self._unsent = b""
-        """Head of a response whose body comes at once, so that both are one write."""
+    _parser: h11.Connection
+    _has_no_body: bool
+    """The response has fields only, whatever the application sends."""
+    _body: trio.MemoryReceiveChannel[bytes]
+    _write: Callable[[bytes], Awaitable[None]]
+    _unsent: bytes = b""
+    """Head of a response whose body comes at once, so that both are one write."""
 
     async def receive(self) -> Message:
         """Return the next piece of the body. The end of the client is not among the messages: it cancels the application."""

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
+import attrs
 import trio
 from starlette.requests import Request
 from starlette.responses import Response
@@ -100,15 +101,15 @@ def parse_object(content: bytes) -> dict[str, Json]:
     return value
 
 
+@attrs.frozen(eq=False, repr=False)
 class ApiRequest:
     """A request. Handlers get it when the checks of the operation are done."""
 
-    def __init__(self, request: Request, services: WebServices, rules: AccessRules, visitor: RequestIdentity) -> None:
-        self.http = request
-        """The request as Starlette has it."""
-        self.services = services
-        self.rules = rules
-        self.visitor = visitor
+    http: Request
+    """The request as Starlette has it."""
+    services: WebServices
+    rules: AccessRules
+    visitor: RequestIdentity
 
     @property
     def path(self) -> Mapping[str, str]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+import attrs
 from prometheus_client import generate_latest
 from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -45,22 +46,15 @@ def format_metrics(
     return generate_latest(registry)
 
 
+@attrs.frozen(eq=False, repr=False)
 class StateCollector:
     """Turns the answers of the control plane into metrics. Used once, for one scrape."""
 
-    def __init__(
-        self,
-        status: Mapping[str, Json],
-        usage: Mapping[str, Json],
-        tree: Mapping[str, Json],
-        streams: int,
-        repeats: Mapping[str, int],
-    ) -> None:
-        self._status = status
-        self._usage = usage
-        self._tree = tree
-        self._streams = streams
-        self._repeats = repeats
+    _status: Mapping[str, Json]
+    _usage: Mapping[str, Json]
+    _tree: Mapping[str, Json]
+    _streams: int
+    _repeats: Mapping[str, int]
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics. The library calls this for a scrape. It only reads the answers, so it never waits."""
