@@ -111,19 +111,6 @@ class Subscribe:
     """True if none may be lost. Of a subscriber that is not essential and 1,000 events behind, the oldest are dropped."""
 
 
-@attrs.frozen(eq=False, repr=False)
-class Unsubscribe:
-    """Deliver nothing more to a subscriber. A subscription that does not exist is no error.
-
-    Example: `await bus.ask(Unsubscribe, inbox.ref)`.
-    """
-
-    reply: Reply[None]
-    """Answered at once. Deliveries that are in the subscriber's mailbox stay there; its backlog in the bus is dropped."""
-    subscriber: Ref[Deliver]
-    """Mailbox that was given to `Subscribe`."""
-
-
 @attrs.frozen
 class BusStatus:
     """Figures of the bus. `dropped` above 0 means that an observer misses events.
@@ -152,7 +139,7 @@ class GetBusStatus:
     """Receives the figures as of when this message is handled."""
 
 
-BusMessage: TypeAlias = Emit | Subscribe | Unsubscribe | GetBusStatus
+BusMessage: TypeAlias = Emit | Subscribe | GetBusStatus
 """Everything that the bus accepts."""
 
 
@@ -187,8 +174,6 @@ class _Bus:
         """Events that were taken and not published yet, in order of emission."""
         self._emitted = 0
         """Events since the start."""
-        self._dropped = 0
-        """Events that former subscribers were too slow for."""
         self._subscriptions: dict[Ref[Deliver], _Subscription] = {}
         """Subscriptions in order of arrival; deliveries of one event are made in this order."""
 
@@ -206,9 +191,6 @@ class _Bus:
         match message:
             case Subscribe():
                 self._subscribe(message)
-            case Unsubscribe(reply, subscriber):
-                self._unsubscribe(subscriber)
-                reply.send(None)
             case GetBusStatus(reply):
                 reply.send(self._status())
 
@@ -230,16 +212,10 @@ class _Bus:
             self._nursery.start_soon(subscription.run)
         message.reply.send(None)
 
-    def _unsubscribe(self, subscriber: Ref[Deliver]) -> None:
-        subscription = self._subscriptions.pop(subscriber, None)
-        if subscription is not None:
-            self._dropped += subscription.dropped
-            subscription.scope.cancel()
-
     def _status(self) -> BusStatus:
         subscriptions = self._subscriptions.values()
         pending = sum(subscription.pending for subscription in subscriptions)
-        dropped = self._dropped + sum(subscription.dropped for subscription in subscriptions)
+        dropped = sum(subscription.dropped for subscription in subscriptions)
         return BusStatus(pending, self._emitted, tuple(ref.path for ref in self._subscriptions), dropped)
 
 
@@ -258,8 +234,6 @@ class _Subscription:
         """True if the backlog is kept whole however long it becomes."""
         self.dropped = 0
         """Events that were dropped because the subscriber was too slow."""
-        self.scope = trio.CancelScope()
-        """Scope of `run`."""
         self._subscriber = request.subscriber
         self._backlog: deque[Event] = deque()
         """Events that its mailbox had no room for, oldest first."""
@@ -291,18 +265,13 @@ class _Subscription:
         self._added.notify()
 
     async def run(self) -> None:
-        """Forward the backlog, until the subscriber unsubscribes."""
-        with self.scope:
-            while True:
-                while not self._backlog:
-                    await self._added.wait()
-                self._is_forwarding = True
-                await self._forward(Deliver((self._backlog.popleft(),)))
-                self._is_forwarding = False
-
-    async def _forward(self, delivery: Deliver) -> None:
-        """Deliver one event, however long the subscriber is down, or full and refuses instead of letting the sender wait."""
-        await retry(partial(self._subscriber.tell, delivery), ActorError)
+        """Forward the backlog, however long the subscriber is down, or full and refuses instead of letting the sender wait."""
+        while True:
+            while not self._backlog:
+                await self._added.wait()
+            self._is_forwarding = True
+            await retry(partial(self._subscriber.tell, Deliver((self._backlog.popleft(),))), ActorError)
+            self._is_forwarding = False
 
 
 # ------------------------------------------------------------------ the last events
