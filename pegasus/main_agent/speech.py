@@ -139,23 +139,16 @@ def may_become_silence(text: str) -> bool:
     return SILENCE.startswith(text.strip().strip(_AROUND_SILENCE))
 
 
-def nudge(first: ModelResponse, manner: SpeechMode) -> tuple[AssistantTurn, UserTurn]:
-    """Return the turns behind a request that tell a model that nobody heard its first answer."""
-    text = first.text.strip()
-    reminder = _NUDGE_DIRECT if manner.is_direct else _NUDGE if text else _NUDGE_EMPTY
-    return (AssistantTurn(text or SILENCE), UserTurn(text=reminder))
-
-
 def with_nudge(turns: Sequence[Turn], first: ModelResponse, manner: SpeechMode) -> tuple[Turn, ...]:
-    """Return the conversation with the first answer and the nudge at its end.
+    """Return the conversation with a model's first answer at its end, and a reminder that nobody heard it.
 
     After an empty answer the reminder is put into the last turn of the user: some servers refuse an assistant's turn without text.
     """
-    answer, reminder = nudge(first, manner)
-    last = turns[-1]
-    if first.text.strip() or not isinstance(last, UserTurn):
-        return (*turns, answer, reminder)
-    text = "\n\n".join(part for part in (last.text, reminder.text) if part)
+    said, last = first.text.strip(), turns[-1]
+    reminder = _NUDGE_DIRECT if manner.is_direct else _NUDGE if said else _NUDGE_EMPTY
+    if said or not isinstance(last, UserTurn):
+        return (*turns, AssistantTurn(said or SILENCE), UserTurn(text=reminder))
+    text = "\n\n".join(part for part in (last.text, reminder) if part)
     return (*turns[:-1], UserTurn(last.results, text, last.images))
 
 

@@ -144,8 +144,8 @@ class Compactor:
     """True until the first request after a compaction was measured."""
     _job: _SummaryJob | None = None
     """The only summary in the background; one that is over stays here until it is used or dropped."""
-    _wakeup: trio.Event | None = None
-    """Set when a summary is wanted; None while `run` does not run."""
+    _nursery: trio.Nursery | None = None
+    """Runs the job; None while `run` does not run."""
 
     async def fit(self, session: Session, request: ModelRequest, running: Sequence[int]) -> bool:
         """Compact the session if this request is too long for it. Return whether it was compacted: the request must be made anew.
@@ -187,34 +187,33 @@ class Compactor:
     # ------------------------------------------------------------------ in the background
 
     async def run(self) -> None:
-        """Write the summaries that are prepared, one at a time, until cancelled. One that a cancel interrupts has no result."""
+        """Write the summaries that are prepared, until cancelled. One that a cancel interrupts has no result."""
         try:
-            while True:
-                job = self._job
-                if job is None or job.done.is_set():
-                    self._wakeup = trio.Event()
-                    await self._wakeup.wait()
-                    continue
-                with job.scope:
-                    job.summary = await self._summarise(job.plan, job.item)
-                job.done.set()
+            async with trio.open_nursery() as self._nursery:
+                await trio.sleep_forever()
         finally:
-            self._wakeup = None
-            if self._job is not None:
-                self._job.done.set()
+            self._nursery = None
+
+    async def _write(self, job: _SummaryJob) -> None:
+        """Write a summary in the background."""
+        try:
+            with job.scope:
+                job.summary = await self._summarise(job.plan, job.item)
+        finally:
+            job.done.set()
 
     def prepare(self, entries: Sequence[Entry], running: Sequence[int]) -> None:
         """Begin a summary in the background, unless one that fits is there or under way.
 
         Does nothing while `run` does not run: then the summary is written when it is needed.
         """
-        if self._wakeup is None or (self._job is not None and self._job.plan_for(entries, running) is not None):
+        if self._nursery is None or (self._job is not None and self._job.plan_for(entries, running) is not None):
             return
         self._drop_job()
         plan = self._plan(entries, running)
         if plan.is_worth_it:
             self._job = _SummaryJob(plan, _last(running))
-            self._wakeup.set()
+            self._nursery.start_soon(self._write, self._job)
 
     def _is_under_way(self, entries: Sequence[Entry], running: Sequence[int]) -> bool:
         """Return whether a summary that fits is being written in the background."""

@@ -49,10 +49,8 @@ PAGE_LENGTH: Final = 25_600
 RESULT_OVERHEAD: Final = 300
 """Characters of a tool's result beside the text of the page: the keys, the file name and the place of the next page."""
 
-_NAME: Final = re.compile(
-    r"\d{4}-\d{2}-\d{2}-\d{6}(?:-\d{1,9})?\.jsonl|\d{8}T\d{6}\.jsonl|\d{4}-\d{2}-\d{2}T\d{4}(?:\d{2})?\.jsonl"
-)
-"""`2026-02-25-143000.jsonl`, with `-2` and so on if there are several of one second; and two forms that earlier programs wrote."""
+_NAME: Final = re.compile(r"(\d{4}-\d{2}-\d{2}-\d{6})(?:-(\d{1,9}))?\.jsonl")
+"""`2026-02-25-143000.jsonl`, with `-2` and so on if there are several of one second."""
 
 
 def is_archive(name: str) -> bool:
@@ -176,10 +174,9 @@ def archive_names(folder: str, files: SessionFiles = GLOBAL) -> tuple[str, ...]:
 
 
 def _age_key(name: str) -> tuple[str, int]:
-    """Return what orders names by age: the digits of the time, and the number among the archives of one second."""
-    digits = re.sub(r"\D", "", name[:17])[:14].ljust(14, "0")
-    number = re.fullmatch(r".{17}-(\d+)\.jsonl", name)
-    return digits, int(number[1]) if number else 1
+    """Return what orders names by age: the time, and the number among the archives of one second."""
+    found = _NAME.fullmatch(name)
+    return (found[1], int(found[2] or 1)) if found else ("", 0)
 
 
 @contextmanager
