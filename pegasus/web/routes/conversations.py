@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
+from itertools import chain
 from typing import Final
 
 import attrs
@@ -52,11 +53,7 @@ from pegasus.web.visitors import ApiError
 API: Final = "api"
 """Channel type of programs."""
 MOST_TURNS: Final = 500
-"""Turns that are remembered for clients that repeat a request."""
-MOST_ADDRESSES: Final = 200
-"""Conversations whose last replies are remembered."""
-MOST_REMEMBERED: Final = 20
-"""Replies of one conversation that are."""
+"""Turns that are remembered for clients that repeat a request, or ask again for what a response has carried."""
 MOST_BYTES: Final = 32 << 20
 """Bytes of the files of the replies in one response, or a little more."""
 LOOK_AGAIN: Final = 10.0
@@ -105,8 +102,6 @@ class Conversations:
         self._journal: Ref[JournalMessage] = intake.journal
         self._turns: OrderedDict[tuple[Address, str], TurnTranscript] = OrderedDict()
         """Ended turns by conversation and id of the message, the oldest first."""
-        self._replies: OrderedDict[Address, deque[OutboundMessage]] = OrderedDict()
-        """Replies that were acknowledged by a response."""
         self._follower = TurnFollower(intake.journal)
         self._taken = AckTracker(intake.journal, partial(intake.journal.ask, OpenReplies))
         self._waiting: dict[PendingRequest, None] = {}
@@ -222,10 +217,6 @@ class Conversations:
         self._turns[address, id] = turn
         if len(self._turns) > MOST_TURNS:
             self._turns.popitem(last=False)
-        self._replies.setdefault(address, deque(maxlen=MOST_REMEMBERED)).extend(turn.replies)
-        self._replies.move_to_end(address)
-        if len(self._replies) > MOST_ADDRESSES:
-            self._replies.popitem(last=False)
 
     async def acknowledge(self, address: Address, seq: int) -> None:
         """Note that a client has all replies up to this number. Raises ActorError."""
@@ -277,7 +268,8 @@ class Conversations:
         deadline = trio.current_time() + seconds
         with self._listeners.listen(address) as messages:
             while True:
-                found = {reply.seq: reply for reply in self._replies.get(address, ()) if reply.seq > after}
+                carried = chain.from_iterable(turn.replies for key, turn in self._turns.items() if key[0] == address)
+                found = {reply.seq: reply for reply in carried if reply.seq > after}
                 found |= {reply.seq: reply for reply in await self._unacknowledged(address, after)}
                 if found or trio.current_time() >= deadline:
                     return await self._load([found[seq] for seq in sorted(found)], MOST_BYTES)
