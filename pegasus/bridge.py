@@ -73,8 +73,8 @@ class BridgeRefused(Exception):
 
 
 @attrs.define(eq=False, repr=False)
-class BridgeDraft:
-    """A message on its way to the agent's disk. Example: `BridgeDraft(frame)`, made by `send` and ended by the answer."""
+class PendingMessage:
+    """A message on its way to the agent's disk."""
 
     frame: MessageFrame
     """The message as it is sent, and sent again over each new connection."""
@@ -113,7 +113,7 @@ class Bridge:
         """The connection, while the gateway has greeted us on it."""
         self._connection = anyio.CancelScope()
         """Around the work of the connection."""
-        self._drafts: dict[str, BridgeDraft] = {}
+        self._pending: dict[str, PendingMessage] = {}
         """By id, messages that were not answered yet, in the order of `send`."""
         self._queue: deque[BridgeEvent] = deque()
         """Events that the loop was not given yet."""
@@ -243,9 +243,9 @@ class Bridge:
             except BridgeRefused as error:
                 self._error = error
                 # Nobody will answer the messages that wait, so each `send` gets the refusal.
-                for draft in self._drafts.values():
-                    draft.error = error
-                    draft.answered.set()
+                for pending in self._pending.values():
+                    pending.error = error
+                    pending.answered.set()
                 self._wake()
                 return
             except ClientError as error:
@@ -277,9 +277,9 @@ class Bridge:
         self.agent, self._client = client.welcome.agent, client
         _log.info("connected with %s as the bridge of %s", self.agent, self.type)
         try:
-            # In the order of `send`. A copy, since answers that come meanwhile remove drafts.
-            for draft in list(self._drafts.values()):
-                await self._send_frame(draft.frame)
+            # In the order of `send`. A copy, since answers that come meanwhile remove some.
+            for pending in list(self._pending.values()):
+                await self._send_frame(pending.frame)
             async for event in client:
                 self._take(event)
         finally:
@@ -291,11 +291,11 @@ class Bridge:
         match event:
             case MessageAccepted(id=id):
                 self._answer(id, None)
-            case Refused(id=str(id)) if id in self._drafts:
+            case Refused(id=str(id)) if id in self._pending:
                 self._answer(id, event)
-            case Refused(code="too_large") if self._drafts:
+            case Refused(code="too_large") if self._pending:
                 # It was not read, so the answer has no id. The largest message on its way is too large if any is.
-                self._answer(max(self._drafts, key=lambda id: len(encode_frame(self._drafts[id].frame))), event)
+                self._answer(max(self._pending, key=lambda id: len(encode_frame(self._pending[id].frame))), event)
             case Refused(code="unauthorized"):  # the token was revoked
                 raise event
             case Refused():
@@ -306,10 +306,10 @@ class Bridge:
                 self._queue_sign(event)
 
     def _answer(self, id: str, error: Refused | None) -> None:
-        draft = self._drafts.pop(id, None)
-        if draft is not None:
-            draft.error = error
-            draft.answered.set()
+        pending = self._pending.pop(id, None)
+        if pending is not None:
+            pending.error = error
+            pending.answered.set()
 
     def _queue_reply(self, reply: OutboundMessage) -> None:
         channel_id = reply.channel.channel_id
@@ -344,19 +344,19 @@ class Bridge:
             raise self._error
         encode_frame(frame)  # raises for what is no JSON, here and not in the background
         while (
-            other := self._drafts.get(frame.id)
+            other := self._pending.get(frame.id)
         ) is not None:  # the answers have the id alone, whatever the conversation
             await other.answered.wait()
-        draft = BridgeDraft(frame)
-        self._drafts[frame.id] = draft
+        pending = PendingMessage(frame)
+        self._pending[frame.id] = pending
         try:
             await self._send_frame(frame)
-            await draft.answered.wait()
-            return draft.error
+            await pending.answered.wait()
+            return pending.error
         finally:
             # Cancelled before the answer. The message may have been taken; it is not sent again by this bridge.
-            if self._drafts.get(frame.id) is draft:
-                del self._drafts[frame.id]
+            if self._pending.get(frame.id) is pending:
+                del self._pending[frame.id]
 
     async def _send_frame(self, frame: MessageFrame) -> None:
         """Send a message if there is a connection. What is lost with it is sent over the next one."""

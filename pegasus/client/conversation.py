@@ -122,7 +122,7 @@ class Conversation:
         self._id_prefix = f"{random.getrandbits(64):016x}"
         self._count = 0
         """Messages so far; ids are made from it."""
-        self._drafts: dict[str, MessageFrame] = {}
+        self._unaccepted: dict[str, MessageFrame] = {}
         """All messages that are not accepted yet, in order, by id. An id begins with a random prefix of the conversation, so that no
         other process uses the same on this address."""
         self._urgent: set[str] = set()
@@ -136,9 +136,9 @@ class Conversation:
         self._pause_until = -math.inf
         """Time until which nothing is sent, because the gateway has refused a message for now; on Trio's clock."""
         self._news = trio.Event()
-        """Wakes the sending task: there is a draft to send."""
+        """Wakes the sending task: there is a message to send."""
         self._room = trio.Condition()
-        """Notified when a draft is no longer kept."""
+        """Notified when a message is no longer kept."""
         self._client: Client | None = None
         """The present connection."""
         self._drafted: ChannelInfo | None = None
@@ -151,12 +151,12 @@ class Conversation:
     @property
     def unaccepted(self) -> int:
         """The number of messages that were handed over and not yet accepted."""
-        return len(self._drafts)
+        return len(self._unaccepted)
 
     @property
     def unaccepted_texts(self) -> tuple[str, ...]:
         """Their texts, in the order in which they were handed over."""
-        return tuple(draft.text for draft in self._drafts.values())
+        return tuple(frame.text for frame in self._unaccepted.values())
 
     async def send(
         self,
@@ -176,27 +176,27 @@ class Conversation:
         the messages that it is to stop.
         """
         async with self._room:
-            while len(self._drafts) >= MAX_UNACCEPTED and not is_urgent:
+            while len(self._unaccepted) >= MAX_UNACCEPTED and not is_urgent:
                 await self._room.wait()
         self._count += 1
         channel = attrs.evolve(self.channel, reply_to=reply_to) if reply_to is not None else self.channel
-        draft = MessageFrame(f"{self._id_prefix}-{self._count}", text, channel, metadata or {}, tuple(media))
-        self._drafts[draft.id] = draft
+        frame = MessageFrame(f"{self._id_prefix}-{self._count}", text, channel, metadata or {}, tuple(media))
+        self._unaccepted[frame.id] = frame
         if is_urgent:
-            self._urgent.add(draft.id)
-            self._unposted.appendleft(draft)
+            self._urgent.add(frame.id)
+            self._unposted.appendleft(frame)
         else:
-            self._unposted.append(draft)
+            self._unposted.append(frame)
         self._news.set()
-        return draft.id
+        return frame.id
 
     async def discard(self) -> int:
         """Give up all messages that are not accepted yet; return how many of them the present connection has not sent.
 
         One that was sent may still be accepted.
         """
-        unsent = len(self._unposted) if self._client is not None else len(self._drafts)
-        self._drafts.clear()
+        unsent = len(self._unposted) if self._client is not None else len(self._unaccepted)
+        self._unaccepted.clear()
         self._urgent.clear()
         self._unposted.clear()
         async with self._room:
@@ -266,11 +266,11 @@ class Conversation:
         again = self.last_seq is not None
         async with open_client(endpoint.url, endpoint.token, self.channel, self.last_seq, every_reply=again) as client:
             seen = min(self.last_seq or 0, client.welcome.seq)
-            self._unposted = deque(sorted(self._drafts.values(), key=lambda draft: draft.id not in self._urgent))
+            self._unposted = deque(sorted(self._unaccepted.values(), key=lambda frame: frame.id not in self._urgent))
             self._unanswered.clear()
             self._client = client
             try:
-                await self._events_in.send(Online(client.welcome.agent, len(self._drafts), client.welcome.seq))
+                await self._events_in.send(Online(client.welcome.agent, len(self._unaccepted), client.welcome.seq))
                 async with background(partial(self._post_all, client)):
                     async for event in client:
                         seen = await self._pass_on(event, seen)
@@ -282,7 +282,7 @@ class Conversation:
         return client.closed or "the connection was closed"
 
     async def _post_all(self, client: Client) -> None:
-        """Send the drafts in order, now and as they come."""
+        """Send the messages in order, now and as they come."""
         with suppress(NotConnected):  # they go out with the next connection
             while True:
                 while self._unposted:
@@ -291,10 +291,10 @@ class Conversation:
                         with trio.move_on_at(self._pause_until):
                             await self._news.wait()
                         continue
-                    draft = self._unposted.popleft()
-                    self._unanswered[draft.id] = None
+                    frame = self._unposted.popleft()
+                    self._unanswered[frame.id] = None
                     await client.post(
-                        draft.text, id=draft.id, channel=draft.channel, metadata=draft.metadata, media=draft.media
+                        frame.text, id=frame.id, channel=frame.channel, metadata=frame.metadata, media=frame.media
                     )
                 self._news = trio.Event()
                 await self._news.wait()
@@ -330,23 +330,23 @@ class Conversation:
         """Note that a message was refused: for now, then it is tried again, or for good, then it is given up."""
         # Answers come in order, so a frame that was too large to be read was the oldest one without an answer.
         id = error.id or (next(iter(self._unanswered), None) if error.code == "too_large" else None)
-        draft = self._drafts.get(id or "")
-        if draft is None:
+        frame = self._unaccepted.get(id or "")
+        if frame is None:
             return
-        self._unanswered.pop(draft.id, None)
+        self._unanswered.pop(frame.id, None)
         if error.code in RETRYABLE:
-            self._unposted.append(draft)
+            self._unposted.append(frame)
             # Several messages may be on their way when the inbox is full; their answers are one failure.
             if (now := trio.current_time()) >= self._pause_until:
                 self._pause_until = now + self._refusals.next()
             self._news.set()
             return
-        await self._forget(draft.id)
-        await self._events_in.send(MessageRejected(draft.id, error.code, error.message))
+        await self._forget(frame.id)
+        await self._events_in.send(MessageRejected(frame.id, error.code, error.message))
 
     async def _forget(self, id: str) -> None:
         """Keep a message no longer, and let a `send` that waits for room go on."""
-        self._drafts.pop(id, None)
+        self._unaccepted.pop(id, None)
         self._urgent.discard(id)
         async with self._room:
             self._room.notify()
