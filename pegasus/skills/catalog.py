@@ -1,8 +1,8 @@
 """The skills of an installation: found in folders, read again when a file has changed, and the files that belong to them.
 
-The folders are not watched. Before a skill is used, `refresh` looks at the files, at most once a
-second, which costs one `stat` for each. A file with a mistake costs only its own skill: the mistake
-is logged once, and all other skills work.
+The folders are not watched. Before a skill is used, `refresh` looks at the files, at most once a second. That costs one `stat` for
+each, and nothing while there are built-in skills only. A file with a mistake costs only its own skill: the mistake is logged once, and
+all other skills work.
 
 Files come from people and from background tasks, so nothing about them is trusted. What is read is
 a regular file inside the skills folder (a link that leads out is refused), of bounded size, and
@@ -139,17 +139,29 @@ class SkillCatalog:
         """True if files are read in a thread."""
         self._snapshot: _Snapshot | None = None
         """The last look; None before the first use."""
+        self._own_folders = [
+            *(folder for folder in folders if folder != BUILT_IN),
+            *([accepted.folder] if accepted is not None else []),
+        ]
+        """Folders of people and tasks. Skills that are part of Pegasus do not change while it runs."""
+        self._has_own = True
+        """One of these was there at the last look, or there was none yet."""
         self._refreshed_at = -REFRESH_INTERVAL
         """Time of Trio's clock. It starts in the past, so that the first refresh always looks."""
 
     async def refresh(self) -> None:
-        """Read files that have changed, unless that was done within the last second. Cancelled: nothing has changed."""
+        """Read files that have changed, unless that was done within the last second. Cancelled: nothing has changed.
+
+        Most people have no skills of their own: then no message waits for a thread that looks at the files.
+        """
         now = trio.current_time()
         if now - self._refreshed_at < REFRESH_INTERVAL:
             return
-        known = self._snapshot.files if self._snapshot else {}
-        self._store(await self._run(self._look, known))
-        self._refreshed_at = now
+        has_own = any(map(os.path.lexists, self._own_folders))
+        if has_own or self._has_own:
+            known = self._snapshot.files if self._snapshot else {}
+            self._store(await self._run(self._look, known))
+        self._has_own, self._refreshed_at = has_own, now
 
     def get(self, name: str) -> Skill | None:
         """Return the skill of this name, as of the last refresh."""

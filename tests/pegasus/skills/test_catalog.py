@@ -1,12 +1,13 @@
 """Skills in folders: whose wins, what is taken up when a file changes, what is refused."""
 
 import os
+import shutil
 from types import SimpleNamespace
 
 import pytest
 import trio
 
-from pegasus.skills import SkillCatalog
+from pegasus.skills import BUILT_IN, SkillCatalog
 from pegasus.skills.catalog import MAX_SKILLS, REFRESH_INTERVAL
 from pegasus.skills.skill import MAX_BYTES
 
@@ -66,6 +67,33 @@ async def test_changes_are_taken_up_a_second_later(folders, autojump_clock):
     assert skills.get("a").body == "newer"
     assert skills.get("b") is not None
     assert skills.get("gone") is None
+
+
+async def test_a_folder_that_comes_and_goes_while_there_are_built_in_skills_only(tmp_path, autojump_clock):
+    own, skills = tmp_path / "skills", SkillCatalog(BUILT_IN, tmp_path / "skills", in_thread=False)
+    built_in = {skill.name for skill in skills.all()}
+
+    async def names():
+        await trio.sleep(REFRESH_INTERVAL)
+        await skills.refresh()
+        return {skill.name for skill in skills.all()} - built_in
+
+    assert [await names(), await names()] == [set(), set()]
+    write(own, "mine")
+    assert await names() == {"mine"}
+    shutil.rmtree(own)
+    assert [await names(), await names()] == [set(), set()]
+    write(own, "again")
+    assert await names() == {"again"}
+
+
+async def test_no_thread_is_asked_while_there_are_built_in_skills_only(tmp_path, autojump_clock, monkeypatch):
+    skills = SkillCatalog(BUILT_IN, tmp_path / "skills")
+    await skills.refresh()
+    monkeypatch.delattr(trio.to_thread, "run_sync")
+    await trio.sleep(REFRESH_INTERVAL)
+    await skills.refresh()
+    assert skills.get("commit") is not None
 
 
 async def test_a_file_that_looks_as_before_is_not_read_again(folders, autojump_clock):
