@@ -2,11 +2,10 @@
 
 The Main Agent's session and the conversation of each task have this form:
 
-    entry        one line of its log: something said, thought, called or returned
+    entry        one line of its log: something said, thought, called or returned; and the repair of a log
     projection   the alternating turns that every provider accepts
     sanitize     the form in which text from outside enters the log: cleaned, labelled, and between fences
     media        attached files: pictures the model can see, texts it can read, and the pictures that are in memory
-    repair       a log that a crash has cut off, made well-formed again
     repetition   calls that are made again and again
 
 Except for `keep_media` and `Pictures.load`, which read and write files through the journal, everything here is pure.
@@ -20,17 +19,21 @@ times, no authors, no place for notes, and it differs between providers, while a
     request = ModelRequest(prompt, tuple(projection.turns), tools)
 """
 
-from pegasus.conversation.entry import BadEntry, Entry, decode, encode, to_json
-from pegasus.conversation.media import LONGEST_TEXT, LONGEST_TEXTS, KeptMedia, Pictures, keep_media
-from pegasus.conversation.projection import Projection, shown_text, without_calls
-from pegasus.conversation.repair import (
+from pegasus.conversation.entry import (
+    BadEntry,
+    Entry,
     OpenCall,
     cancelled_result,
+    decode,
+    encode,
     is_well_formed,
     open_calls,
     repair_log,
+    to_json,
     with_unique_ids,
 )
+from pegasus.conversation.media import LONGEST_TEXT, LONGEST_TEXTS, KeptMedia, Pictures, keep_media
+from pegasus.conversation.projection import Projection, shown_text, without_calls
 from pegasus.conversation.repetition import (
     ERROR_LENGTH,
     MOST_CALLS,

@@ -25,7 +25,7 @@ The way of a message through the files, from the queue to the reply:
     replies             reply calls as posts for the outbox
     item_endings        endings of items that the model could not end, or never would; /new
 
-Beside this way stand `delegation` and `skill_invocation` (tools), `notifications` (reports of tasks for the queue), `chat_commands`
+Beside this way stand `delegation` and `skill_invocation` (tools), `queue_items` (reports of tasks among them), `chat_commands`
 (texts of /help, /skills and others), `status` and `task_status` (/status, and tasks for people), `task_commands` (/tasks, /pause),
 `toolset` (prompt and tools for each kind of model), and `services` (what the composition root hands in).
 
@@ -59,8 +59,7 @@ from pegasus.main_agent.chats import chat_agents
 from pegasus.main_agent.compaction import Compactor, find_open_tasks
 from pegasus.main_agent.consolidation import Consolidator, notes_disk
 from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
-from pegasus.main_agent.notifications import forward_notifications
-from pegasus.main_agent.queue_items import OWN_TURN
+from pegasus.main_agent.queue_items import OWN_TURN, forward_notifications
 from pegasus.main_agent.replies import IN_REPLY_TO, QUESTION, item_of_key
 from pegasus.main_agent.reply_decisions import post_of_held
 from pegasus.main_agent.services import AgentServices, FileAccess, message_publisher

@@ -16,7 +16,7 @@ import attrs
 
 from actors import ActorError, Ref
 from pegasus.formatting import cut_text, format_duration, format_time, truncate
-from pegasus.main_agent.notifications import DEFAULT_CHANNEL
+from pegasus.main_agent.queue_items import DEFAULT_CHANNEL
 from pegasus.messages import TaskProgress
 from pegasus.tasks import (
     FOR_APPROVAL,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pegasus.formatting import format_day, plural
 from pegasus.messages import ChannelInfo, Json
 from pegasus.models.base import Label
-from pegasus.models.usage.ledger import NOTHING, UsageSum, format_dollars
+from pegasus.models.usage.tracker import NOTHING, UsageSum, format_dollars
 
 if TYPE_CHECKING:
     from pegasus.models.usage.tracker import BudgetLimit, UsageTracker

@@ -3,9 +3,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.conversation.entry import Entry, decode
+from pegasus.conversation.entry import Entry, decode, repair_log
 from pegasus.conversation.projection import Projection
-from pegasus.conversation.repair import repair_log
 from pegasus.main_agent.replies import REPLY
 from pegasus.models.base import AssistantTurn, ModelRequest, ToolCall, UserTurn
 from pegasus.models.formats.anthropic import AnthropicWire

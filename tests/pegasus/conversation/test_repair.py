@@ -5,8 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.conversation.entry import Entry
-from pegasus.conversation.repair import CANCELLED, is_well_formed, open_calls, rebuild_log, repair_log, with_unique_ids
+from pegasus.conversation.entry import (
+    CANCELLED,
+    Entry,
+    is_well_formed,
+    open_calls,
+    rebuild_log,
+    repair_log,
+    with_unique_ids,
+)
 from pegasus.models.base import ToolCall
 from tests.pegasus.conversation.logs import logs
 

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from pegasus.models import PriceList, UsageTracker
-from pegasus.models.usage.ledger import UsageRecord
+from pegasus.models.usage.tracker import UsageRecord
 from pegasus.settings import BudgetSettings
 from pegasus.testing.scripted import ScriptedModel
 from pegasus.testing.world import wall_clock

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from actors import Child, open_supervisor
-from pegasus.main_agent.notifications import forward_notifications
+from pegasus.main_agent.queue_items import forward_notifications
 from pegasus.storage import CompleteItem, NextItem, run_journal
 from pegasus.tasks import Notification, Notify
 from pegasus.testing.memory_disk import MemoryDisk

@@ -26,7 +26,7 @@ from pegasus.models import (
 )
 from pegasus.models.client import Middleware, ModelTarget, Next, compose
 from pegasus.models.providers import local_servers
-from pegasus.models.usage.ledger import UsageRecord
+from pegasus.models.usage.tracker import UsageRecord
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer, open_provider
 

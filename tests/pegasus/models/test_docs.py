@@ -16,7 +16,7 @@ from pegasus.models.formats.pictures import MOST_BASE64, MOST_PIXELS
 from pegasus.models.formats.wire_format import WORDS
 from pegasus.models.providers.accounts import KNOWN_SERVICES, PROVIDERS
 from pegasus.models.providers.http_model import ATTEMPTS
-from pegasus.models.usage.ledger import parse_record
+from pegasus.models.usage.tracker import parse_record
 from pegasus.settings import PROVIDER_TYPES, SERVICE_TYPES, ModelSettings, SettingsSource, load_settings
 from pegasus.settings.sources import PROVIDER_VARIABLES
 

@@ -3,8 +3,7 @@
 import json
 from itertools import count
 
-from pegasus.conversation.entry import Entry
-from pegasus.conversation.repair import repair_log
+from pegasus.conversation.entry import Entry, repair_log
 from pegasus.models.base import ToolCall
 from pegasus.testing.scripted import say
 

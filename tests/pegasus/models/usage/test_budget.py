@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pegasus.messages import ChannelInfo
 from pegasus.models import Label, LanguageModel, ModelError, ModelResponse, PriceList, TokenCounter, Usage, UsageTracker
-from pegasus.models.usage.ledger import UsageRecord, format_dollars
+from pegasus.models.usage.tracker import UsageRecord, format_dollars
 from pegasus.settings import BudgetSettings, PriceSettings, ProviderSettings
 from pegasus.testing.scripted import After, ScriptedModel, down
 from tests.pegasus.models.conftest import client, request, usage_record

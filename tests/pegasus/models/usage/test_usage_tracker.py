@@ -24,10 +24,17 @@ from pegasus.models import (
     UsageTracker,
 )
 from pegasus.models.catalog import FREE, PRICES, TokenPrice, known_price
-from pegasus.models.usage.ledger import UsageLedger, UsageRecord, lines_by_month, parse_record
 from pegasus.models.usage.report import usage_report, usage_text
-from pegasus.models.usage.tracker import MOST_UNSAVED
-from pegasus.models.usage.usage_store import GATHERING, RETRY, keep_usage
+from pegasus.models.usage.tracker import (
+    GATHERING,
+    MOST_UNSAVED,
+    RETRY,
+    UsageLedger,
+    UsageRecord,
+    keep_usage,
+    lines_by_month,
+    parse_record,
+)
 from pegasus.settings import BudgetSettings, ModelSettings, PriceSettings, ProviderSettings
 from pegasus.storage import ReadFile, StorageError, run_journal
 from pegasus.testing.memory_disk import MemoryDisk
