@@ -265,7 +265,7 @@ def _schedule_child(root: Supervisor, services: Services) -> Child[Any]:
         in_force.wait_replaced,
     )
     keeper = Child("keeper", environment.keep_schedule, schedule, backoff=CHILD_BACKOFF)
-    return Child("schedule", run_when_allowed, environment.may_work, [keeper])
+    return Child("schedule", run_changing_group, lambda: [keeper], CHILD_INTENSITY, environment.may_work)
 
 
 def task_system_child(root: Supervisor, services: Services) -> Child[Any]:
@@ -288,26 +288,9 @@ def task_system_child(root: Supervisor, services: Services) -> Child[Any]:
         Child("agent", agent, mailbox=TASK_MAILBOX, shutdown=TASK_SHUTDOWN - 2),
     ]
     # An agent whose persister has crashed cannot know what was written, and recovers from the log: rest for one here too.
-    run = partial(run_when_allowed, strategy=Strategy.REST_FOR_ONE)
-    return Child("tasks", run, services.environment.may_work, children, shutdown=TASK_SHUTDOWN)
-
-
-async def run_when_allowed(
-    inbox: Inbox[object],
-    may_work: trio.Event,
-    children: Sequence[Child[Any]],
-    strategy: Strategy = Strategy.ONE_FOR_ONE,
-) -> None:
-    """Supervise children that people need not wait for: tasks, MCP servers. It is up at once and starts them when `may_work` is set.
-
-    Recovery of many tasks takes seconds, and people should be able to connect meanwhile. Whoever sends to one of them before it
-    runs waits for it. Stopped: stops the children in reverse order.
-    """
-    inbox.started()
-    await may_work.wait()
-    async with open_supervisor(children, strategy=strategy, intensity=CHILD_INTENSITY):
-        async for _ in inbox:
-            pass
+    run = partial(run_changing_group, strategy=Strategy.REST_FOR_ONE)
+    may_work = services.environment.may_work
+    return Child("tasks", run, lambda: children, CHILD_INTENSITY, may_work, shutdown=TASK_SHUTDOWN)
 
 
 async def start_channels(
@@ -408,10 +391,12 @@ async def run_changing_group(
     children: Callable[[], Sequence[Child[Any]]],
     intensity: Intensity,
     may_work: trio.Event | None = None,
+    strategy: Strategy = Strategy.ONE_FOR_ONE,
 ) -> None:
     """Supervise the children that `children` returns. Changes of one child are carried out in the order in which they came.
 
-    may_work: the children are started when it is set, and the group is up at once; None: the group is up when they are.
+    may_work: the children are started when it is set, and the group is up at once: recovery of many tasks takes seconds, and people
+    should be able to connect meanwhile. Whoever sends to one of them before it runs waits for it. None: the group is up when they are.
 
     Stopped: stops the children in reverse order.
     """
@@ -421,7 +406,10 @@ async def run_changing_group(
     # One lock per name. Trio's locks are fair, so changes of one child keep their order, and a child that stops slowly
     # does not hold up the others.
     locks: defaultdict[str, trio.Lock] = defaultdict(trio.Lock)
-    async with open_supervisor(children(), intensity=intensity) as group, trio.open_nursery() as nursery:
+    async with (
+        open_supervisor(children(), strategy=strategy, intensity=intensity) as group,
+        trio.open_nursery() as nursery,
+    ):
         inbox.started()
         async for message in inbox:
             nursery.start_soon(_renew, group, message, children, locks[message.name])

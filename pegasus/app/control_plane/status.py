@@ -6,7 +6,7 @@ then an error or lacks that part. `stop` has none: its answer means that the wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 import trio
@@ -138,7 +138,9 @@ class StatusMethods:
         It is a snapshot of what the supervisors know; no actor is asked, so it works while actors hang.
         """
         await trio.lowlevel.checkpoint()
-        return _with_parked(actor_json(self.root.tree()), self.adapters.values())
+        states = [adapter.state for adapter in self.adapters.values()]
+        reasons = {f"channels/{state.type}/{ADAPTER}": state.reason for state in states if state.state == "parked"}
+        return actor_json(self.root.tree(), reasons)
 
     async def list_servers(self, caller: Caller, params: Params) -> Json:
         """Return the state of each MCP server."""
@@ -159,10 +161,12 @@ class StatusMethods:
         return {"ended": [ended_json(work) for work in ended]}
 
 
-def actor_json(info: ActorInfo) -> dict[str, Json]:
+def actor_json(info: ActorInfo, reasons: Mapping[str, str]) -> dict[str, Json]:
     """Return an actor and all below it as JSON. Fields without a value are left out; times are in seconds.
 
     The keys are the camelCase names of ActorInfo's fields and part of the contract with clients.
+
+    reasons: by path, why an adapter is parked. Its actor is up, since it goes on reading its mailbox; to a person it does not work.
     """
     node: dict[str, Json] = {
         camel(key): round(value, 3) if isinstance(value, float) else value
@@ -170,25 +174,6 @@ def actor_json(info: ActorInfo) -> dict[str, Json]:
         if key != "children" and value is not None
     }
     if info.children:
-        node["children"] = [actor_json(child) for child in info.children]
-    return node
-
-
-def _with_parked(tree: dict[str, Json], adapters: Iterable[ServiceAdapter]) -> dict[str, Json]:
-    """Return the tree as JSON with the state "parked" and its reason at the adapters that are.
-
-    Their actors are up, since such an adapter goes on reading its mailbox; to a person they do not work.
-    """
-    states = [adapter.state for adapter in adapters]
-    reasons = {f"channels/{state.type}/{ADAPTER}": state.reason for state in states if state.state == "parked"}
-    return _with_reasons(tree, reasons) if reasons else tree
-
-
-def _with_reasons(node: dict[str, Json], reasons: Mapping[str, str]) -> dict[str, Json]:
-    """Return an actor as JSON, parked if there is a reason for its path, and all below it."""
-    children = node.get("children")
-    if isinstance(children, list):
-        below: list[Json] = [_with_reasons(child, reasons) for child in children if isinstance(child, dict)]
-        node = {**node, "children": below}
-    reason = reasons.get(str(node.get("path")))
+        node["children"] = [actor_json(child, reasons) for child in info.children]
+    reason = reasons.get(info.path)
     return node if reason is None else {**node, "state": "parked", "reason": reason}

@@ -27,8 +27,6 @@ ALLOW: Final = "allow"
 """`action_id` of the button that allows one call."""
 SCOPE: Final = "scope:"
 """Beginning of the `action_id` of a button with a wider yes; its scope follows."""
-ALWAYS: Final = "always"
-"""`action_id` of such a button in messages of earlier versions."""
 DENY: Final = "deny"
 """`action_id` of the button that refuses."""
 PAIR: Final = "pair"
@@ -67,7 +65,7 @@ class SlackButtons:
             return
         # Kept with the decision, for the log and for those who see the answer elsewhere.
         by = f"{TYPE}:{click.channel} ({click.user})"
-        if click.action in (ALLOW, ALWAYS, DENY) or click.action.startswith(SCOPE):
+        if click.action in (ALLOW, DENY) or click.action.startswith(SCOPE):
             self._questions.pop(click.value, None)
             await self._log.set_fact(_approval_key(click.value), None)  # so that it is not shown a second time
             decision = "once" if click.action == ALLOW else click.action.removeprefix(SCOPE)

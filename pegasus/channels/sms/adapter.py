@@ -54,7 +54,7 @@ from pegasus.observe import get_logger
 from pegasus.retry import retry
 from pegasus.settings import SmsSettings
 from pegasus.storage import JournalMessage, StorageError
-from pegasus.wire import encode_json
+from pegasus.wire import encode_json, to_wire
 
 WEBHOOK_PATH: Final = "/channels/sms/twilio"
 """Path that is entered in Twilio's console. It has no secret, since requests are signed."""
@@ -155,7 +155,7 @@ class SmsAdapter(ServiceAdapter):
             await self.accept(sms.to_message(notes=tuple(_note(file, "not fetched") for file in sms.files)))
         else:
             # On disk before anything is fetched: the answer below may be given before the files are there.
-            await self.log.set_fact(_pending(sms.id), sms.to_json())
+            await self.log.set_fact(_pending(sms.id), to_wire(sms))
             await self.start_work(partial(self._fetch_and_accept, sms)).is_kept_within(FILES_WITHIN)
 
     def _take_up_files(self) -> None:

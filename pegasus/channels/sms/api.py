@@ -20,7 +20,7 @@ import httpx2
 
 from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.service_contract import CredentialsRefused, RateLimited, ServiceDown
-from pegasus.channels.service_http import open_service_http, wait_seconds
+from pegasus.channels.service_http import HttpReply, open_service_http, wait_seconds
 from pegasus.channels.sms.webhook import RemoteFile
 from pegasus.formatting import truncate
 from pegasus.loopback import is_loopback
@@ -101,7 +101,7 @@ class TwilioApi:
         """
         response = await self.http.request("GET", f"{self._account}.json", auth=self._auth)
         if response.status_code in (401, 429):
-            raise _refusal_of(response.status_code, response.content, response.headers)
+            raise _refusal_of(response)
 
     async def send(self, to: str, body: str, media: Sequence[str] = ()) -> str:
         """Send a message; return its id. media: addresses from which Twilio fetches files.
@@ -113,11 +113,7 @@ class TwilioApi:
             form["MediaUrl"] = list(media)
         response = await self.http.request("POST", f"{self._account}/Messages.json", data=form, auth=self._auth)
         if response.status_code >= 400:
-            refusal = _refusal_of(response.status_code, response.content, response.headers)
-            # Some of these codes have other causes as well. A second try without the files finds out.
-            if media and isinstance(refusal, ReplyRefused) and _code_of(response.content) in FILE_CODES:
-                raise FileRefused(str(refusal))
-            raise refusal
+            raise _refusal_of(response, has_files=bool(media))
         sid = _object(response.content).get("sid")
         if not isinstance(sid, str) or not sid:
             raise ServiceDown("it answers without the id of the message")
@@ -133,7 +129,7 @@ class TwilioApi:
         query = str(httpx2.QueryParams({"To": to, **only, "PageSize": str(PAGE)}))
         response = await self.http.request("GET", f"{self._account}/Messages.json?{query}", auth=self._auth)
         if response.status_code == 429:
-            raise _refusal_of(response.status_code, response.content, response.headers)
+            raise _refusal_of(response)
         messages = _object(response.content).get("messages") if response.status_code == 200 else None
         return [_sent(entry) for entry in messages if isinstance(entry, dict)] if isinstance(messages, list) else None
 
@@ -195,35 +191,28 @@ class TwilioApi:
         return all(part.scheme == "http" and is_loopback(part.hostname or "") for part in (own, other))
 
 
-def _refusal_of(status: int, body: bytes, headers: Mapping[str, str]) -> Exception:
-    """Return the exception for an answer that says no."""
+def _refusal_of(response: HttpReply, *, has_files: bool = False) -> Exception:
+    """Return the exception for an answer that says no. has_files: files are attached, which may be the reason."""
     try:
-        answer = decode_object(body)
+        answer = decode_object(response.content)
     except ValueError:
         answer = {}
-    code = _code_of(body)
+    code, status = answer.get("code"), response.status_code
     reason = truncate(str(answer.get("message") or f"status {status}"), _LONGEST_REASON)
-    if code:
+    if isinstance(code, int) and code:
         reason += f" ({code})"
     # The order of these checks matters: a code says more than the status, which is 400 for most refusals.
     if status == 429 or code in BUSY_CODES:
-        return RateLimited(wait_seconds(headers.get("retry-after"), 1.0), for_all=True)
+        return RateLimited(wait_seconds(response.headers.get("retry-after"), 1.0), for_all=True)
     if status == 401 or code in ACCOUNT_CODES:
         return CredentialsRefused(f"Twilio refuses account_sid or auth_token: {reason}")
     if code in SENDER_CODES:
         return CredentialsRefused(f"Twilio refuses from_number: {reason}")
     if status in (408, 425):
         return ServiceDown(reason)
-    return ReplyRefused(f"Twilio refuses it: {reason}")
-
-
-def _code_of(body: bytes) -> int:
-    """Return the code of a refusal, 0 if there is none."""
-    try:
-        code = decode_object(body).get("code")
-    except ValueError:
-        return 0
-    return code if type(code) is int else 0
+    # Some of these codes have other causes as well. A second try without the files finds out.
+    kind = FileRefused if has_files and code in FILE_CODES else ReplyRefused
+    return kind(f"Twilio refuses it: {reason}")
 
 
 def _object(content: bytes) -> dict[str, Json]:

@@ -23,6 +23,7 @@ import attrs
 
 from pegasus.formatting import truncate
 from pegasus.messages import RELAYED, ChannelInfo, InboundMessage, Json, Media
+from pegasus.wire import from_wire
 
 TYPE: Final = "sms"
 """The channel type."""
@@ -136,11 +137,6 @@ class Sms:
         metadata: dict[str, Json] = {RELAYED: True} if notes else {}  # notes name files as others have called them
         return InboundMessage(text, ChannelInfo(TYPE, self.sender, self.sender), self.id, metadata, media)
 
-    def to_json(self) -> Json:
-        """Return a JSON value that `sms_of_json` reads."""
-        files: list[Json] = [{"url": file.url, "mime": file.mime} for file in self.files]
-        return {"id": self.id, "sender": self.sender, "text": self.text, "files": files}
-
 
 class NoSms(Exception):
     """A form is no message of a person. str() says why.
@@ -185,11 +181,8 @@ def _files(fields: Mapping[str, str]) -> list[RemoteFile]:
 
 
 def sms_of_json(value: Json) -> Sms | None:
-    """Return the message that `Sms.to_json` has written, None for anything else."""
-    match value:
-        case {"id": str(id), "sender": str(sender), "text": str(text), "files": list(files)}:
-            known = [file for file in files if isinstance(file, dict)]
-            return Sms(
-                id, sender, text, tuple(RemoteFile(str(file.get("url")), str(file.get("mime"))) for file in known)
-            )
-    return None
+    """Return the message that `to_wire` has written, None for anything else."""
+    try:
+        return from_wire(value, Sms)
+    except ValueError:
+        return None

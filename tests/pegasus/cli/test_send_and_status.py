@@ -357,7 +357,7 @@ async def test_what_a_daemon_says_of_its_tree_is_read_as_it_was_meant():
     async with open_supervisor(children, name="root") as root:
         answer = await root.ref("a").request(Question)
         await trio.testing.wait_all_tasks_blocked()
-        said = json.loads(json.dumps(actor_json(root.tree())))
+        said = json.loads(json.dumps(actor_json(root.tree(), {})))
         assert attrs.asdict(actor_info(said)) == attrs.asdict(rounded(root.tree()))
         assert actor_info({**said, "unheardOf": 1, "depth": None}).depth == 0
         del answer

@@ -29,7 +29,7 @@ from pegasus.testing.scripted import Hang, ScriptedModel
 from pegasus.testing.services.server import HANG_UP, ServiceResponse
 from pegasus.testing.services.twilio import FakeTwilio
 from pegasus.testing.world import kill
-from pegasus.wire import encode_json
+from pegasus.wire import encode_json, to_wire
 from tests.pegasus.channels.sms.conftest import FRIEND, OWNER, STRANGER
 
 PNG = (
@@ -335,4 +335,4 @@ def test_what_is_to_be_fetched_is_read_as_it_was_written():
     ]
     sms = read_sms(form)
     assert isinstance(sms, Sms)
-    assert sms_of_json(sms.to_json()) == sms
+    assert sms_of_json(to_wire(sms)) == sms
