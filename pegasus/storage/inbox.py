@@ -150,8 +150,9 @@ class InboxLog(RecordLog[QueuedItem]):
                 waiting := sum(item.sender == sender and item.is_owners == is_owners for item in items)
             ) >= max_of_sender:
                 return Overloaded(waiting, of_sender=True)
-        n = self._stage(digest, message, lane, at, priority, is_owners=is_owners, sender=sender)
-        return Accepted(n, duplicate=False)
+        item = QueuedItem(0, lane, priority, message.channel.address, digest, is_owners=is_owners)
+        item.sender = sender or message.account
+        return Accepted(self._stage(item, message, at), duplicate=False)
 
     def discard(self, request: Discard, at: int) -> int | None:
         """Stage what `Discard` asks for and return its answer. at: wall clock, ms. The dropped items wait until it is written."""
@@ -167,7 +168,9 @@ class InboxLog(RecordLog[QueuedItem]):
         if not numbers:
             return 0
         message = attrs.evolve(report, metadata={**report.metadata, "discarded": len(numbers)})
-        self._stage(digest, message, MAIN, at, priority, is_owners=is_owners, discards=numbers)
+        item = QueuedItem(0, MAIN, priority, channel.address, digest, is_owners=is_owners, discards=tuple(numbers))
+        item.sender = message.account
+        self._stage(item, message, at)
         return len(numbers)
 
     def _placed(self, message: InboundMessage, *, is_owners: bool) -> InboundMessage:
@@ -194,36 +197,15 @@ class InboxLog(RecordLog[QueuedItem]):
         elif is_owners:
             self._directory.note_owner(address, account)
 
-    def _stage(
-        self,
-        digest: int,
-        message: InboundMessage,
-        lane: str,
-        at: int,
-        priority: int,
-        *,
-        is_owners: bool,
-        sender: str = "",
-        discards: Sequence[int] = (),
-    ) -> int:
-        """Stage a new item, and return its number. sender: "" = the account of the message."""
-        n = self._last_n + len(self.staged) + 1
-        line = _message_line(n, at, lane, priority, message, is_owners=is_owners, discards=discards)
-        item = QueuedItem(
-            n,
-            lane,
-            priority,
-            message.channel.address,
-            digest,
-            Span(0, len(line)),
-            message if len(line) <= KEPT_LINE else None,
-            is_owners=is_owners,
-            sender=sender or message.account,
-            is_apart=message.metadata.get(APART) is True,
-            discards=tuple(discards),
-        )
-        self.staged[digest] = Staged(item, line)
-        return n
+    def _stage(self, item: QueuedItem, message: InboundMessage, at: int) -> int:
+        """Stage a new item with the next number, and return that."""
+        item.n = self._last_n + len(self.staged) + 1
+        item.is_apart = message.metadata.get(APART) is True
+        line = _message_line(item, message, at)
+        item.span = Span(0, len(line))
+        item.message = message if len(line) <= KEPT_LINE else None
+        self.staged[item.digest] = Staged(item, line)
+        return item.n
 
     def begin(self) -> None:
         """Note the last number that was given, so that the file is not empty.
@@ -287,17 +269,8 @@ class InboxLog(RecordLog[QueuedItem]):
         if not is_internal:
             self._note_heard(channel.address, account, is_apart=is_apart, is_owners=is_owners)
         if not self.queue.is_waiting(n):
-            item = QueuedItem(
-                n,
-                record.lane,
-                priority,
-                channel.address,
-                digest,
-                span,
-                is_owners=is_owners,
-                sender=account,
-                is_apart=is_apart,
-            )
+            item = QueuedItem(n, record.lane, priority, channel.address, digest, span, is_owners=is_owners)
+            item.sender, item.is_apart = account, is_apart
             self.queue.add(item)
         for discarded in record.discards:
             self.queue.remove(discarded)
@@ -389,26 +362,17 @@ def _is_from_owner(priority: int, *, marked: bool) -> bool:
     return marked or not priority
 
 
-def _message_line(
-    n: int,
-    at: int,
-    lane: str,
-    priority: int,
-    message: InboundMessage,
-    *,
-    is_owners: bool,
-    discards: Sequence[int] = (),
-) -> bytes:
+def _message_line(item: QueuedItem, message: InboundMessage, at: int) -> bytes:
     """Return the record of an accepted message. Default values are left out, as most messages have them."""
-    record: dict[str, Json] = {"type": "message", "n": n, "at": at}
-    if lane != MAIN:
-        record["lane"] = lane
-    if priority:
-        record["rank"] = priority
-    if is_owners and priority:
+    record: dict[str, Json] = {"type": "message", "n": item.n, "at": at}
+    if item.lane != MAIN:
+        record["lane"] = item.lane
+    if item.priority:
+        record["rank"] = item.priority
+    if item.is_owners and item.priority:
         record["owner"] = True
-    if discards:
-        record["discards"] = list(discards)
+    if item.discards:
+        record["discards"] = list(item.discards)
     record["message"] = to_wire(message)
     return encode_line(record)
 

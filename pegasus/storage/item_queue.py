@@ -40,6 +40,9 @@ AGEING: Final = 100
 MAIN: Final = "main"
 """The lane whose items the Main Agent thinks about, and the only one in which priorities count."""
 
+UNWRITTEN: Final = Span(0, 0)
+"""Place of a record that is not written yet."""
+
 ItemQuery: TypeAlias = NextItem | NextChat | NextItemOfAddress | TakeItem | ItemDone | LaneDone
 
 _ORDER = (TakeItem, NextItem, NextChat, NextItemOfAddress, ItemDone, LaneDone)
@@ -64,7 +67,7 @@ class QueuedItem:
     """Conversation that it comes from."""
     digest: int
     """Stands for the sender's id."""
-    span: Span
+    span: Span = UNWRITTEN
     """Place of its record."""
     message: InboundMessage | None = None
     """None if it is to be read back from `span`."""
