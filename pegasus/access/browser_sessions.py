@@ -32,7 +32,7 @@ from pegasus.messages import Json
 from pegasus.observe import get_logger
 from pegasus.settings import LiveValue
 from pegasus.storage import JournalMessage, KeyedStore
-from pegasus.wire import from_wire, to_wire
+from pegasus.wire import from_wire
 
 SESSION_DAYS: Final = 30
 """Days after which a session ends."""
@@ -69,7 +69,7 @@ class WebSessions:
         self._home_hash = hash_token(credentials.now.token)
         self._codes: dict[str, float] = {}
         """Time at which each code ends, by its hash, oldest first. Trio's clock."""
-        self._store = KeyedStore("web-sessions", _read_session, to_wire, after_read=self._notify)
+        self._store = KeyedStore("web-sessions", _read_session, after_read=self._notify)
         """By the hash of the id, oldest first."""
         self._clock: Callable[[], int] = lambda: 0
         self._changed = Signal()

@@ -33,7 +33,7 @@ from pegasus.formatting import format_time, quote
 from pegasus.messages import ChannelInfo, Json
 from pegasus.observe import get_logger
 from pegasus.storage import Commit, JournalMessage, KeyedStore, Post, StorageError
-from pegasus.wire import from_wire, to_wire
+from pegasus.wire import from_wire
 
 ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 """Characters of a code: none looks like another one."""
@@ -106,7 +106,7 @@ class PairingBook:
     """People who were let in, and open codes."""
 
     def __init__(self) -> None:
-        self._store: KeyedStore[Person | OpenCode] = KeyedStore("access", _read_entry, to_wire)
+        self._store: KeyedStore[Person | OpenCode] = KeyedStore("access", _read_entry)
         """People and codes, oldest first. Its lock is held during a request and a decision, so that they follow one another."""
         self._journal: Ref[JournalMessage] | None = None
         """Writes the answers; None before `load`, and then nobody is let in."""

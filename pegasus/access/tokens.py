@@ -212,7 +212,7 @@ class TokenBook:
     def __init__(self) -> None:
         self._grants: dict[str, TokenGrant] = {}
         """By name, oldest first."""
-        self._store = KeyedStore("tokens", _read_token, to_wire, after_read=self._take_over)
+        self._store = KeyedStore("tokens", _read_token, after_read=self._take_over)
         """Tokens by `tokens/<name>`, and by `revoked/<name>`, the latest last, those that count no more. The conversations of a
         revoked one have not become an owner's by that."""
         self._clock: Callable[[], int] = lambda: 0

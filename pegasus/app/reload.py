@@ -241,7 +241,7 @@ class Reloader:
     async def _write_choice(self, spec: str) -> None:
         """Write a choice to disk, with the model of the settings that it stands in for. Raises StorageError."""
         if self.journal is not None:
-            store = KeyedStore("model-choice", _read_text, str)
+            store = KeyedStore("model-choice", _read_text)
             store.use(self.journal)
             async with store.change():
                 await store.save({"default": spec, "insteadOf": self.in_force.now.models.default})

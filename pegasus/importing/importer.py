@@ -46,7 +46,7 @@ from pegasus.memory import FOLDER, Author, MemoryRefused, memory_in
 from pegasus.messages import Address, ChannelInfo
 from pegasus.schedule import Job, ScheduleError, draft_job, next_run, read_job
 from pegasus.storage import JournalMessage, KeyedStore, ReadFile, ReplaceFile, StorageError
-from pegasus.wire import decode_object, encode_line, to_wire
+from pegasus.wire import decode_object, encode_line
 
 HOMES: Final[Mapping[str, tuple[tuple[str, ...], Callable[[ForeignFolder], Findings]]]] = {
     "openclaw": (openclaw.MARKS, openclaw.read_openclaw),
@@ -201,7 +201,7 @@ class _ImportSteps:
     async def _jobs(self) -> list[ImportLine]:
         """Add the jobs to those of the home, in one step."""
         lines: list[ImportLine] = []
-        store = KeyedStore("jobs", read_job, to_wire)
+        store = KeyedStore("jobs", read_job)
         store.use(self._journal)
         async with store.change():
             new: dict[str, Job] = {}

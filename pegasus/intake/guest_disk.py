@@ -55,7 +55,7 @@ class _Sent:
     def __init__(self, key: str, journal: Ref[JournalMessage]) -> None:
         self.pending = 0
         """Bytes of texts that the store does not have yet."""
-        self.store: KeyedStore[Any] = KeyedStore("guest-files", _read_row, lambda row: row, owner=key)
+        self.store: KeyedStore[Any] = KeyedStore("guest-files", _read_row, owner=key)
         """Under "days" the bytes by day since the epoch, under "last" the ids of the last messages that were counted."""
         self.store.use(journal)
 

@@ -32,7 +32,7 @@ class ChatChoices:
     """
 
     def __init__(self) -> None:
-        self._store = KeyedStore("model-choices", _read_choice, str)
+        self._store = KeyedStore("model-choices", _read_choice)
         """Models by chat, as `str(address)`."""
 
     def get(self, chat: Address) -> str:

@@ -46,7 +46,7 @@ from pegasus.models.providers import SMALLEST_WINDOW, LocalModel
 from pegasus.models.tokens import PromptEstimate, TokenCounter
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, KeyedStore, StorageError
-from pegasus.wire import from_wire, to_wire
+from pegasus.wire import from_wire
 
 _log = get_logger("models")
 
@@ -272,7 +272,7 @@ class TraitStore:
     """
 
     def __init__(self) -> None:
-        self._store = KeyedStore("model-traits", _read_traits, to_wire)
+        self._store = KeyedStore("model-traits", _read_traits)
         """On disk, by `<provider>/<model>`."""
         self._learned: dict[str, ModelTraits] = {}
         """Traits that hold and may not be on disk yet."""

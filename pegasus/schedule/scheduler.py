@@ -147,7 +147,7 @@ class _JobScheduler:
 
     def __init__(self, services: ScheduleServices) -> None:
         self._services = services
-        self._store = KeyedStore("jobs", read_job, to_wire, after_read=self._take_over)
+        self._store = KeyedStore("jobs", read_job, after_read=self._take_over)
         """The jobs as the file has them, oldest first."""
         self._ahead: dict[str, Job] = {}
         """Jobs by id whose present state the file does not show yet: they were run, or their next time was found."""

@@ -24,8 +24,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+import attrs
 import trio
 
 from actors import ActorError, Ref
@@ -34,7 +35,7 @@ from pegasus.messages import Json, Metadata
 from pegasus.observe import get_logger
 from pegasus.storage.messages import Commit, JournalMessage, ReadFile, ReplaceFile, SetAside, StorageError
 from pegasus.storage.row_files import LINE_FILES, ROW_FILES, RowForm
-from pegasus.wire import encode_line
+from pegasus.wire import encode_line, to_wire
 
 T = TypeVar("T")
 ReadRow: TypeAlias = Callable[[str, Json], tuple[str, T]]
@@ -54,7 +55,7 @@ class KeyedStore(Generic[T]):
 
     Example::
 
-        notes = KeyedStore("notes", lambda key, value: (key, from_wire(value, Note)), to_wire)
+        notes = KeyedStore("notes", lambda key, value: (key, from_wire(value, Note)))
         await notes.open(journal)
         async with notes.change():
             if len(notes.rows) < MOST_NOTES:
@@ -65,20 +66,18 @@ class KeyedStore(Generic[T]):
         self,
         collection: str,
         read: ReadRow[T],
-        write: Callable[[T], Json],
         *,
         owner: str = "",
         after_read: Callable[[], object] = lambda: None,
     ) -> None:
         """Name the collection, which is read after `use`.
 
-        write: returns a row as it stands in the file. owner: whose collection it is, where there are several of its name. after_read:
-        called when `rows` were read, each time.
+        A row is JSON itself, or is written by `to_wire`. owner: whose collection it is, where there are several of its name.
+        after_read: called when `rows` were read, each time.
         """
         path, self._form = ROW_FILES[collection]
         self._path = path.format(owner=owner)
         self._read_row = read
-        self._write_row = write
         self._after_read = after_read
         self.rows: dict[str, T] = {}
         """The rows by key, in the order of the file. Only for reading."""
@@ -170,7 +169,7 @@ class KeyedStore(Generic[T]):
         for key, row in rows.items():
             known = self._written.get(key)
             if known is None or known[0] is not row:
-                known = row, self._form.text(self._write_row(row))
+                known = row, self._form.text(_json_of(row))
             written[key] = known
         content = self._form.content((key, text) for key, (_, text) in written.items())
         try:
@@ -333,6 +332,10 @@ def _without(content: bytes, bad: Iterable[BadLine]) -> bytes:
         parts.append(content[begin : line.offset])
         begin = line.offset + len(line.raw)
     return b"".join([*parts, content[begin:]])
+
+
+def _json_of(row: Any) -> Json:
+    return to_wire(row) if attrs.has(type(row)) else row
 
 
 def _few(problems: list[str]) -> str:

@@ -28,7 +28,7 @@ import trio
 from actors import Ref
 from pegasus.messages import Json
 from pegasus.storage import JournalMessage, KeyedStore
-from pegasus.wire import from_wire, to_wire
+from pegasus.wire import from_wire
 
 KEPT_SECONDS: Final = 86_400
 """Seconds for which a delivery is remembered."""
@@ -76,7 +76,7 @@ class HookDeliveries:
     def __init__(self) -> None:
         self._deliveries: dict[str, HookDelivery] = {}
         """By `_key`, oldest first."""
-        self._store = KeyedStore("hook-deliveries", _read_delivery, to_wire, after_read=self._take_over)
+        self._store = KeyedStore("hook-deliveries", _read_delivery, after_read=self._take_over)
         self._clock: Callable[[], int] = lambda: 0
         self.repeats: Counter[str] = Counter()
         """Repeated deliveries that were not carried out, by hook, since the start."""

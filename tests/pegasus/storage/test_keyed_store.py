@@ -60,7 +60,7 @@ class Words:
     """A list of words in a file. One that is no text is a problem."""
 
     def __init__(self, journal):
-        self.store = KeyedStore("words", read_word, str)
+        self.store = KeyedStore("words", read_word)
         self.store.use(journal)
 
     @property
@@ -196,7 +196,7 @@ async def test_rows_are_put_and_deleted_together(autojump_clock):
 async def test_of_two_rows_with_one_key_the_later_counts_and_the_file_is_kept(autojump_clock, monkeypatch):
     monkeypatch.setitem(ROW_FILES, "words", ("words.json", Object()))
     journal = SlowJournal(words=b'{"A": 1, "b": 2, "a": 3}')
-    store = KeyedStore("words", lambda key, value: (key.lower(), value), int)
+    store = KeyedStore("words", lambda key, value: (key.lower(), value))
     await store.open(journal)
     assert list(store.rows.items()) == [("a", 3), ("b", 2)]
     assert json.loads(journal.files["words.json"]) == {"a": 3, "b": 2}
