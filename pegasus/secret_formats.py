@@ -251,7 +251,6 @@ _DATABASES: Final = re.compile(
 
 
 def _is_of_database(match: re.Match[str]) -> bool:
-    """Return whether the address is that of a database."""
     return _DATABASES.search(match.string[max(0, match.start() - 30) : match.start()]) is not None
 
 

@@ -210,18 +210,15 @@ async def open_intake(tree: AgentTree, environment: Environment) -> Intake:
 
 
 def _disk_limits(settings: Settings) -> DiskLimits:
-    """Return how much of the disk a guest may take."""
     return DiskLimits(settings.limits.guest_disk_mb << 20, settings.media.keep_days)
 
 
 def _access_of(settings: Settings) -> Access:
-    """Return who may write on each channel type."""
     sections = settings.channels.items()
     return Access({type: rules_of(type, rules.access, rules.allow_from, rules.groups) for type, rules in sections})
 
 
 def _guest_limits(settings: Settings) -> GuestLimits:
-    """Return how much a guest may send, and how many of their messages may wait."""
     return GuestLimits(settings.limits.guest_messages_per_minute, settings.limits.guest_waiting)
 
 
@@ -333,7 +330,6 @@ def health_of(
 
 
 def _walk(info: ActorInfo) -> list[ActorInfo]:
-    """Return an actor and all below it."""
     return [info, *(below for child in info.children for below in _walk(child))]
 
 

@@ -215,7 +215,6 @@ class Reloader:
         self.models.reload(new.models, new.providers)
 
     def _configure_usage(self, _: frozenset[str]) -> None:
-        """Let prices and budgets follow the settings."""
         if self.models.usage is not None:
             now = self.in_force.now
             self.models.usage.configure(now.budget, PriceList(now.prices, now.providers))

@@ -102,5 +102,4 @@ def tool_gate(environment: Environment, approvals: Ref[ApprovalMessage]) -> Gate
 
 
 def _policy_of(settings: PolicySettings) -> Policy:
-    """Return the rules of the settings."""
     return Policy(parse_rules(settings.rules), Decision(settings.default), Decision(settings.after_untrusted))

@@ -419,7 +419,6 @@ class _Outline:
                 self.breaks.append(Break(offset + stop, offset + end, Rank.INSIDE if is_inside else rank))
 
     def _end(self, number: int) -> int:
-        """Return the offset of the end of a line, without its newline."""
         return self._offsets[number + 1] - 1
 
 

@@ -263,7 +263,6 @@ def _check_headers(path: str, headers: Mapping[str, str], report: Report) -> Non
 
 
 def _check_web_address(path: str, value: str, report: Report) -> None:
-    """Refuse what is neither an http:// or https:// address nor nothing."""
     if value and not _is_web_address(value):
         report(path, f'"{value}"', "an http:// or https:// address", "")
 
@@ -364,7 +363,6 @@ def _check_policy(settings: Settings, report: Report) -> None:
 
 
 def _check_address(path: str, value: str, report: Report) -> None:
-    """Refuse what is neither an address nor nothing."""
     if value and Address.parse(value) is None:
         report(path, f'"{value}"', 'a channel type and a channelId, as "telegram:12345", or ""', "")
 

@@ -265,7 +265,6 @@ class _LayerReader:
 
 
 def _is_short(name: str) -> bool:
-    """Return whether a name of the user's own may be that of a table."""
     return is_bare(name) and len(name) <= _MAX_NAME
 
 

@@ -215,7 +215,6 @@ def _commented_table(cls: type[attrs.AttrsInstance], path: str, values: object) 
 
 
 def _keys(cls: type[attrs.AttrsInstance]) -> list[tuple[str, Key]]:
-    """Return the keys of a section, without the sections below it."""
     return [(name, key) for name, key in keys_of(cls).items() if isinstance(key, Key)]
 
 

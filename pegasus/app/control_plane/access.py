@@ -199,6 +199,5 @@ class SignInMethod:
 
 
 def _check_home(caller: Caller) -> None:
-    """Raise NotAllowed unless the client has shown the token of the home."""
     if not caller.grant.is_home:
         raise NotAllowed("only the owner's token, which is in the home directory, may do this")

@@ -288,7 +288,6 @@ def _session_line(raw: bytes) -> dict[str, Json]:
 
 
 def _cut(arguments: Mapping[str, Json]) -> Json:
-    """Return the arguments of a call with long texts shortened."""
     return {key: _shortened(value) if isinstance(value, str) else value for key, value in arguments.items()}
 
 

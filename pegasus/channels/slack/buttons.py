@@ -157,7 +157,6 @@ def section_blocks(text: str) -> list[Json]:
 
 
 def _actions(*buttons: Json) -> Json:
-    """Return a row of buttons."""
     return {"type": "actions", "elements": list(buttons)}
 
 

@@ -259,7 +259,6 @@ class SlackIncoming:
 
 
 def _thread_key(channel: str, thread_ts: str) -> str:
-    """Return the key of the fact that a thread is heard."""
     return f"thread/{channel}/{thread_ts}"
 
 

@@ -265,7 +265,6 @@ def _read_command(payload: Mapping[str, Any]) -> SlackCommand:
 
 
 def _id(value: object) -> str:
-    """Return an id. Raises ValueError for anything else."""
     if not isinstance(value, str) or not _ID.fullmatch(value):
         raise ValueError("no id")
     return value

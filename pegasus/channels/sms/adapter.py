@@ -258,5 +258,4 @@ def _pending(id: str) -> str:
 
 
 def _note(file: RemoteFile, reason: str) -> str:
-    """Return the line of a message in place of a file."""
     return f"[file {file.name} ({file.mime}) was sent but could not be fetched: {reason}]"

@@ -95,7 +95,6 @@ def sms_pieces(reply: OutboundMessage, public_url: str, auth_token: str) -> list
 
 
 def _render_sms(markdown: str) -> str:
-    """Return a piece of a reply as the text of an SMS."""
     return to_cheaper_text(to_plain_text(markdown))
 
 

@@ -58,7 +58,6 @@ def plain_text(rendered: str) -> str:
 
 
 def _visible_length(markdown: str) -> int:
-    """Return what Telegram counts of a piece."""
     return utf16_length(plain_text(render_telegram_html(markdown)))
 
 
