@@ -21,6 +21,7 @@ from pegasus.channels import ReplyRefused
 from pegasus.embedding.bus import OutboundChatMessage
 from pegasus.embedding.desk import ReplyDesk
 from pegasus.embedding.turn import MessageStream
+from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
 from pegasus.retry import retry
 
@@ -49,6 +50,9 @@ class ReplyRouter:
         self._nursery = nursery
         self._types: set[str] = set()
         """Types of channels that have an adapter."""
+        self._rest_is_taken = False
+        """Somebody takes the replies to channels without one."""
+        desk.on_unasked = self._warn_if_for_nobody
 
     def register(self, adapter: ChannelAdapter) -> None:
         """Bring replies to channels of this type to an adapter from now on. Raises ValueError if the type has one."""
@@ -59,11 +63,20 @@ class ReplyRouter:
 
     def on_reply(self, callback: OnReply) -> None:
         """Bring replies to channels without an adapter to this function from now on."""
-        self._serve(callback, self.is_for_nobody)
+        self._rest_is_taken = True
+        self._serve(callback, self._is_rest)
 
-    def is_for_nobody(self, type: str) -> bool:
-        """Return whether no adapter delivers replies to this type of channel."""
+    def messages(self) -> MessageStream:
+        """Return an iterator over replies to channels without an adapter."""
+        self._rest_is_taken = True
+        return MessageStream(self._desk, self._is_rest)
+
+    def _is_rest(self, type: str) -> bool:
         return type not in self._types
+
+    def _warn_if_for_nobody(self, reply: OutboundMessage) -> None:
+        if self._types and self._is_rest(reply.channel.type) and not self._rest_is_taken:
+            _log.warning("a reply waits: its channel has no adapter", chat=str(reply.channel.address))
 
     def _serve(self, deliver: OnReply, wants: Callable[[str], bool]) -> None:
         self._nursery.start_soon(self._deliver_all, deliver, MessageStream(self._desk, wants))

@@ -208,7 +208,7 @@ class Agent:
 
         It ends when the agent does. What nobody takes is kept for 30 days, over restarts too.
         """
-        return MessageStream(self._turns.desk, self._router.is_for_nobody)
+        return self._router.messages()
 
     async def send(self, message: InboundChatMessage) -> None:
         """Hand over a message; return when it is on disk, before any model is asked. Raises MessageRefused, AgentClosed.

@@ -56,6 +56,8 @@ class ReplyDesk:
         """Count of the news before the journal was asked last."""
         self._news = Signal()
         """Given when there may be something for `next_message`."""
+        self.on_unasked: Callable[[OutboundMessage], None] = lambda reply: None
+        """Called with each new reply for `next_message`. May be replaced."""
         self.is_closed = False
         self.token = trio.lowlevel.current_trio_token()
 
@@ -68,6 +70,7 @@ class ReplyDesk:
             match message:
                 case DeliverReply(reply):
                     if not self._give(reply):
+                        self.on_unasked(reply)
                         self._wake()
                 case ReplyDraft():
                     self._give(message)

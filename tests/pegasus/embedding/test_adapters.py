@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from actors import Signal
-from pegasus.embedding import InboundMessage, MessageRefused, ReplyRefused
+from pegasus.embedding import Agent, InboundMessage, MessageRefused, ReplyRefused
 from pegasus.settings import AgentSettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, ScriptedModel, call, say
@@ -169,3 +169,15 @@ async def test_a_message_that_is_refused_raises(autojump_clock):
         with pytest.raises(MessageRefused) as refused:
             await agent.send(message("", "me", "a"))
     assert refused.value.code == "invalid"
+
+
+async def test_a_reply_to_a_channel_without_an_adapter_is_noted_and_kept(tmp_path, caplog):
+    telegram = Channel("telegram")
+    config = {"models": {"default": "offline/stand-in"}, "agent": {"owners": ["cli:me", "telegram:anna"]}}
+    async with Agent.create(config, home=tmp_path, scope="global") as agent:
+        agent.register_adapter(telegram)
+        await agent.send(message("cli", "me", "hello"))
+        await agent.send(message("telegram", "anna", "hello"))
+        await telegram.until(1)
+        assert "its channel has no adapter" in caplog.text
+        assert (await anext(agent.messages())).session_key == "cli:main"
