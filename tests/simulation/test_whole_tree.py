@@ -62,6 +62,10 @@ def test_an_agent_that_gives_up_a_tool_that_goes_in_circles_says_what_is_true(we
     run([seed], weather=weather, twice=0)
 
 
+def test_an_owner_whose_answer_a_full_disk_refuses_is_told_so():
+    run([21157], twice=0)
+
+
 def test_a_life_is_the_same_again():
     run(range(2), weather="storm", twice=1)
 

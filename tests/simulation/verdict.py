@@ -70,7 +70,8 @@ def _judge_question(question, times, answers, other):
         return f"{answers} were answered by {told}"
     first = [text for text in told if text.endswith("sent.")]
     late = [text for text in told if "The first answer counts" in text]
-    if others := [text for text in told if text not in (*first, *late, UNREACHABLE) and not text.startswith(FAILED)]:
+    honest = (FAILED, UNREACHABLE, "/approve did not work: ", "/deny did not work: ")  # nothing was answered
+    if others := [text for text in told if text not in (*first, *late) and not text.startswith(honest)]:
         return f"why {others}?"
     if len(first) > 1:
         return f"more than one answer counted: {told}"
