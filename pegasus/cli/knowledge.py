@@ -44,11 +44,11 @@ from pegasus.memory import (
     FolderReader,
     MemoryRefused,
     NotesFile,
-    Searcher,
     check_logged,
     describe_file,
     files_view,
     memory_in,
+    open_searcher,
     read_log,
     read_whole,
     view_of,
@@ -229,7 +229,7 @@ def run_search(home: Home, settings: Settings, *, query: str, limit: int, in_: s
     async def search() -> Answer:
         """Bring the index up to date, and search it. Cancelled: the index is as new as it got; the next search goes on."""
         # The index is a file of the home, which the search first brings up to date with what has changed.
-        searcher = Searcher.of(home.data)
+        searcher = open_searcher(home.data)
         try:
             answer = found_json(await searcher.search(query, limit, in_ or ""))
         finally:

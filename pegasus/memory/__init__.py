@@ -15,14 +15,14 @@ The files are read from their folder and written by the journal. Every change is
     folder          reading the folder
     apart           what of it conversations see in which guests are heard
     notes           MEMORY.md and the history of conversations, for agents of chats
-    search          full-text search over memory and archived sessions; `search_index`: words in SQLite
+    search          full-text search over memory and archived sessions, imported at the first search; `search_index`: words in SQLite
     function_words  what a search leaves out of a question
 """
 
 from pegasus.memory.apart import ApartMemory, check_shared, seen_by
 from pegasus.memory.changes import LOG, Author, read_log, view_of
 from pegasus.memory.folder import HEAD, FileState, FolderReader, Stamp
-from pegasus.memory.memory import Memory, Written, check_logged, memory_in, read_or_nothing, read_whole
+from pegasus.memory.memory import Memory, Written, check_logged, memory_in, open_searcher, read_or_nothing, read_whole
 from pegasus.memory.notes import (
     LONGEST_NOTES,
     NOTES,
@@ -38,10 +38,8 @@ from pegasus.memory.notes import (
     problem_of_update,
     rewritten_notes,
 )
-from pegasus.memory.pages import FOLDER, MemoryFile, MemoryRefused, describe_file, files_view
+from pegasus.memory.pages import FOLDER, Found, Hit, MemoryFile, MemoryRefused, describe_file, files_view
 from pegasus.memory.provenance import SOURCES, labels_in, marks_in, warning_for
-from pegasus.memory.search import Searcher
-from pegasus.memory.search_index import Found, Hit
 
 __all__ = [
     "FOLDER",
@@ -63,7 +61,6 @@ __all__ = [
     "MemoryFile",
     "MemoryRefused",
     "NotesFile",
-    "Searcher",
     "Stamp",
     "Written",
     "added_lines",
@@ -77,6 +74,7 @@ __all__ = [
     "may_rewrite",
     "memory_in",
     "merged_notes",
+    "open_searcher",
     "own_notes",
     "problem_of_update",
     "read_log",

@@ -16,6 +16,8 @@ import attrs
 from pegasus.memory.folder import FileState
 from pegasus.memory.memory import Memory
 from pegasus.memory.pages import (
+    Found,
+    Hit,
     MemoryFile,
     MemoryRefused,
     describe_file,
@@ -25,7 +27,6 @@ from pegasus.memory.pages import (
     is_shared,
     not_found,
 )
-from pegasus.memory.search_index import Found, Hit
 
 LONGEST_LINE: Final = 400
 """Characters of a line that a search shows."""

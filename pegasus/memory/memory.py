@@ -19,9 +19,10 @@ cut silently.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -35,6 +36,7 @@ from pegasus.memory.notes import NOTES, NotesFile
 from pegasus.memory.pages import (
     EPISODE_INDEX,
     FOLDER,
+    Found,
     MemoryFile,
     MemoryRefused,
     appended,
@@ -50,10 +52,11 @@ from pegasus.memory.pages import (
     title_for,
 )
 from pegasus.memory.provenance import disarmed, keeps_marks, labels_in, mark_for, marked_entry, marked_piece, rewritten
-from pegasus.memory.search import Searcher
-from pegasus.memory.search_index import Found
 from pegasus.observe import get_logger
 from pegasus.storage import FileDisk, GuardedFiles, JournalMessage, StorageError
+
+if TYPE_CHECKING:
+    from pegasus.memory.search import Searcher
 
 FULL: Final = 24_000
 """Bytes that a file may get by a change. It is read whole, and must fit into one tool result of a usual model."""
@@ -98,7 +101,7 @@ class Memory:
         journal: Ref[JournalMessage],
         folder: MemoryFolder,
         clock: Callable[[], int] = lambda: 0,
-        searcher: Searcher | None = None,
+        open_searcher: Callable[[], Searcher] | None = None,
         notes: NotesFile | None = None,
         *,
         base: str = FOLDER,
@@ -113,8 +116,10 @@ class Memory:
         """Returns the bytes that all files may have together; 0 = any number."""
         self._folder = folder
         """Shows the files; it never writes."""
-        self._searcher = searcher
-        """Full-text search; None where there is none (tests in virtual time)."""
+        self._open_searcher = open_searcher
+        """Opens the full-text search; None where there is none (tests in virtual time)."""
+        self._searcher: Searcher | None = None
+        """The full-text search; None before the first."""
         self._notes = notes
         """MEMORY.md of the workspace, which has the same log; None: there is none. It is no file of memory: tools do not see it."""
         self._logged = LoggedFiles(journal, folder, clock, notes, base)
@@ -158,8 +163,10 @@ class Memory:
 
         prefix: beginning of the names of the archives that are searched, those of one chat; "" for those of the conversation of all.
         """
-        if self._searcher is None:
+        if self._open_searcher is None:
             raise MemoryRefused("there is no search here; memory_list shows what there is")
+        if self._searcher is None:
+            self._searcher = self._open_searcher()
         try:
             return await self._searcher.search(query, limit, where, prefix)
         except ValueError as error:
@@ -444,4 +451,13 @@ def memory_in(
         base = f"{GUESTS}/{key}/{FOLDER}"
         return Memory(journal, FolderReader(data / base), clock, base=base, most_bytes=guest_bytes)
 
-    return Memory(journal, FolderReader(data / FOLDER), clock, Searcher.of(data), notes, open_guest=open_guest)
+    return Memory(
+        journal, FolderReader(data / FOLDER), clock, partial(open_searcher, data), notes, open_guest=open_guest
+    )
+
+
+def open_searcher(data: Path) -> Searcher:
+    """Return the full-text search over a home. data: its data folder. SQLite is imported here, at the first search."""
+    from pegasus.memory.search import Searcher
+
+    return Searcher.of(data)

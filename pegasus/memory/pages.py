@@ -25,7 +25,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 import attrs
 
@@ -287,3 +287,48 @@ def files_view(files: Iterable[MemoryFile]) -> dict[str, Json]:
             for file in files
         ]
     }
+
+
+# ------------------------------------------------------------------ results of a search
+
+PLACES: Final = ("facts", "episodes", "sessions")
+"""Values of `place`, which a search can be limited to."""
+
+
+class Hit(NamedTuple):
+    """A passage that was found.
+
+    Example::
+
+        hit = (await memory.search("tea")).hits[0]
+        f"{hit.path}:{hit.line} {hit.snippet}"  # "facts/user.md:3 - Likes: tea"
+    """
+
+    place: str
+    """facts, episodes or sessions."""
+    path: str
+    """Path of the memory file, or name of the archive as its conversation knows it."""
+    line: int
+    """Line at which the passage begins."""
+    title: str
+    """Heading of the entry, or the speaker's role."""
+    snippet: str
+    """About 240 characters around the words that were asked for, on one line."""
+    text: str
+    """The whole passage."""
+
+
+class Found(NamedTuple):
+    """Result of a search.
+
+    A search that runs out of time returns what the index holds by then; `behind` says that there may be more.
+
+    Example: `found = await memory.search("tea", limit=3, where="facts")`.
+    """
+
+    hits: tuple[Hit, ...]
+    """Best first."""
+    behind: int = 0
+    """Number of files that the index does not hold yet."""
+    problem: str = ""
+    """The reason why there is no index, "" if there is one."""

@@ -40,8 +40,8 @@ import trio
 
 from pegasus.formatting import quote
 from pegasus.memory.folder import LARGEST, FolderReader, Stamp
-from pegasus.memory.pages import FOLDER
-from pegasus.memory.search_index import PLACES, Found, Index, IndexedFile, Passage
+from pegasus.memory.pages import FOLDER, PLACES, Found
+from pegasus.memory.search_index import Index, IndexedFile, Passage
 from pegasus.messages import Json
 from pegasus.observe import get_logger
 from pegasus.storage import run_in_thread

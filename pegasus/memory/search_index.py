@@ -35,11 +35,10 @@ from functools import cache
 from typing import Final, NamedTuple, TypeAlias
 
 from pegasus.memory.function_words import is_telling, without_function_words
+from pegasus.memory.pages import PLACES, Hit
 
 VERSION: Final = f"4 {unicodedata.unidata_version} {sqlite3.sqlite_version}"
 """Versions of everything that decides which words a text has."""
-PLACES: Final = ("facts", "episodes", "sessions")
-"""Values of `place`, which a search can be limited to."""
 MOST: Final = 30
 """Passages that one search returns at most; more do not fit usefully into a tool result."""
 LONGEST_QUERY: Final = 1_000
@@ -76,45 +75,6 @@ class Passage(NamedTuple):
     """Heading of the entry; in a session the role of the speaker."""
     text: str
     """The words, at most `LONGEST` characters of a page."""
-
-
-class Hit(NamedTuple):
-    """A passage that was found.
-
-    Example::
-
-        hit = (await memory.search("tea")).hits[0]
-        f"{hit.path}:{hit.line} {hit.snippet}"  # "facts/user.md:3 - Likes: tea"
-    """
-
-    place: str
-    """facts, episodes or sessions."""
-    path: str
-    """Path of the memory file, or name of the archive as its conversation knows it."""
-    line: int
-    """Line at which the passage begins."""
-    title: str
-    """Heading of the entry, or the speaker's role."""
-    snippet: str
-    """About 240 characters around the words that were asked for, on one line."""
-    text: str
-    """The whole passage."""
-
-
-class Found(NamedTuple):
-    """Result of a search.
-
-    A search that runs out of time returns what the index holds by then; `behind` says that there may be more.
-
-    Example: `found = await memory.search("tea", limit=3, where="facts")`.
-    """
-
-    hits: tuple[Hit, ...]
-    """Best first."""
-    behind: int = 0
-    """Number of files that the index does not hold yet."""
-    problem: str = ""
-    """The reason why there is no index, "" if there is one."""
 
 
 class IndexedFile(NamedTuple):

@@ -18,7 +18,7 @@ import trio
 from benchmarks.report import Result, compared
 from benchmarks.samples import median
 from benchmarks.workplace import Workplace
-from pegasus.memory import Searcher
+from pegasus.memory.search import Searcher
 
 EPISODES = 10_000
 LIMIT = 1 / 12

@@ -49,7 +49,8 @@ async def search(tmp_path):
             return [(hit.get("file"), hit["snippet"]) for hit in json.loads(outcome.content)["results"]]
 
         yield search
-        memory._searcher.close()
+        if memory._searcher is not None:
+            memory._searcher.close()
 
 
 async def test_a_search_finds_the_archives_of_its_own_chat_only(search):

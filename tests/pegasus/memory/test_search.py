@@ -162,7 +162,7 @@ async def test_damage_that_is_found_without_a_look_is_mended_too(search, put):
 
 async def test_what_the_memory_itself_writes_is_found_at_once(memory, tmp_path, folder):
     finder = Searcher(folder, tmp_path / "data/main", tmp_path / "index.sqlite")
-    found = Memory(memory._logged._journal, FolderReader(folder), searcher=finder)
+    found = Memory(memory._logged._journal, FolderReader(folder), open_searcher=lambda: finder)
     await found.append("facts/a.md", "- lamp: red")
     assert len((await found.search("lamp")).hits) == 1
     await found.undo(1)

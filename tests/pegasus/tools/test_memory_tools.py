@@ -35,7 +35,8 @@ async def call(tmp_path):
 
         call.memory = memory
         yield call
-        memory._searcher.close()
+        if memory._searcher is not None:
+            memory._searcher.close()
 
 
 async def test_a_life_of_a_memory_file(call):
