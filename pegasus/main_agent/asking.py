@@ -89,37 +89,12 @@ class ModelAnswer:
 
 
 @attrs.define(eq=False, repr=False)
-class _Thought:
-    """Facts of one thought, gathered once."""
-
-    turn: AgentTurn
-    """The turn that the thought belongs to."""
-    model: LanguageModel
-    """Model that is asked."""
-    name: str
-    """Its name, `<provider>/<model>`."""
-    max_replies: int
-    """Replies that the item may still have."""
-    known: ModelTraits = attrs.field(factory=ModelTraits)
-    """Its traits when it was asked."""
-    offered: frozenset[str] = frozenset()
-    """Names of the tools that the last request has offered."""
-    refused_tools: bool = False
-    """A model that was asked in this thought has refused tools. It may be a fallback, so the traits of `model` do not say it."""
-
-    @property
-    def item(self) -> Item:
-        """The item that is being worked on."""
-        return self.turn.item
-
-
-@attrs.frozen(eq=False, repr=False)
-class ModelAsker:
-    """Asks the model about an item.
+class AgentThought:
+    """One thought about an item: asks the model until there is an answer to act on.
 
     Example:
-        asker = ModelAsker(session, services, services.config.now, services.toolset.now, journal, board)
-        answer = await asker.ask(turn, wanted="", max_replies=20)
+        thought = AgentThought(session, services, services.config.now, services.toolset.now, journal, board, turn, max_replies=20)
+        answer = await thought.ask(wanted="")
     """
 
     _session: Session
@@ -127,41 +102,51 @@ class ModelAsker:
     _services: AgentServices
     """Gives the models, their traits and windows, and the compactor."""
     _config: AgentSettings
-    """The settings of this thought. The think loop makes an asker for each thought, so that one sees one version of them."""
+    """The settings of this thought, which sees one version of them."""
     _toolset: AgentToolset
     """Prompt and tools of this thought, in a variant for each kind of model."""
     _journal: Ref[JournalMessage]
     """Asked for newer messages, and for the conversations that drafts may be shown in."""
     _board: DraftBoard
     """Drafts that people see now."""
+    _turn: AgentTurn
+    """The turn that it belongs to."""
+    _max_replies: int
+    """Replies that the item may still have."""
+    _model: LanguageModel = attrs.field(init=False)
+    """Model that is asked."""
+    _known: ModelTraits = attrs.field(factory=ModelTraits, init=False)
+    """Its traits when it was asked."""
+    _offered: frozenset[str] = attrs.field(default=frozenset(), init=False)
+    """Names of the tools that the last request has offered."""
+    _refused_tools: bool = attrs.field(default=False, init=False)
+    """A model that was asked has refused tools. It may be a fallback, so the traits of the model do not say it."""
 
-    async def ask(self, turn: AgentTurn, wanted: str, max_replies: int) -> ModelAnswer | None:
+    async def ask(self, wanted: str) -> ModelAnswer | None:
         """Return the answer; None if a newer message of the chat has ended the call (`when_busy = "interrupt"`).
 
-        wanted: model that the skills in force want, "" for the agent's own. max_replies: replies that the item may still have. Raises
-        ModelError.
+        wanted: model that the skills in force want, "" for the agent's own. Raises ModelError.
         """
-        model, traits = self._model_for(wanted), self._services.traits
-        if isinstance(model, ModelClient):
+        self._model, traits = self._model_for(wanted), self._services.traits
+        if isinstance(self._model, ModelClient):
             # The prompt depends on the window, which a local server tells, or told by a refusal in an earlier run.
-            model = await model.prepare()
-        thought = _Thought(turn, model, model.name, max_replies)
+            self._model = await self._model.prepare()
         first: ModelResponse | None = None
         notices: list[str] = []
         while True:
-            thought.known = known = traits.get(thought.name)
+            self._known = known = traits.get(self._model.name)
             # A fallback may have refused tools, so the call is repeated without them though the model itself may take them.
-            known = attrs.evolve(known, refuses_tools=known.refuses_tools or thought.refused_tools)
+            known = attrs.evolve(known, refuses_tools=known.refuses_tools or self._refused_tools)
             manner = choose_speech_mode(self._config.speech, known)
             if not manner.has_tools and not manner.is_direct:
-                raise ModelError(f"{thought.name}: {TOOLS_REFUSED}", kind="silent")
+                raise ModelError(f"{self._model.name}: {TOOLS_REFUSED}", kind="silent")
             try:
-                response = await self._generate(thought, manner, first)
+                response = await self._generate(manner, first)
             except ModelError as error:
                 if error.kind == "tools" and manner.has_tools:
-                    await traits.learn(error.model or thought.name, refuses_tools=True)
+                    await traits.learn(error.model or self._model.name, refuses_tools=True)
                     # The nudge belongs to the manner with tools; without them the answer is asked for anew.
-                    first, thought.refused_tools = None, True
+                    first, self._refused_tools = None, True
                     continue
                 # What a person could be told already is not lost with the error of a later call.
                 if (answer := _rest(error, first, manner)) is None:
@@ -174,39 +159,39 @@ class ModelAsker:
             if response.notice:
                 notices.append(response.notice)
             # The answer may be that of a fallback, or of another model by a rule.
-            name = response.model or thought.name
-            manner = await self._judge(response, name, manner, thought)
+            name = response.model or self._model.name
+            manner = await self._judge(response, name, manner)
             # Most answers end here. What follows is for a model that has not shown yet how it speaks.
             if response.calls or response.stop_reason == "refusal" or not manner.is_watched:
                 answer = _plain(response, manner)
-            elif first is None and _must_nudge(response, manner, thought.item):
+            elif first is None and _must_nudge(response, manner, self._turn.item):
                 first = response
                 continue
             else:
-                answer = await self._decide(first, response, name, manner, thought.item)
+                answer = await self._decide(first, response, name, manner)
             return attrs.evolve(answer, notice="\n\n".join(notices))
 
     # ------------------------------------------------------------------ judging
 
-    async def _judge(self, response: ModelResponse, name: str, asked: SpeechMode, thought: _Thought) -> SpeechMode:
+    async def _judge(self, response: ModelResponse, name: str, asked: SpeechMode) -> SpeechMode:
         """Learn from an answer, and return how it is to be taken. asked: how the model was asked.
 
         The model may be another one than that of the request, by a rule or as a fallback. A text is the reply if the prompt said so or
         if this model is known to speak directly.
         """
         traits = self._services.traits
-        known = thought.known if name == thought.name else traits.get(name)
+        known = self._known if name == self._model.name else traits.get(name)
         # Only a call of a tool that was offered proves that a model calls tools: some write calls of tools that they remember.
         is_new = not asked.is_direct and not known.calls_tools
-        if is_new and any(call.name in thought.offered and call.error is None for call in response.calls):
+        if is_new and any(call.name in self._offered and call.error is None for call in response.calls):
             known = await traits.learn(name, calls_tools=True)
-        if known is thought.known and not thought.refused_tools:
+        if known is self._known and not self._refused_tools:
             return asked
         manner = choose_speech_mode(self._config.speech, known)
         return attrs.evolve(manner, is_direct=manner.is_direct or asked.is_direct)
 
     async def _decide(
-        self, first: ModelResponse | None, second: ModelResponse, name: str, manner: SpeechMode, item: Item
+        self, first: ModelResponse | None, second: ModelResponse, name: str, manner: SpeechMode
     ) -> ModelAnswer:
         """Return the answer to act on, after one without calls. first: the answer before the nudge, None if there was none."""
         if first is None or is_silence(second.text):
@@ -216,60 +201,59 @@ class ModelAsker:
         chosen = first if first.text.strip() else second
         if chosen.text.strip():
             return _delivered(chosen, chosen.text)
-        return ModelAnswer(second, failure=no_answer(item.message, is_cut=second.stop_reason == "length"))
+        return ModelAnswer(second, failure=no_answer(self._turn.item.message, is_cut=second.stop_reason == "length"))
 
     # ------------------------------------------------------------------ one model call
 
-    async def _generate(
-        self, thought: _Thought, manner: SpeechMode, first: ModelResponse | None
-    ) -> ModelResponse | None:
+    async def _generate(self, manner: SpeechMode, first: ModelResponse | None) -> ModelResponse | None:
         """Call the model; None if a newer message has ended the call.
 
         The session is compacted before the call if it is due, and after it if the provider says that it is too long, as often as
         that makes it smaller. If the window turns out to be small, the call is repeated with the lean prompt first. Raises ModelError.
         """
-        compactor, numbers = self._services.compactor, [item.n for item in (*thought.turn.earlier, thought.turn.item)]
-        is_lean = self._has_small_window(thought.model)
+        compactor, numbers = self._services.compactor, [item.n for item in (*self._turn.earlier, self._turn.item)]
+        is_lean = self._has_small_window()
         while True:
-            request = self._request(thought.turn, manner, first, is_lean=is_lean)
+            request = self._request(manner, first, is_lean=is_lean)
             if compactor is not None and await compactor.fit(self._session, request, numbers):
-                request = self._request(thought.turn, manner, first, is_lean=is_lean)
+                request = self._request(manner, first, is_lean=is_lean)
             try:
-                return await self._call(thought, request, manner)
+                return await self._call(request, manner)
             except ModelError as error:
                 if error.kind != "overflow":
                     raise
                 # The window that a refusal names is remembered, so the next request is measured against it.
                 if error.context_window:
-                    await self._services.traits.learn(error.model or thought.name, context_window=error.context_window)
+                    await self._services.traits.learn(
+                        error.model or self._model.name, context_window=error.context_window
+                    )
                 # Three remedies, the cheapest first: a shorter prompt, a shorter session, and at last the shorter prompt for a
                 # window that nobody knows. Each is tried once or makes the session smaller, so the loop ends.
-                if not is_lean and self._has_small_window(thought.model, error):
+                if not is_lean and self._has_small_window(error):
                     is_lean = True
                 elif compactor is None or await compactor.compact(self._session, numbers, forced=True) is None:
-                    if is_lean and len(thought.item.message.text) < SHORT_MESSAGE:
-                        raise _too_small(thought.name, error) from error
+                    if is_lean and len(self._turn.item.message.text) < SHORT_MESSAGE:
+                        raise _too_small(self._model.name, error) from error
                     if is_lean:
                         raise
                     is_lean = True
 
-    def _has_small_window(self, model: LanguageModel, refusal: ModelError | None = None) -> bool:
-        """Return whether a model needs the lean prompt. refusal: may name the window."""
+    def _has_small_window(self, refusal: ModelError | None = None) -> bool:
+        """Return whether the model needs the lean prompt. refusal: may name the window."""
         if refusal is not None and refusal.context_window:
             return refusal.context_window < SMALL_WINDOW
-        if isinstance(model, PreparedModel):
-            return model.facts.context_window < SMALL_WINDOW
+        if isinstance(self._model, PreparedModel):
+            return self._model.facts.context_window < SMALL_WINDOW
         return 0 < self._services.context_window("default") < SMALL_WINDOW
 
-    def _request(
-        self, turn: AgentTurn, manner: SpeechMode, first: ModelResponse | None, *, is_lean: bool
-    ) -> ModelRequest:
+    def _request(self, manner: SpeechMode, first: ModelResponse | None, *, is_lean: bool) -> ModelRequest:
         """Return the request: the whole session as turns, behind a prompt and tools that do not change for this manner.
 
         first: the answer that the model is nudged about. The label counts the usage for the channel and the number of this item.
         """
         shared, specs = self._toolset.profile(manner.is_direct, is_lean, manner.has_tools)
-        item, prompt = turn.item, shared if turn.prompt is None else turn.prompt.after(shared, lean=is_lean)
+        turn, item = self._turn, self._turn.item
+        prompt = shared if turn.prompt is None else turn.prompt.after(shared, lean=is_lean)
         turns = tuple(self._session.projection.turns)
         if not manner.has_tools:
             # Calls and results of earlier turns would be refused by the server as well.
@@ -290,13 +274,13 @@ class ModelAsker:
             _log.warning("no such model, using the usual one", wanted=wanted, error=str(error))
             return services.model
 
-    async def _call(self, thought: _Thought, request: ModelRequest, manner: SpeechMode) -> ModelResponse | None:
+    async def _call(self, request: ModelRequest, manner: SpeechMode) -> ModelResponse | None:
         """Call the model, and show drafts of its replies meanwhile. Raises ModelError.
 
         With `when_busy = "interrupt"`, return None as soon as a newer message may join the turn.
         """
-        config, turn = self._config, thought.turn
-        thought.offered = frozenset(spec.name for spec in request.tools)
+        config, turn = self._config, self._turn
+        self._offered = frozenset(spec.name for spec in request.tools)
         # The nursery ends as soon as the answer is there, or is cancelled by the task that waits for a newer message; then there
         # is no answer, and the caller takes the message along and asks again.
         response: ModelResponse | None = None
@@ -306,17 +290,17 @@ class ModelAsker:
                 self._board,
                 partial(self._journal.ask, KnownAddresses),
                 nursery,
-                thought.item.message.channel,
+                turn.item.message.channel,
                 is_direct=manner.is_direct,
-                max_replies=thought.max_replies,
+                max_replies=self._max_replies,
                 shows_reasoning=config.show_reasoning,
-                may_leave=partial(self._may_leave, turn),
+                may_leave=self._may_leave,
             )
             # A turn that has as many messages as it may have is not interrupted any more, so it comes to an end.
             if config.when_busy == "interrupt" and len(turn.earlier) < config.steer_cap:
-                nursery.start_soon(self._cancel_on_newer, turn, nursery.cancel_scope)
+                nursery.start_soon(self._cancel_on_newer, nursery.cancel_scope)
             try:
-                response = await thought.model.generate(attrs.evolve(request, on_pieces=writer))
+                response = await self._model.generate(attrs.evolve(request, on_pieces=writer))
             except Exception as error:
                 failure = error  # raised below, since the nursery would wrap it in a group
             nursery.cancel_scope.cancel()
@@ -326,18 +310,18 @@ class ModelAsker:
             raise failure
         return response
 
-    def _may_leave(self, turn: AgentTurn, channel: ChannelInfo) -> bool:
+    def _may_leave(self, channel: ChannelInfo) -> bool:
         """Return whether a reply may go to another conversation without the policy being asked about it."""
-        message, outside = turn.item.message, self._session.outside
-        return not labels_of_reply(self._services, channel, message, turn.principal, outside)
+        turn, outside = self._turn, self._session.outside
+        return not labels_of_reply(self._services, channel, turn.item.message, turn.principal, outside)
 
-    async def _cancel_on_newer(self, turn: AgentTurn, scope: trio.CancelScope) -> None:
+    async def _cancel_on_newer(self, scope: trio.CancelScope) -> None:
         """Wait for the next message of this chat, and cancel the scope of the model call if it may join the turn.
 
         A message that may not join ends the waiting: those behind it must not overtake it.
         """
-        newer = await find_newer(self._journal, turn, wait=True)
-        if newer is not None and may_join(newer, turn):
+        newer = await find_newer(self._journal, self._turn, wait=True)
+        if newer is not None and may_join(newer, self._turn):
             scope.cancel()
 
 

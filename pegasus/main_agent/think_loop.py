@@ -50,7 +50,7 @@ from pegasus.conversation import (
     surplus_note,
     with_unique_ids,
 )
-from pegasus.main_agent.asking import ModelAnswer, ModelAsker
+from pegasus.main_agent.asking import AgentThought, ModelAnswer
 from pegasus.main_agent.compaction import memory_index_entry
 from pegasus.main_agent.drafts import DraftBoard
 from pegasus.main_agent.item_endings import MODEL_DECLINED, apologise, end_if_stuck, model_failure, repeat_replies
@@ -252,7 +252,6 @@ class ThinkLoop:
         progress = session.progress(turn.item.n)
         while progress.next is NextStep.THINK:
             config, item = self._config, turn.item
-            asker = ModelAsker(session, self._services, config, self._toolset, self._journal, self.board)
             # Looked at before each further thought, and so also right after a restart.
             if progress.thoughts and await end_if_stuck(
                 item, session, progress, config.max_thoughts, self._services.clock
@@ -261,7 +260,11 @@ class ThinkLoop:
             active = active_skills(progress.skills, self._toolset.skills) if progress.skills else None
             model = active.model if active is not None else ""
             # None if a newer message has ended the call: it joins below, and the model is asked again.
-            answer = await asker.ask(turn, model, config.max_replies - progress.replies)
+            replies = config.max_replies - progress.replies
+            thought = AgentThought(
+                session, self._services, config, self._toolset, self._journal, self.board, turn, max_replies=replies
+            )
+            answer = await thought.ask(model)
             if answer is not None:
                 await self._act_on(answer, turn, progress, active)
                 progress = session.progress(item.n)
