@@ -24,6 +24,7 @@ start, and when it has got long.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -124,8 +125,11 @@ class DeliveryLog:
         self._added = self._written = 0
         """Lines that were added in this process, and how many of them are on disk."""
         self._wanted = Signal()
-        """Given when there is something to write."""
-        self._writing = trio.Lock()
+        """Given when there is something that nobody else writes."""
+        self._is_writing = False
+        """Somebody writes, and all others wait for that."""
+        self._progress = Signal()
+        """Given when a write has ended."""
 
     async def load(self, journal: Ref[JournalMessage]) -> None:
         """Read the file and write to this journal from now on. Raises StorageError, ActorError.
@@ -182,7 +186,9 @@ class DeliveryLog:
         has_attempt = self.attempts(reply, part).is_open
         self._note_piece(channel_id, reply.seq, part, of, id)
         self._add({"channelId": channel_id, "seq": reply.seq, "part": part, "of": of, "id": id})
-        if not has_attempt:
+        if has_attempt:
+            self._wanted.notify()
+        else:
             await self.written()
 
     def acknowledge(self, reply: OutboundMessage) -> None:
@@ -259,47 +265,61 @@ class DeliveryLog:
         try:
             while True:
                 seen = self._wanted.count
-                async with self._writing:
-                    await self._write_lines()
+                await self._write_until(self._is_all_written)
                 await self._wanted.wait(seen)
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_TIME), suppress(ActorError):
-                async with self._writing:
-                    await self._write_lines()
+                await self._write_until(self._is_all_written)
+
+    def _is_all_written(self) -> bool:
+        return not (self._unwritten or self._delivered)
 
     async def written(self) -> None:
         """Wait until everything that was added is on disk. Raises ActorError."""
         goal = self._added
-        async with self._writing:
-            if self._written < goal:
-                await self._write_lines()
+        try:
+            await self._write_until(lambda: self._written >= goal)
+        finally:
+            if self._written < goal:  # cancelled: `write_all` goes on with it
+                self._wanted.notify()
+
+    async def _write_until(self, is_done: Callable[[], bool]) -> None:
+        """Write, or wait for whoever does, until enough is on disk."""
+        while self._store is not None and not is_done():
+            if self._is_writing:
+                await self._progress.wait()
+                continue
+            self._is_writing = True
+            try:
+                await trio.lowlevel.checkpoint()  # what other conversations add in this moment is written, too
+                await self._write_lines(self._store)
+            finally:
+                self._is_writing = False
+                self._progress.notify()
 
     def _add(self, record: dict[str, Json]) -> None:
         """Add a line to those that are written next."""
         self._unwritten.append(record)
         self._added += 1
-        self._wanted.notify()
 
     async def _write(self, record: dict[str, Json]) -> None:
         """Add a line, and wait until it is on disk."""
         self._add(record)
         await self.written()
 
-    async def _write_lines(self) -> None:
+    async def _write_lines(self, store: LineStore) -> None:
         """Write what was added, and acknowledge what is delivered by that.
 
         Cancelled, or with ActorError, it is left for the next time. It may be on disk then: lines that are there twice, in the same
         order, say the same.
         """
-        if self._store is None:
-            return
         lines, delivered = self._unwritten.copy(), list(self._delivered.items())
         if lines:
-            await self._append(self._store, lines)
+            await self._append(store, lines)
             del self._unwritten[: len(lines)]
             self._written += len(lines)
         for address, seq in delivered:
-            await self._store.journal.tell(Acknowledge(address, seq))
+            await store.journal.tell(Acknowledge(address, seq))
             if self._delivered[address] == seq:
                 del self._delivered[address]
 
