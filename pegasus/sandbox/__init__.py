@@ -24,7 +24,6 @@ from pegasus.sandbox.guarded import (
     CommandLimits,
     GuardedProcess,
     ProcessError,
-    TerminalSize,
     open_process,
     signal_name,
 )
@@ -52,7 +51,6 @@ __all__ = [
     "Sandbox",
     "SandboxError",
     "SandboxProbe",
-    "TerminalSize",
     "TerminalText",
     "open_process",
     "probe_sandbox",

@@ -31,7 +31,6 @@ from pegasus.sandbox.guarded import (
     CommandLimits,
     GuardedProcess,
     ProcessEnd,
-    TerminalSize,
     open_process,
     read_to_end,
 )
@@ -135,10 +134,10 @@ class BackgroundCommand:
         command_id: str,
         line: str,
         limits: CommandLimits,
-        terminal: TerminalSize | None,
+        terminal: bool,
         changed: Callable[[BackgroundCommand], None],
     ) -> None:
-        """line: the command as the model gave it. terminal: its terminal, None if it has pipes. changed: told at start and end."""
+        """line: the command as the model gave it. terminal: it has one instead of pipes. changed: told at start and end."""
         self.id = command_id
         """Name by which the model calls it, unique in its task: "c1"."""
         self.line = line
@@ -152,7 +151,7 @@ class BackgroundCommand:
         self._tell_change = changed
         self._limits = limits
         self._terminal = terminal
-        self._text = TerminalText() if terminal is not None else None
+        self._text = TerminalText() if terminal else None
         self._output = OutputRing(limits.output)
         self._position = 0
         """Position in the output up to which it was read."""
@@ -233,7 +232,7 @@ class BackgroundCommand:
             raise CommandError(f"{self.id} has ended; nobody reads its input")
         if self._input_ended:
             raise CommandError(f"the input of {self.id} was ended before; nothing can be written to it any more")
-        if self._terminal is not None:
+        if self._terminal:
             data = data.replace(
                 b"\n", b"\r"
             )  # the Enter key; a terminal makes a line break of it unless a program wants the key
@@ -242,7 +241,7 @@ class BackgroundCommand:
                 try:
                     if data:
                         await process.stdin.send_all(data)
-                    if end and self._terminal is not None:
+                    if end and self._terminal:
                         # The terminal stays open: a program that reads on after ^D gets what is written later.
                         await process.stdin.send_all(b"\x04")
                     elif end:
@@ -368,7 +367,7 @@ class BackgroundCommands:
         cwd: Path,
         env: Mapping[str, str],
         limits: CommandLimits,
-        terminal: TerminalSize | None = None,
+        terminal: bool = False,
         sandbox: Sandbox = NO_SANDBOX,
         at_end: Callable[[], Awaitable[object]] = trio.lowlevel.checkpoint,
     ) -> BackgroundCommand:

@@ -56,6 +56,8 @@ _call_numbers = itertools.count(1)
 
 NO_SANDBOX: Final = Sandbox()
 """No walls and no limits."""
+TERMINAL_SIZE: Final = 40, 120
+"""Lines and columns of a terminal. It is wide, so that few lines are wrapped."""
 DEFAULT_OUTPUT: Final = 64 * 1024
 """Bytes of each stream that are kept: about 16,000 tokens, more than a model can use of one command."""
 MARK: Final = "PEGASUS_CALL"
@@ -101,16 +103,6 @@ class CommandLimits:
 
 
 @attrs.frozen
-class TerminalSize:
-    """The size of a terminal. The default is wide, so that few lines are wrapped. Example: `TerminalSize(24, 80)`."""
-
-    rows: int = 40
-    """Lines of text, as a program that asks for the window size is told."""
-    columns: int = 120
-    """Characters of a line."""
-
-
-@attrs.frozen
 class ProcessEnd:
     """The end of a process. Example: `ProcessEnd(139, "SIGSEGV")` of one that has crashed."""
 
@@ -133,7 +125,7 @@ async def open_process(
     limits: CommandLimits | None = None,
     stdin: bool = False,
     merged: bool = False,
-    terminal: TerminalSize | None = None,
+    terminal: bool = False,
     sandbox: Sandbox = NO_SANDBOX,
 ) -> AsyncIterator[GuardedProcess]:
     """Start a program (a sequence) or a shell command (a str); on leaving the block, nothing of it is left.
@@ -143,7 +135,7 @@ async def open_process(
             answer = await server.stdout.receive_some()
 
     stdin: whether it can be written to; without it, it reads /dev/null. merged: stderr goes into stdout, in the
-    order of writing. terminal: it gets a terminal of this size as its stdin, stdout and stderr, and as its controlling terminal.
+    order of writing. terminal: it gets a terminal as its stdin, stdout and stderr, and as its controlling terminal.
     Its streams must be read by the caller, or it blocks when they are full. sandbox: the walls around it. Its limits of memory and
     processes count where `limits` sets none.
 
@@ -164,7 +156,7 @@ async def open_process(
             raise ProcessError(f"the command could not be started: {error}") from error
         if walls.folder:
             around.push_async_callback(_remove_folder, walls.folder)
-        order = _encode_order(argv, str(cwd), walls, mark, limits, terminal is not None)
+        order = _encode_order(argv, str(cwd), walls, mark, limits, terminal)
         with ExitStack() as open_pipes:
             try:
                 process, conduit = await _start_guard(
@@ -227,7 +219,7 @@ async def _start_guard(
     *,
     stdin: bool,
     merged: bool,
-    terminal: TerminalSize | None,
+    terminal: bool,
 ) -> tuple[GuardedProcess, socket.socket | None]:
     """Start a guard, which then waits for its order. Raises OSError.
 
@@ -248,12 +240,12 @@ async def _start_guard(
         stdin_stream: trio.lowlevel.FdStream | None = None
         stderr_stream: trio.lowlevel.FdStream | None = None
         stdout_stream: trio.abc.ReceiveStream
-        if terminal is not None:
+        if terminal:
             master, command_end = os.openpty()
             stdin_stream = trio.lowlevel.FdStream(master)
             open_pipes.callback(stdin_stream.close)
             stdout_stream = _TerminalOutput(stdin_stream)
-            termios.tcsetwinsize(command_end, (terminal.rows, terminal.columns))
+            termios.tcsetwinsize(command_end, TERMINAL_SIZE)
             inherited.callback(os.close, command_end)
             streams = [command_end] * 3
         else:

@@ -25,7 +25,6 @@ from pegasus.sandbox.guarded import (
     DEFAULT_OUTPUT,
     NO_SANDBOX,
     CommandLimits,
-    TerminalSize,
     open_process,
     read_to_end,
 )
@@ -75,14 +74,14 @@ async def run_process(
     timeout: float = math.inf,
     limits: CommandLimits | None = None,
     stdin: bytes = b"",
-    terminal: TerminalSize | None = None,
+    terminal: bool = False,
     sandbox: Sandbox = NO_SANDBOX,
 ) -> CommandResult:
     """Run a program (a sequence) or a shell command (a str) to its end, or for `timeout` seconds. Nothing of it is left on return.
 
         result = await run_process("make test", cwd=folder, env=environment, timeout=60.0)
 
-    stdin: bytes that it can read; by default it reads /dev/null. terminal: it runs on a terminal of this size, which has no
+    stdin: bytes that it can read; by default it reads /dev/null. terminal: it runs on a terminal, which has no
     input but `stdin` and then ends it; all its output is then in `stdout`, with the terminal's control characters. sandbox: the
     walls around it.
 

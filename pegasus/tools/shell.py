@@ -42,7 +42,6 @@ from pegasus.sandbox import (
     CommandResult,
     ProcessError,
     Sandbox,
-    TerminalSize,
     TerminalText,
     run_process,
     signal_name,
@@ -201,13 +200,13 @@ async def _run(
             sandbox=sandbox,
         )
     # In a thread, since there may be megabytes of it.
-    if terminal is not None:
+    if terminal:
         result = attrs.evolve(result, stdout=await trio.to_thread.run_sync(TerminalText().read, result.stdout.encode()))
     changed = note_of_changes(await changed_files(sandbox, context))
     return _format_result(result, timeout, limits, sandbox, changed)
 
 
-async def prepare_command(arguments: Any, context: ToolContext) -> tuple[Path, dict[str, str], TerminalSize | None]:
+async def prepare_command(arguments: Any, context: ToolContext) -> tuple[Path, dict[str, str], bool]:
     """Return folder, environment and terminal of a command with the arguments `cwd`, `env` and `pty`. Raises ToolError.
 
     The folder is checked in a thread, because that touches the disk.
@@ -219,9 +218,9 @@ async def prepare_command(arguments: Any, context: ToolContext) -> tuple[Path, d
         if not name or "=" in name or "\0" in name + value:
             raise ToolError(f"env: {name!r} is not an environment variable with a text as its value")
     folder = await trio.to_thread.run_sync(real_folder, context, arguments.get("cwd") or ".")
-    terminal = TerminalSize() if arguments.get("pty") else None
+    terminal = bool(arguments.get("pty"))
     # It wins over the TERM of NON_INTERACTIVE, and the variables of the task win over it.
-    kind = {"TERM": TERMINAL_TYPE} if terminal is not None else {}
+    kind = {"TERM": TERMINAL_TYPE} if terminal else {}
     return Path(folder), command_environment(os.environ, {**kind, **context.env, **env}), terminal
 
 

@@ -9,7 +9,7 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from pegasus.sandbox import CommandLimits, ProcessError, TerminalSize, guarded, open_process
+from pegasus.sandbox import CommandLimits, ProcessError, guarded, open_process
 from pegasus.sandbox.guarded import ProcessEnd
 from tests.pegasus.sandbox.processes import PYTHON, QUICK, Bell, alive, gone
 
@@ -147,7 +147,7 @@ async def test_no_descriptor_stays_open(start):
     async with start("true"):
         pass
     before = len(os.listdir("/proc/self/fd"))
-    for terminal in (None, TerminalSize()):
+    for terminal in (False, True):
         async with start("cat", stdin=True, terminal=terminal):
             pass
         with pytest.raises(ProcessError):
@@ -170,13 +170,13 @@ async def test_a_guard_that_was_stopped_before_it_could_report_the_start(start, 
 
 async def test_a_terminal_has_a_size_and_is_the_controlling_one(start):
     script = "import os; print(os.get_terminal_size(), os.ttyname(0) == os.ttyname(2), os.tcgetpgrp(0) == os.getpgrp())"
-    async with start([PYTHON, "-c", script], terminal=TerminalSize(30, 100)) as process:
-        assert (await read_all(process.stdout)).strip() == b"os.terminal_size(columns=100, lines=30) True True"
+    async with start([PYTHON, "-c", script], terminal=True) as process:
+        assert (await read_all(process.stdout)).strip() == b"os.terminal_size(columns=120, lines=40) True True"
 
 
 async def test_the_interrupt_character_ends_what_runs_in_the_foreground(start):
     async with start(
-        "trap 'echo interrupted; exit 5' INT; echo up; while :; do sleep 0.05; done", terminal=TerminalSize()
+        "trap 'echo interrupted; exit 5' INT; echo up; while :; do sleep 0.05; done", terminal=True
     ) as process:
         await read_until(process.stdout, b"up\r\n")
         await process.stdin.send_all(b"\x03")
@@ -185,7 +185,7 @@ async def test_the_interrupt_character_ends_what_runs_in_the_foreground(start):
 
 
 async def test_an_interactive_shell_ends_although_it_ignores_term(start):
-    async with start(["/bin/sh", "-i"], terminal=TerminalSize(), limits=CommandLimits(grace=20)) as process:
+    async with start(["/bin/sh", "-i"], terminal=True, limits=CommandLimits(grace=20)) as process:
         await process.stdin.send_all(b"echo $((40 + 2)); sleep 100 &\n")
         await read_until(process.stdout, b"42\r\n")
         with trio.fail_after(10):
@@ -193,7 +193,7 @@ async def test_an_interactive_shell_ends_although_it_ignores_term(start):
 
 
 async def test_no_session_escapes_with_the_terminal(start, mark):
-    async with start(HOSTILE, terminal=TerminalSize()) as process:
+    async with start(HOSTILE, terminal=True) as process:
         await read_until(process.stdout, b"up\r\n")
         await process.stop()
         assert alive(mark) == {}
@@ -203,10 +203,10 @@ async def test_no_session_escapes_with_the_terminal(start, mark):
 
 PARENT = """
 import os, sys, trio
-from pegasus.sandbox import guarded, CommandLimits, TerminalSize, open_process
+from pegasus.sandbox import guarded, CommandLimits, open_process
 
 async def main():
-    for terminal in (None, TerminalSize()):
+    for terminal in (False, True):
         await open_process(sys.argv[2], cwd=sys.argv[1], env=dict(os.environ), stdin=True, terminal=terminal,
                            limits=CommandLimits(grace=0.2)).__aenter__()
     await trio.sleep_forever()

@@ -9,7 +9,7 @@ import attrs
 import pytest
 import trio
 
-from pegasus.sandbox import DialError, ProcessError, TerminalSize, open_process, run_process
+from pegasus.sandbox import DialError, ProcessError, open_process, run_process
 from pegasus.sandbox.proxy import MAX_CONNECTIONS, MAX_HEAD, ProxyOrder, serve_proxy
 from pegasus.tools.web.addresses import AddressGuard, guarded_dial
 from tests.pegasus.sandbox.processes import PYTHON, QUICK, Bell, guards
@@ -263,9 +263,7 @@ async def test_errors_of_the_caller_leave_as_they_are(home, sandbox):
 
 async def test_a_cancel_ends_the_command_and_its_connections(home, sandbox):
     with trio.move_on_after(1.0) as scope:
-        await run_process(
-            "sleep 100", cwd=home / "workspace", env={}, limits=QUICK, sandbox=sandbox, terminal=TerminalSize()
-        )
+        await run_process("sleep 100", cwd=home / "workspace", env={}, limits=QUICK, sandbox=sandbox, terminal=True)
     assert scope.cancelled_caught
     assert guards() == []
 

@@ -11,7 +11,7 @@ import attrs
 import pytest
 import trio
 
-from pegasus.sandbox import ProcessError, TerminalSize, open_process
+from pegasus.sandbox import ProcessError, open_process
 from tests.pegasus.sandbox.processes import PYTHON, QUICK, Bell, alive, gone
 from tests.pegasus.sandbox.walls import SECRET, make_home, make_sandbox
 
@@ -200,8 +200,8 @@ async def test_output_ends_when_the_command_closes_it(home, sandbox, mark):
 
 
 async def test_a_terminal(run):
-    found = await run("stty size; test -t 0 && echo terminal; echo x > /dev/tty", terminal=TerminalSize(10, 40))
-    assert found.stdout.split() == ["10", "40", "terminal", "x"]
+    found = await run("stty size; test -t 0 && echo terminal; echo x > /dev/tty", terminal=True)
+    assert found.stdout.split() == ["40", "120", "terminal", "x"]
 
 
 async def test_it_has_neither_privileges_nor_a_way_to_get_them(run):
