@@ -19,7 +19,7 @@ from typing import Final
 import attrs
 
 from pegasus.mcp.faults import ServerDown
-from pegasus.sandbox import Sandbox
+from pegasus.sandbox import Sandbox, is_within
 from pegasus.settings import McpServerSettings, Settings
 
 WORKSPACE: Final = "workspace"
@@ -82,7 +82,7 @@ class ServerPlace:
         needed = [
             folder
             for folder in self._installations(settings, path)
-            if not any(_is_in(other, folder) for other in closed) and not self._is_in_workspace(folder)
+            if not any(is_within(other, folder) for other in closed) and not self._is_in_workspace(folder)
         ]
         readable = (*folders.readable, *needed)
         folders = attrs.evolve(folders, workspace=own, writable=(own, *others), readable=readable)
@@ -139,7 +139,7 @@ class ServerPlace:
         return [os.path.realpath(folder) for folder in dict.fromkeys(found)]
 
     def _is_in_workspace(self, path: str) -> bool:
-        return _is_in(os.path.realpath(path), os.path.realpath(self.workspace))
+        return is_within(os.path.realpath(path), os.path.realpath(self.workspace))
 
     def risk(self, settings: McpServerSettings, *, is_confined: bool) -> str:
         """Return why files of the workspace may become code of the server with all rights of the person; "" if they do not.
@@ -155,10 +155,6 @@ class ServerPlace:
             if "/" in word and os.path.isfile(path) and self._is_in_workspace(path):
                 return f"it runs {word}, a file of the workspace, without walls"
         return ""
-
-
-def _is_in(path: str, folder: str) -> bool:
-    return os.path.commonpath([path, folder]) == folder
 
 
 def _is_hidden(file: str, walls: Sandbox) -> bool:

@@ -19,6 +19,7 @@ mistake.
 
 from pegasus.sandbox.autorun import MOST_ENTRIES, MOST_FOLDERS, MOST_FOUND, AutorunSnapshot
 from pegasus.sandbox.background import BackgroundCommand, BackgroundCommands, CommandError
+from pegasus.sandbox.folders import is_within
 from pegasus.sandbox.guarded import (
     NO_SANDBOX,
     CommandLimits,
@@ -52,6 +53,7 @@ __all__ = [
     "SandboxError",
     "SandboxProbe",
     "TerminalText",
+    "is_within",
     "open_process",
     "probe_sandbox",
     "run_process",

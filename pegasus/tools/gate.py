@@ -48,11 +48,11 @@ from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall, ToolSpec
 from pegasus.outside import Untrusted, join_outside
 from pegasus.policy import REACHES_OUT, ToolKind, ValueCall, doubt_about, is_bare_code, is_bare_line
-from pegasus.sandbox import NO_SANDBOX, Sandbox
+from pegasus.sandbox import NO_SANDBOX, Sandbox, is_within
 from pegasus.settings import LiveValue
 from pegasus.storage import StorageError
 from pegasus.tools.base import CallQuestions, Effect, PlannedCall, Reach, Tool, ToolContext, ToolOutcome
-from pegasus.tools.files import is_prompt_file, is_within, notes_of_owners, real_path, runs_by_itself
+from pegasus.tools.files import is_prompt_file, notes_of_owners, real_path, runs_by_itself
 from pegasus.tools.guest_folders import has_own_place, own_place, quota_refusal, with_folders_of_guests
 from pegasus.tools.named_files import TooManyNames, named_files
 from pegasus.tools.walls import is_free, unsearched

@@ -28,8 +28,9 @@ from typing import Final
 
 from pegasus.guarded_open import open_regular
 from pegasus.messages import Json, Metadata
+from pegasus.sandbox import is_within
 from pegasus.tools.base import ToolContext
-from pegasus.tools.files import is_within, real_path
+from pegasus.tools.files import real_path
 
 MOST_LOOKUPS: Final = 200_000
 """Words that are looked at for one command, once for each folder: about a second."""

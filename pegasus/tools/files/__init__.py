@@ -11,7 +11,6 @@ leads nowhere.
 from pegasus.tools.files.incoming import IncomingFile, save_incoming
 from pegasus.tools.files.paths import (
     is_prompt_file,
-    is_within,
     notes_of_owners,
     real_folder,
     real_folders,
@@ -25,7 +24,6 @@ __all__ = [
     "IncomingFile",
     "file_tools",
     "is_prompt_file",
-    "is_within",
     "notes_of_owners",
     "read_content",
     "real_folder",

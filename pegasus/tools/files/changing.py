@@ -32,6 +32,7 @@ from trio.from_thread import check_cancelled
 
 from pegasus.guarded_open import open_folder
 from pegasus.messages import Json
+from pegasus.sandbox import is_within
 from pegasus.tools.base import ToolContext, ToolError
 from pegasus.tools.files.paths import (
     LocatedPath,
@@ -166,7 +167,7 @@ def _status_or_none(folder: int, name: str) -> os.stat_result | None:
 def _require_replaceable(located: LocatedPath, context: ToolContext) -> LocatedPath:
     """Return the path, unless it is or contains the workspace, an allowed folder or a closed one: tools keep their own ground."""
     for kept in map(str, (context.workspace, *context.allowed_paths, *context.closed_paths)):
-        if kept == located.real or kept.startswith(os.path.join(located.real, "")):
+        if is_within(kept, located.real):
             raise ToolError(
                 f"{located.shown} holds the folder {kept}, which tools may work in but not replace, move or remove"
             )

@@ -38,6 +38,7 @@ from pegasus.autorun_files import is_autorun_file
 from pegasus.guarded_open import open_folder, open_regular
 from pegasus.identity import NOTES_FILE, OWNER_FILES
 from pegasus.memory import NOTES_FOLDER
+from pegasus.sandbox import is_within
 from pegasus.tools.base import ToolContext, ToolError
 
 NEVER_ALLOWED: Final = ("/proc", "/sys", "/dev")
@@ -110,13 +111,12 @@ def locate(context: ToolContext, path: str, *, follow: bool = True) -> LocatedPa
     except (ValueError, OSError) as error:  # a NUL, half a character pair, a loop of links
         raise ToolError(f"{path!r} cannot be used as a path: {_explain(error)}") from None
     for folder in map(str, context.allowed_paths):
-        inside = os.path.join(folder, "")
-        if real == folder or real.startswith(inside):
+        if is_within(real, folder):
             _refuse_system_folders(real, path)
             in_workspace = any(is_within(real, str(place)) for place in (context.workspace, *context.open_paths))
             if not in_workspace and any(is_within(real, str(closed)) for closed in context.closed_paths):
                 raise _closed_error(path)
-            steps = tuple(real[len(inside) :].split(os.sep)) if real != folder else ()
+            steps = tuple(os.path.relpath(real, folder).split(os.sep)) if real != folder else ()
             return LocatedPath(folder, steps, path, closed_identities(context, folders=not in_workspace))
     raise ToolError(f"{path} is outside of what tools may touch. {_format_allowed(context)}")
 
@@ -130,11 +130,6 @@ def closed_identities(context: ToolContext, *, folders: bool = True) -> frozense
             if folders or not stat.S_ISDIR(status.st_mode):
                 found.add((status.st_dev, status.st_ino))
     return frozenset(found)
-
-
-def is_within(path: str, folder: str) -> bool:
-    """Return whether a path is the folder itself or lies below it."""
-    return path == folder or path.startswith(os.path.join(folder, ""))
 
 
 def _closed_error(path: str) -> ToolError:
@@ -223,7 +218,7 @@ def _resolve(path: str, *, follow: bool) -> str:
 
 def _refuse_system_folders(real: str, path: str) -> None:
     """Raise ToolError for a path in a folder that holds no files but interfaces of the kernel."""
-    if any(real == folder or real.startswith(folder + os.sep) for folder in NEVER_ALLOWED):
+    if any(is_within(real, folder) for folder in NEVER_ALLOWED):
         raise ToolError(
             f"{path} is a part of the operating system and not a file ({', '.join(NEVER_ALLOWED)}), which tools never touch"
         )
