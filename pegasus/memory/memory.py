@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 import trio
@@ -70,6 +70,9 @@ _UNKNOWN: Final = Author()
 """Author of changes whose caller names none: the Main Agent itself."""
 
 _log = get_logger("memory")
+
+Edit: TypeAlias = Callable[[tuple[FileState, ...]], Awaitable[tuple[str, str]]]
+"""A function that returns the new text of a file, and its mark. It gets the files that there are."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -208,16 +211,14 @@ class Memory:
 
         seen: the sources outside of the agent that the writer has read on its way; see `provenance.mark_for`.
         """
-        async with self._change_lock:
-            # Edits by hand are logged first, so that the change that follows begins from what the file holds now.
-            files = await self._refresh()
-            check_new(path, files)
-            if self._is_made(by):
-                return _written(path, files)
+
+        async def edit(files: tuple[FileState, ...]) -> tuple[str, str]:
             # A writer cannot make marks of its own: what looks like one is defused before the true one is added.
-            content = rewritten(decode_text(await self._content(path, files)), content)
-            mark = mark_for(content, by.source, seen)
-            return await self._put(path, marked_page(content, mark), "write", by, mark)
+            text = rewritten(decode_text(await self._content(path, files)), content)
+            mark = mark_for(text, by.source, seen)
+            return marked_page(text, mark), mark
+
+        return await self._edit(path, "write", by, edit)
 
     async def patch(self, path: str, old: str, new: str, by: Author = _UNKNOWN, seen: Iterable[str] = ()) -> Written:
         """Replace the one place where `old` is by `new`. Both are taken literally.
@@ -227,10 +228,8 @@ class Memory:
         """
         if not old:
             raise MemoryRefused("old_str is empty; memory_append adds something")
-        async with self._change_lock:
-            files = await self._refresh()
-            if self._is_made(by):
-                return _written(path, files)
+
+        async def edit(files: tuple[FileState, ...]) -> tuple[str, str]:
             text = await self._editable_text(path, files)
             first = text.find(old)
             if first < 0:
@@ -244,10 +243,11 @@ class Memory:
             piece = marked_piece(disarmed(new), mark)
             after = text[:first] + piece + text[first + len(old) :]
             try:
-                after = keeps_marks(text, after, first, len(old), len(piece))
+                return keeps_marks(text, after, first, len(old), len(piece)), mark
             except ValueError as error:
                 raise MemoryRefused(f"{path}: {error}") from None
-            return await self._put(path, after, "patch", by, mark)
+
+        return await self._edit(path, "patch", by, edit, makes=False)
 
     async def append(
         self, path: str, entry: str, summary: str | None = None, by: Author = _UNKNOWN, seen: Iterable[str] = ()
@@ -255,20 +255,14 @@ class Memory:
         """Add an entry at the end of the file, which is created if there is none. summary: replaces that of the file."""
         if not entry.strip():
             raise MemoryRefused("entry is empty")
-        async with self._change_lock:
-            files = await self._refresh()
-            check_new(path, files)
-            if self._is_made(by):
-                return _written(path, files)
+
+        async def edit(files: tuple[FileState, ...]) -> tuple[str, str]:
             text = await self._editable_text(path, files) if find(path, files) else ""
             mark = mark_for(f"{entry}\n{summary or ''}", by.source, seen)
-            summary = None if summary is None else disarmed(summary)
-            now = appended(text, marked_entry(disarmed(entry), mark), summary, title_for(path))
-            return await self._put(path, now, "append", by, mark)
+            head = None if summary is None else disarmed(summary)
+            return appended(text, marked_entry(disarmed(entry), mark), head, title_for(path)), mark
 
-    def _is_made(self, by: Author) -> bool:
-        """Return whether the log has a change by this very call, which a crash has interrupted and which is run again."""
-        return bool(by.key) and by.key in self._logged.keys
+        return await self._edit(path, "append", by, edit)
 
     async def _editable_text(self, path: str, files: tuple[FileState, ...]) -> str:
         """Return the text of a file that may be changed and written back without losing anything.
@@ -280,9 +274,26 @@ class Memory:
         except UnicodeDecodeError as error:
             raise MemoryRefused(f"{path} is not UTF-8 (byte {error.start}); only memory_write can replace it") from None
 
-    async def _put(self, path: str, text: str, how: str, by: Author, mark: str) -> Written:
-        """Make the file hold this text, which ends with a newline afterwards. how: the name of the change in the log."""
-        text = text if text.endswith("\n") or not text else f"{text}\n"
+    async def _edit(self, path: str, how: str, by: Author, edit: Edit, *, makes: bool = True) -> Written:
+        """Change a file as `edit` says. how: the name of the change in the log. makes: the file may be a new one.
+
+        A call that a crash has interrupted, and that is run again, finds its change in the log and makes no other.
+        """
+        async with self._change_lock:
+            # Edits by hand are logged first, so that the change that follows begins from what the file holds now.
+            files = await self._refresh()
+            if makes:
+                check_new(path, files)
+            if by.key and by.key in self._logged.keys:
+                file = find(path, files)
+                return Written(file.size if file else 0)
+            text, mark = await edit(files)
+            content = await self._checked_content(path, text if text.endswith("\n") or not text else f"{text}\n")
+            await self._change(path, content, how, by)
+            return Written(len(content), mark)
+
+    async def _checked_content(self, path: str, text: str) -> bytes:
+        """Return the bytes of a file's new text. Raises MemoryRefused for what is no text, and for too much."""
         try:
             content = text.encode()
         except UnicodeEncodeError as error:
@@ -296,8 +307,7 @@ class Memory:
                 raise MemoryRefused(
                     f"these notes would have {others + len(content):,} bytes; allowed: {most:,}. Shorten one"
                 )
-        await self._change(path, content, how, by)
-        return Written(len(content), mark)
+        return content
 
     async def _content(self, path: str, files: tuple[FileState, ...]) -> bytes:
         """Return the content of a file that may have changed, b"" if it is not there."""
@@ -389,12 +399,6 @@ class Memory:
             parts.append(f"## {file.path}\n{text.strip()}")
         lines = fit_lines([format_file(describe_file(file)) for file in episodes], EPISODE_INDEX)
         return "\n\n".join([*parts, "" if facts else "(none yet)", "# Episodes", "\n".join(lines) or "(none yet)"])
-
-
-def _written(path: str, files: tuple[FileState, ...]) -> Written:
-    """Return the result of a change that was made before."""
-    file = find(path, files)
-    return Written(file.size if file else 0)
 
 
 async def read_whole(path: str, folder: MemoryFolder, files: tuple[FileState, ...]) -> bytes:
