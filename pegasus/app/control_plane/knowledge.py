@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import attrs
+import trio
 
 from pegasus.access import RequestRefused
 from pegasus.formatting import quote
@@ -88,7 +89,9 @@ class MemoryMethods:
         limit, before = read_number(params, "limit", DEFAULT_CHANGES), read_number(params, "before", 0)
         with bad_params_for(MemoryRefused, key="path"):
             changes = await self.memory.log(path, min(limit or DEFAULT_CHANGES, MAX_CHANGES), before or None)
-        return {"changes": [change_view(change) for change in changes]}
+        # In a thread: each compares two texts, and there may be hundreds.
+        views = await trio.to_thread.run_sync(lambda: [change_view(change) for change in changes])
+        return {"changes": [*views]}
 
     async def write(self, caller: Caller, params: Params) -> Json:
         """Make the file `path` hold `content`; "" deletes it. Return its size.
