@@ -163,6 +163,8 @@ def parse_arguments(raw: object, *, cut: str = "") -> tuple[Metadata, str | None
                 return {}, f"the arguments are not valid JSON: {cut or error}"
         if isinstance(raw, str) and raw.lstrip().startswith("{"):  # an object within a string
             return parse_arguments(raw, cut=cut)
+    if isinstance(raw, list) and raw and all(isinstance(item, dict) and item == raw[0] for item in raw):
+        raw = raw[0]
     if raw is None:
         return {}, None
     if not isinstance(raw, dict):
@@ -177,14 +179,42 @@ def parse_arguments(raw: object, *, cut: str = "") -> tuple[Metadata, str | None
 
 
 def _repaired(text: str) -> Json:
-    """Return the object of a text that is no strict JSON but has its end, with comments, trailing commas and the like removed."""
-    text = text.strip()
-    is_whole = text.startswith("{") and end_of_value(text, 0) == len(text)
-    return load_json(text) if is_whole else None
+    """Return the only object of a text that is no strict JSON; None if there is none, if one is cut off, or if there are several.
+
+    Comments, trailing commas and the like are removed, and so is what is too much: a code block around the object, brackets and
+    special tokens behind it, an empty object before it, and the same object a second time.
+    """
+    # No JSON begins with two brackets, so the first of them is one too many.
+    text = _TOO_MANY.sub("{", text, count=1)
+    objects: list[Json] = []
+    empty: Json = None
+    at = 0
+    while len(objects) < _MOST_OBJECTS and (begin := text.find("{", at)) >= 0:
+        end = end_of_value(text, begin)
+        if end is None and text[begin:].strip("{ \t\r\n"):
+            return None
+        if end is None:
+            break
+        at, value = end, load_json(text[begin:end])
+        if value is None:
+            return None
+        if value == {}:
+            empty = value
+        elif value not in objects:
+            objects.append(value)
+    return objects[0] if len(objects) == 1 else None if objects else empty
+
+
+_TOO_MANY: Final = re.compile(r"^\s*+(?:\{\s*+)+\{")
+"""Brackets before the first object."""
+_MOST_OBJECTS: Final = 2
+"""Different objects from which on it is not known which one is meant."""
 
 
 def parse_object(text: str, *, is_closed: bool) -> tuple[Metadata, str | None]:
     """Return the object that a text holds, repaired if needed; an error if it is cut off."""
+    if is_closed and isinstance(only := _repaired(text), dict) and only:
+        return parse_arguments(only)
     begin = text.find("{")
     # The text broke off before its object.
     if begin < 0 and not is_closed:

@@ -144,7 +144,7 @@ _OVERFLOW: Final = (
     r"|tokens must be reduced in order to run"  # OpenAI: a request above the rate limit of a whole minute
     r"|exceeded model token limit|prompt token count.{0,40}exceeds|token limit exceeded"  # Kimi, Copilot
     r"|too many (?:input |prompt )?tokens(?! per)"
-    r"|messages\W+\d+.{0,40}string too long"  # OpenAI: one message above 10 million characters
+    r"|messages\W+\d+\W+content(?:\W+\d+\W+text)?\W+string too long"  # OpenAI: one message above 10 million characters
     r"|(?:request|payload|body|entity) (?:entity |body |is )*(?:exceeds the maximum|too large)"
 )
 
@@ -160,9 +160,27 @@ def is_overflow(status: int, body: object) -> bool:
     if status in (401, 402, 403, 404):
         return False
     message = provider_message(body)[:LONGEST_SEARCH]
+    if names_a_part(body):
+        return False
     if status == 429:  # other 429s speak of tokens per minute, and pass
         return "must be reduced in order to run" in message
     return bool(re.search(_OVERFLOW, message))
+
+
+_PART: Final = (
+    r"(?i)\btool_calls?\b|\btool_use\b|\b(?:tool_)?call_?id\b|\btool_use_?id\b|\b(?:function|tools?)\W+(?:\d+\W+)?(?:function\W+)?name\b"
+    r"|\b(?:messages|input|contents)\W+\d+\W+(?:[a-z_]+\W+(?:\d+\W+)?)*(?:id|name|role|type)\b|\bids?\b.{0,40}\btoo long\b"
+)
+"""Words of a refusal that is about a part of a request, like the id of a call: no shorter conversation would be without it."""
+
+
+def names_a_part(body: object) -> bool:
+    """Return True if a refusal names the id, the name or the role of something in the request, by its path or in words."""
+    fields = body.get("error") if isinstance(body, Mapping) and isinstance(body.get("error"), Mapping) else body
+    param = fields.get("param") if isinstance(fields, Mapping) else ""
+    return bool(
+        re.search(_PART, f"{provider_message(body)[:LONGEST_SEARCH]} {param if isinstance(param, str) else ''}")
+    )
 
 
 _WINDOW_NAMED: Final = (

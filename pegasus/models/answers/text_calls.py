@@ -51,7 +51,7 @@ from pegasus.models.answers.text_regions import (
     find_regions,
 )
 from pegasus.models.base import AssistantTurn, ModelRequest, ToolSpec, UserTurn
-from pegasus.models.formats import wire_name
+from pegasus.models.formats import ToolNames
 from pegasus.models.json_text import (
     CUT_CALL,
     end_of_value,
@@ -122,8 +122,7 @@ def find_calls(text: str, tools: Sequence[ToolSpec]) -> list[TextCall]:
     A call between tags may name another tool; carrying it out fails, which tells the model. A call that is cut off before its name has
     none.
     """
-    # A model may use the name on the wire or the tool's own; the wire's is what it has seen.
-    offered = {name: tool for tool in tools for name in (wire_name(tool.name), tool.name)}
+    offered = ToolNames(tools)
     found: list[TextCall] = []
     for region in islice(find_regions(text), _MOST_REGIONS):
         calls = list(islice(_calls_in(region, offered), _MOST_CALLS))
@@ -136,7 +135,7 @@ def find_calls(text: str, tools: Sequence[ToolSpec]) -> list[TextCall]:
     # Only where nothing else is a call: JSON behind words on the same line may be a part of the sentence.
     if not found and (last := find_last_value(text)) is not None:
         found = [call for call in _calls_in(last, offered) if call.name in offered]
-    return [attrs.evolve(call, name=offered[call.name].name) if call.name in offered else call for call in found]
+    return [attrs.evolve(call, name=offered.own_name(call.name)) for call in found]
 
 
 def _is_cut_call(region: TextRegion, text: str) -> bool:

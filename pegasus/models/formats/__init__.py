@@ -1,6 +1,7 @@
 """Wire formats: translation between the values of `base.py` and one HTTP API each. No I/O.
 
     wire_format.py      `WireFormat` and `AnswerAssembler`: the interface, and what all formats share
+    wire_names.py       names of tools and ids of calls
     answer_blocks.py    answers whose blocks stand in an order that counts
     pictures.py         which pictures are sent, and what a model is told about the others
     anthropic.py        Anthropic's Messages; claude_thinking.py: thinking of each Claude
@@ -24,8 +25,8 @@ from pegasus.models.formats.wire_format import (
     WireFormat,
     encode_json,
     unfinished,
-    wire_name,
 )
+from pegasus.models.formats.wire_names import ToolNames
 
 __all__ = [
     "EXTENSIONS",
@@ -36,6 +37,7 @@ __all__ = [
     "ChatWire",
     "OllamaWire",
     "ResponsesWire",
+    "ToolNames",
     "WireFormat",
     "dialect_of",
     "encode_json",
@@ -46,5 +48,4 @@ __all__ = [
     "thinking_way",
     "unfinished",
     "usual_window",
-    "wire_name",
 ]

@@ -54,8 +54,8 @@ from pegasus.models.formats.wire_format import (
     WireAnswer,
     WireFormat,
     usage_of,
-    wire_name,
 )
+from pegasus.models.formats.wire_names import wire_name
 from pegasus.models.json_text import join_surrogates
 
 _UNSIGNED: Final[Json] = {"google": {"thought_signature": "skip_thought_signature_validator"}}
@@ -214,6 +214,8 @@ class ChatAssembler(AnswerAssembler):
     """OpenRouter's blocks of reasoning, see `extend_details`."""
     _call_by_index: dict[int, StreamedCall] = attrs.field(factory=dict, init=False)
     """The call that a piece with this index belongs to: the last one that began with it."""
+    _has_deltas: bool = attrs.field(default=False, init=False)
+    """A piece has come as a delta, so that a message is whole."""
     _usage: Any = attrs.field(default=None, init=False)
     """The server's own usage object, the last one that came; None for servers that send none."""
 
@@ -223,10 +225,12 @@ class ChatAssembler(AnswerAssembler):
             return event["error"]
         if event.get("object") == "error":
             return event
+        if "choices" not in event and event.get("code") and isinstance(event.get("message"), str):
+            return event  # DashScope's own form of an error in the middle of a stream
         self._usage = event.get("usage") or self._usage
         for choice in event.get("choices") or ():
             if choice.get("index", 0) in (0, None):
-                self._take_choice(choice, choice.get("delta") or choice.get("message") or {})
+                self._take_choice(choice)
         return None
 
     def feed_whole(self, body: Any) -> object:
@@ -241,8 +245,48 @@ class ChatAssembler(AnswerAssembler):
         """Note `[DONE]`: the end of the answer, also from servers that give no finish_reason."""
         self.complete = self.complete or bool(self.texts or self.calls)
 
-    def _take_choice(self, choice: Any, delta: Any) -> None:
-        """Take the first choice of a chunk. Only one answer was asked for, other choices are ignored."""
+    def _take_choice(self, choice: Any) -> None:
+        """Take the first choice of a chunk. Only one answer was asked for, other choices are ignored.
+
+        A delta adds to the answer. A message is the answer so far: it replaces what came before.
+        """
+        if delta := choice.get("delta"):
+            self._has_deltas = True
+            self._extend(delta)
+        elif message := choice.get("message"):
+            self._replace(message)
+        if choice.get("finish_reason"):
+            self.stop = str(choice["finish_reason"])
+            self.complete = True
+
+    def _replace(self, message: Any) -> None:
+        """Take a message in place of what came before, part by part: one that lacks the calls or the text leaves them as they are.
+
+        A server that has sent no delta may send its pieces as messages. They add, unless one begins with all the text before it.
+        """
+        content, so_far = message.get("content"), "".join(self.texts)
+        is_whole = self._has_deltas or (isinstance(content, str) and content.startswith(so_far))
+        calls, text, thoughts = (
+            message.get("tool_calls") or message.get("function_call"),
+            so_far,
+            "".join(self.thoughts),
+        )
+        if not is_whole or not (self.texts or self.calls or self.thoughts):
+            self._extend(message)
+            return
+        kept = [] if calls else self.calls
+        self.retract()
+        self._call_by_index.clear()
+        self._extend(message)
+        if thoughts and not self.thoughts:
+            self.add_reasoning(thoughts)
+        if text and not self.texts:
+            self.add_text(text)
+        for call in kept:
+            self.restore_call(call)
+
+    def _extend(self, delta: Any) -> None:
+        """Add a piece of the answer."""
         details = delta.get("reasoning_details") or ()
         for detail in details:
             extend_details(self._details, detail)
@@ -258,9 +302,6 @@ class ChatAssembler(AnswerAssembler):
             self._extend_call(call)
         if delta.get("function_call"):  # the form before tool_calls, which some servers still send
             self._extend_call({"index": 0, "function": delta["function_call"]})
-        if choice.get("finish_reason"):
-            self.stop = str(choice["finish_reason"])
-            self.complete = True
 
     def _take_text(self, content: Any) -> None:
         """Take text, or a list of parts that have text.

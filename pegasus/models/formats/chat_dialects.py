@@ -22,7 +22,8 @@ from urllib.parse import urlsplit
 import attrs
 
 from pegasus.messages import Json
-from pegasus.models.formats.wire_format import WireAnswer, wire_id
+from pegasus.models.formats.wire_format import WireAnswer
+from pegasus.models.formats.wire_names import wire_id
 
 _SHORT_ID: Final = r"[a-zA-Z0-9]{9}"
 

@@ -19,11 +19,8 @@ the same however long the conversation is.
 from __future__ import annotations
 
 import json
-import re
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -47,6 +44,7 @@ from pegasus.models.base import (
     UserTurn,
 )
 from pegasus.models.formats.pictures import RefusedPictures, describe_pictures
+from pegasus.models.formats.wire_names import ToolNames, wire_id, wire_name
 from pegasus.models.json_text import join_surrogates, parse_arguments
 from pegasus.models.refusals import output_limit, provider_message
 from pegasus.outside import without_fences
@@ -350,10 +348,10 @@ class AnswerAssembler(ABC):
     """The request that is answered: its tools have the names that calls get."""
     source: str
     """As `WireFormat.source`."""
-    names: Mapping[str, str] = attrs.field(init=False)
-    """The tools' own names by their names on the wire."""
-    pieces: list[StreamPiece] = attrs.field(factory=list, init=False)
-    """Pieces of the answer that have come and were not taken yet. Whoever takes them clears the list."""
+    names: ToolNames = attrs.field(init=False)
+    """The tools by what the model may call them."""
+    pieces: list[StreamPiece | None] = attrs.field(factory=list, init=False)
+    """Pieces of the answer that were not taken yet; None: those before it are void. Whoever takes them clears the list."""
     complete: bool = attrs.field(default=False, init=False)
     """True once the end of the answer has arrived; the usage may still follow. A stream that ends before was cut off."""
     texts: list[str] = attrs.field(factory=list, init=False)
@@ -368,8 +366,8 @@ class AnswerAssembler(ABC):
     """True if the text came as a refusal. Then `stop` may be the word for an ordinary end."""
 
     @names.default
-    def _own_names(self) -> Mapping[str, str]:
-        return {wire_name(tool.name): tool.name for tool in self._request.tools}
+    def _offered(self) -> ToolNames:
+        return ToolNames(self._request.tools)
 
     @abstractmethod
     def feed(self, event: Any) -> object:
@@ -413,7 +411,7 @@ class AnswerAssembler(ABC):
     def name_call(self, call: StreamedCall, name: object) -> None:
         """Take the name of a call, which comes whole. Arguments that have come before are streamed behind it."""
         call.name = str(name)
-        self.pieces.append(CallBegun(call.number, self.names.get(call.name, call.name)))
+        self.pieces.append(CallBegun(call.number, self.names.own_name(call.name)))
         self.pieces += (CallPiece(call.number, piece) for piece in call.pieces)
 
     def add_arguments(self, call: StreamedCall, given: Any) -> None:
@@ -424,6 +422,18 @@ class AnswerAssembler(ABC):
         call.pieces.append(piece)
         if call.name:
             self.pieces.append(CallPiece(call.number, piece))
+
+    def retract(self) -> None:
+        """Forget text, reasoning and calls that came so far: the server sends them anew."""
+        self.texts, self.thoughts, self.calls = [], [], []
+        self.pieces.append(None)
+
+    def restore_call(self, call: StreamedCall) -> None:
+        """Take a call again that was retracted."""
+        again = attrs.evolve(call, number=len(self.calls), name="")
+        self.calls.append(again)
+        if call.name:
+            self.name_call(again, call.name)
 
     # -------------------------------------------------------------- the whole answer
 
@@ -465,7 +475,7 @@ class AnswerAssembler(ABC):
             is_empty = given in (None, {}) or (isinstance(given, str) and not given.strip())
             if cut and is_empty and call is last:
                 error = f"the arguments are missing: {cut}"
-            name = self.names.get(call.name) or join_surrogates(call.name)
+            name = join_surrogates(self.names.own_name(call.name))
             calls.append(ToolCall(wire_id(call.id or f"call_{number}"), name, arguments, error))
         return tuple(calls), reason
 
@@ -511,34 +521,6 @@ def usage_of(usage: Any, prompt: str, completion: str) -> Usage:
         token_count(details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")),  # the latter is DeepSeek's
         token_count(details.get("cache_write_tokens")),
     )
-
-
-# ------------------------------------------------------------------ names and ids
-
-_ALLOWED: Final = r"[a-zA-Z0-9_-]{1,64}"
-_LONGEST_NAME: Final = 64
-_LONGEST_ID: Final = 40
-
-
-@lru_cache(maxsize=512)
-def wire_name(name: str) -> str:
-    """Return a tool's name as all wire formats allow it (`^[a-zA-Z0-9_-]{1,64}$`). Different names stay different.
-
-    Each request and each answer asks for the names of all tools, so they are remembered.
-    """
-    return _restrict(name, _LONGEST_NAME)
-
-
-def wire_id(call_id: str) -> str:
-    """Return a call's id as all wire formats allow it: OpenAI takes 40 characters, Anthropic `^[a-zA-Z0-9_-]+$`."""
-    return _restrict(call_id, _LONGEST_ID)
-
-
-def _restrict(word: str, limit: int) -> str:
-    if len(word) <= limit and re.fullmatch(_ALLOWED, word):
-        return word
-    checksum = f"_{zlib.crc32(word.encode('utf-8', 'surrogatepass')):08x}"
-    return re.sub(r"[^a-zA-Z0-9_-]", "_", word)[: limit - len(checksum)] + checksum
 
 
 # ------------------------------------------------------------------ reasons why an answer ended

@@ -15,6 +15,7 @@ An answer that cannot be used is an `AttemptFailed`, which says whether the same
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 from typing import Any, Final, Protocol
@@ -83,8 +84,9 @@ class StreamDecoder(Protocol):
 class EventDecoder:
     r"""Decoder of server-sent events.
 
-    Only what model providers use is implemented (https://html.spec.whatwg.org/multipage/server-sent-events.html): the data of
-    events. Names, ids, retry times and comments are skipped; some servers send comments (": keep-alive") while the model thinks.
+    The standard is https://html.spec.whatwg.org/multipage/server-sent-events.html. Of an event only its data is used: names, ids,
+    retry times and comments are skipped, and so are events without data, by which some servers keep the connection open while the
+    model thinks. A byte order mark may come first.
 
     Example: `EventDecoder().feed(b'data: {"n": 1}\n\ndata: {"n"')` is `[b'{"n": 1}']`.
     """
@@ -94,6 +96,8 @@ class EventDecoder:
         """Bytes of the incomplete event, all line ends as newlines."""
         self._ends_in_return = False
         """True if the chunk before ended in CR: the LF of a CRLF may follow."""
+        self._has_begun = False
+        """True once an event has come: a byte order mark may only stand before the first one."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take a chunk; return the data of the events that are complete now, in order. An event ends with an empty line."""
@@ -107,10 +111,15 @@ class EventDecoder:
         end = self._buffer.rfind(b"\n\n", searched)
         if end < 0:
             return []
-        blocks = bytes(self._buffer[:end]).split(b"\n\n")
+        complete = bytes(self._buffer[:end])
         del self._buffer[: end + 2]
-        lines = ([line for line in block.split(b"\n") if line.startswith(b"data:")] for block in blocks)
-        return [b"\n".join(line[5:].removeprefix(b" ") for line in data) for data in lines if data]
+        if not self._has_begun:
+            self._has_begun, complete = True, complete.removeprefix(codecs.BOM_UTF8)
+        lines = (
+            [line for line in block.split(b"\n") if line.startswith(b"data:")] for block in complete.split(b"\n\n")
+        )
+        events = (b"\n".join(line[5:].removeprefix(b" ") for line in data) for data in lines)
+        return [data for data in events if data.strip()]
 
     def end(self) -> list[bytes]:
         """Return the data of the last event: it may lack its empty line."""
@@ -123,7 +132,7 @@ class EventDecoder:
 
     def is_framed(self, rest: bytes) -> bool:
         """Return True for the beginning of an event's line."""
-        return rest.startswith((b"data:", b"event:", b"id:", b":"))
+        return rest.removeprefix(codecs.BOM_UTF8).startswith((b"data", b"event", b"id", b"retry", b":"))
 
 
 class LineDecoder:
@@ -197,6 +206,8 @@ class AnswerReader:
     """Framing of streamed answers."""
     pieces: int = attrs.field(default=0, init=False)
     """Pieces of the present attempt that have come. Each is at least one token."""
+    _stray: bytes = attrs.field(default=b"", init=False)
+    """The last event of the present attempt whose data was no JSON at all."""
 
     async def read(self, response: Any, assembler: AnswerAssembler) -> ModelResponse:
         """Return the answer in a response of httpx, by its content type. Raises AttemptFailed.
@@ -215,6 +226,8 @@ class AnswerReader:
             failure = await self._read_events(response, assembler)
         if failure is not None:
             raise failure
+        if not assembler.complete and self._stray:
+            raise self._senseless(self._stray[:400].decode("utf-8", "replace"), can_retry=True)
         if not assembler.complete:
             raise AttemptFailed(cut_error(self._name), can_retry=True)
         try:
@@ -269,16 +282,22 @@ class AnswerReader:
 
         The pieces of the answer in them go to the listener, those before a failure as well, and the next one may take as long as the
         limit of silence. Data that cannot be understood may be damaged
-        in a stream, so that is worth another attempt. is_stream: False for an answer in one piece.
+        in a stream, so that is worth another attempt. An event of a stream that is no object (null, a word) says nothing and is
+        skipped. is_stream: False for an answer in one piece.
         """
         feed = assembler.feed if is_stream else assembler.feed_whole
         failure: AttemptFailed | None = None
         for data in events:
-            if data == b"[DONE]":
+            if data.strip() == b"[DONE]":
                 assembler.finish()
                 continue
+            if is_stream and not data.lstrip().startswith((b"{", b"[")):
+                self._stray = b"" if data.strip() == b"null" else data
+                continue
             try:
-                error = feed(json.loads(data))
+                value = json.loads(data.removeprefix(codecs.BOM_UTF8))
+                parts = value if is_stream and isinstance(value, list) else [value]
+                error = next(filter(None, map(feed, parts)), None)
             except _MALFORMED:
                 failure = self._senseless(data[:400].decode("utf-8", "replace"), can_retry=is_stream)
                 break
@@ -305,7 +324,7 @@ class AnswerReader:
 
     def retract(self) -> None:
         """Note that the attempt has failed: its pieces are void, and the first limit holds again."""
-        self.pieces, self.scope.deadline = 0, self.until
+        self.pieces, self.scope.deadline, self._stray = 0, self.until, b""
         if self._request.on_pieces is not None:
             self._request.on_pieces([None])
 

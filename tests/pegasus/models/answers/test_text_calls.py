@@ -370,6 +370,16 @@ def test_a_void_answer_begins_anew():
         '{\n  // say it\n  "text": "Hi"\n}',
         "{'text': 'Hi'}",
         '"{\\"text\\": \\"Hi\\"}"',
+        '{"text": "Hi"}}',
+        '{"text": "Hi"}\n{',
+        '{{"text": "Hi"}}',
+        '{"text": "Hi"}{"text": "Hi"}',
+        '{}{"text": "Hi"}',
+        '```json\n{"text": "Hi"}\n```',
+        '{"text": "Hi"}<|im_end|>',
+        '{"text": "Hi"}</tool_call>',
+        "{'text': 'Hi',}}",
+        '[{"text": "Hi"}]',
     ],
 )
 def test_arguments_are_repaired(raw):
@@ -378,7 +388,19 @@ def test_arguments_are_repaired(raw):
 
 @pytest.mark.parametrize(
     "raw",
-    ['{"text": "Hi', '{"text": "Hi"', '{"text": "Hi",', '{"text": "Hi"}}', '{"text": NaN}', "Hi", '"{\\"text\\""'],
+    [
+        '{"text": "Hi',
+        '{"text": "Hi"',
+        '{"text": "Hi",',
+        '{"text": NaN}',
+        "Hi",
+        '"{\\"text\\""',
+        '{"text": "Hi"}{"text": "H',
+        '{"text": "Hi"}{"text": "Ho"}',
+        '[{"text": "Hi"}, {"text": "Ho"}]',
+        "[]",
+        "{{{",
+    ],
 )
 def test_arguments_that_are_cut_off_or_no_object_are_not(raw):
     arguments, error = parse_arguments(raw)

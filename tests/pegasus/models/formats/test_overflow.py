@@ -63,6 +63,15 @@ SOMETHING_ELSE = [
     (400, "max_tokens: 9000 > 4096, which is the maximum allowed number of output tokens for this model"),
     (400, "max_tokens is too large: 9000. This model supports at most 4096 completion tokens."),
     (400, "Invalid 'tools[0].function.description': string too long. Expected a string with maximum length 1024"),
+    (
+        400,
+        "Invalid 'messages[3].tool_calls[0].id': string too long. Expected a string with maximum length 40, but got a string with "
+        "length 51 instead.",
+    ),
+    (400, "Invalid 'messages[4].tool_call_id': string too long. Expected a string with maximum length 40"),
+    (400, "Invalid 'input[7].call_id': string too long. Expected a string with maximum length 64"),
+    (400, "Invalid 'messages[2].name': string too long. Expected a string with maximum length 64"),
+    (400, "messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'; the input is too long"),
     (400, "temperature is out of range"),
     (401, "invalid key; context length exceeded"),
     (404, "The model `maximum context length` does not exist"),
