@@ -97,13 +97,19 @@ def files_of(reply: OutboundMessage) -> list[tuple[str, str, bytes]]:
 class Bridge:
     """A connection for one channel type, made anew whenever it is lost. Use it as in the example at the top of this file."""
 
-    def __init__(self, url: str, token: str, type: str, *, last_seqs: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, url: str, token: str, type: str, *, account: str = "", last_seqs: Mapping[str, int] | None = None
+    ) -> None:
         """Make a bridge without a connection, which the block opens.
 
-        url: of the gateway, ws:// or wss://. token: one that `pegasus token add NAME --type TYPE --bridge` has made. last_seqs: by
-        channelId the last reply that was handled, for a bridge that keeps this itself; None: the gateway's notes count.
+        url: of the gateway, ws:// or wss://. token: one that `pegasus token add NAME --type TYPE --bridge` has made. account: the
+        agent's account at the service, put before the ids of messages: many services number messages for each account, so after a
+        change of it another message may have a known number. last_seqs: by channelId the last reply that was handled, for a bridge
+        that keeps this itself; None: the gateway's notes count.
         """
         self.type = type
+        self.account = account
+        """The agent's account at the service, which numbers messages; "" where ids are unique without it."""
         self.last_seqs: dict[str, int] = dict(last_seqs or {})
         """By channelId, the last reply that was handled. A bridge may write it down and give it to the next one."""
         self.agent = ""
@@ -173,6 +179,8 @@ class Bridge:
         # already.
         media = tuple(Media(name, mime, base64.b64encode(content).decode()) for name, mime, content in files)
         channel = ChannelInfo(self.type, channel_id, user_id, reply_to)
+        if id and self.account:
+            id = f"{self.account}/{id}"
         frame = MessageFrame(id or str(uuid.uuid4()), text, channel, metadata or {}, media)
         pauses = Pauses(FIRST_PAUSE, LONGEST_PAUSE)
         while True:

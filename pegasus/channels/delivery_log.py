@@ -43,6 +43,8 @@ KEPT_REPLIES: Final = 1_000
 """Conversations of which the last delivered reply is kept."""
 KEPT_FACTS: Final = 1_000
 """Facts of the adapter that are kept, the newest."""
+ACCOUNT: Final = "account"
+"""Key of the fact that is never forgotten: the first account of the service (`account_ids`)."""
 STOP_TIME: Final = 1.0
 """Seconds in which a writer that is stopped may write what was added."""
 UNSURE: Final = "?"
@@ -248,7 +250,7 @@ class DeliveryLog:
         return [key for key in self._facts if key.startswith(prefix)]
 
     async def set_fact(self, key: str, value: Json) -> None:
-        """Record a fact; None forgets it. Of more than KEPT_FACTS the oldest are forgotten at the next rewrite."""
+        """Record a fact; None forgets it. Of more than KEPT_FACTS the oldest are forgotten at the next rewrite, ACCOUNT never."""
         if self._facts.get(key) != value:
             self._note_fact(key, value)
             await self._write({"key": key, "value": value})
@@ -349,7 +351,8 @@ class DeliveryLog:
         for channel_id in over[:-KEPT_REPLIES]:
             del self._chats[channel_id]
         for key in list(self._facts)[:-KEPT_FACTS]:
-            del self._facts[key]
+            if key != ACCOUNT:
+                del self._facts[key]
         records = [line for channel_id, chat in self._chats.items() for line in chat.lines(channel_id)]
         records += [{"key": key, "value": value} for key, value in self._facts.items()]
         await store.rewrite(records)

@@ -67,6 +67,18 @@ async def test_a_message_is_on_disk_when_send_returns(run):
         assert message.media == (Media("a.txt", "text/plain", "aGk="),)
 
 
+async def test_another_account_may_number_its_messages_alike(run):
+    async with world() as gateway:
+
+        async def program(bridge):
+            await bridge.send(f"to {bridge.account}", "!room", id="1")
+            await bridge.send(f"to {bridge.account}", "!room", id="1")
+
+        for account in ("", "first", "second"):
+            await run(gateway, program, account=account)
+        assert {message.id for message, _ in gateway.journal.accepted} == {"1", "first/1", "second/1"}
+
+
 async def test_the_same_id_is_one_message_in_each_conversation(run):
     async with world() as gateway:
 

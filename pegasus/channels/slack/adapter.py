@@ -102,7 +102,10 @@ class SlackAdapter(ServiceAdapter):
             raise CredentialsRefused(str(error)) from None
         # Until this is known nothing is taken: whether a message names the agent, or is its own, could not be
         # told.
-        found = SlackIdentity(str(me["user_id"]), str(me.get("bot_id") or ""), str(me.get("user") or ""))
+        found = SlackIdentity(
+            str(me["user_id"]), str(me.get("bot_id") or ""), str(me.get("user") or ""), str(me.get("team_id") or "")
+        )
+        await self.incoming.ids.use(found.account)
         self.incoming.identity = found
         return found
 

@@ -2,8 +2,8 @@
 
 * **Order.** What is delivered about one conversation is handled in the order in which it came; conversations do not wait for one
   another.
-* **Once.** A message has its `ts` as id, which the intake takes once per conversation, over restarts too. So `message` and
-  `app_mention` of the same words count once, and so does everything that Slack delivers again.
+* **Once.** A message has the app's account and its `ts` as id, which the intake takes once per conversation, over restarts too. So
+  `message` and `app_mention` of the same words count once, and so does everything that Slack delivers again.
 * **Threads.** Once the agent was named in a thread, or has spoken there, it hears the thread. That is a fact of the delivery log.
 * **Strangers.** Who may write is asked before anything is looked up or read for a message. Of somebody unknown the text is left out.
 * **Bots** are heard where they name the agent, some messages in a row; then a person has to write (`ServiceAdapter.bots`).
@@ -26,6 +26,7 @@ from typing import Final
 import trio
 
 from pegasus.access import GROUP, MENTIONED, PairingRequired
+from pegasus.channels.account_ids import MessageIds
 from pegasus.channels.call_pacing import try_for
 from pegasus.channels.service_adapter import ServiceAdapter
 from pegasus.channels.service_contract import NotKept, RateLimited, ServiceDown
@@ -83,6 +84,8 @@ class SlackIncoming:
         self._api = api
         self._names = names
         self._click = click
+        self.ids = MessageIds(adapter.log, adapter.context.clock)
+        """Puts the app and its workspace into the ids of messages."""
         self.identity: SlackIdentity | None = None
         """The app; None until Slack has said who it is, and then nothing is taken."""
         self._ends: dict[str, trio.Event] = {}
@@ -148,7 +151,8 @@ class SlackIncoming:
         channel = ChannelInfo(TYPE, message.channel, message.user, message.thread_ts)
         is_meant = message.is_direct or message.names_app or self._knows_thread(message)
         metadata: dict[str, Json] = {GROUP: not message.is_direct, MENTIONED: is_meant}
-        empty = InboundMessage("", channel, message.id, metadata)
+        id = self.ids.of(message.id, message.sent)
+        empty = InboundMessage("", channel, id, metadata)
         if not await self._is_let_in(empty, is_bot=message.is_bot) or not self._is_heard(message):
             self._note(seen)
             return
@@ -158,7 +162,7 @@ class SlackIncoming:
         media, notes = await self._read_files(message.files)
         if notes or not is_typed:  # they name files as whoever made those has called them
             metadata[RELAYED] = True
-        whole = InboundMessage("\n".join([text, *notes]).strip(), channel, message.id, metadata, media)
+        whole = InboundMessage("\n".join([text, *notes]).strip(), channel, id, metadata, media)
         [is_kept] = await self._adapter.accept(whole)
         # Counted only now, since a message that could not be kept comes again. Those behind it in the conversation wait for this one.
         self._adapter.note_writer(message.channel, is_bot=message.is_bot)
@@ -199,7 +203,7 @@ class SlackIncoming:
         text = f"/{command.text or 'help'}" if f"/{word}" in commands else command.text
         channel = ChannelInfo(TYPE, command.channel, command.user)
         metadata: dict[str, Json] = {GROUP: not command.channel.startswith("D"), MENTIONED: True}
-        message = InboundMessage("", channel, f"command/{command.id}", metadata)
+        message = InboundMessage("", channel, self.ids.of(f"command/{command.id}"), metadata)
         if await self._is_let_in(message, is_bot=False):
             await self._adapter.accept(InboundMessage(text, channel, message.id, metadata))
 

@@ -46,6 +46,13 @@ class SlackIdentity:
     """Id of the app's bot; "" if Slack does not tell. Messages by it are the app's own."""
     name: str = ""
     """Name of the app's user for people."""
+    team: str = ""
+    """Id of the workspace, "" if Slack does not tell."""
+
+    @property
+    def account(self) -> str:
+        """The account that messages are numbered for: the app in its workspace."""
+        return f"{self.team}.{self.user}"
 
 
 @attrs.frozen
@@ -91,8 +98,13 @@ class SlackMessage:
 
     @property
     def id(self) -> str:
-        """Id for the intake. `message` and `app_mention` of the same words have the same one, and so has what is delivered again."""
+        """Id within the conversation, for one account: the same for `message` and `app_mention` of the same words."""
         return f"{self.ts}/{self.edited_ts}" if self.edited_ts else self.ts
+
+    @property
+    def sent(self) -> float:
+        """When it was written, or edited: seconds since the epoch."""
+        return float(self.edited_ts or self.ts)
 
 
 @attrs.frozen

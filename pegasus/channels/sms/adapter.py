@@ -27,9 +27,11 @@ from functools import partial
 from typing import Final
 from urllib.parse import quote
 
+import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
+from pegasus.channels.account_ids import MessageIds
 from pegasus.channels.adapter import AdapterMessage, ReplyRefused
 from pegasus.channels.attempts import SendAttempts
 from pegasus.channels.call_pacing import try_for
@@ -60,6 +62,8 @@ WEBHOOK_PATH: Final = "/channels/sms/twilio"
 """Path that is entered in Twilio's console. It has no secret, since requests are signed."""
 FILES_WITHIN: Final = 2.0
 """Seconds that the answer to a webhook waits for files. Twilio gives up after 15."""
+START_WITHIN: Final = 8.0
+"""Seconds that a webhook waits for the start of the actor, which knows how messages are numbered."""
 FILES_FOR: Final = 120.0
 """Seconds for which a file is tried."""
 SENT_LATELY: Final = 3600.0
@@ -90,6 +94,7 @@ class SmsAdapter(ServiceAdapter):
         )
         self._attempts = SendAttempts(self.log)
         self._journal: Ref[JournalMessage] | None = None
+        self._ids = MessageIds(self.log, context.clock)
 
     async def run(self, inbox: Inbox[AdapterMessage], journal: Ref[JournalMessage]) -> None:
         """Deliver and hear until stopped; see `Adapter.run`."""
@@ -102,6 +107,7 @@ class SmsAdapter(ServiceAdapter):
 
     async def listen(self) -> None:
         """Check the account, take up what is still to be fetched, and wait: messages come by the webhook."""
+        await self._ids.use(self._account(self.settings.from_number))
         await self.api.check()
         self.is_up(self.settings.from_number)
         # Only when the account is known to work: files are fetched with its credentials.
@@ -137,11 +143,22 @@ class SmsAdapter(ServiceAdapter):
         try:
             # None is a note about a message of ours, or something that Twilio has answered itself.
             if sms is not None:
-                await self._take_message(sms)
+                await self._take_message(await self._identified(sms))
         except NotKept as error:
             _log.error("a message cannot be kept", reason=str(error))
             return WebhookAnswer(503)
         return WebhookAnswer(200, NOTHING_TO_SAY, "text/xml; charset=utf-8")
+
+    async def _identified(self, sms: Sms) -> Sms:
+        """Return a message with the account and the number that it was sent to in its id. Raises NotKept."""
+        with trio.move_on_after(START_WITHIN):
+            await self._ids.known.wait()
+        if not self._ids.known.is_set():
+            raise NotKept("the channel has not started yet")
+        return attrs.evolve(sms, id=self._ids.of(sms.id, account=self._account(sms.to or self.settings.from_number)))
+
+    def _account(self, number: str) -> str:
+        return f"{self.settings.account_sid}.{number}"
 
     async def _take_message(self, sms: Sms) -> None:
         """Take a message; return when it is on disk, or when its files are on their way and that is on disk. Raises NotKept."""

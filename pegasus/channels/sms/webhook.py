@@ -130,6 +130,8 @@ class Sms:
     """Its text; "" for an MMS that only has files."""
     files: tuple[RemoteFile, ...] = ()
     """Its files, none of them fetched yet."""
+    to: str = ""
+    """The number that it was sent to, "" where Twilio does not say."""
 
     def to_message(self, media: tuple[Media, ...] = (), notes: tuple[str, ...] = ()) -> InboundMessage:
         """Return the message for the agent. notes: lines about files that could not be fetched."""
@@ -167,7 +169,7 @@ def read_sms(form: Form) -> Sms | None:
         raise NoSms("found no MessageSid of 1 to 100 characters")
     if not 0 < len(sender) <= LONGEST_ID:
         raise NoSms("found no From of 1 to 100 characters")
-    return Sms(id, sender, fields.get("Body", ""), tuple(_files(fields)))
+    return Sms(id, sender, fields.get("Body", ""), tuple(_files(fields)), fields.get("To", "")[:LONGEST_ID])
 
 
 def _files(fields: Mapping[str, str]) -> list[RemoteFile]:

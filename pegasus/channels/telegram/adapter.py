@@ -35,6 +35,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from pegasus.channels.account_ids import MessageIds
 from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.service_adapter import DRAFT_PAUSE, ServiceAdapter, WebhookWork
 from pegasus.channels.service_contract import (
@@ -117,6 +118,7 @@ class TelegramAdapter(ServiceAdapter):
         """Id and name of the bot, known once `listen` has asked."""
         self.sender = TelegramSender(self.api, self.log)
         self.buttons = TelegramButtons(self.api, self.sender, self.log, context)
+        self.ids = MessageIds(self.log, context.clock)
         self._under_way: dict[int, WebhookWork] = {}
         """Updates of webhooks that are being handled, by their number."""
         self._handled: set[int] = set()
@@ -131,7 +133,9 @@ class TelegramAdapter(ServiceAdapter):
     async def listen(self) -> None:
         """Poll for updates, or keep the webhook, until cancelled."""
         me = await self._ask("getMe")
-        self.bot = _bot_name(me)
+        bot = _bot_name(me)
+        await self.ids.use(str(bot.id))
+        self.bot = bot
         await self._list_commands()
         if self.settings.mode == "webhook":
             await self._keep_webhook()
@@ -205,6 +209,7 @@ class TelegramAdapter(ServiceAdapter):
             # Moves and clicks are carried out in their place among the messages, which are gathered.
             match read_update(update, self.bot, self._has_spoken_in):
                 case TelegramMessage() as heard:
+                    heard = self._identified(heard)
                     writer = heard.message.channel.channel_id, heard.message.channel.user_id
                     # Behind a held message further ones of its writer are held without asking, so that their order stays.
                     if writer in writers or not await self._admit(heard, found):
@@ -224,6 +229,11 @@ class TelegramAdapter(ServiceAdapter):
         await self._keep(await self._fetch_all([each for each in found if each.message.channel.channel_id in slow]))
         self._handled |= taken
         return held
+
+    def _identified(self, heard: TelegramMessage) -> TelegramMessage:
+        """Return a message with the bot in its id."""
+        message = heard.message
+        return attrs.evolve(heard, message=attrs.evolve(message, id=self.ids.of(message.id, heard.sent)))
 
     async def _keep(self, messages: Sequence[InboundMessage]) -> None:
         """Hand messages in until they are on disk, however long that takes. Telegram keeps them meanwhile."""

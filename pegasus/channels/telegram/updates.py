@@ -4,7 +4,8 @@ Everything in an update is written by strangers or by a version of Telegram that
 are passed over; an update of which nothing is understood is None.
 
 Ids: the channelId is the chat's id, the userId the writer's, replyTo the id of a forum's topic. The message's id is the one of
-Telegram, which is unique in the chat, so that an update that comes twice is one message.
+Telegram, which is unique in the chat of one bot. The adapter puts the bot before it (`account_ids`), so that an update that comes
+twice is one message, and one to another bot is none of those before.
 
 In groups the metadata of a message says `group` and `mentioned`, from which the intake decides whether it is heard. A message is meant
 for the agent if it names the bot, answers it, is a command that is not another bot's, or is in a topic where the bot has spoken.
@@ -90,6 +91,8 @@ class TelegramMessage:
     """Files to be fetched before the message is handed on."""
     is_bot: bool = False
     """Another bot has written it."""
+    sent: int = 0
+    """When it was written, or edited: seconds since the epoch."""
 
 
 @attrs.frozen
@@ -174,18 +177,19 @@ def _read_message(
         metadata[MENTIONED] = is_named
     if writer.name:
         metadata["name"] = writer.name
-    id = f"{message_id}"
+    id, sent = f"{message_id}", _number(message.get("date")) or 0
     if _is_forwarded(message) or _holds_words_of_others(message, text):
         metadata[RELAYED] = True
     if _is_forwarded(message):
         text = f"(Forwarded)\n{text}"  # nothing that somebody else has written is a command
     elif is_edit:
         # Several edits within one second count as one: the time is in seconds.
-        id = f"{message_id}.{_number(message.get('edit_date')) or 0}"
+        sent = _number(message.get("edit_date")) or 0
+        id = f"{message_id}.{sent}"
         text = f"(This message was edited. It now reads:)\n{text}"
     else:
         text = _plain_command(text, bot, is_group=is_group)
-    return TelegramMessage(InboundMessage(text, channel, id, metadata), files, writer.is_bot)
+    return TelegramMessage(InboundMessage(text, channel, id, metadata), files, writer.is_bot, sent)
 
 
 @attrs.frozen

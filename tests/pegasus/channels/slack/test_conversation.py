@@ -9,6 +9,7 @@ from pegasus.channels.slack.reading import _read_files
 from pegasus.storage import Waiting
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import Hang, ScriptedModel
+from pegasus.testing.services import slack_workspace
 from pegasus.testing.services.slack_calls import broken
 from pegasus.testing.services.slack_events import changed_event, command_event, deleted_event, mention_event, wrap_event
 from pegasus.testing.services.slack_workspace import BOT_USER, LONGEST_TEXT
@@ -371,3 +372,16 @@ async def test_a_burst_of_a_thousand_messages_is_taken_once_each_and_in_order(pl
             stage.world.disk.content(path) for path in stage.world.disk.paths() if path.startswith("inbox/")
         )
         assert re.findall(rb'"text":"(n\d+)"', inbox) == [b"n%d" % n for n in range(1000)]
+
+
+async def test_another_workspace_may_number_its_messages_alike(play, autojump_clock, monkeypatch):
+    async with play() as stage:
+        first = await stage.emit(stage.message("to the first"))
+        await stage.until_posted(1)
+        ts = first.envelope.payload["event"]["ts"]
+        await kill(stage.world)
+    monkeypatch.setattr(slack_workspace, "TEAM", "T0OTHER")
+    async with play(workspace=stage.slack, disk=stage.world.disk) as again:
+        for _ in range(2):
+            await again.emit(again.message("to the second", ts=ts))
+        assert await again.settle() == ["re: to the first", "re: to the second"]

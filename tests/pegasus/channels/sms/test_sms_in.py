@@ -336,3 +336,19 @@ def test_what_is_to_be_fetched_is_read_as_it_was_written():
     sms = read_sms(form)
     assert isinstance(sms, Sms)
     assert sms_of_json(to_wire(sms)) == sms
+
+
+async def test_a_message_to_another_number_is_no_message_that_came_before(play, autojump_clock):
+    async with play() as stage:
+        await stage.text(OWNER, "to the first number", sid="SM1")
+        await stage.idle()
+        await kill(stage.world)
+    stage.twilio.number = "+15550999"
+    async with play(twilio=stage.twilio, disk=stage.world.disk) as again:
+        for _ in range(2):
+            assert await again.text(OWNER, "to the second number", sid="SM1") == 200
+        await again.idle()
+        assert [line.partition("]\n")[2] for line in again.user_lines()] == [
+            "to the first number",
+            "to the second number",
+        ]
