@@ -230,6 +230,7 @@ async def _daemon(world: RealWorld) -> int:
                     receivers=adapters,
                     withdraw=partial(withdraw_message, tree.main_agent),
                     item_usage=made.usage.item_usage,
+                    activity=environment.activity,
                     clock=wall_clock,
                     may_serve=environment.may_work,
                     health=partial(health_of, root, tree.main_agent.paths, environment.may_work, adapters.values()),

@@ -40,6 +40,7 @@ from pegasus.models import (
     TraitStore,
     UsageTracker,
 )
+from pegasus.observe import Activity
 from pegasus.redaction import KnownSecrets
 from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.schedule import ScheduleMessage, ScheduleServices, serve_schedule
@@ -177,6 +178,8 @@ class Environment:
     """The actor that keeps scheduled jobs."""
     shows_approvals: Collection[str] = ("cli", "web")
     """Channel types whose clients show approvals by themselves. On all others they are replies."""
+    activity: Activity = attrs.field(factory=Activity)
+    """Sums of what the agent has done since its start."""
     may_work: trio.Event = attrs.field(factory=trio.Event)
     """Set when background work may begin; in the daemon, when people can connect. Recovery of tasks is the work of seconds."""
     owners: LiveValue[Collection[str]] = attrs.field(init=False)

@@ -38,6 +38,7 @@ from pegasus.main_agent import FolderArchives, SessionFiles, archive_prefix, not
 from pegasus.mcp import TOKENS_FOLDER, McpServers, files_context
 from pegasus.memory import Memory, memory_in
 from pegasus.models import ModelService, ModelSwitch, PriceList, UsageTracker
+from pegasus.observe import Activity
 from pegasus.sandbox import Sandbox, SandboxProbe, probe_sandbox
 from pegasus.settings import SANDBOX_KEYS, LiveSettings, LiveValue, Settings
 from pegasus.skills import BUILT_IN, AcceptedSkills, SkillCatalog
@@ -120,7 +121,7 @@ def find_changed_files(world: RealWorld, settings: Settings) -> frozenset[str]:
     return frozenset() if is_same else frozenset({"agent.persona"})
 
 
-def _make_environment(world: RealWorld, models: ModelService, reloader: Reloader) -> Environment:
+def _make_environment(world: RealWorld, models: ModelService, reloader: Reloader, activity: Activity) -> Environment:
     """Return the environment of the real world.
 
     The disk is that in the home, the clock the system's, the models those of the settings. Secrets of all sources are
@@ -174,6 +175,7 @@ def _make_environment(world: RealWorld, models: ModelService, reloader: Reloader
         ),
         secrets=reloader.secrets,
         recent=RecentEvents(wall_clock()),
+        activity=activity,
         switch=ModelSwitch(models, reloader.choose),
     )
 
@@ -191,9 +193,10 @@ def _fence_of(token: str) -> str:
     return sha256(f"mcp {token}".encode()).hexdigest()[:10]
 
 
-def _make_models(settings: Settings) -> tuple[ModelService, UsageTracker]:
+def _make_models(settings: Settings, activity: Activity) -> tuple[ModelService, UsageTracker]:
     """Return the models of the settings, and what counts their calls. Raises ModelConfigError."""
-    usage = UsageTracker(wall_clock, Random(), settings.budget, PriceList(settings.prices, settings.providers))  # noqa: S311 ids only
+    prices = PriceList(settings.prices, settings.providers)
+    usage = UsageTracker(wall_clock, Random(), settings.budget, prices, activity)  # noqa: S311 ids only
     return ModelService(settings.models, settings.providers, rng=Random(), usage=usage), usage  # noqa: S311 jitter only
 
 
@@ -238,10 +241,11 @@ class AgentWorld:
 
 def make_agent_world(world: RealWorld, *, writes_log: bool = True) -> AgentWorld:
     """Return the world for an agent, with its models. writes_log: as in `Reloader`. Raises ModelConfigError."""
-    models, usage = _make_models(world.in_force.now)
+    activity = Activity(wall_clock)
+    models, usage = _make_models(world.in_force.now, activity)
     changed_files = partial(find_changed_files, world)
     reloader = Reloader(world.home, world.in_force, world.token, models, changed_files, writes_log=writes_log)
-    return AgentWorld(_make_environment(world, models, reloader), reloader, usage)
+    return AgentWorld(_make_environment(world, models, reloader, activity), reloader, usage)
 
 
 @contextmanager

@@ -68,6 +68,7 @@ class SharedServices:
             source=self.environment.mcp,
             allows=allows,
             gate=self.gate,
+            activity=self.environment.activity,
         )
 
     def speak_tools(self, settings: Settings) -> tuple[Tool, ...]:

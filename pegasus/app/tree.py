@@ -140,7 +140,12 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
             tree = await start_tree(root, environment)
     """
     journal = await root.start_child(
-        Child("journal", partial(run_journal, clock=environment.clock), environment.disk, mailbox=JOURNAL_MAILBOX)
+        Child(
+            "journal",
+            partial(run_journal, clock=environment.clock, activity=environment.activity),
+            environment.disk,
+            mailbox=JOURNAL_MAILBOX,
+        )
     )
     # Books and choices are read here, between the journal that has them and the first actor that asks for them.
     await environment.pairing.load(journal, environment.clock)

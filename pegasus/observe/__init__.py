@@ -1,4 +1,4 @@
-"""Observation of the daemon: its logs.
+"""Observation of the daemon: its logs, and what it has done since its start (`activity`).
 
 `get_logger(name)` works anywhere and at any time; the composition root calls `configure_logging` and `stop_logging`.
 As a library Pegasus calls `forward_logging` instead.
@@ -14,6 +14,34 @@ not know which value is one. Writing raises nothing and waits for no reader: lin
 and the number stands before the next one that gets through.
 """
 
+from pegasus.observe.activity import (
+    BUCKETS,
+    COUNTERS,
+    DURATIONS,
+    Activity,
+    DurationSum,
+    FinishedWork,
+    MessageDone,
+    ModelCallEnded,
+    ReplyPosted,
+    ToolCallEnded,
+)
 from pegasus.observe.log import Logger, configure_logging, forward_logging, get_logger, stop_logging
 
-__all__ = ["Logger", "configure_logging", "forward_logging", "get_logger", "stop_logging"]
+__all__ = [
+    "BUCKETS",
+    "COUNTERS",
+    "DURATIONS",
+    "Activity",
+    "DurationSum",
+    "FinishedWork",
+    "Logger",
+    "MessageDone",
+    "ModelCallEnded",
+    "ReplyPosted",
+    "ToolCallEnded",
+    "configure_logging",
+    "forward_logging",
+    "get_logger",
+    "stop_logging",
+]

@@ -3,7 +3,7 @@
 State of `inbox/inbox.jsonl`, whose records are
 
     {"type":"message","n":7,"at":ms,"lane":"control","rank":1,"message":{…}}   accepted; "rank" is the priority
-    {"type":"done","n":7}
+    {"type":"done","n":7,"at":ms}
     {"type":"address","channel":{"type","channelId"}}                 seen without a message
     {"type":"compacted","lastN":7}                                    the first line after a rewrite, and before the first reply
     {"type":"ids","packed":"…"}                                       after a rewrite; base64 of pairs (digest of an id, n) of 8 bytes
@@ -64,6 +64,8 @@ MAX_WAITING = 1_000
 More would only mean answers that come too late, and the sender can be told at once instead."""
 REMEMBERED_IDS = 50_000
 """Ids that are recognised when they come again; older ones are forgotten."""
+LATEST = 1 << 53
+"""Time in ms beyond which a line is damaged. Another version may have written any number."""
 KEPT_LINE = 16 << 10
 """Bytes of the largest record whose message is held in memory; a larger one is read back from the file when it is due. A
 full lane takes 17 MiB at most."""
@@ -201,6 +203,7 @@ class InboxLog(RecordLog[QueuedItem]):
         """Stage a new item with the next number, and return that."""
         item.n = self._last_n + len(self.staged) + 1
         item.is_apart = message.metadata.get(APART) is True
+        item.at, item.is_internal = at, message.is_internal
         line = _message_line(item, message, at)
         item.span = Span(0, len(line))
         item.message = message if len(line) <= KEPT_LINE else None
@@ -214,14 +217,16 @@ class InboxLog(RecordLog[QueuedItem]):
         """
         self.notes["begin"] = self._begin_line()
 
-    def done(self, n: int) -> None:
-        """Remove an item that needs no more work. A number that does not wait is ignored.
+    def done(self, n: int, at: int = 0) -> QueuedItem | None:
+        """Remove an item that needs no more work and return it. A number that does not wait is ignored. at: wall clock, ms.
 
         If a crash loses the note, the item is handed out again, and the Main Agent recognises by its session what it has
         done.
         """
-        if self.queue.remove(n):
-            self.notes["done", n] = encode_line({"type": "done", "n": n})
+        item = self.queue.remove(n)
+        if item is not None:
+            self.notes["done", n] = encode_line({"type": "done", "n": n, **({"at": at} if at else {})})
+        return item
 
     def connected(self, type: str, channel_id: str | None) -> None:
         """Note a client of an address, which is known from then on, or (channel_id None) a bridge for the type."""
@@ -271,6 +276,7 @@ class InboxLog(RecordLog[QueuedItem]):
         if not self.queue.is_waiting(n):
             item = QueuedItem(n, record.lane, priority, channel.address, digest, span, is_owners=is_owners)
             item.sender, item.is_apart = account, is_apart
+            item.at, item.is_internal = int(min(max(0, record.at), LATEST)), is_internal
             self.queue.add(item)
         for discarded in record.discards:
             self.queue.remove(discarded)

@@ -44,6 +44,8 @@ class MessageRecord:
     """The item is marked as an owner's."""
     discards: tuple[int, ...] = ()
     """Items that need no more work from here on."""
+    at: float = 0
+    """Wall clock when it was accepted, ms."""
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -83,6 +83,10 @@ class QueuedItem:
     """Numbers of items that it takes the place of (`Discard`)."""
     is_apart: bool = False
     """True if it belongs to a conversation in which guests are heard."""
+    at: int = 0
+    """Wall clock when it was accepted, ms; 0 if a file from before does not say."""
+    is_internal: bool = False
+    """True for a report of the agent itself."""
 
     @property
     def turn(self) -> int:
@@ -126,8 +130,8 @@ class ItemQueue:
         self._by_address.setdefault((item.lane, item.address), {})[item.n] = item
         self.sizes[item.lane, item.is_owners] += 1
 
-    def remove(self, n: int) -> bool:
-        """Remove the item with this number. Return whether there was one."""
+    def remove(self, n: int) -> QueuedItem | None:
+        """Remove the item with this number and return it; None if there was none."""
         for items in self._lanes.values():
             if (item := items.pop(n, None)) is not None:
                 self.sizes[item.lane, item.is_owners] -= 1
@@ -135,8 +139,8 @@ class ItemQueue:
                 del of_address[n]
                 if not of_address:
                     del self._by_address[item.lane, item.address]
-                return True
-        return False
+                return item
+        return None
 
     # ------------------------------------------------------------------ asking
 

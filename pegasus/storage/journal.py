@@ -52,7 +52,7 @@ import trio
 
 from actors import Inbox, Reply
 from pegasus.messages import OutboundMessage
-from pegasus.observe import get_logger
+from pegasus.observe import Activity, MessageDone, ReplyPosted, get_logger
 from pegasus.storage.directory import Directory, resolve
 from pegasus.storage.disk import Batch, Disk, answer_whole_file
 from pegasus.storage.inbox import MAX_WAITING, InboxLog
@@ -61,6 +61,7 @@ from pegasus.storage.inbox_messages import (
     Accepted,
     CompleteItem,
     Discard,
+    Overloaded,
     Waiting,
 )
 from pegasus.storage.item_queue import MAIN, ItemQueries, ItemQuery
@@ -114,15 +115,17 @@ async def run_journal(
     clock: Callable[[], int],
     max_waiting: int = MAX_WAITING,
     report: Report = _log.warning,
+    activity: Activity | None = None,
 ) -> None:
     """Run the actor. It takes messages once inbox and outbox are read.
 
     mailbox: brings the messages of this actor; the inbox is a file. clock: wall clock, ms since the epoch. max_waiting: items that
-    may wait in a lane. report: logs damage, rewrites and refusals of the disk. Raises StorageError if inbox or outbox cannot be read.
+    may wait in a lane. report: logs damage, rewrites and refusals of the disk. activity: counts messages and replies. Raises
+    StorageError if inbox or outbox cannot be read.
 
     >>> Child("journal", partial(run_journal, clock=now), FileDisk(home.data), mailbox=Mailbox(1024))
     """
-    journal = _Journal(mailbox, disk, clock, max_waiting, report)
+    journal = _Journal(mailbox, disk, clock, max_waiting, report, activity or Activity(clock))
     await journal.load()
     try:
         await journal.serve()
@@ -158,7 +161,9 @@ class _Journal:
         clock: Callable[[], int],
         max_waiting: int,
         report: Report,
+        activity: Activity,
     ) -> None:
+        self._activity = activity
         self._mailbox = mailbox
         self._disk = disk
         self._clock = clock
@@ -273,10 +278,11 @@ class _Journal:
         """Let a message take effect that needs no write before."""
         match message:
             case CompleteItem(n):
-                self._inbox.done(n)
+                self._complete(n)
                 self._items.has_changed = True
             case Acknowledge(address, seq):
-                self._outbox.acknowledge(address, seq)
+                if acknowledged := self._outbox.acknowledge(address, seq, self._clock()):
+                    self._activity.replies_acknowledged(address.type, acknowledged)
             case Connected(type, channel_id):
                 self._inbox.connected(type, channel_id)
             case Disconnected(type, channel_id):
@@ -284,6 +290,14 @@ class _Journal:
             case TakeLease(reply, owner):
                 self._leases[owner] = self._leases.get(owner, 0) + 1
                 reply.send(Lease(owner, self._leases[owner]))
+
+    def _complete(self, n: int) -> None:
+        """Take an item out of the queue, and count it."""
+        now = self._clock()
+        if (item := self._inbox.done(n, now)) is not None:
+            self._activity.message_done(
+                MessageDone(n=n, address=item.address, began=item.at, ended=now, is_internal=item.is_internal)
+            )
 
     async def _answer(self, query: Query) -> None:
         """Answer a query. One of several parts whose disk cannot be read fails as a whole."""
@@ -349,6 +363,7 @@ class _Journal:
         except StorageError as error:
             self.drop_staged()
             self._refusal = str(error)
+            self._activity.failed("disk", "refused")
             return error
         for request, answer in answers:
             reply: Reply[Any] = request.reply
@@ -384,11 +399,16 @@ class _Journal:
         offsets = await self._disk.run(Volume.append_steps, steps)
         self._refusal = ""
         if accepted:
-            inbox.written(offsets[0])
+            for item in inbox.written(offsets[0]):
+                self._activity.message_accepted(item.address.type, is_internal=item.is_internal)
             self._items.has_changed = True
         if posted:
             # Only now may an adapter send them: what is sent and not on disk would be sent again with another number.
-            self._replies.add(outbox.written(offsets[-1]))
+            replies = outbox.written(offsets[-1])
+            self._replies.add(replies)
+            for reply in replies:
+                address = reply.channel.address
+                self._activity.reply_posted(ReplyPosted(key=reply.key, address=address, seq=reply.seq, at=reply.at))
         self._may_rewrite = inbox.size > inbox.rewrite_above or outbox.size > outbox.rewrite_above
 
     def drop_staged(self) -> None:
@@ -404,7 +424,7 @@ class _Journal:
         staged_replies = len(outbox.staged)
         try:
             if isinstance(request, Accept):
-                return self._inbox.accept(
+                answer = self._inbox.accept(
                     request.message,
                     request.lane,
                     self._clock(),
@@ -413,6 +433,9 @@ class _Journal:
                     sender=request.sender,
                     max_of_sender=request.max_of_sender,
                 )
+                if isinstance(answer, Overloaded):
+                    self._activity.failed("inbox", "overloaded")
+                return answer
             if isinstance(request, Discard):
                 return self._inbox.discard(request, self._clock())
             check_paths(path for path, _ in (*request.appends, *request.together))

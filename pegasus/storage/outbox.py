@@ -3,7 +3,7 @@
 State of `outbox/outbox.jsonl`, whose records are
 
     {"type":"reply","key":"…","at":ms,"message":{…}}
-    {"type":"ack","channel":{"type","channelId"},"seq":13}            everything up to it
+    {"type":"ack","channel":{"type","channelId"},"seq":13,"at":ms}    everything up to it
     {"type":"address","channel":{…},"seq":13,"acked":12}              after a rewrite: the numbering of an address
     {"type":"keys","channels":[{…}, …],"replies":[[key, seq, place in channels], …]}       acknowledged, without text
 
@@ -225,16 +225,22 @@ class OutboxLog(RecordLog[OutboxEntry]):
         self.staged[post.key] = Staged(OutboxEntry(post.key, channel, seq, at, Span(0, len(line)), message), line)
         return message
 
-    def acknowledge(self, address: Address, seq: int) -> None:
-        """Note that the client has everything up to and including seq. What was not given yet is ignored.
+    def acknowledge(self, address: Address, seq: int, at: int = 0) -> int:
+        """Note that the client has everything up to and including seq; return how many replies that are. at: wall clock, ms.
+
+        What was not given yet is ignored.
 
         A client may outlive the data of its daemon, and then claims numbers that do not exist yet. If that were taken for true, the
         replies that get these numbers later would never be sent. If a crash loses the note, the client is sent replies again.
         """
         numbering = self._addresses.get(address)
-        if numbering is not None and numbering.acked < seq <= numbering.last:
-            self._advance(numbering, seq)
-            self.notes[address] = encode_line({"type": "ack", "channel": to_wire(address), "seq": seq})
+        if numbering is None or not numbering.acked < seq <= numbering.last:
+            return 0
+        number = seq - numbering.acked
+        self._advance(numbering, seq)
+        note: dict[str, Json] = {"type": "ack", "channel": to_wire(address), "seq": seq}
+        self.notes[address] = encode_line({**note, "at": at} if at else note)
+        return number
 
     # ------------------------------------------------------------------ asking
 

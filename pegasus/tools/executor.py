@@ -27,6 +27,7 @@ schema, which nobody changes in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -35,8 +36,8 @@ import trio
 
 from pegasus.access import Decision, Ruling
 from pegasus.formatting import describe_error, first_cause
-from pegasus.messages import Media, Metadata
-from pegasus.observe import get_logger
+from pegasus.messages import Json, Media, Metadata
+from pegasus.observe import Activity, ToolCallEnded, get_logger
 from pegasus.outside import Untrusted, join_outside
 from pegasus.redaction import KnownSecrets
 from pegasus.tools.base import (
@@ -159,13 +160,15 @@ class ToolExecutor:
         source: ToolSource | None = None,
         allows: Callable[[str], bool] = lambda name: True,
         gate: Gate | None = None,
+        activity: Activity | None = None,
     ) -> None:
         """Make an executor. Raises ValueError for two tools of one name: logs could not tell them apart.
 
         tools: in the order in which the model sees them. timeout: seconds for one call. timeouts: the same by
         tool name. secrets: the texts that no result may show, beside what has the format of a secret. source: further
         tools, which may change; a tool of `tools` wins over one of its name. allows: whether a tool of the source may
-        be used at all. gate: decides about each call; None: all may be made.
+        be used at all. gate: decides about each call; None: all may be made. activity: is told of every call that
+        has ended.
         """
         self._tools: dict[str, Tool] = {}
         for tool in tools:
@@ -180,6 +183,7 @@ class ToolExecutor:
         """Further tools. What `offered` and `notes` return changes with its `version` only."""
         self._allows = allows
         self._gate = gate
+        self._activity = activity or Activity()
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of this name, if there is one now. A tool that a model was shown a moment ago may be gone."""
@@ -229,6 +233,17 @@ class ToolExecutor:
         milliseconds = round((trio.current_time() - start) * 1000)
         # Without the arguments, which may hold what is private.
         _log.debug("tool call", tool=name, failed=outcome.failed, ms=milliseconds)
+        self._activity.tool_called(
+            ToolCallEnded(
+                tool=name,
+                key=context.key,
+                task_id=context.task_id,
+                began=self._activity.clock() - milliseconds,
+                seconds=milliseconds / 1000,
+                outcome="waits" if outcome.approval is not None else "failed" if outcome.failed else "ok",
+                content=partial(_texts_of, arguments, content, self._secrets),
+            )
+        )
         return attrs.evolve(outcome, content=content, duration_ms=milliseconds)
 
     async def ask_beforehand(self, planned: Sequence[PlannedCall], words: str) -> ToolOutcome:
@@ -251,6 +266,14 @@ class ToolExecutor:
         if isinstance(checked, ToolContext):
             return checked
         return attrs.evolve(checked, content=self._secrets.redact(checked.content))
+
+
+def _texts_of(arguments: Metadata, result: str, secrets: KnownSecrets) -> Mapping[str, Json]:
+    """Return the texts of a call, as traces have them, without secrets."""
+    return {
+        "gen_ai.tool.call.arguments": secrets.redact(encode_json(arguments)),
+        "gen_ai.tool.call.result": result,
+    }
 
 
 def cut_result(content: str, limit: int, more: str) -> str:

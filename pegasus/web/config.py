@@ -24,6 +24,7 @@ from pegasus.gateway import GatewayConfig, GatewayMessage, Listeners, Methods
 from pegasus.intake import Intake
 from pegasus.messages import InboundMessage, Json
 from pegasus.models import Usage
+from pegasus.observe import Activity
 from pegasus.settings import HookSettings, LiveValue
 from pegasus.tasks import TaskAgentMessage
 from pegasus.web.deliveries import HookDeliveries
@@ -102,6 +103,8 @@ class WebServices:
     """Ends the work on a message whose sender has gone. Never waits, never fails."""
     item_usage: Callable[[int], Usage]
     """Returns the tokens that calls of models for an item have used so far."""
+    activity: Activity = attrs.field(factory=Activity)
+    """Sums of what the agent has done since its start."""
     clock: Callable[[], int]
     """Wall clock, ms."""
     may_serve: trio.Event

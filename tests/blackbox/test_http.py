@@ -19,6 +19,7 @@ from trio_websocket import ConnectionClosed, open_websocket_url
 from tests.blackbox.support import HANG, Book, Daemon, command, running, serving
 from tests.blackbox.support.ports import free_port, until_listening
 from tests.blackbox.support.serving import standing
+from tests.blackbox.support.waiting import until_async
 from tests.blackbox.support.work import Effects, Office, act, answer
 
 STAND_IN = {"models.default": "offline/stand-in"}
@@ -82,6 +83,34 @@ async def test_tasks_and_memory_are_those_of_the_command_line(serving_http):
         assert (await http.get("/api/memory/facts/tea.md")).status_code == 404
         for escape in ("..%2f..%2ftoken", "%2e%2e/pegasus.toml", "/etc/passwd"):
             assert (await http.get(f"/api/memory/{escape}")).status_code in (400, 404)
+
+
+async def test_metrics_count_what_was_done_since_the_start(serving_http, name):
+    async with client(serving_http, authorization=f"Bearer {serving_http.token}") as http:
+
+        async def counted(metric):
+            text = (await http.get("/metrics")).text
+            found = re.search(rf"^{re.escape(metric)} ([0-9.]+)$", text, re.MULTILINE)
+            return float(found[1]) if found else 0.0
+
+        series = (
+            'pegasus_messages_total{channel="api",source="person"}',
+            'pegasus_messages_done_total{channel="api"}',
+            'pegasus_message_duration_seconds_count{channel="api"}',
+            'pegasus_replies_total{channel="api"}',
+            'pegasus_model_calls_total{model="offline/stand-in",outcome="ok",role="default"}',
+        )
+        before = [await counted(metric) for metric in series]
+        message = {"text": "hello", "id": "m-counted", "channel": {"channelId": name}}
+        assert (await http.post("/api/messages?wait=30", json=message)).status_code == 200
+        assert (await http.post("/api/messages", json=message)).status_code == 202  # known: nothing new
+
+        async def is_done():
+            return await counted(series[1]) > before[1]
+
+        await until_async(is_done, "the message is counted as done")
+        after = [await counted(metric) for metric in series]
+        assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1, 1, 1, 1]
 
 
 async def test_a_script_waits_for_the_replies_of_its_turn(serving_http, name):

@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from datetime import date, timedelta
-from functools import cache
+from functools import cache, partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -45,12 +45,12 @@ import trio
 from actors import ActorError, Inbox, Ref, Signal
 from pegasus.formatting import format_day
 from pegasus.messages import Address, Json, Metadata
-from pegasus.models.base import Label, ModelError, ModelResponse, Usage
+from pegasus.models.base import Label, ModelError, ModelRequest, ModelResponse, Usage
 from pegasus.models.catalog import PriceList
 from pegasus.models.client import ModelCall, Next
-from pegasus.observe import get_logger
+from pegasus.observe import Activity, ModelCallEnded, get_logger
 from pegasus.storage import JournalMessage, LineStore, StorageError
-from pegasus.wire import WireError, from_wire, to_wire
+from pegasus.wire import WireError, encode_json, from_wire, to_wire
 
 if TYPE_CHECKING:
     from pegasus.settings import BudgetSettings
@@ -390,7 +390,8 @@ class UsageTracker:
 
     It lives outside the actor that writes the files, so a crash of that actor loses no record.
 
-    clock: wall clock, ms since the epoch. rng: makes the ids of records unique among processes.
+    clock: wall clock, ms since the epoch. rng: makes the ids of records unique among processes. activity: is told of every call, also
+    of those that failed and of the stand-in's.
 
     Example::
 
@@ -399,7 +400,15 @@ class UsageTracker:
         Child("keeper", usage_keeper, tracker, journal)
     """
 
-    def __init__(self, clock: Callable[[], int], rng: Random, budget: BudgetSettings, prices: PriceList) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], int],
+        rng: Random,
+        budget: BudgetSettings,
+        prices: PriceList,
+        activity: Activity | None = None,
+    ) -> None:
+        self._activity = activity or Activity(clock)
         self.clock = clock
         """Returns the wall clock, ms since the epoch. Its UTC day is the day of the budgets."""
         self.ledger = UsageLedger()
@@ -432,6 +441,45 @@ class UsageTracker:
         self._budgets = [(scope, cost, tokens) for scope, cost, tokens in amounts if cost or tokens]
 
     async def __call__(self, call: ModelCall, next: Next) -> ModelResponse:
+        """Make the call if no budget forbids it, record what it used, and report it to the activity. Raises as `_make` does."""
+        began, start = self.clock(), trio.current_time()
+        response: ModelResponse | None = None
+        failed = ""
+        try:
+            response = await self._make(call, next)
+        except BaseException as error:
+            failed = _kind_of(error)
+            raise
+        finally:
+            self._report(call, response, failed, began, trio.current_time() - start)
+        return response
+
+    def _report(self, call: ModelCall, response: ModelResponse | None, failed: str, began: int, seconds: float) -> None:
+        """Report a call that has ended. Tokens are those that the provider has counted, so a failed call has none."""
+        request, name = call.request, call.target.name
+        used = response.usage if response is not None else Usage()
+        price = None if call.target.is_offline else self._price_of(name)
+        self._activity.model_called(
+            ModelCallEnded(
+                model=name,
+                role=request.label.role,
+                address=None if request.label.channel is None else request.label.channel.address,
+                item=request.label.item,
+                task_id=request.label.task_id,
+                began=began,
+                seconds=seconds,
+                prompt_tokens=used.prompt_tokens,
+                completion_tokens=used.completion_tokens,
+                cache_read_tokens=used.cache_read_tokens,
+                cache_write_tokens=used.cache_write_tokens,
+                cost=None if price is None else price.cost(used),
+                failed=failed,
+                stop_reason=response.stop_reason if response is not None else "",
+                content=partial(_texts_of, request, response),
+            )
+        )
+
+    async def _make(self, call: ModelCall, next: Next) -> ModelResponse:
         """Make the call if no budget forbids it, and record what it used.
 
         Raises ModelError of kind "budget" if a budget forbids it. A call that fails or is cancelled is recorded with an estimate if it
@@ -592,6 +640,33 @@ class UsageTracker:
         self.unsaved = [*older, *self.unsaved, *newer][-MOST_UNSAVED:]
         if self.unsaved:
             self.news.set()
+
+
+def _kind_of(error: BaseException) -> str:
+    """Return the kind of a ModelError, "cancelled" for what ended the call from outside, else "defect"."""
+    if isinstance(error, ModelError):
+        return error.kind
+    return "defect" if isinstance(error, Exception) else "cancelled"
+
+
+def _texts_of(request: ModelRequest, response: ModelResponse | None) -> Mapping[str, Json]:
+    """Return the texts of a call, as traces have them: the newest turn, and the answer with its calls.
+
+    Earlier turns are in the traces of earlier calls.
+    """
+    answer: list[Json] = []
+    if response is not None:
+        answer = [{"type": "text", "content": response.text}] if response.text else []
+        answer += [
+            {"type": "tool_call", "id": call.id, "name": call.name, "arguments": dict(call.arguments)}
+            for call in response.calls
+        ]
+    turn = request.turns[-1] if request.turns else None
+    asked: Json = "" if turn is None else encode_json(to_wire(turn))
+    return {
+        "gen_ai.input.messages": [{"role": "user", "parts": [{"type": "text", "content": asked}]}],
+        "gen_ai.output.messages": [{"role": "assistant", "parts": answer}],
+    }
 
 
 # ------------------------------------------------------------------ the actor that reads and writes the files

@@ -105,7 +105,8 @@ class MetricsRoutes:
                 answer = await method(Caller("api", "metrics"), {}) if method is not None else {}
                 answers.append(answer if isinstance(answer, Mapping) else {})
         repeats = request.services.deliveries.repeats
-        text = format_metrics(answers[0], answers[1], answers[2], self._feed.readers, repeats)
+        activity = request.services.activity
+        text = format_metrics(answers[0], answers[1], answers[2], self._feed.readers, repeats, activity)
         return Response(text, headers={"cache-control": "no-store", "content-type": METRICS_TYPE})
 
 

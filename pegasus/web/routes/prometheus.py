@@ -1,15 +1,14 @@
-"""The answers of `/api/status`, `/api/usage` and `/api/tree` as a text that Prometheus reads.
+"""The answers of `/api/status`, `/api/usage` and `/api/tree`, and the sums of the agent's activity, as a text that Prometheus reads.
 
-The metrics are made of the same answers that people and programs see, at the moment of a scrape. So nothing has
-to be counted for them, no part of the agent knows about metrics, and the numbers cannot differ from those of
-the other routes.
+Gauges are made of the same answers that people and programs see, at the moment of a scrape, so the numbers cannot differ from those
+of the other routes. Counters are what has happened since the start: Prometheus makes rates of them, and notices a restart.
 
 A scrape gets a registry of its own with a single collector. The library's global registry is not used: it would
 add metrics of the Python process and keep values from one scrape to the next.
 
 Fields of the answers that are missing count as 0, so an older or partly started agent still gives metrics.
-Labels are names of states, actors and kinds of usage. None of them comes from a message, so the number of
-series is bounded.
+Labels are names of states, actors, models, tools and types of channels. None of them comes from a message, and the series of what
+others may name are bounded where they are counted.
 
 prometheus-client takes 1 MB and 15 ms, so this file is imported when the metrics are first asked for.
 """
@@ -17,14 +16,22 @@ prometheus-client takes 1 MB and 15 ms, so this file is imported when the metric
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from typing import Final
 
 import attrs
 from prometheus_client import generate_latest
-from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CollectorRegistry,
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 
 from pegasus import __version__
 from pegasus.messages import Json
+from pegasus.observe import BUCKETS, COUNTERS, DURATIONS, Activity
 
 STATES: Final = ("starting", "up", "stopping", "stuck", "waiting", "down")
 """States that an actor may have."""
@@ -36,13 +43,16 @@ def format_metrics(
     tree: Mapping[str, Json],
     streams: int,
     repeats: Mapping[str, int],
+    activity: Activity,
 ) -> bytes:
-    """Return the metrics of these answers. streams: open streams of events. repeats: webhook deliveries that came again, by hook.
+    """Return the metrics of these answers.
+
+    streams: open streams of events. repeats: webhook deliveries that came again, by hook. activity: sums since the start.
 
     Returns the text format 0.0.4, UTF-8. Raises nothing for any form of the answers.
     """
     registry = CollectorRegistry()
-    registry.register(StateCollector(status, usage, tree, streams, repeats))
+    registry.register(StateCollector(status, usage, tree, streams, repeats, activity))
     return generate_latest(registry)
 
 
@@ -55,6 +65,7 @@ class StateCollector:
     _tree: Mapping[str, Json]
     _streams: int
     _repeats: Mapping[str, int]
+    _activity: Activity
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics. The library calls this for a scrape. It only reads the answers, so it never waits."""
@@ -72,7 +83,7 @@ class StateCollector:
         )
         yield GaugeMetricFamily("pegasus_event_streams", "Open streams of /api/events", value=float(self._streams))
         repeats = CounterMetricFamily(
-            "pegasus_hook_repeats", "Webhook deliveries that came again and were not carried out", labels=["hook"]
+            "pegasus_hook_repeats_total", "Webhook deliveries that came again and were not carried out", labels=["hook"]
         )
         for hook, repeated in self._repeats.items():
             repeats.add_metric([hook], repeated)
@@ -88,6 +99,7 @@ class StateCollector:
             if isinstance(amount, int | float):
                 today.add_metric([kind], float(amount))
         yield today
+        yield from _sums(self._activity)
 
     def _actors(self) -> Iterator[Metric]:
         """Yield the number of actors in each state, and the restarts.
@@ -97,7 +109,7 @@ class StateCollector:
         """
         counts = dict.fromkeys(STATES, 0)
         restarts = CounterMetricFamily(
-            "pegasus_actor_restarts", "Restarts of actors that were restarted", labels=["actor"]
+            "pegasus_actor_restarts_total", "Restarts of actors that were restarted", labels=["actor"]
         )
         for node in _walk(self._tree):
             state = str(node.get("state"))
@@ -109,6 +121,22 @@ class StateCollector:
             actors.add_metric([state], count)
         yield actors
         yield restarts
+
+
+def _sums(activity: Activity) -> Iterator[Metric]:
+    """Yield the counters and histograms of what has happened since the start."""
+    for name, head in COUNTERS.items():
+        counter = CounterMetricFamily(name, head.help, labels=head.labels)
+        for labels, count in activity.counts[name].items():
+            counter.add_metric(labels, count)
+        yield counter
+    for name, head in DURATIONS.items():
+        histogram = HistogramMetricFamily(name, head.help, labels=head.labels)
+        for labels, found in activity.durations[name].items():
+            sums = list(accumulate(found.buckets))
+            ends = [*map(str, BUCKETS), "+Inf"]
+            histogram.add_metric(labels, buckets=list(zip(ends, sums, strict=True)), sum_value=found.seconds)
+        yield histogram
 
 
 def _number(value: Json) -> float:

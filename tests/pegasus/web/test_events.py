@@ -7,12 +7,16 @@ from hashlib import sha256
 
 import pytest
 import trio
+from prometheus_client.parser import text_string_to_metric_families
 
 from actors import Child
 from pegasus.events import Event, EventType
-from pegasus.messages import ApprovalNotice
+from pegasus.messages import Address, ApprovalNotice
+from pegasus.observe import Activity, MessageDone, ModelCallEnded, ReplyPosted, ToolCallEnded
+from pegasus.observe.activity import MAX_SERIES
 from pegasus.settings import HookSettings
 from pegasus.web.routes.events import EventFeed
+from pegasus.web.routes.prometheus import format_metrics
 from pegasus.web.routes.webhooks import fill_template
 from tests.pegasus.web.world import TOKEN, Recorder, world
 
@@ -264,6 +268,53 @@ async def test_metrics_are_open_on_loopback_and_need_a_token_under_another_name(
         assert (
             await client.get("/metrics", headers={**outside, "authorization": f"Bearer {TOKEN}"})
         ).status_code == 200
+
+
+def test_counters_begin_at_the_start_and_a_rate_can_be_made_of_them():
+    activity = Activity(lambda: 60_000)
+    activity.message_accepted("web", is_internal=False)
+    activity.message_done(MessageDone(n=1, address=Address("web", "c1"), began=58_000, ended=60_000))
+    activity.reply_posted(ReplyPosted(key="main/1/a", address=Address("web", "c1"), seq=1, at=59_000))
+    activity.model_called(ModelCallEnded(model="p/m", seconds=1.5, prompt_tokens=7, failed=""))
+    activity.model_called(ModelCallEnded(model="p/m", seconds=400, failed="overloaded"))
+    activity.tool_called(ToolCallEnded(tool="read_file", seconds=0.2, outcome="failed"))
+    text = format_metrics({}, {}, {}, 0, {}, activity).decode()
+    samples = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert samples["pegasus_messages_total", ("channel", "web"), ("source", "person")] == 1
+    assert samples["pegasus_replies_total", ("channel", "web")] == 1
+    assert samples["pegasus_message_duration_seconds_sum", ("channel", "web")] == 2
+    assert samples["pegasus_message_duration_seconds_bucket", ("channel", "web"), ("le", "2.5")] == 1
+    assert samples["pegasus_message_duration_seconds_bucket", ("channel", "web"), ("le", "1.0")] == 0
+    assert samples["pegasus_model_calls_total", ("model", "p/m"), ("outcome", "ok"), ("role", "default")] == 1
+    assert samples["pegasus_model_tokens_total", ("kind", "prompt"), ("model", "p/m")] == 7
+    assert samples["pegasus_model_call_duration_seconds_count", ("model", "p/m")] == 2
+    assert samples["pegasus_errors_total", ("kind", "overloaded"), ("source", "model")] == 1
+    assert samples["pegasus_tool_calls_total", ("outcome", "failed"), ("tool", "read_file")] == 1
+
+
+def test_names_that_others_choose_make_a_bounded_number_of_series():
+    activity = Activity(lambda: 0)
+    for n in range(5_000):
+        activity.tool_called(ToolCallEnded(tool=f"server__{n}", seconds=0.1))
+    calls = activity.counts["pegasus_tool_calls_total"]
+    assert len(calls) <= MAX_SERIES + 1
+    assert sum(calls.values()) == 5_000
+    assert len(activity.durations["pegasus_tool_call_duration_seconds"]) <= MAX_SERIES + 1
+
+
+def test_an_observer_that_fails_fails_no_work():
+    activity = Activity(lambda: 0)
+
+    def fail(work: object) -> None:
+        raise OSError("no collector")
+
+    activity.observer = fail
+    activity.tool_called(ToolCallEnded(tool="read_file", seconds=0.1))
+    assert activity.counts["pegasus_tool_calls_total"] == {("read_file", "ok"): 1}
 
 
 async def test_the_description_names_every_route():
