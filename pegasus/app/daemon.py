@@ -171,7 +171,7 @@ async def _daemon(world: RealWorld) -> int:
     # The ports are known from here on, also where the setting is 0.
     ws = url_of("ws", settings.gateway.host, listeners)
     http = url_of("http", settings.http.host, http_listeners) if http_listeners else None
-    notifier = Notifier.from_environment()
+    notifier = reloader.notifier = Notifier.from_environment()
     with handle_signals(grace=settings.run.shutdown_grace, on_reload=reloader.request) as signals:
         # Signals are handled before the tree starts: a stop during a long replay of the journal must not kill the process.
         in_force.when_changed(partial(_take_grace, signals, in_force), "run.")

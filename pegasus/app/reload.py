@@ -21,7 +21,7 @@ import trio
 
 from actors import Ref, Signal
 from pegasus.gateway import BadParams, Caller, Params
-from pegasus.host import Home, write_private
+from pegasus.host import Home, Notifier, write_private
 from pegasus.identity import PersonaError
 from pegasus.mcp import TOKENS_FOLDER
 from pegasus.messages import Json
@@ -85,6 +85,8 @@ class Reloader:
         """The models that follow the settings."""
         self.journal: Ref[JournalMessage] | None = None
         """Writes the chosen model to disk; known once the journal runs."""
+        self.notifier = Notifier()
+        """The supervisor of the process, which hears of each reload."""
         self._find_changed_files = find_changed_files
         self._home = home
         self.secrets = KnownSecrets(
@@ -158,8 +160,10 @@ class Reloader:
         Raises what is in MISTAKES; then nothing has changed. StorageError: the settings are in force, but a choice of a
         model that they replace is still on disk; a start drops it as well. The files are read in threads.
         """
-        async with self._lock:  # a reload that has read an older file must not come after one that has read a newer one
-            taken_up = await self._apply(await trio.to_thread.run_sync(load_settings, self.in_force.now.source))
+        # With the lock, a reload that has read an older file does not come after one that has read a newer one.
+        async with self._lock:
+            with self.notifier.reloading():
+                taken_up = await self._apply(await trio.to_thread.run_sync(load_settings, self.in_force.now.source))
         return {"changed": list(taken_up.changed), "afterRestart": list(taken_up.after_restart)}
 
     async def edit(self, change: Callable[[str], str]) -> None:

@@ -8,7 +8,7 @@ have got the same number meanwhile; a client then fails to connect, and the next
 may start is not decided here but by the lock of the home, which cannot be left behind.
 
 systemd's notify protocol (sd_notify(3)) is datagrams of `NAME=value` lines to a Unix socket: systemd starts dependent services
-after READY=1, and restarts a service whose WATCHDOG=1 stays away. It is a dozen lines, so that no library is needed. Nothing of
+after READY=1, and restarts a service whose WATCHDOG=1 stays away, and waits from RELOADING=1 to the next READY=1. It is a dozen lines, so that no library is needed. Nothing of
 it blocks or fails: a supervisor that does not listen is ignored.
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 
@@ -47,6 +48,8 @@ class Notifier:
 
     def __init__(self, address: str = "", watchdog: float | None = None) -> None:
         self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._status = ""
+        """The status of a process that is ready, "" before and once it stops."""
         self.watchdog = watchdog if address else None
 
     @classmethod
@@ -59,10 +62,27 @@ class Notifier:
 
     def ready(self, status: str) -> None:
         """Notify that everything listens. status: the line that `systemctl status` shows."""
+        self._status = status
         self._send(f"READY=1\nSTATUS={status}")
+
+    @contextmanager
+    def reloading(self) -> Iterator[None]:
+        """Notify that the settings are being read while the body runs, and that the process is ready again after it, also on an error.
+
+        Nothing is sent before the process is ready and once it stops: the end of the reload would claim the contrary. One at a time.
+        """
+        if self._status:
+            # systemd tells by the time which of its requests is answered; it is that of CLOCK_MONOTONIC.
+            self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}\nSTATUS=reading the settings")
+        try:
+            yield
+        finally:
+            if self._status:
+                self.ready(self._status)
 
     def stopping(self) -> None:
         """Notify that the process is about to end."""
+        self._status = ""
         self._send("STOPPING=1\nSTATUS=stopping")
 
     async def keep_alive(self) -> None:

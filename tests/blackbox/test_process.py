@@ -108,6 +108,12 @@ async def test_notify_socket(home, tmp_path, abstract):
             heard = [await _datagram(listener) for _ in range(4)]
             assert [b"READY=1" in one for one in heard] == [True, False, False, False]
             assert all(b"WATCHDOG=1" in one for one in heard[1:])
+            daemon.signal(signal.SIGHUP)
+            while b"RELOADING=1" not in (last := await _datagram(listener)):
+                assert b"WATCHDOG=1" in last
+            assert b"MONOTONIC_USEC=" in last
+            while b"READY=1" not in (last := await _datagram(listener)):
+                assert b"WATCHDOG=1" in last
             daemon.signal(signal.SIGTERM)
             while b"STOPPING=1" not in (last := await _datagram(listener)):
                 assert b"WATCHDOG=1" in last

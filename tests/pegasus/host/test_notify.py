@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 import uuid
 
 import pytest
@@ -37,6 +38,28 @@ def test_ready_and_stopping(home, receiver, capsys):
         assert message["READY"] == "1"
         assert "ws=ws://x" in message["STATUS"]
     assert [message["STOPPING"] for message in received(receiver)] == ["1"]
+
+
+def test_a_reload_begins_with_its_time_and_ends_ready_again(home, receiver):
+    notifier = Notifier(receiver.getsockname())
+    notifier.ready("up")
+    before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    with pytest.raises(OSError, match="no file"), notifier.reloading():
+        raise OSError("no file")
+    _, reloading, ready = received(receiver)
+    assert reloading["RELOADING"] == "1"
+    assert before <= int(reloading["MONOTONIC_USEC"]) <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    assert ready == {"READY": "1", "STATUS": "up"}
+
+
+def test_a_reload_before_ready_and_after_a_stop_has_begun_claims_nothing(receiver):
+    notifier = Notifier(receiver.getsockname())
+    with notifier.reloading():
+        pass
+    notifier.ready("up")
+    with notifier.reloading():
+        notifier.stopping()
+    assert [next(iter(message)) for message in received(receiver)] == ["READY", "RELOADING", "STOPPING"]
 
 
 def test_the_environment_says_where_and_is_not_passed_on_to_children(receiver):
