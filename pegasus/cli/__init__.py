@@ -3,22 +3,26 @@
 `main` runs a command line and returns its exit code. A module is imported when one of its commands is called. Read the files in this
 order; each uses only those before it:
 
-    commands    the main command, its table of modules, and the declaration of a command
-    control     asking the running daemon, or reading the files while none runs
-    chat        the command chat, and the daemon that it starts
-    program     the command run, `pegasus` alone, and the errors that become an exit code
-    access      the commands open, pair, token and approvals
-    config      the command config
-    files       the commands sessions and skills
-    doctor      the command doctor
-    follow      the log of a task as it grows
-    work        the commands tasks and cron
-    knowledge   the commands memory and persona
-    init        the command init
-    importing   the command import
-    status      the commands status and tree
-    mcp         the command mcp
-    send        the command send
+    commands      the main command, its table of modules, and the declaration of a command
+    control       asking the running daemon, or reading the files while none runs
+    chat          the command chat, and the daemon that it starts
+    program       the command run, `pegasus` alone, and the errors that become an exit code
+    access        the commands open, pair, token and approvals
+    config        the commands config and reload
+    files         the commands sessions and skills
+    doctor        the command doctor
+    follow        the log of a task as it grows
+    work          the commands tasks and cron
+    knowledge     the commands memory and persona
+    service_unit  texts for systemd and launchd
+    service       the command service
+    init          the command init
+    importing     the command import
+    status        the commands status and tree
+    mcp           the command mcp
+    send          the command send
+    logs          the command logs
+    completion    the command completion
 
 A command has no logic of its own beyond its options: it gets an answer (a JSON object, the same that a program gets from the
 gateway) and formats it for people. So a program gets everything that a person sees here, with `--json` or from the gateway.

@@ -65,9 +65,19 @@ MODULES: Final[Mapping[str, str]] = {
     "token": "access",
     "mcp": "mcp",
     "approvals": "access",
+    "service": "service",
+    "reload": "config",
+    "logs": "logs",
+    "completion": "completion",
 }
 """Module of `pegasus.cli` that declares each command, in the order of the help."""
 
+ALSO: Final = ("import", "persona", "token", "service", "reload", "logs", "completion")
+"""Commands that people need seldom. The help names them in one line, so that the others are on the first screen, and does not import
+what they need."""
+
+COMPLETE_VARIABLE: Final = "_PEGASUS_COMPLETE"
+"""Variable by which the script of `pegasus completion` asks what may stand at the cursor."""
 JSON: Final = click.Option(["--json", "as_json"], is_flag=True, help="One JSON object.")
 """Option of the commands that programs may call."""
 
@@ -133,7 +143,14 @@ class OneOf(click.Choice[str]):
 
 _HELP: Final = {"help_option_names": ["-h", "--help"]}
 """click's context settings of every command: `-h` beside `--help`."""
-_MEANT: Final = {"model": "init", "models": "init", "setup": "init", "settings": "config", "start": "run"}
+_MEANT: Final = {
+    "model": "init",
+    "models": "init",
+    "setup": "init",
+    "settings": "config",
+    "start": "run",
+    "log": "logs",
+}
 """Commands that people look for under another name."""
 
 MISTAKES_WITH_AGENT: Final = (
@@ -408,6 +425,15 @@ class _MainGroup(CommandGroup):
         above, heading, rest = whole.getvalue().partition("Commands:\n")
         rest = rest.replace("\n\nOptions:", "\nOptions:", 1)
         formatter.write("\n".join(filter(None, above.splitlines())) + "\n" + heading + rest)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a line for each command, and one for those that are needed seldom."""
+        names = [name for name in self.list_commands(ctx) if name not in ALSO]
+        room = formatter.width - 6 - max(map(len, names))
+        commands = [(name, self.get_command(ctx, name)) for name in names]
+        rows = [(name, command.get_short_help_str(room)) for name, command in commands if command is not None]
+        with formatter.section("Commands"):
+            formatter.write_dl([*rows, ("also", f"{', '.join(ALSO)} (each with --help).")])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the module of a command, which declares it, and return the command; None for a name that is none."""

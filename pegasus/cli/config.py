@@ -1,4 +1,4 @@
-"""`pegasus config …`: check, show and change the settings.
+"""`pegasus config …` and `pegasus reload`: check, show and change the settings.
 
 `config check` runs the same checks as the start of the daemon, those of other packages among them, so that it cannot find less.
 `config set` and `config unset` change one key of the file and nothing else in it, and only to settings that pass these checks. A
@@ -21,11 +21,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import click
 import trio
 
-from pegasus.cli.commands import Options, pegasus, program_name
-from pegasus.cli.control import ask_daemon, describe_refusal, find_daemon, print_text, report_failure
+from pegasus.cli.commands import JSON, Options, pegasus, program_name
+from pegasus.cli.control import (
+    Answer,
+    ask_daemon,
+    describe_refusal,
+    find_daemon,
+    json_line,
+    print_text,
+    report_failure,
+    show,
+)
 from pegasus.cli.program import check_settings_in_use
 from pegasus.client import ClientError
 from pegasus.host import Home, HomeError, read_daemon, write_private
@@ -152,6 +162,35 @@ def _is_secret(path: Sequence[str]) -> bool:
     """Return whether the declaration of a key says that its value must not be shown."""
     declared = find_key(path)
     return isinstance(declared, Key) and declared.secret
+
+
+@pegasus.declare("reload", JSON, options_only=True)
+def run_reload(options: Options, *, as_json: bool) -> int:
+    """Make the running agent read its settings again.
+
+    As SIGHUP does; with mistakes in the settings nothing changes, and they are listed.
+    """
+    home = options.home()
+    source = options.source(home)
+    try:
+        settings = load_settings(source)
+    except SettingsError:
+        if read_daemon(home) is None:
+            raise
+        # The agent reports the mistakes itself; without the file it is found by its own announcement.
+        settings = load_settings(attrs.evolve(source, file=None))
+    return show(home, settings, "config.reload", {}, json_line if as_json else _reloaded_text, lambda: None)
+
+
+def _reloaded_text(answer: Answer) -> str:
+    """Return what a reload has changed, for a person."""
+    now, later = (answer.get(key) or [] for key in ("changed", "afterRestart"))
+    lines = [
+        f"{what}: {', '.join(map(str, keys))}"
+        for what, keys in (("in effect now", now), ("in effect after a restart of the agent", later))
+        if isinstance(keys, list) and keys
+    ]
+    return "\n".join(lines) or "nothing has changed"
 
 
 # ------------------------------------------------------------------ changing the file

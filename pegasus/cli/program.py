@@ -26,7 +26,7 @@ from contextlib import suppress
 
 import click
 
-from pegasus.cli.commands import Options, pegasus, program_name
+from pegasus.cli.commands import COMPLETE_VARIABLE, Options, pegasus, program_name
 from pegasus.collector import imports_uncollected
 from pegasus.formatting import first_cause
 from pegasus.host import Home, HomeError, fill_standard_streams, print_error, read_daemon, silence_stream
@@ -109,10 +109,16 @@ def main(args: Sequence[str]) -> int:
     fill_standard_streams()
     options = Options()
     try:
-        code = pegasus.main(list(args), prog_name=program_name(), standalone_mode=False, obj=options)
+        name = program_name()
+        code = pegasus.main(
+            list(args), prog_name=name, complete_var=COMPLETE_VARIABLE, standalone_mode=False, obj=options
+        )
     except (Exception, KeyboardInterrupt) as error:
         return report(error, debug=options.log_level == "debug")
-    except SystemExit:  # click's answer to a BrokenPipeError, and to nothing else without its standalone mode
+    except SystemExit as error:
+        # click's answer to a shell that asks for completion, and else to a BrokenPipeError only, without its standalone mode.
+        if COMPLETE_VARIABLE in os.environ:
+            return _flushed(error.code if isinstance(error.code, int) else 1)
         return report(BrokenPipeError())
     return _flushed(code if isinstance(code, int) else 0)
 

@@ -8,8 +8,9 @@ have got the same number meanwhile; a client then fails to connect, and the next
 may start is not decided here but by the lock of the home, which cannot be left behind.
 
 systemd's notify protocol (sd_notify(3)) is datagrams of `NAME=value` lines to a Unix socket: systemd starts dependent services
-after READY=1, and restarts a service whose WATCHDOG=1 stays away, and waits from RELOADING=1 to the next READY=1. It is a dozen lines, so that no library is needed. Nothing of
-it blocks or fails: a supervisor that does not listen is ignored.
+after READY=1, restarts a service whose WATCHDOG=1 stays away, and takes a reload for finished at the READY=1 behind
+RELOADING=1. It is two dozen lines, so that no library is needed. Nothing of it blocks or fails: a supervisor that does not
+listen is ignored.
 """
 
 from __future__ import annotations

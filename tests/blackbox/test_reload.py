@@ -12,7 +12,7 @@ from pegasus.settings import RESTART_KEYS, Settings
 from pegasus.settings.keys import walk
 from pegasus.testing.services.server import ServiceResponse, open_service
 from pegasus.testing.services.telegram import TelegramServer
-from tests.blackbox.support import Book, say, serving
+from tests.blackbox.support import Book, command, say, serving
 from tests.blackbox.support.daemon import toml
 from tests.blackbox.support.mcp_settings import got, reached, server, states
 from tests.blackbox.support.waiting import until_async
@@ -328,3 +328,29 @@ async def test_a_persona_whose_file_has_changed_is_taken_up_and_one_with_a_mista
             await client.send({"type": "call", "id": "r", "method": "config.reload", "params": {}})
             assert "not JSON" in (await client.get("error", id="r"))["message"]
             assert (await client.call("status"))["agent"] == "Grace"
+
+
+# ------------------------------------------------------------------ the command
+
+
+async def test_the_command_says_what_is_in_effect_and_what_waits(tmp_path):
+    async with serving(tmp_path, book := Book()) as daemon, daemon.client() as client:
+        daemon.configure(models__default="test/model-2", gateway__max_frame_bytes=2_000_000)
+        result = await daemon.command("reload")
+        assert (result.code, result.err) == (0, "")
+        assert "in effect now: " in result.out
+        assert "models.default" in result.out
+        await client.ask("two")
+        assert book.asked[-1].body["model"] == "model-2"
+        assert (await daemon.command("reload")).out == "nothing has changed\n"
+        daemon.configure(models__timeout="soon")
+        refused = await daemon.command("reload")
+        checked = await daemon.command("config", "check")
+        assert (refused.code, refused.out) == (1, "")
+        assert refused.err.removeprefix("pegasus: ") == checked.err.removeprefix("pegasus: ")
+
+
+async def test_the_command_without_an_agent_says_how_to_start_one(tmp_path):
+    result = await command("--home", str(tmp_path), "reload")
+    assert result.code == 1
+    assert "no agent is running in" in result.err
