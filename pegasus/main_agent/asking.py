@@ -52,6 +52,7 @@ from pegasus.models import (
     PreparedModel,
     Usage,
     find_calls,
+    without_calls_in_text,
 )
 from pegasus.observe import get_logger
 from pegasus.settings import AgentSettings
@@ -371,10 +372,15 @@ def _too_small(name: str, error: ModelError) -> ModelError:
 
 
 def _text_of_replies(text: str) -> str:
-    """Return what a text without tools says: the texts of the replies that it calls, which an earlier prompt may have taught it."""
-    replies = [call for call in find_calls(text, (REPLY,)) if call.name == REPLY.name and not call.error]
+    """Return what a text without tools says: the texts of the replies that it calls, which an earlier prompt may have taught it.
+
+    Calls of other tools are markup that nobody should read, so they are left out.
+    """
+    calls = find_calls(text, (REPLY,))
+    replies = [call for call in calls if call.name == REPLY.name and not call.error]
     texts = [str(call.arguments.get("text") or "") for call in replies]
-    return "\n\n".join(part for part in texts if part.strip()) or text
+    spoken = "\n\n".join(part for part in texts if part.strip())
+    return spoken or without_calls_in_text(text, calls)
 
 
 def _delivered(response: ModelResponse, text: str) -> ModelAnswer:

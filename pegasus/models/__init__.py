@@ -40,7 +40,7 @@ No SDK is imported before its provider is used: importing one takes long, and a 
 `pegasus.models` imports no package above storage and settings.
 """
 
-from pegasus.models.answers import find_calls, pieces_of
+from pegasus.models.answers import find_calls, pieces_of, without_calls_in_text
 from pegasus.models.audio import LONGEST_SPEECH, AudioModel
 from pegasus.models.base import (
     AssistantTurn,
@@ -139,5 +139,6 @@ __all__ = [
     "serve_usage",
     "split_spec",
     "unfinished",
+    "without_calls_in_text",
     "without_request_fences",
 ]

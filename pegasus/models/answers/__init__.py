@@ -6,6 +6,6 @@ text_regions.py  where in a text such calls may stand
 """
 
 from pegasus.models.answers.streaming import AnswerFilter, PieceRelay, pieces_of
-from pegasus.models.answers.text_calls import find_calls
+from pegasus.models.answers.text_calls import find_calls, without_calls_in_text
 
-__all__ = ["AnswerFilter", "PieceRelay", "find_calls", "pieces_of"]
+__all__ = ["AnswerFilter", "PieceRelay", "find_calls", "pieces_of", "without_calls_in_text"]

@@ -52,9 +52,13 @@ _THINK_CLOSE: Final = re.compile(
 )
 """End of reasoning."""
 _CHANNEL: Final = re.compile(
-    r"<\|start\|>assistant|<\|channel\|>(?:final|commentary)<\|message\|>|<\|(?:end|return)\|>"
+    r"<\|start\|>assistant(?! ?to=)|<\|channel\|>(?:final|commentary)<\|message\|>|<\|(?:end|return)\|>"
 )
 """Marks of gpt-oss's format around text that is no reasoning (https://cookbook.openai.com/articles/openai-harmony)."""
+
+
+_CHANNEL_SO_FAR: Final = re.compile(rf"(?!<\|start\|>assistant ?t?o?\Z)(?:{_CHANNEL.pattern})")
+"""The same in a text whose end is still to come: the recipient of a call may follow."""
 
 
 def _beginnings_of(word: str) -> str:
@@ -68,12 +72,12 @@ def _beginnings_of(word: str) -> str:
 _SPECIAL: Final = re.compile(rf"[<`{{\[]|\b{_beginnings_of('functools')}$")
 """Begin of everything that may be a call or reasoning."""
 _TAIL: Final = re.compile(
-    r"(?:<[^<>\s]{0,40}|\[[A-Z_]{0,11}|\b"
+    r"(?:<[^<>\s]{0,40}|<[^<>\s]{0,40}(?:tool|function|invoke|call)[^<>\s]{0,20}\s[^<>]{0,300}|\[[A-Z_/]{0,20}|\b"
     + _beginnings_of("functools")
-    + r"|<\|(?:start|channel)\|>\w{0,12}(?:<[^<>\s]{0,40})?)$"
+    + r"|<\|(?:start|channel)\|>\w{0,12}(?: (?:t|to|to=[\w.\-]{0,80})?)?(?:<[^<>\s]{0,40}(?:>\w{0,12})?)?)$"
 )
 """End of a text that may be the beginning of a tag."""
-_COMMENTARY: Final = re.compile(r"<\|channel\|>commentary")
+_COMMENTARY: Final = re.compile(r"(?:<\|start\|>assistant[^<]{0,100})?<\|channel\|>commentary")
 """Begin of what is usually a call in gpt-oss's format."""
 _HELD: Final = re.compile(r"(?:\A|\n)[ \t]*(?=[{\[`~])")
 """Begin of a line with JSON or a code block, which may be a call."""
@@ -263,7 +267,7 @@ class AnswerFilter:
     def _send_text(self) -> None:
         """Pass on the held text up to where something may begin that is no text."""
         if "<|" in self._state.held:
-            self._state.held = _CHANNEL.sub("", self._state.held)
+            self._state.held = _CHANNEL_SO_FAR.sub("", self._state.held)
         held = self._state.held
         tools = self._request.tools and not self._state.has_calls
         stops = [len(held)]

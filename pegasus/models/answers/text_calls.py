@@ -13,6 +13,15 @@ https://github.com/ggml-org/llama.cpp/blob/master/docs/function-calling.md):
     functools[{"name": …, "arguments": {…}}]   <|tool_call|>[{…}]<|/tool_call|>              Phi
     <｜tool▁call▁begin｜>function<｜tool▁sep｜>reply\n```json\n{…}\n```<｜tool▁call▁end｜>              DeepSeek
     <|channel|>commentary to=functions.reply <|message|>{…}<|call|>              gpt-oss
+    <|tool_calls_section_begin|><|tool_call_begin|>functions.reply:0<|tool_call_argument_begin|>{…}<|tool_call_end|>…              Kimi
+    <minimax:tool_call><invoke name="reply"><parameter name="text">Hi</parameter></invoke></minimax:tool_call>              MiniMax
+    <｜DSML｜function_calls><｜DSML｜invoke name="reply"><｜DSML｜parameter name="text" string="true">Hi…              DeepSeek 3.2
+    <seed:tool_call><function=reply>…   <longcat_tool_call>reply<longcat_arg_key>…              Seed, LongCat
+    <|START_ACTION|>[{"tool_name": …, "parameters": {…}}]<|END_ACTION|>              Command R
+    <|action_start|><|plugin|>{…}<|action_end|>              InternLM
+    <|tool_call_start|>[reply(text="Hi")]<|tool_call_end|>   <|python_start|>[reply(…)]<|python_end|>              LFM2, Llama 4
+    <TOOLCALL>[{…}]</TOOLCALL>   <|tools_prefix|>[{"reply": {…}}]<|tools_suffix|>              Nemotron, Apertus
+    <start_function_call>call:reply{text:<escape>Hi<escape>}<end_function_call>              FunctionGemma; Gemma 4 alike
     ```tool_code\nreply(text="Hi")\n```              Gemma
     ```json\n{"name": …, "arguments": {…}}\n```   or the JSON alone              many
 
@@ -45,13 +54,14 @@ from pegasus.messages import Json, Metadata
 from pegasus.models.answers.text_regions import (
     ARGUMENT_KEYS,
     BAR,
+    LEFT_OVER,
     NAME_KEYS,
     TextRegion,
     find_last_value,
     find_regions,
 )
 from pegasus.models.base import AssistantTurn, ModelRequest, ToolSpec, UserTurn
-from pegasus.models.formats import ToolNames
+from pegasus.models.formats import ToolNames, encode_json
 from pegasus.models.json_text import (
     CUT_CALL,
     end_of_value,
@@ -93,24 +103,40 @@ class TextCall:
     """Tags say that it is a call."""
 
 
-_FUNCTION: Final = re.compile(r"<function=([\w.\-]+)>(.*?)(</function>|$)", re.DOTALL)
+_FUNCTION: Final = re.compile(r"<function(?:=|\s+name=)[\"']?([\w.:\-]+)[\"']?\s*>(.*?)(</function>|$)", re.DOTALL)
 """A call of Qwen3-Coder's or Llama's form."""
-_PARAMETER: Final = re.compile(r"<parameter=(?P<key>[\w.\-]+)>(?P<value>.*?)</parameter>", re.DOTALL)
-"""An argument of Qwen3-Coder's form."""
-_ARGUMENT: Final = re.compile(r"<arg_key>(?P<key>[^<]*+)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>", re.DOTALL)
+_INVOKE: Final = re.compile(r"<[^<>\s]*?invoke\s+name=[\"']?([\w.:\-]+)[\"']?\s*>(.*?)(</[^<>\s]*invoke>|$)", re.DOTALL)
+"""A call of Anthropic's form, which MiniMax and DeepSeek 3.2 use within tags of their own."""
+_PARAMETER: Final = re.compile(
+    r"<[^<>\s=]*?parameter(?:=|\s+name=)[\"']?(?P<key>[\w.\-]+)[\"']?(?:\s+string=[\"']?(?P<string>true|false)[\"']?)?\s*>"
+    r"(?P<value>.*?)</[^<>\s]*?parameter>",
+    re.DOTALL,
+)
+"""An argument of these forms. DeepSeek says whether its value is a text."""
+_PARAMETER_OPEN: Final = re.compile(r"<[^<>\s=/]*?parameter(?:=|\s+name=)")
+_ARGUMENT: Final = re.compile(
+    r"<\w*arg_key>(?P<key>[^<]*+)</\w*arg_key>\s*<\w*arg_value>(?P<value>.*?)</\w*arg_value>", re.DOTALL
+)
 """An argument of GLM's form."""
+_ARGUMENT_OPEN: Final = re.compile(r"<\w*arg_key>")
 _NAMED: Final = re.compile(r"^\s*<name>(?P<name>[^<]+)</name>\s*<arguments>(?P<value>.*)</arguments>\s*$", re.DOTALL)
 """A call whose name and arguments are elements."""
+_GEMMA_CALL: Final = re.compile(r"\s*call:([\w.\-]*)\s*")
+"""Begin of a call of Gemma's own form. Its keys have no quotation marks, and its strings stand between two tokens."""
+_GEMMA_PART: Final = re.compile(r"(<escape>|<\|\"\|>)(.*?)\1|([A-Za-z_][\w.\-]*)(?=\s*:)", re.DOTALL)
+"""A string or a key in it."""
 _DEEPSEEK_CALL: Final = re.compile(
     rf"<{BAR}tool[▁_]call[▁_]begin{BAR}>(?P<body>.*?)(?P<end><{BAR}tool[▁_]call[▁_]end{BAR}>|$)", re.DOTALL
 )
 """A call of DeepSeek's form, or the rest of one that is cut off."""
 _DEEPSEEK_SEPARATOR: Final = re.compile(rf"<{BAR}tool[▁_]sep{BAR}>")
 """Stands between the parts of such a call."""
-_LEFT_OVER: Final = re.compile(
-    rf"</?(?:tool_calls?|function_calls?|tools)>|</function>|<{BAR}/?tool[▁_]calls?[▁_](?:begin|end){BAR}>|<\|eo[mt]_id\|>|```\w*\s*$"
-)
+_LEFT_OVER: Final = re.compile(LEFT_OVER + r"|```\w*\s*$")
 """Tags around calls that were taken out: of lists of calls, and of a code block that was cut off."""
+_TOKENS: Final = rf"(?:\s|<{BAR}[^<>|｜]*{BAR}>|\[ARGS\]|```\w*\s)*+"
+"""Special tokens, and the first line of a code block, between a name and its arguments."""
+_NAME_AND_OBJECT: Final = re.compile(rf"{_TOKENS}([A-Za-z_][\w.:\-]*)(?:\[CALL_ID\]\w+)?{_TOKENS}(?=\{{)")
+"""Name of a call in front of its arguments: Mistral's, Kimi's and others'."""
 _NEXT_MISTRAL: Final = re.compile(r"\s*+(?:\[TOOL_CALLS\]\s*+)?([A-Za-z_][\w.\-]*)(?:\[ARGS\])?\s*(?=\{)")
 """Name of a further call behind the arguments of one."""
 _NAME: Final = re.compile(r"[A-Za-z_][\w.\-]*")
@@ -126,8 +152,10 @@ def find_calls(text: str, tools: Sequence[ToolSpec]) -> list[TextCall]:
     found: list[TextCall] = []
     for region in islice(find_regions(text), _MOST_REGIONS):
         calls = list(islice(_calls_in(region, offered), _MOST_CALLS))
-        # The model learns from the error that its call has not been carried out.
-        if not calls and _is_cut_call(region, text):
+        if region.head:
+            calls = [call for call in calls if call.name in offered]
+        # The model learns from the error that its call has not been carried out. Nobody is shown what looks like one.
+        if not calls and (_is_cut_call(region, text) or _is_markup(region, offered)):
             calls = [TextCall("", {}, region.start, region.end, CUT_CALL)]
         found += calls if region.is_certain else [call for call in calls if call.name in offered]
         if len(found) >= _MOST_CALLS:
@@ -144,6 +172,30 @@ def _is_cut_call(region: TextRegion, text: str) -> bool:
     return is_last and re.match(r"\s*(?:[{\[<]|$)", region.content) is not None
 
 
+_LIKE_CALL: Final = re.compile(r"\s*(?:[{\[<(]|[\w.:\-]+\s*(?:[({<=]|\n|$))")
+"""Begin of what may be a call in the form of an unknown family."""
+
+
+def _is_markup(region: TextRegion, offered: ToolNames) -> bool:
+    """Return whether a region that cannot be read looks like a call, rather than words about one.
+
+    An element of an unknown family does if its tag, or the beginning of what it holds, names a tool.
+    """
+    if not region.is_certain or not region.is_closed:
+        return False
+    if not region.head:
+        first = _NAME.match(region.content.lstrip())
+        return _LIKE_CALL.match(region.content) is not None or (first is not None and first[0] in offered)
+    begin = f"{region.head}{region.content[:_GLIMPSE].strip()}\n"
+    return any(word in offered for word in _MARKED_WORD.findall(begin))
+
+
+_MARKED_WORD: Final = re.compile(r"(?<=[\"'<>=:])([\w.\-]+)(?=[\"'<>({:=\n])")
+"""Word of markup that may be the name of a tool."""
+_GLIMPSE: Final = 200
+"""Characters of an element in which the name of its tool is looked for."""
+
+
 def remove_calls(text: str, calls: Iterable[TextCall]) -> str:
     """Return the text without these calls."""
     kept: list[str] = []
@@ -155,10 +207,16 @@ def remove_calls(text: str, calls: Iterable[TextCall]) -> str:
     return rest if rest.strip() else ""
 
 
+def without_calls_in_text(text: str, calls: Iterable[TextCall]) -> str:
+    """Return the text without the calls that tags mark as such; the text itself if there are none."""
+    certain = [call for call in calls if call.is_certain]
+    return remove_calls(text, certain) if certain else text
+
+
 # ------------------------------------------------------------------ calls of a region
 
 
-def _calls_in(region: TextRegion, offered: Mapping[str, ToolSpec]) -> Iterator[TextCall]:
+def _calls_in(region: TextRegion, offered: ToolNames) -> Iterator[TextCall]:
     """Yield the calls of a region. The first one takes the place of the whole region, the others stand at its end."""
     start = region.start
     for name, arguments, error in _parse(region, offered):
@@ -171,7 +229,7 @@ _Parsed = tuple[str, Metadata, str | None]
 """Name, arguments, error."""
 
 
-def _parse(region: TextRegion, offered: Mapping[str, ToolSpec]) -> Iterator[_Parsed]:
+def _parse(region: TextRegion, offered: ToolNames) -> Iterator[_Parsed]:
     """Yield name, arguments and error of each call of a region."""
     content = region.content
     # The forms are told apart from the most peculiar to the most common. JSON comes last, because it may stand
@@ -179,20 +237,21 @@ def _parse(region: TextRegion, offered: Mapping[str, ToolSpec]) -> Iterator[_Par
     if _DEEPSEEK_CALL.search(content) or _DEEPSEEK_SEPARATOR.search(content):
         yield from _parse_deepseek(region)
         return
-    if nested := list(_FUNCTION.finditer(content)):
+    if nested := list(_FUNCTION.finditer(content)) or list(_INVOKE.finditer(content)):
         for match in nested:
-            yield _parse_elements(match[1], match[2], _PARAMETER, "<parameter=", offered, is_closed=bool(match[3]))
+            yield _parse_named(match[1], match[2], offered, is_closed=bool(match[3]))
         return
     if region.name:
-        if "<parameter=" in content:
-            yield _parse_elements(region.name, content, _PARAMETER, "<parameter=", offered, is_closed=region.is_closed)
-        else:
-            yield (region.name, *parse_object(content, is_closed=region.is_closed))
+        yield _parse_named(region.name, content, offered, is_closed=region.is_closed)
         return
-    if "<arg_key>" in content or (region.is_certain and re.fullmatch(r"\s*[A-Za-z_][\w.\-]*\s*", content)):
+    if gemma := _GEMMA_CALL.match(content):
+        arguments = _GEMMA_PART.sub(_json_of_part, content[gemma.end() :])
+        yield (gemma[1], *parse_object(arguments, is_closed=region.is_closed))
+        return
+    if "arg_key>" in content or (region.is_certain and re.fullmatch(r"\s*[A-Za-z_][\w.\-]*\s*", content)):
         name = _NAME.search(content)
         yield _parse_elements(
-            name[0] if name else "", content, _ARGUMENT, "<arg_key>", offered, is_closed=region.is_closed
+            name[0] if name else "", content, _ARGUMENT, _ARGUMENT_OPEN, offered, is_closed=region.is_closed
         )
         return
     if named := _NAMED.match(content):
@@ -203,10 +262,22 @@ def _parse(region: TextRegion, offered: Mapping[str, ToolSpec]) -> Iterator[_Par
     if may_be_python and (python := list(_parse_python(content, offered))):
         yield from python
         return
-    if mistral := re.match(r"\s*([A-Za-z_][\w.\-]*)(?:\[CALL_ID\]\w+)?(?:\[ARGS\])?\s*(?=\{)", content):
-        yield from _parse_mistral(region, mistral)
+    if named_object := _NAME_AND_OBJECT.match(content):
+        yield from _parse_mistral(region, named_object)
         return
     yield from _parse_values(region, offered)
+
+
+def _json_of_part(part: re.Match[str]) -> str:
+    """Return a string or a key of Gemma's form as JSON has it."""
+    return encode_json(part[2] if part[1] else part[3]).decode()
+
+
+def _parse_named(name: str, content: str, offered: ToolNames, *, is_closed: bool) -> _Parsed:
+    """Return a call whose name stands in its tag: with elements as arguments, or with an object."""
+    if _PARAMETER_OPEN.search(content) or (is_closed and not content.strip()):
+        return _parse_elements(name, content, _PARAMETER, _PARAMETER_OPEN, offered, is_closed=is_closed)
+    return (name, *parse_object(content, is_closed=is_closed))
 
 
 def _parse_deepseek(region: TextRegion) -> Iterator[_Parsed]:
@@ -233,14 +304,20 @@ def _parse_mistral(region: TextRegion, first: re.Match[str]) -> Iterator[_Parsed
 
 
 def _parse_elements(
-    name: str, content: str, element: re.Pattern[str], opening: str, offered: Mapping[str, ToolSpec], *, is_closed: bool
+    name: str,
+    content: str,
+    element: re.Pattern[str],
+    opening: re.Pattern[str],
+    offered: ToolNames,
+    *,
+    is_closed: bool,
 ) -> _Parsed:
     """Return a call whose arguments are elements. Their values are text; it becomes JSON where the tool's schema wants no string."""
     # No element ends behind the last closing tag: looking for the end of one there would cost time for each of them.
-    closing = "</parameter>" if element is _PARAMETER else "</arg_value>"
+    closing = "parameter>" if element is _PARAMETER else "arg_value>"
     found = list(element.finditer(content, 0, max(0, content.rfind(closing)) + len(closing)))
     # An element without its end: a value may be missing or cut.
-    if not is_closed or content.count(opening) != len(found):
+    if not is_closed or len(opening.findall(content)) != len(found):
         return name, {}, CUT_CALL
     tool = offered.get(name.removeprefix("functions."))
     properties: Any = tool.parameters.get("properties") if tool else None
@@ -251,11 +328,13 @@ def _parse_elements(
         schema = properties.get(key) if isinstance(properties, Mapping) else None
         # A value of an unknown argument stays a text, since guessing would turn "007" into 7.
         is_text = not isinstance(schema, Mapping) or schema.get("type") == "string"
+        if "string" in match.re.groupindex and match["string"]:
+            is_text = match["string"] == "true"
         arguments[key] = value if is_text else json_or_text(value)
     return (name, *parse_arguments(arguments))
 
 
-def _parse_python(content: str, offered: Mapping[str, ToolSpec]) -> Iterator[_Parsed]:
+def _parse_python(content: str, offered: ToolNames) -> Iterator[_Parsed]:
     """Yield the calls of Python code that consists of calls of offered tools with constant arguments, else nothing."""
     try:
         # Parsed and never run. Only calls of offered tools with constant arguments are taken.
@@ -278,7 +357,7 @@ def _parse_python(content: str, offered: Mapping[str, ToolSpec]) -> Iterator[_Pa
     yield from parsed
 
 
-def _python_call(call: ast.expr | None, offered: Mapping[str, ToolSpec]) -> _Parsed | None:
+def _python_call(call: ast.expr | None, offered: ToolNames) -> _Parsed | None:
     """Return the call of an offered tool; None for any other expression. Positional arguments are those of the schema, in order."""
     if not isinstance(call, ast.Call):
         return None
@@ -304,7 +383,7 @@ _SEPARATORS: Final = re.compile(r"(?:[\s,;]++|//[^\n]*+|/\*[^*]*+\*/)*+(?=[{\[])
 """Everything that may stand between two JSON values: blanks, commas and comments."""
 
 
-def _parse_values(region: TextRegion, offered: Mapping[str, ToolSpec]) -> Iterator[_Parsed]:
+def _parse_values(region: TextRegion, offered: ToolNames) -> Iterator[_Parsed]:
     """Yield the calls of the JSON values of a region, which may stand one behind the other."""
     content, at = region.content, 0
     for _ in range(_MOST_CALLS):
@@ -325,7 +404,7 @@ def _parse_values(region: TextRegion, offered: Mapping[str, ToolSpec]) -> Iterat
         at = end
 
 
-def _calls_of(value: Json, offered: Mapping[str, ToolSpec], *, is_certain: bool) -> Iterator[_Parsed]:
+def _calls_of(value: Json, offered: ToolNames, *, is_certain: bool) -> Iterator[_Parsed]:
     """Yield the calls that a JSON value describes; nothing if it has another meaning."""
     match value:
         case list():
@@ -339,7 +418,7 @@ def _calls_of(value: Json, offered: Mapping[str, ToolSpec], *, is_certain: bool)
                 yield call
 
 
-def _call_of(value: dict[str, Json], offered: Mapping[str, ToolSpec], *, is_certain: bool) -> _Parsed | None:
+def _call_of(value: dict[str, Json], offered: ToolNames, *, is_certain: bool) -> _Parsed | None:
     """Return the call that a JSON object describes, None if it has another meaning."""
     name_key = next((key for key in NAME_KEYS if isinstance(value.get(key), str)), None)
     if name_key is None:

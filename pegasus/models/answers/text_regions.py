@@ -21,19 +21,47 @@ ARGUMENT_KEYS: Final = ("arguments", "parameters", "args", "input", "tool_input"
 """Keys of the name and of the arguments in the JSON of a call."""
 BAR: Final = "[|｜]"
 """Bar of a tag: DeepSeek writes it full-width."""
+_PREFIX: Final = rf"(?:{BAR}?DSML{BAR}|[a-z]\w*:)?"
+"""Namespace of an element: DeepSeek's, or MiniMax's, Seed's and others'."""
+_ELEMENT: Final = rf"{_PREFIX}(?i:\w+_)?(?i:tools?|functions?)_?(?i:calls?|use|code)"
+"""Name of an element that holds calls."""
+_ABOUT_CALLS: Final = r"(?=[\w▁]*(?i:tool|function|plugin|action|python))"
+"""Look at the word of a special token that is about calls."""
+_NO_BEGIN: Final = r"(?![\w▁]*(?i:end|stop|suffix|sep|arg|output|response|result|list))"
+"""The same for one that begins no call: the end of one, a part of one, or a result."""
+_BRACKETED: Final = r"(?:TOOL_CALLS?|TOOL_REQUEST|FUNCTION_CALLS?)"
 _TAGS: Final = (
-    (r"<tool_calls?>", r"</tool_calls?>"),
-    (r"<function_calls?>", r"</function_calls?>"),
+    (r"<start_function_call>", r"<end_function_call>"),
+    (rf"<{_ELEMENT}>", rf"</{_ELEMENT}>"),
     (r"<tools>(?=\s*[{\[])", r"</tools>"),
-    (r"<\|tool_calls?\|>", r"<\|/tool_calls?\|>"),
-    (r"<\|python_tag\|>", r"<\|eo[mt]_id\|>"),
-    (r"<function=(?P<name>[\w.\-]+)>", r"</function>"),
-    (r"\[TOOL_CALLS\]", r"</s>"),
+    (r"<function(?:=|\s+name=)[\"']?(?P<name>[\w.:\-]+)[\"']?\s*>", r"</function>"),
+    (rf"<{_PREFIX}invoke\s+name=[\"']?(?P<name>[\w.:\-]+)[\"']?\s*>", rf"</{_PREFIX}invoke>"),
+    (rf"\[{_BRACKETED}\]", rf"</s>|\[(?:/|END_){_BRACKETED}\]"),
     (r"functools(?=\[)", r"(?!)"),
-    (rf"<{BAR}tool[▁_]calls?[▁_]begin{BAR}>", rf"<{BAR}tool[▁_]calls[▁_]end{BAR}>"),
-    (r"<\|channel\|>commentary to=(?:functions\.)?(?P<tool>[\w.\-]+)[^{]{0,80}?(?=\{)", r"<\|call\|>"),
+    (
+        rf"<{BAR}{_ABOUT_CALLS}{_NO_BEGIN}[\w▁]+{BAR}?>",
+        rf"<{BAR}/[\w▁]+{BAR}>|<{_ABOUT_CALLS}[\w▁]+{BAR}>|<{BAR}[\w▁]*(?i:end|stop|suffix)[\w▁]*{BAR}>|<\|eo[mt]_id\|>",
+    ),
+    (
+        r"(?:<\|start\|>assistant)?<\|channel\|>commentary to=(?:functions\.)?(?P<name>[\w.\-]+)[^{]{0,80}?(?=\{)",
+        r"<\|call\|>",
+    ),
+    (
+        r"(?:<\|start\|>)?(?:assistant )?to=(?:functions\.)?(?P<name>[\w.\-]+)\s?<\|channel\|>[^{]{0,80}?(?=\{)",
+        r"<\|call\|>",
+    ),
+    (
+        r"<(?P<family>(?:[\w-]+:)?(?=[\w-]*(?i:tool|function|invoke|call))[\w-]+)(?:\s[^<>]{0,300})?>",
+        r"</(?:[\w-]+:)?(?=[\w-]*(?i:tool|function|invoke|call))[\w-]+>",
+    ),
 )
-"""Begin and end of regions that are calls for certain. `re` compiles them, and keeps them, when the first such region is found."""
+"""Begin and end of regions that are calls for certain, the last one only if it names a tool. They follow how families name their tags
+rather than list the tags. `re` compiles them, and keeps them, when the first such region is found."""
+LEFT_OVER: Final = (
+    rf"</?(?:{_ELEMENT}|tools)>|</function>|<{BAR}?/?{_ABOUT_CALLS}[\w▁]+{BAR}>|<{BAR}{_ABOUT_CALLS}[\w▁]+>"
+    rf"|<\|eo[mt]_id\|>|\[/?(?:END_)?{_BRACKETED}\]"
+)
+"""Tags around calls that were taken out."""
 CALL_OPEN: Final = re.compile(
     "(?<!`)(?:" + "|".join(f"(?:{re.sub(r'[?]P<[a-z]+>', '?:', opening)})" for opening, _ in _TAGS) + ")"
 )
@@ -62,6 +90,8 @@ class TextRegion:
     """Tags say that it is a call; else it is one only if it names a tool that is offered."""
     name: str = ""
     """Name of the tool, where it stands outside of the content."""
+    head: str = ""
+    """Opening tag of a region whose family is not known. Such a region is markup for a call only if it names a tool."""
 
 
 def find_regions(text: str) -> Iterator[TextRegion]:
@@ -82,15 +112,16 @@ def _tagged(text: str, start: int) -> TextRegion:
     found = ((opening, begin, end) for begin, end in _TAGS if (opening := re.compile(begin).match(text, start)))
     opening, begin, end = next(found)
     groups = opening.groupdict()
-    name = groups.get("name") or groups.get("tool") or ""
+    name = groups.get("name") or ""
+    head = opening[0] if "family" in groups else ""
     # A second opening tag of the kind ends this region, so the closing tag is searched before it only.
     following = re.compile(begin).search(text, opening.end())
     stop = following.start() if following is not None else len(text)
     if (closing := re.compile(end).search(text, opening.end(), stop)) is not None:
-        return TextRegion(text[opening.end() : closing.start()], start, closing.end(), name=name)
+        return TextRegion(text[opening.end() : closing.start()], start, closing.end(), name=name, head=head)
     # Nothing says where the region ends: it is as long as its JSON, or as what may be one call.
     stop = end_of_values(text, opening.end(), stop) or stop
-    return TextRegion(text[opening.end() : stop], start, stop, is_closed=False, name=name)
+    return TextRegion(text[opening.end() : stop], start, stop, is_closed=False, name=name, head=head)
 
 
 def _untagged(text: str, start: int, stop: int) -> Iterator[TextRegion]:

@@ -87,6 +87,79 @@ FORMATS = {
         '<|channel|>commentary to=functions.reply <|constrain|>json<|message|>{"text": "Hi"}<|call|>',
         [HI],
     ),
+    "gpt-oss, recipient first": (
+        '<|start|>assistant to=functions.reply<|channel|>commentary json<|message|>{"text": "Hi"}<|call|>',
+        [HI],
+    ),
+    "kimi": (
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.reply:0<|tool_call_argument_begin|>"
+        '{"text": "Hi"}<|tool_call_end|><|tool_call_begin|>functions.current_time:1<|tool_call_argument_begin|>{}'
+        "<|tool_call_end|><|tool_calls_section_end|>",
+        [HI, NOW],
+    ),
+    "kimi, no section": (
+        '<|tool_call_begin|>functions.reply:0<|tool_call_argument_begin|>{"text": "Hi"}<|tool_call_end|>',
+        [HI],
+    ),
+    "minimax": (
+        '<minimax:tool_call>\n<invoke name="reply">\n<parameter name="text">Hi</parameter>\n<parameter name="times">3</parameter>\n'
+        '</invoke>\n<invoke name="current_time">\n</invoke>\n</minimax:tool_call>',
+        [("reply", {"text": "Hi", "times": 3}), NOW],
+    ),
+    "minimax, older": (f"[TOOL_CALL]\n{JSON}\n[/TOOL_CALL]", [HI]),
+    "deepseek 3.2": (
+        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="reply">\n'
+        '<｜DSML｜parameter name="text" string="true">Hi</｜DSML｜parameter>\n'
+        '<｜DSML｜parameter name="times" string="false">3</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>',
+        [("reply", {"text": "Hi", "times": 3})],
+    ),
+    "deepseek 3.2, an object": (
+        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="reply">\n{"text": "Hi"}\n</｜DSML｜invoke>\n</｜DSML｜function_calls>',
+        [HI],
+    ),
+    "deepseek 4": (
+        '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="reply">\n<｜DSML｜parameter name="text" string="true">Hi</｜DSML｜parameter>\n'
+        "</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+        [HI],
+    ),
+    "claude, as text": (
+        '<function_calls>\n<invoke name="reply">\n<parameter name="text">Hi</parameter>\n</invoke>\n</function_calls>',
+        [HI],
+    ),
+    "claude, no wrapper": ('<invoke name="reply">\n<parameter name="text">Hi</parameter>\n</invoke>', [HI]),
+    "seed": (
+        "<seed:tool_call>\n<function=reply>\n<parameter=text>Hi</parameter>\n</function>\n</seed:tool_call>",
+        [HI],
+    ),
+    "doubao": ('<|FunctionCallBegin|>[{"name": "reply", "parameters": {"text": "Hi"}}]<|FunctionCallEnd|>', [HI]),
+    "longcat": (
+        "<longcat_tool_call>reply\n<longcat_arg_key>text</longcat_arg_key>\n<longcat_arg_value>Hi</longcat_arg_value>\n"
+        "</longcat_tool_call>",
+        [HI],
+    ),
+    "hunyuan": ('<tool_calls><tool_call>reply\n```json\n{"text": "Hi"}\n```</tool_call></tool_calls>', [HI]),
+    "command r": (
+        '<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "reply", "parameters": {"text": "Hi"}}]<|END_ACTION|>',
+        [HI],
+    ),
+    "internlm": (
+        '<|action_start|><|plugin|>\n{"name": "reply", "parameters": {"text": "Hi"}}<|action_end|>',
+        [HI],
+    ),
+    "lfm2": ('<|tool_call_start|>[reply(text="Hi"), current_time()]<|tool_call_end|>', [HI, NOW]),
+    "llama 4": ('<|python_start|>[reply(text="Hi")]<|python_end|>', [HI]),
+    "nemotron": (f"<TOOLCALL>[{JSON}]</TOOLCALL>", [HI]),
+    "apertus": ('<|tools_prefix|>[{"reply": {"text": "Hi"}}]<|tools_suffix|>', [HI]),
+    "function gemma": (
+        "<start_function_call>call:reply{text:<escape>Hi<escape>,times:3}<end_function_call>",
+        [("reply", {"text": "Hi", "times": 3})],
+    ),
+    "gemma 4": ('<|tool_call>call:reply{text:<|"|>Hi<|"|>}<tool_call|>', [HI]),
+    "lm studio": (f"[TOOL_REQUEST]{JSON}[END_TOOL_REQUEST]", [HI]),
+    "olmo": ('<function_calls>reply(text="Hi")</function_calls>', [HI]),
+    "xlam": (f"<tool_use>{JSON}</tool_use>", [HI]),
+    "a family of tomorrow": (f"<zeta:tool_invocation>{JSON}</zeta:tool_invocation>", [HI]),
+    "a family of tomorrow, with tokens": (f"<|zeta_tool_begin|>{JSON}<|zeta_tool_end|>", [HI]),
     "comments and trailing commas": ('{\n // say it\n "name": "reply", /* so */ "arguments": {"text": "Hi",},}', [HI]),
     "arguments as a string": ('{"name": "reply", "arguments": "{\\"text\\": \\"Hi\\"}"}', [HI]),
     "single quotes": ("{'name': 'reply', 'arguments': {'text': 'Hi'}}", [HI]),
@@ -97,7 +170,13 @@ FORMATS = {
 }
 
 
-@pytest.mark.parametrize("name", FORMATS)
+TRIED = [
+    pytest.param(name, marks=pytest.mark.tried("models", f"call written as text: {name}", "carried out"))
+    for name in FORMATS
+]
+
+
+@pytest.mark.parametrize("name", TRIED)
 def test_a_call_is_found_in_every_format(name):
     text, wanted = FORMATS[name]
     calls = find_calls(text, TOOLS)
@@ -143,10 +222,42 @@ def test_a_call_that_is_cut_off_is_never_carried_out(text):
     assert answer.text == ""
 
 
+UNKNOWN = {
+    "an element with attributes": '<call tool="reply"><text>Hi</text></call>',
+    "elements by the names of arguments": "<use_tool><reply><text>Hi</text></reply></use_tool>",
+    "tokens around words": "<|tool_call_begin|>reply text=Hi<|tool_call_end|>",
+    "a wrapper of its own": '<omega:function-call target="reply">text := Hi</omega:function-call>',
+    "brackets": "[TOOL_CALL]{tool => 'reply', args => {--text 'Hi'}}[/TOOL_CALL]",
+    "known tags around another form": "<tool_call>reply(text: Hi)</tool_call>",
+    "an invocation without arguments that can be read": '<invoke name="reply"><arg>Hi</invoke>',
+}
+
+
+@pytest.mark.parametrize("size", [1, 4, 1000])
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(form, marks=pytest.mark.tried("models", f"call in an unknown form: {form}", "never shown"))
+        for form in UNKNOWN
+    ],
+)
+def test_markup_of_an_unknown_family_is_never_shown(form, size):
+    early, shown, _, answer = streamed(f"I say it.\n\n{UNKNOWN[form]}", size)
+    assert early.strip() in ("", "I say it.")
+    assert shown.strip() == answer.text.strip() == "I say it."
+    assert all(call.error for call in answer.calls)
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "Hello!",
+        "Kimi begins a call with <|tool_call_begin|> and ends it with <|tool_call_end|>, as I said.",
+        "Say <tool_call> first, then the name of the tool, then the rest of it.",
+        "<toolbar>File Edit</toolbar>",
+        '<function type="button">reply to all</function>',
+        "In HTML: <callout>Read this</callout>",
+        "a < b, and the tool is > c",
         "",
         "Use `<tool_call>` to call a tool, and `<think>` to think.",
         'Your data is {"name": "Bob", "age": 3}.',

@@ -235,3 +235,32 @@ async def test_different_objects_are_left_to_the_model(server: ProviderServer) -
     both = '{"text": "hi"}{"text": "ho"}'
     (made,) = (await answer_to(server, events(chunk(call(both), "tool_calls"), DONE))).calls
     assert (made.arguments, bool(made.error)) == ({}, True)
+
+
+# ------------------------------------------------------------------ calls written as text
+
+WRITTEN = {
+    "Kimi": (
+        '<|tool_calls_section_begin|><|tool_call_begin|>functions.reply:0<|tool_call_argument_begin|>{"text": "hi"}'
+        "<|tool_call_end|><|tool_calls_section_end|>"
+    ),
+    "MiniMax": (
+        '<minimax:tool_call>\n<invoke name="reply">\n<parameter name="text">hi</parameter>\n</invoke>\n</minimax:tool_call>'
+    ),
+    "DeepSeek 3.2": (
+        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="reply">\n<｜DSML｜parameter name="text" string="true">hi'
+        "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>"
+    ),
+}
+
+
+@pytest.mark.parametrize("family", WRITTEN)
+async def test_a_call_written_as_text_is_made_and_nothing_of_it_is_shown(server: ProviderServer, family: str) -> None:
+    heard: list[Any] = []
+    text = f"Let me answer.\n\n{WRITTEN[family]}"
+    parts = [chunk({"content": text[at : at + 5]}) for at in range(0, len(text), 5)]
+    response = await answer_to(server, events(*parts, chunk({}, "stop"), DONE), on_pieces=heard.extend)
+    assert [(made.name, made.arguments, made.error) for made in response.calls] == [("reply", {"text": "hi"}, None)]
+    assert response.text.strip() == "Let me answer."
+    assert None not in heard
+    assert "".join(piece.text for piece in heard if isinstance(piece, TextPiece)).strip() == "Let me answer."
