@@ -53,7 +53,7 @@ _USUAL_PLACES: Final = (
 
 @attrs.frozen
 class ServiceUnit:
-    """Service as its manager must know it: `ServiceUnit("pegasus", ("/usr/bin/pegasus", "run", "--no-cli"), "/usr/bin", grace=10.0)`."""
+    """Service as its manager must know it: `ServiceUnit("pegasus", ("/usr/bin/pegasus", "run", "--no-cli"), "/usr/bin")`."""
 
     name: str
     """Name without a suffix: "pegasus", "pegasus-work"."""
