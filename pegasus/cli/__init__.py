@@ -19,6 +19,7 @@ order; each uses only those before it:
     init          the command init
     importing     the command import
     status        the commands status and tree
+    trace         the command trace
     mcp           the command mcp
     send          the command send
     logs          the command logs

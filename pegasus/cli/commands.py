@@ -52,6 +52,7 @@ MODULES: Final[Mapping[str, str]] = {
     "init": "init",
     "status": "status",
     "tree": "status",
+    "trace": "trace",
     "doctor": "doctor",
     "tasks": "work",
     "config": "config",
@@ -72,7 +73,7 @@ MODULES: Final[Mapping[str, str]] = {
 }
 """Module of `pegasus.cli` that declares each command, in the order of the help."""
 
-ALSO: Final = ("import", "persona", "token", "service", "reload", "logs", "completion")
+ALSO: Final = ("trace", "import", "persona", "token", "service", "reload", "logs", "completion")
 """Commands that people need seldom. The help names them in one line, so that the others are on the first screen, and does not import
 what they need."""
 

@@ -82,7 +82,7 @@ from pegasus.models.roles import OFFLINE, problems, role_spec
 from pegasus.models.service import ModelClient, ModelService
 from pegasus.models.switching import ModelSwitch
 from pegasus.models.tokens import PromptSize, TokenCounter
-from pegasus.models.usage import UsageTracker, amount_text, budget_text, serve_usage
+from pegasus.models.usage import UsageTracker, amount_text, budget_text, format_dollars, serve_usage
 
 __all__ = [
     "EXTENSIONS",
@@ -130,6 +130,7 @@ __all__ = [
     "find_offers",
     "find_offers_at",
     "find_providers",
+    "format_dollars",
     "key_variable",
     "picture_problem",
     "picture_type",

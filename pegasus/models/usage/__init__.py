@@ -6,6 +6,15 @@ report.py    the sums as JSON and as text for people
 """
 
 from pegasus.models.usage.report import amount_text, budget_text, daily_usage, usage_report, usage_text
-from pegasus.models.usage.tracker import UsageTracker, serve_usage
+from pegasus.models.usage.tracker import UsageTracker, format_dollars, serve_usage
 
-__all__ = ["UsageTracker", "amount_text", "budget_text", "daily_usage", "serve_usage", "usage_report", "usage_text"]
+__all__ = [
+    "UsageTracker",
+    "amount_text",
+    "budget_text",
+    "daily_usage",
+    "format_dollars",
+    "serve_usage",
+    "usage_report",
+    "usage_text",
+]
