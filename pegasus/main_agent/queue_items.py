@@ -41,7 +41,8 @@ from pegasus.identity import SILENCE
 from pegasus.intake import Priority, command_of
 from pegasus.messages import ACCOUNT, APART, INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
-from pegasus.outside import OUTSIDE, Untrusted, fenced_metadata, parse_outside
+from pegasus.outside import FENCE, FENCED_FROM, OUTSIDE, Untrusted, fenced_metadata, parse_outside
+from pegasus.quotes import parse_quotes
 from pegasus.retry import Pauses
 from pegasus.schedule import HEARTBEAT, PLACED, QUIET_FAILURE, SCHEDULED
 from pegasus.storage import UNDELIVERED_REPLY, Accept, Accepted, Discard, Item, JournalMessage, Overloaded, StorageError
@@ -92,7 +93,7 @@ def user_entry(
     name_user: bool = False,
     is_guest: bool = False,
 ) -> Entry:
-    """Return the user entry of a person's message. The text of a guest is fenced, and of an owner what is attached to it.
+    """Return the user entry of a person's message. The text of a guest is fenced, and of an owner what it quotes and what is attached.
 
     now: wall clock, ms. text: the message, or what a skill that it calls says. media: what was attached to it. skill: name of the
     skill that is in force from here on, "" for none. name_user: name the writer in the metadata line, since several people share
@@ -109,14 +110,18 @@ def user_entry(
     text = "\n".join((text, *media.spoken)) if text else "\n".join(media.spoken)
     if skill:
         metadata["skill"] = skill
-    content = user_content(text, message.channel, media.labels, name_user=name_user)
+    quotes = parse_quotes(message.metadata)
+    others = (*(quote.label for quote in quotes), *media.labels)
+    content = user_content(text, message.channel, others, name_user=name_user)
     # What is fenced begins behind the metadata line for a guest, and behind the own words for an owner.
-    if is_guest or media.labels:
+    if is_guest or others:
         labels = ((Untrusted.GUEST,) if is_guest else ()) + ((Untrusted.FILE,) if media.labels else ())
+        # Words of the agent itself may hold what somebody else has said, so they are fenced, but are no source of their own.
+        labels += () if all(quote.is_own for quote in quotes) else (Untrusted.OTHER,)
         own = metadata_line(message.channel, name_user=name_user)  # stands before the fence, as an owner's own words do
         if not is_guest:
             own = user_content(text, message.channel, name_user=name_user)
-        metadata |= fenced_metadata(labels, fence, len(own) + 1)
+        metadata |= fenced_metadata(labels, fence, len(own) + 1) or {FENCE: fence, FENCED_FROM: len(own) + 1}
     return Entry(now, "user", content, metadata=metadata, item=item.n)
 
 

@@ -5,6 +5,7 @@
 * **Once.** A message has the app's account and its `ts` as id, which the intake takes once per conversation, over restarts too. So
   `message` and `app_mention` of the same words count once, and so does everything that Slack delivers again.
 * **Threads.** Once the agent was named in a thread, or has spoken there, it hears the thread. That is a fact of the delivery log.
+  When it first hears of one it reads how that has begun (`_read_root`).
 * **Strangers.** Who may write is asked before anything is looked up or read for a message. Of somebody unknown the text is left out.
 * **Bots** are heard where they name the agent, some messages in a row; then a person has to write (`ServiceAdapter.bots`).
 
@@ -18,11 +19,13 @@ noted is a shortcut that saves reading files twice, and is lost in a restart; th
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+import attrs
 import trio
 
 from pegasus.access import GROUP, MENTIONED, PairingRequired
@@ -48,10 +51,14 @@ from pegasus.channels.slack.reading import (
     SlackIdentity,
     SlackMessage,
     read_payload,
+    read_thread,
 )
 from pegasus.channels.slack.socket_mode import Delivery
+from pegasus.conversation import sanitize_name
 from pegasus.intake import is_attachment_label
 from pegasus.messages import RELAYED, ChannelInfo, InboundMessage, Json, Media
+from pegasus.observe import get_logger
+from pegasus.quotes import THREAD, Quote, quotes_metadata
 
 MOST_SEEN: Final = 2_000
 """Messages that are remembered as handled, so that a repeated one with a file is not read again."""
@@ -59,8 +66,16 @@ MOST_FILE_BYTES: Final = 20 * 1024 * 1024
 """Bytes of the files of one message."""
 DOWNLOAD_SECONDS: Final = 5.0
 """Seconds for which a file is tried. Then the message is worth more without it than not at all."""
+THREAD_TIME: Final = 1.0
+"""Seconds that a message waits for the beginning of its thread. Slack wants its acknowledgement within 3."""
+MOST_OF_THREAD: Final = 20
+"""Messages of a thread that are read when the agent first hears of it, from its root on."""
+USER_ID: Final = re.compile(r"[UW][A-Z0-9]{2,39}")
+"""Id of a user in place of a name."""
 FILE_NOTE: Final = "(attached: {name}, {mime}, {size:,} bytes; it could not be read: {reason})"
 """Line of the text in place of a file that could not be read."""
+
+_log = get_logger("slack")
 
 
 class SlackIncoming:
@@ -158,8 +173,10 @@ class SlackIncoming:
             return
         # From here on the sender may write. Names and files are asked of Slack, which takes time; the place in
         # the order is held meanwhile.
+        began, files = await self._read_root(message, identity)
         text, is_typed = await self._read_text(message, identity)
-        media, notes = await self._read_files(message.files)
+        media, notes = await self._read_files((*message.files, *files))
+        metadata |= quotes_metadata(await self._read_quotes((*began, *message.quotes)))
         if notes or not is_typed:  # they name files as whoever made those has called them
             metadata[RELAYED] = True
         whole = InboundMessage("\n".join([text, *notes]).strip(), channel, id, metadata, media)
@@ -167,7 +184,7 @@ class SlackIncoming:
         # Counted only now, since a message that could not be kept comes again. Those behind it in the conversation wait for this one.
         self._adapter.note_writer(message.channel, is_bot=message.is_bot)
         # A message outside of threads opens one with its own ts, in which people answer.
-        if is_kept and is_meant and not message.is_direct:
+        if is_kept and is_meant and (not message.is_direct or message.thread_ts is not None):
             await self.remember_thread(message.channel, message.thread_ts or message.ts)
         self._note(seen)
 
@@ -219,7 +236,48 @@ class SlackIncoming:
         """Hear this thread from now on, over restarts too. Returns when that is on disk."""
         await self._adapter.log.set_fact(_thread_key(channel, thread_ts), True)
 
+    async def _read_root(
+        self, message: SlackMessage, identity: SlackIdentity
+    ) -> tuple[tuple[Quote, ...], tuple[SlackFileInfo, ...]]:
+        """Return how a thread has begun of which the agent has heard nothing so far, and the files of its first message."""
+        if message.thread_ts is None or self._knows_thread(message):
+            return (), ()
+        found: Any = [message.root] if message.root is not None else None
+        if found is None:
+            page = None
+            with trio.move_on_after(THREAD_TIME):
+                try:
+                    page = await self._api.call(
+                        "conversations.replies",
+                        channel=message.channel,
+                        ts=message.thread_ts,
+                        latest=message.ts,
+                        limit=MOST_OF_THREAD,
+                    )
+                except SlackRefused as error:
+                    _log.info("the beginning of a thread cannot be read", reason=str(error))
+                    gone = error.code in ("thread_not_found", "message_not_found")
+                    note = "it was deleted" if gone else f"it cannot be read: {error}"
+                    return (Quote(THREAD, "", note=note),), ()
+                except (ServiceDown, RateLimited) as error:
+                    _log.info("the beginning of a thread cannot be read", reason=str(error))
+            if page is None:
+                return (Quote(THREAD, "", note="Slack did not deliver it in time"),), ()
+            found = page.get("messages")
+        return read_thread(found, message.ts, identity)
+
     # ---------------------------------------------------------------- text and files
+
+    async def _read_quotes(self, quotes: Sequence[Quote]) -> list[Quote]:
+        """Return quotes as people see them, with the names of those that their texts and authors are ids of."""
+        ids = {quote.author for quote in quotes if USER_ID.fullmatch(quote.author)}
+        names = await self._names.names_of(ids.union(*(find_mentions(quote.text) for quote in quotes)))
+        return [
+            attrs.evolve(
+                quote, text=read_mrkdwn(quote.text, names), author=sanitize_name(names.get(quote.author, quote.author))
+            )
+            for quote in quotes
+        ]
 
     async def _read_text(self, message: SlackMessage, identity: SlackIdentity) -> tuple[str, bool]:
         """Return the text as people see it, without the agent's own mention at its beginning, and whether all of it was typed.
@@ -232,7 +290,9 @@ class SlackIncoming:
         if identity.name:
             names[identity.user] = identity.name
         # Everybody chooses their own name. One that looks like an address must not count as typed by who mentions them.
-        is_typed = not holds_words_of_others(text) and not any(map(ADDRESS_LIKE.search, names.values()))
+        is_typed = (
+            message.is_typed and not holds_words_of_others(text) and not any(map(ADDRESS_LIKE.search, names.values()))
+        )
         text = read_mrkdwn(text, names)
         return f"(edited) {text}" if message.edited_ts else text, is_typed
 

@@ -17,6 +17,9 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from pegasus.channels.slack.content import is_written_by_hand, shared_in, text_of_blocks
+from pegasus.quotes import THREAD, Quote
+
 TYPE: Final = "slack"
 """The channel type."""
 _HEARD: Final = frozenset({"", "file_share", "me_message", "thread_broadcast", "bot_message"})
@@ -94,7 +97,13 @@ class SlackMessage:
     edited_ts: str = ""
     """Id of the edit that has made it what it is, "" for the first text."""
     files: tuple[SlackFileInfo, ...] = ()
-    """Its files, at most MOST_FILES."""
+    """Its files and those of what it shares, at most MOST_FILES."""
+    quotes: tuple[Quote, ...] = ()
+    """Messages that it shares. Texts are mrkdwn; an author may be the id of a user."""
+    is_typed: bool = True
+    """False if its text was made of blocks."""
+    root: Mapping[str, Any] | None = None
+    """The message that has begun its thread, where Slack sends it along."""
 
     @property
     def id(self) -> str:
@@ -212,7 +221,12 @@ def _read_message(
     user = _id(message.get("user") or bot)
     if user == identity.user or (bot and bot == identity.bot) or message.get("hidden"):
         return None
-    text = str(message.get("text") or "")[:LONGEST_TEXT]
+    text, is_typed = _text_of(message)
+    shared = tuple(shared_in(message.get("attachments")))
+    own = str(message.get("user") or "")
+    files = _read_files(message.get("files") or (), own)
+    for _, attached in shared:
+        files += tuple(attrs.evolve(file, is_voice=False) for file in _read_files(attached, own))
     thread = _ts(message["thread_ts"]) if message.get("thread_ts") else None
     ts = _ts(message["ts"])
     channel = _id(event["channel"])
@@ -228,8 +242,51 @@ def _read_message(
         is_bot=bool(bot) or message.get("subtype") == "bot_message" or user == SLACKBOT,
         names_app=named or message.get("parent_user_id") == identity.user or event.get("type") == "app_mention",
         edited_ts=edited_ts,
-        files=_read_files(message.get("files") or (), str(message.get("user") or "")),
+        files=files[:MOST_FILES],
+        quotes=tuple(quote for quote, _ in shared),
+        is_typed=is_typed,
+        root=message["root"] if isinstance(message.get("root"), Mapping) else None,
     )
+
+
+def _text_of(message: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return the text of a message, and whether it is what its writer has typed: an app may say in blocks what its text lacks."""
+    text = str(message.get("text") or "")[:LONGEST_TEXT]
+    if text and is_written_by_hand(message.get("blocks")):
+        return text, True
+    said = text_of_blocks(message.get("blocks"))[:LONGEST_TEXT]
+    if not said or said in text:
+        return text, True
+    return (said if text in said else f"{text}\n{said}")[:LONGEST_TEXT], False
+
+
+def read_thread(
+    messages: Any, before: str, identity: SlackIdentity
+) -> tuple[tuple[Quote, ...], tuple[SlackFileInfo, ...]]:
+    """Return the messages of a thread before this `ts` as quotes, the oldest first, and the files of its root."""
+    quotes: list[Quote] = []
+    files: tuple[SlackFileInfo, ...] = ()
+    for message in messages if isinstance(messages, list | tuple) else ():
+        try:
+            if float(_ts(message["ts"])) >= float(before):
+                continue
+            if message.get("subtype") == "tombstone":
+                quotes.append(Quote(THREAD, "", note="it was deleted"))
+                continue
+            text, _ = _text_of(message)
+            shared = tuple(shared_in(message.get("attachments")))
+            user, bot = str(message.get("user") or ""), str(message.get("bot_id") or "")
+            author = str(message.get("username") or user or bot)
+            is_own = user == identity.user or bool(bot and bot == identity.bot)
+            attached = _read_files(message.get("files") or (), "")
+        except (KeyError, TypeError, AttributeError, ValueError):  # fields of other types than documented
+            continue
+        note = "attached to it: " + ", ".join(file.name for file in attached) if attached else ""
+        if text or note:
+            quotes.append(Quote(THREAD, text, author, note, is_own=is_own))
+        quotes += [quote for quote, _ in shared]
+        files = files or attached
+    return tuple(quotes), files
 
 
 def _read_files(files: Sequence[Mapping[str, Any]], writer: str) -> tuple[SlackFileInfo, ...]:

@@ -12,10 +12,12 @@ for the agent if it names the bot, answers it, is a command that is not another 
 
 Three things change the text of a message before the agent sees it:
 
-* A forwarded one is marked, and is never a command: somebody else may have written `/stop`.
+* Of a forwarded one the text is a quote with its author, and never a command: somebody else may have written `/stop`.
 * An edited one is marked and has the time of the edit in its id, so that each edit is a message of its own. It is no command either:
   the command was carried out when it was written.
 * In a command the name of the bot is left out, and `/start`, which Telegram's apps send by themselves, becomes `/pair` or `/help`.
+
+What a message answers or quotes comes with it, pictures and files included (`_answered`).
 
 Example: `read_update({"update_id": 1, "message": {…}}, BotName(123, "pegasus_bot"), lambda channel_id, thread: False)`.
 """
@@ -31,6 +33,7 @@ import attrs
 from pegasus.access import GROUP, MENTIONED
 from pegasus.conversation import sanitize_name
 from pegasus.messages import RELAYED, ChannelInfo, InboundMessage, Json
+from pegasus.quotes import ANSWERS, FORWARDS, MARKS, Quote, quotes_metadata
 
 TYPE: Final = "telegram"
 """The channel type."""
@@ -161,9 +164,9 @@ def _read_message(
             return None
     # The bot's own messages are passed over, in whatever way they come back.
     writer = _writer(message)
-    text = _text_of(message)
-    files = tuple(_files(message))
-    if writer is None or writer.id == str(bot.id) or not (text or files):
+    text, quotes = _text_of(message), tuple(_answered(message, bot))
+    own, answered = tuple(_files(message)), tuple(_answered_files(message))
+    if writer is None or writer.id == str(bot.id) or not (text or own):
         return None
     # Replies in a group without topics have a thread id, too, which is no place to send to.
     thread = _number(message.get("message_thread_id")) if message.get("is_topic_message") is True else None
@@ -181,7 +184,8 @@ def _read_message(
     if _is_forwarded(message) or _holds_words_of_others(message, text):
         metadata[RELAYED] = True
     if _is_forwarded(message):
-        text = f"(Forwarded)\n{text}"  # nothing that somebody else has written is a command
+        # Nothing that somebody else has written is a command.
+        quotes, text = (*quotes, _forwarded(message, text, bot)), ""
     elif is_edit:
         # Several edits within one second count as one: the time is in seconds.
         sent = _number(message.get("edit_date")) or 0
@@ -189,7 +193,8 @@ def _read_message(
         text = f"(This message was edited. It now reads:)\n{text}"
     else:
         text = _plain_command(text, bot, is_group=is_group)
-    return TelegramMessage(InboundMessage(text, channel, id, metadata), files, writer.is_bot, sent)
+    metadata |= quotes_metadata(quotes)
+    return TelegramMessage(InboundMessage(text, channel, id, metadata), (*own, *answered), writer.is_bot, sent)
 
 
 @attrs.frozen
@@ -224,7 +229,7 @@ def _person_name(user: Mapping[str, Any]) -> str:
     return _name(" ".join(part for part in parts if isinstance(part, str))) or _name(user.get("username"))
 
 
-def _name(value: Json) -> str:
+def _name(value: Any) -> str:
     """Return a name without what could pass for something else in the prompt, "" for anything but a text."""
     return sanitize_name(value)[:LONGEST_NAME].strip() if isinstance(value, str) else ""
 
@@ -282,16 +287,121 @@ def _text_of(message: Mapping[str, Any]) -> str:
             if kind == "text_link" and isinstance(entity.get("url"), str) and entity["url"] != shown
         ]
         return "\n".join([text, "", "Links:", *links]) if links else text
+    return "\n".join(_words_of(message))
+
+
+def _words_of(message: Mapping[str, Any]) -> Iterator[str]:
+    """Yield in words what of a message is neither text nor file."""
     match message:
         case {"venue": {"title": str(title), "address": str(address)}}:
-            return f"(place: {title}, {address})"
+            yield f"(place: {title}, {address})"
         case {"location": {"latitude": float() | int() as latitude, "longitude": float() | int() as longitude}}:
-            return f"(location: {latitude}, {longitude})"
+            yield f"(location: {latitude}, {longitude})"
         case {"contact": {"phone_number": str(phone), "first_name": str(name)}}:
-            return f"(contact: {name}, {phone})"
-        case {"poll": {"question": str(question)}}:
-            return f"(poll: {question})"
+            yield f"(contact: {name}, {phone})"
+        case {"poll": {"question": str(question)} as poll}:
+            options = poll.get("options")
+            texts = [_text_in(each) for each in options] if isinstance(options, list) else []
+            yield "\n- ".join([f"(poll: {question})", *texts])
+        case {"checklist": {"title": str(title)} as checklist}:
+            tasks = checklist.get("tasks")
+            texts = [_text_in(each) for each in tasks] if isinstance(tasks, list) else []
+            yield "\n- ".join([f"(checklist: {title})", *texts])
+        case {"dice": {"emoji": str(emoji), "value": int(value)}}:
+            yield f"({emoji} shows {value})"
+        case {"story": {"chat": dict(chat)}}:
+            yield f"(a story of {_chat_name(chat) or 'somebody'}, which cannot be seen here)"
+
+
+def _text_in(value: Any) -> str:
+    """Return the text of an object, "" if it has none."""
+    match value:
+        case {"text": str(text)}:
+            return text
     return ""
+
+
+# ------------------------------------------------------------------ what a message refers to
+
+
+def _answered(message: Mapping[str, Any], bot: BotName) -> Iterator[Quote]:
+    """Yield what a message answers, also in another chat, and the part of it that its writer has marked."""
+    part = _text_in(message.get("quote"))
+    match message:
+        # In a forum every message of a topic answers the one that has opened it, which says nothing.
+        case {"reply_to_message": dict(answered)} if "forum_topic_created" not in answered:
+            writer, text = _writer(answered), _text_of(answered)
+            author = _origin_name(answered.get("forward_origin")) or (writer.name if writer else "")
+            is_own = writer is not None and writer.id == str(bot.id)
+            files = ", ".join(file.name for file in _files(answered))
+            note = f"attached to it: {files}" if files else ""
+            if answered.get("date") == 0:
+                note = "it was deleted or cannot be seen any more"
+            if text or note:
+                yield Quote(ANSWERS, text, author, note, is_own=is_own)
+            if part and part != text:
+                yield Quote(MARKS, part, author, is_own=is_own)
+        case {"external_reply": dict(answered)}:
+            files = ", ".join(file.name for file in _files(answered))
+            note = f"attached to it: {files}" if files else "" if part else "its text is not shown to you"
+            place = _chat_name(answered.get("chat"))
+            author = _origin_name(answered.get("origin")) or "somebody"
+            yield Quote(ANSWERS, part or _text_of(answered), f"{author} in {place}" if place else author, note)
+        case {"reply_to_story": {"chat": dict(chat)}}:
+            yield Quote(ANSWERS, "", _chat_name(chat), "it is a story, which cannot be seen here")
+        case _ if part:  # what it was taken from was deleted
+            yield Quote(ANSWERS, part, note="the rest of it cannot be seen any more")
+
+
+def _answered_files(message: Mapping[str, Any]) -> Iterator[FileRef]:
+    """Yield the files of what a message answers. None of them is the writer's own voice."""
+    answered = message.get("reply_to_message") or message.get("external_reply")
+    if isinstance(answered, Mapping):
+        for file in _files(answered):
+            yield attrs.evolve(file, name=f"answered {file.name}", is_voice=False)
+
+
+def _forwarded(message: Mapping[str, Any], text: str, bot: BotName) -> Quote:
+    """Return a forwarded message as a quote with its author."""
+    files = ", ".join(file.name for file in _files(message))
+    note = f"attached to it: {files}" if files else ""
+    author = _origin_name(message.get("forward_origin"))
+    is_own = False
+    match message:
+        case {"forward_origin": {"type": "user", "sender_user": {"id": bot.id}}}:
+            is_own = True
+        # Fields of versions of the Bot API before 7.0, which a server of one's own may have.
+        case {"forward_from": dict(user)}:
+            author = author or _person_name(user)
+        case {"forward_from_chat": dict(chat)}:
+            author = author or _chat_name(chat)
+        case {"forward_sender_name": str(name)}:
+            author = author or _name(name)
+    return Quote(FORWARDS, text, author, note, is_own=is_own)
+
+
+def _origin_name(origin: Any) -> str:
+    """Return who has written a message that was forwarded or answered elsewhere, "" if that is not said."""
+    match origin:
+        case {"sender_user": dict(user)}:
+            return _person_name(user)
+        case {"sender_user_name": str(name)}:
+            return _name(name)
+        case {"sender_chat": dict(chat)} | {"chat": dict(chat)}:
+            signature = origin.get("author_signature")
+            names = (_chat_name(chat), _name(signature))
+            return ", ".join(name for name in names if name)
+    return ""
+
+
+def _chat_name(chat: Any) -> str:
+    """Return the title of a group or channel, or the name of the person of a private chat; "" if there is none."""
+    if not isinstance(chat, Mapping):
+        return ""
+    return _name(chat.get("title")) or _person_name(chat)
+
+
+# ------------------------------------------------------------------ files
 
 
 _PASTED: Final = ("blockquote", "expandable_blockquote", "pre", "text_link")

@@ -136,6 +136,8 @@ class SlackWorkspace:
         self.files: dict[str, SlackFile] = {}
         self.posts: list[SlackPost] = []
         """Messages of the app, in the order in which they were posted."""
+        self.threads: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        """Messages of people in threads, by conversation and root, in the form of `conversations.replies`."""
         self.ephemeral: list[tuple[str, str, str]] = []
         """Messages that only one person sees: conversation, user, text."""
         self.statuses: list[tuple[str, str, str]] = []
@@ -386,7 +388,11 @@ class SlackWorkspace:
     def _conversations_replies(self, params: Mapping[str, Any]) -> dict[str, Any]:
         key = self._conversation(params), str(params.get("ts"))
         found = [post for post in self.posts if (post.channel, post.thread_ts) == key and not post.is_deleted]
-        return self._messages(found, params)
+        page = self._messages(found, params)
+        # The root comes first on each page, whatever the bounds say.
+        before = float(params.get("latest") or "inf")
+        people = [each for each in self.threads.get(key, ()) if float(each["ts"]) < before]
+        return page | {"messages": sorted([*people, *page["messages"]], key=lambda each: float(each["ts"]))}
 
     def _messages(self, posts: Sequence[SlackPost], params: Mapping[str, Any]) -> dict[str, Any]:
         """Return a page of messages, those newer than `oldest`."""
