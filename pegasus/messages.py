@@ -32,6 +32,9 @@ RELAYED: Final = "relayed"
 APART: Final = "apart"
 """Key of the metadata of messages and tasks: true if they belong to a conversation in which guests are heard, and which has nothing of
 the owner's other conversations. Stored, and removed from what a client sends."""
+GOES_BACK: Final = "goesBack"
+"""Key in the metadata of a message that replaces an earlier one of its conversation: an object with its `id`, and with `again`, true
+if it is to be answered once more as it is. Only the program sets it. Stored, so it must not change."""
 INTERNAL_ID_PREFIX: Final = "\x1f"
 """First character of the id of an item that the program itself makes. No id from outside has control characters, so nobody
 can make such an item or take its place."""
@@ -259,6 +262,35 @@ class ReplyDraft:
     def is_withdrawal(self) -> bool:
         """True if nothing is shown any more."""
         return not self.text and not self.reasoning
+
+
+@attrs.frozen
+class Said:
+    """Something that was said in a conversation, for its other clients. It is not stored: the session has it, and a client reads that.
+
+    Example: `Said("user", "hello", ChannelInfo("cli", "main"), id="m-1")` when the page is open while somebody types in the terminal.
+    """
+
+    from_: str
+    """"user" or "agent"."""
+    text: str
+    """Text as it was written or sent; "" for files alone."""
+    channel: ChannelInfo
+    """Channel that it was said on."""
+    ts: int = 0
+    """Wall clock, ms."""
+    id: str = ""
+    """Of a message: the id that its sender gave it. Of a reply: that of the message that it answers, if it answers one."""
+    seq: int = 0
+    """Of a reply: its number."""
+    media: tuple[str, ...] = ()
+    """Names of the files that came with it."""
+    begins: bool = False
+    """A new conversation begins with it: the command /new."""
+    replaces: str = ""
+    """Id of the message that a person went back to: it, and all that was said since, is replaced by this message."""
+    chat: str = attrs.field(default="", eq=False)
+    """Conversation of one chat that it belongs to, `<type>:<channelId>`; "" for that of all channels. Clients do not see it."""
 
 
 @attrs.frozen

@@ -6,8 +6,8 @@ are the class's fields in camelCase. `encode_frame` writes a frame, `decode_clie
 
     hello, message, ack, call              client → gateway
     welcome, accepted, reply, typing,
-    progress, task, approval, result,
-    event, error                           gateway → client
+    progress, task, approval, said,
+    result, event, error                           gateway → client
 
 The module knows the shape of frames and nothing else. Whether a client may name a channel is decided by the gateway, whether
 a name may be used by `pegasus.intake`. The client package imports this module instead of the server.
@@ -40,6 +40,7 @@ from pegasus.messages import (
     Metadata,
     OutboundMessage,
     ReplyDraft,
+    Said,
     TaskProgress,
     Typing,
 )
@@ -275,12 +276,13 @@ class ErrorFrame:
 
 
 ClientFrame: TypeAlias = HelloFrame | MessageFrame | AckFrame | CallFrame
-AgentEvent: TypeAlias = OutboundMessage | Typing | ReplyDraft | TaskProgress | ApprovalNotice
-"""Values that the agent sends to the clients of a conversation: replies, and the state of its work."""
+AgentEvent: TypeAlias = OutboundMessage | Typing | ReplyDraft | TaskProgress | ApprovalNotice | Said
+"""Values that the agent sends to the clients of a conversation: replies, what was said elsewhere, and the state of its work."""
 
 ServerFrame: TypeAlias = WelcomeFrame | AcceptedFrame | AgentEvent | ResultFrame | EventFrame | ErrorFrame
 """Replies, drafts and signs travel as the values that the rest of the product uses: OutboundMessage is `reply`, ReplyDraft is
-`progress`, TaskProgress is `task`, ApprovalNotice is `approval`, and Typing is `typing`, whose `after` the gateway leaves out."""
+`progress`, TaskProgress is `task`, ApprovalNotice is `approval`, Said is `said`, and Typing is `typing`, whose `after` the gateway
+leaves out."""
 
 _CLIENT_FRAMES: Final[Mapping[str, type[ClientFrame]]] = {
     "hello": HelloFrame,
@@ -296,6 +298,7 @@ _SERVER_FRAMES: Final[Mapping[str, type[ServerFrame]]] = {
     "progress": ReplyDraft,
     "task": TaskProgress,
     "approval": ApprovalNotice,
+    "said": Said,
     "result": ResultFrame,
     "event": EventFrame,
     "error": ErrorFrame,
@@ -311,12 +314,14 @@ def encode_frame(frame: ClientFrame | ServerFrame) -> str:
 
     A model may write half a surrogate pair. It is replaced in what the agent says, because many JSON readers refuse it.
     """
-    if isinstance(frame, OutboundMessage | ReplyDraft) and not is_unicode(frame.text):
+    if isinstance(frame, OutboundMessage | ReplyDraft | Said) and not is_unicode(frame.text):
         frame = attrs.evolve(frame, text=to_unicode(frame.text))
     if isinstance(frame, OutboundMessage) and (frame.files or frame.key):
         frame = attrs.evolve(frame, files=(), key="")
     if isinstance(frame, ReplyDraft) and (frame.item or not is_unicode(frame.reasoning)):
         frame = attrs.evolve(frame, reasoning=to_unicode(frame.reasoning), item=0)
+    if isinstance(frame, Said) and frame.chat:
+        frame = attrs.evolve(frame, chat="")
     return encode_json({"type": _TYPES[type(frame)], **to_wire(frame)})
 
 

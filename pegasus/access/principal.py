@@ -14,7 +14,7 @@ from typing import Final
 
 import attrs
 
-from pegasus.messages import ACCOUNT, APART, ChannelInfo, InboundMessage, Json, Metadata
+from pegasus.messages import ACCOUNT, APART, GOES_BACK, ChannelInfo, InboundMessage, Json, Metadata
 
 ROLE: Final = "role"
 """Key of a role in the metadata of messages, of tasks and of their notifications. Stored, so it must not change."""
@@ -24,6 +24,8 @@ one, unless the settings say something else."""
 DOOR: Final = "door"
 """Key in the metadata of a message that has not come on a door of its sender's own, but through a bridge or a token that may only
 send messages. An owner's answer to an approval then counts once. Stored, so it must not change."""
+_PROVED: Final = (ROLE, ACCOUNT, APART, DOOR, GOES_BACK)
+"""Keys of what the program itself adds to a message; what a client claims under them is removed."""
 _NOTHING: Final[Metadata] = MappingProxyType({})
 """Metadata of work that has none."""
 
@@ -126,7 +128,7 @@ def with_role(
     role: None: the settings decide whether the sender is an owner, when the message is worked on. account: that a guest is counted
     by; "" = whoever the channel names. is_own_door: False: somebody else's program passes on what the sender has written (DOOR).
     """
-    metadata = {key: value for key, value in message.metadata.items() if key not in (ROLE, ACCOUNT, APART, DOOR)}
+    metadata = {key: value for key, value in message.metadata.items() if key not in _PROVED}
     if role is not None:
         metadata[ROLE] = role
     if account:

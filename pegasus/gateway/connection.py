@@ -299,7 +299,8 @@ class Connection:
 
     async def _welcome(self, hello: HelloFrame, grant: TokenGrant) -> None:
         """Queue the welcome, then start the tasks that a greeted client has. Raises ActorError, StorageError."""
-        self._feed = await self._services.hub.join(hello, self._queue, grant)
+        sent = self._requests.sent if self._requests is not None else ()
+        self._feed = await self._services.hub.join(hello, self._queue, grant, sent)
         seq = await self._feed.look_up_seqs()
         self._queue.put(encode_frame(WelcomeFrame(PROTOCOL, self._config.now.agent, hello.channel, seq)))
         if grant.gets_replies:

@@ -25,7 +25,7 @@ from pegasus.access import OWNER_GRANT, TokenGrant
 from pegasus.gateway.config import Caller, Params, notice_for
 from pegasus.gateway.reply_feed import ReplyFeed, Routes
 from pegasus.gateway.send_queue import SendQueue
-from pegasus.messages import Address, ApprovalNotice, Json, OutboundMessage, ReplyDraft, TaskProgress, Typing
+from pegasus.messages import Address, ApprovalNotice, Json, OutboundMessage, ReplyDraft, Said, TaskProgress, Typing
 from pegasus.observe import get_logger
 from pegasus.protocol import HelloFrame, encode_frame
 from pegasus.settings import LiveValue
@@ -119,10 +119,12 @@ class Hub:
     """Readers within the process."""
     _routes: Routes = attrs.field(init=False, factory=Routes)
 
-    async def join(self, hello: HelloFrame, queue: SendQueue, grant: TokenGrant = OWNER_GRANT) -> ReplyFeed:
+    async def join(
+        self, hello: HelloFrame, queue: SendQueue, grant: TokenGrant = OWNER_GRANT, sent: Collection[str] = ()
+    ) -> ReplyFeed:
         """Return a new feed for a client that has greeted. From now on it is given what is for its channel.
 
-        grant: rights of its token. A client that may not get replies only makes calls.
+        grant: rights of its token. A client that may not get replies only makes calls. sent: ids of its last messages, which grow.
 
         The journal gets Connected, so that the agent may write to the channel, unless the client only makes calls.
         Raises ActorError. Cancelled, nobody has joined.
@@ -130,7 +132,7 @@ class Hub:
         hello = hello if grant.gets_replies else attrs.evolve(hello, calls_only=True)
         if not hello.calls_only:
             await self._journal.tell(Connected(hello.channel.type, hello.channel.channel_id))
-        feed = ReplyFeed(hello, queue, self._journal, self._routes, grant)
+        feed = ReplyFeed(hello, queue, self._journal, self._routes, grant, sent)
         if grant.gets_replies:
             self._routes.add(feed)
         return feed
@@ -183,6 +185,13 @@ class Hub:
         frame = encode_frame(task)
         for feed in self._routes.recipients(task.channel.type, task.channel.channel_id):
             feed.show_state(task.task_id, frame)
+
+    def said(self, said: Said) -> None:
+        """Show what was said to the other clients of the conversation, as far as they are an owner's terminals and pages."""
+        frame = encode_frame(said)
+        for feed in self._routes.all():
+            if feed.hears(said, self._owners.now):
+                feed.show_said(frame)
 
     def approval(self, notice: ApprovalNotice) -> None:
         """Show owners a call that waits for them, or what became of it."""

@@ -40,7 +40,7 @@ from actors import ActorError, Ref
 from pegasus.access import OWNER_GRANT, TokenGrant
 from pegasus.gateway.send_queue import SendQueue
 from pegasus.intake import JOURNAL_TIMEOUT
-from pegasus.messages import Address, ChannelInfo, OutboundMessage
+from pegasus.messages import Address, ChannelInfo, OutboundMessage, Said
 from pegasus.observe import get_logger
 from pegasus.protocol import SERVER_ERROR, HelloFrame, encode_frame
 from pegasus.storage import JournalMessage, LastSeq, StorageError, Unacknowledged, load_files
@@ -50,6 +50,8 @@ _log = get_logger("gateway")
 PAGE = 200
 """Replies asked for in one question. Each further question asks for twice as many from the start of the backlog, because a
 question for those *after* a number would acknowledge that number."""
+SCREENS = ("cli", "web")
+"""Channel types whose clients show a whole conversation to the person before them."""
 MAX_KEPT = 100
 """Pushes that are kept while the journal is read. Older ones are dropped beyond that, and read from the journal afterwards."""
 
@@ -255,9 +257,12 @@ class ReplyFeed:
         journal: Ref[JournalMessage],
         routes: Routes,
         grant: TokenGrant = OWNER_GRANT,
+        sent: Collection[str] = (),
     ) -> None:
         self._grant = grant
         """Rights of the client's token."""
+        self._sent = sent
+        """Ids of the last messages that the client has sent."""
         self.channel = hello.channel
         """The address, or the type, whose replies these are."""
         self.calls_only = hello.calls_only
@@ -322,6 +327,27 @@ class ReplyFeed:
         """Return whether this client is an owner's. A bridge and a program that only makes calls are not."""
         channel = self.channel.info
         return channel is not None and not self.calls_only and self._grant.is_owner(channel, owners)
+
+    def hears(self, said: Said, owners: Collection[str]) -> bool:
+        """Return whether the client is shown something that was said.
+
+        It is an owner's terminal or page, it is of the same conversation, and it does not know it already: from a reply, or because
+        it has sent it. In the conversation of all channels that is every client that has shown the owner's token. Another token
+        belongs to one conversation, whoever has it.
+        """
+        channel = self.channel.info
+        if channel is None or channel.type not in SCREENS or not self.is_owners(owners):
+            return False
+        if said.from_ == "user" and said.id in self._sent:
+            return False
+        if channel.address == said.channel.address:
+            return said.from_ == "user"
+        return said.chat == str(channel.address) if said.chat else self._grant.is_home
+
+    def show_said(self, frame: str) -> None:
+        """Send what was said elsewhere. Dropped before the welcome: a client then reads the history."""
+        if self._is_welcomed:
+            self._queue.push(frame)
 
     @property
     def has_own_door(self) -> bool:

@@ -12,6 +12,7 @@ through the queue; answers to messages keep their order, and results of calls co
 from __future__ import annotations
 
 import binascii
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeAlias
@@ -59,6 +60,8 @@ CALL_TIMEOUT = 30.0
 """Seconds that a method may take. It is cancelled then, and the caller gets an error."""
 MAX_CALLS = 16
 """Calls that one connection may have running at the same time. A further one is answered `overloaded`."""
+MOST_SENT = 200
+"""Ids of messages that are remembered of a connection, so that it is not told what it has said itself."""
 
 Incoming: TypeAlias = InboundMessage | Acknowledge | CallFrame
 """Meaning of a frame after the hello, for the rest of the product."""
@@ -90,6 +93,8 @@ class Requests:
     """Returns the scope that a method needs."""
     _max_media_bytes: int = 20 << 20
     """Bytes of all files of one message."""
+    sent: deque[str] = attrs.field(init=False, factory=partial(deque, maxlen=MOST_SENT))
+    """Ids of the last messages."""
     _calls: int = attrs.field(init=False, default=0)
     """Calls that are running."""
 
@@ -139,6 +144,7 @@ class Requests:
         # The message is in the journal's mailbox when `send` returns, so messages of one client are accepted in the
         # order in which it sent them, although their answers are waited for later.
         is_bridge = self._own.channel_id is None
+        self.sent.append(message.id)
         try:
             answer = await self._intake.send(message, self._grant, is_bridge=is_bridge)
         except InvalidMessage as error:

@@ -29,7 +29,7 @@ kept in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import takewhile
@@ -41,6 +41,7 @@ import trio
 
 from actors import ActorError, Inbox, Ref
 from pegasus.access import sender_of
+from pegasus.conversation import Entry
 from pegasus.intake import Priority, command_of
 from pegasus.main_agent.chat_commands import (
     NEW_IS_THE_OWNERS,
@@ -60,12 +61,23 @@ from pegasus.main_agent.item_endings import apologise, begin_session, close_stop
 from pegasus.main_agent.queue_items import begins_session, discard_waiting
 from pegasus.main_agent.replies import reply_key, reply_to_sender
 from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
-from pegasus.main_agent.session import GLOBAL, ItemProgress, NextStep, Session, chat_files, load_session, until_written
+from pegasus.main_agent.session import (
+    GLOBAL,
+    ItemProgress,
+    NextStep,
+    Session,
+    chat_files,
+    edit,
+    load_session,
+    retry,
+    said_in,
+    until_written,
+)
 from pegasus.main_agent.status import agent_status_text, gather_status, idle_status, seen_by
 from pegasus.main_agent.think_loop import ThinkLoop
 from pegasus.main_agent.tool_calls import recorded_results
 from pegasus.main_agent.turns import AgentTurn, WorkStopper, stopped_thoughts
-from pegasus.messages import APART, Address, ReplyDraft, Typing
+from pegasus.messages import APART, GOES_BACK, Address, ReplyDraft, Said, Typing
 from pegasus.storage import (
     Commit,
     CompleteItem,
@@ -73,6 +85,7 @@ from pegasus.storage import (
     JournalMessage,
     NextItem,
     Posted,
+    PostResult,
     StorageError,
     TakeItem,
     Waiting,
@@ -80,6 +93,8 @@ from pegasus.storage import (
 
 COMMAND: Final = "command"
 """Last part of the idempotency key of a command's answer. Stored in the outbox, so it must not change between versions."""
+CANNOT_GO_BACK: Final = "I cannot go back to that message: it is no longer in this conversation as it stands."
+"""Text for somebody whose message was to replace one that was archived meanwhile."""
 MAX_ATTEMPTS: Final = 3
 """Number of times that an item is worked on before it is set aside. More than once, because a crash may have had a passing cause."""
 TASKS_PATIENCE: Final = 2.0
@@ -93,7 +108,7 @@ async def main_agent(
     *,
     chat: Address | None = None,
     apart: bool | None = None,
-    announce: Ref[Typing | ReplyDraft] | None = None,
+    announce: Ref[Typing | ReplyDraft | Said] | None = None,
     publish: PublishMessage | None = None,
     answers: CommandAnswers = MappingProxyType({}),
     note_work: Callable[[bool], None] = lambda is_working: None,
@@ -169,7 +184,7 @@ class _MainAgent:
     """Hands out the items, and takes answers of commands into the outbox."""
     _services: AgentServices
     """Everything that the composition root has handed in."""
-    _announce: Ref[Typing | ReplyDraft] | None
+    _announce: Ref[Typing | ReplyDraft | Said] | None
     """Takes typing signs and drafts; None: nobody shows them."""
     _publish: PublishMessage | None
     """Makes a finished message known to observers; None: nobody observes."""
@@ -190,6 +205,7 @@ class _MainAgent:
 
     def __attrs_post_init__(self) -> None:
         self._loop = ThinkLoop(self._session, self._services, self._journal, self._show)
+        self._session.on_written = self._show_said
 
     # ------------------------------------------------------------------ main lane
 
@@ -266,8 +282,26 @@ class _MainAgent:
             await apologise(item, self._session, self._services.clock(), log_set_aside(item, MAX_ATTEMPTS))
             # Files that were gathered before the crash are sent all the same: the calls have told the model so.
             await self._loop.send_gathered(item)
+        elif GOES_BACK in item.message.metadata:
+            await self._go_back(turn, progress)
         elif not ("/" in item.message.text and await self._obey(turn, progress)):
             await self._loop.run(turn, progress)
+
+    async def _go_back(self, turn: AgentTurn, progress: ItemProgress) -> None:
+        """Work on a message that replaces an earlier one: what was said since that is taken back before, in the same step."""
+        item, session, now = turn.item, self._session, self._services.clock()
+        if progress.next is NextStep.RECORD:
+            facts = item.message.metadata[GOES_BACK]
+            id, again = (str(facts.get("id")), facts.get("again") is True) if isinstance(facts, dict) else ("", False)
+            replaced = None
+            if turn.principal.is_owner:
+                replaced = await (retry(session, item, now, id) if again else edit(session, item, now, id))
+            if replaced is None:
+                await session.commit((), (reply_to_sender(item, CANNOT_GO_BACK, COMMAND),))
+                return
+            text, channel = item.message.text, item.message.channel
+            self._show(Said("user", text, channel, now, item.message.id, replaces=replaced, chat=session.files.chat))
+        await self._loop.run(turn, session.progress(item.n, item.message.id))
 
     async def _obey(self, turn: AgentTurn, progress: ItemProgress) -> bool:
         """Carry out a command of the main lane, /new, or refuse one that does not exist. Return False for any other message.
@@ -282,7 +316,10 @@ class _MainAgent:
             if self._chat is None and not turn.principal.is_owner:
                 await self._session.commit((), (reply_to_sender(item, NEW_IS_THE_OWNERS, COMMAND),))
             else:
-                await begin_session(item, self._session, self._services.clock())
+                now, text = self._services.clock(), item.message.text
+                await begin_session(item, self._session, now)
+                chat = self._session.files.chat
+                self._show(Said("user", text, item.message.channel, now, item.message.id, begins=True, chat=chat))
             return True
         if item.message.is_internal or progress.next is not NextStep.RECORD:
             return False
@@ -443,7 +480,12 @@ class _MainAgent:
         seqs = (reply.seq for reply in self._session.replies.values() if reply.channel.address == channel.address)
         self._show(Typing(channel, active, max(seqs, default=0)))
 
-    def _show(self, sign: Typing | ReplyDraft) -> None:
+    def _show_said(self, entries: Sequence[Entry], replies: Sequence[PostResult]) -> None:
+        """Show what was said to clients elsewhere that belong to the conversation."""
+        for said in said_in(entries, replies, self._session.files.chat, self._services.clock()):
+            self._show(said)
+
+    def _show(self, sign: Typing | ReplyDraft | Said) -> None:
         """Send a sign that is never stored. It is dropped while the receiver does not run or its mailbox is full."""
         if isinstance(sign, ReplyDraft) and self.stopper.running is not None:
             sign = attrs.evolve(sign, item=self.stopper.running.item.n)

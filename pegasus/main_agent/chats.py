@@ -52,7 +52,7 @@ from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMe
 from pegasus.main_agent.session import chat_key
 from pegasus.main_agent.status import idle_status
 from pegasus.main_agent.turns import MOST_WITHDRAWN
-from pegasus.messages import Address, ReplyDraft, Typing
+from pegasus.messages import Address, ReplyDraft, Said, Typing
 from pegasus.storage import JournalMessage, NextChat
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ async def chat_agents(
     services: AgentServices,
     *,
     apart: bool | None = None,
-    announce: Ref[Typing | ReplyDraft] | None = None,
+    announce: Ref[Typing | ReplyDraft | Said] | None = None,
     publish: PublishMessage | None = None,
     answers: CommandAnswers = MappingProxyType({}),
 ) -> None:

@@ -41,7 +41,7 @@ from pegasus.client import (
 from pegasus.formatting import format_usage
 from pegasus.host import wall_clock
 from pegasus.intake import describe_unknown, find_unknown
-from pegasus.messages import ApprovalNotice, Media, OutboundMessage, ReplyDraft, TaskProgress, Typing
+from pegasus.messages import ApprovalNotice, Media, OutboundMessage, ReplyDraft, Said, TaskProgress, Typing
 from pegasus.protocol import STOPPING
 from pegasus.terminal.completion import Suggestions, ask_suggestions
 from pegasus.terminal.greeting import ChatConfig, gone_text, greeting
@@ -337,6 +337,8 @@ class InteractiveChat:
                 self._note_task(event)
             case ApprovalNotice():
                 self._show_approval(event)
+            case Said():
+                self._show_said(event)
             case MessageAccepted():
                 self._change_status()
             case MessageRejected(id, code, message):
@@ -442,6 +444,20 @@ class InteractiveChat:
             self._drafting = bool(text or reasoning)
             self._screen.draft(Draft(self._agent, text, reasoning) if self._drafting else None)
         self._change_status(writing=bool(text))
+
+    def _show_said(self, said: Said) -> None:
+        """Show what was said in this conversation at another door."""
+        if self._conversation.is_own(said.id) and said.from_ == "user":
+            return
+        text = "\n\n".join(filter(None, [said.text, *(f"[attached: {name}]" for name in said.media)]))
+        if said.from_ == "user":
+            self._last_question = said.id  # its answer need not repeat it
+            what = "went back and said" if said.replaces else "asked"
+            self._screen.notice(f"({what} on {said.channel.address}) {text}")
+            if said.begins:
+                self._screen.notice(f"{'─' * 8} a new conversation {'─' * 8}")
+        else:
+            self._screen.reply(f"{self._agent} → {said.channel.address}", text, lambda: None)
 
     def _show_question(self, reply: OutboundMessage) -> None:
         """Mark a reply of a guest's work. Show the question above its first answer, if it is another client's or not the last one."""

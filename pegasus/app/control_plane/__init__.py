@@ -13,6 +13,7 @@ Read the files in this order; each uses only those before it:
     access      who may come in: tokens, people who are not known yet, browsers; which methods only show something
     knowledge   memory and the persona
     views       what a person may look at beside the work itself
+    histories   conversations as people see them: list, messages, going back
     work        tasks, events, the work of one conversation, scheduled jobs
     stopping    the answer that is being made for one conversation, which people end without ending anything else
     status      the daemon as a whole
@@ -20,6 +21,7 @@ Read the files in this order; each uses only those before it:
 """
 
 from pegasus.app.control_plane.access import MESSAGE_METHODS, READ_METHODS, PairingMethods, SignInMethod, TokenMethods
+from pegasus.app.control_plane.histories import HistoryMethods
 from pegasus.app.control_plane.knowledge import MemoryMethods, PersonaMethods
 from pegasus.app.control_plane.servers import ServerMethods
 from pegasus.app.control_plane.status import StatusMethods, actor_json
@@ -34,6 +36,7 @@ __all__ = [
     "ConversationMethod",
     "CronMethods",
     "EventMethods",
+    "HistoryMethods",
     "InterruptMethod",
     "MemoryMethods",
     "PairingMethods",

@@ -2,14 +2,17 @@
 
     session         the running session: an append-only log, the progress of each item, the turns for the next request
     loading         reads a session at the start, and repairs it after a crash
+    going_back      a message is answered once more, or another one is said in its place
     media_queue     files that the tool `send_file` has gathered and no entry has sent yet
     pending_notes   notes of a consolidation that are not written yet, as the session names them
     files           names of the files of a session
     archives        earlier sessions, a page at a time; the tool `session_archive_read`
     listing         all sessions, for people
-    history         what was said with one address, for a chat window
+    history         what was said with one address, or in a whole conversation, for a chat window
+    conversations   the list of conversations, with titles and a search
 
-Only the first two write, through the journal. The last three read files from disk, and ask nothing of a running agent.
+Only the first two, and `going_back` by their means, write, through the journal. The last four read files from disk, and ask nothing
+of a running agent.
 
 What `main_agent` does with it::
 
@@ -33,6 +36,7 @@ from pegasus.main_agent.session.archives import (
     page_of,
     says_apart,
 )
+from pegasus.main_agent.session.conversations import conversation_json, list_conversations
 from pegasus.main_agent.session.files import (
     CURRENT,
     GLOBAL,
@@ -43,7 +47,16 @@ from pegasus.main_agent.session.files import (
     chat_key,
     session_files_of,
 )
-from pegasus.main_agent.session.history import Place, history_json, read_history
+from pegasus.main_agent.session.going_back import edit, retry
+from pegasus.main_agent.session.history import (
+    Place,
+    find_message,
+    history_json,
+    is_message,
+    read_conversation,
+    read_history,
+    said_in,
+)
 from pegasus.main_agent.session.listing import (
     MOST_ROWS,
     PAGE_ROWS,
@@ -108,15 +121,20 @@ __all__ = [
     "chat_files",
     "chat_key",
     "chat_of",
+    "conversation_json",
     "done_entry",
+    "edit",
     "files_sent_by",
+    "find_message",
     "find_session",
     "gathered",
     "history_json",
     "is_archive",
     "is_begun_by",
+    "is_message",
     "last_notes",
     "line_text",
+    "list_conversations",
     "list_sessions",
     "load_session",
     "note_of",
@@ -125,7 +143,10 @@ __all__ = [
     "page_of",
     "pending_metadata",
     "pending_notes",
+    "read_conversation",
     "read_history",
+    "retry",
+    "said_in",
     "says_apart",
     "send_file_path",
     "sent",

@@ -1,4 +1,4 @@
-"""The conversation with one address, read back from the session for people: what they wrote, and what they were told.
+"""The history of one address, or of a whole conversation, read back from the session for people: what they wrote, and were told.
 
 A chat window that is opened again shows it. It is made from the session and its archives, in which everything that was said stands
 already, and not from a second copy. Notes of the program, thoughts and tool calls are left out, and so are commands such as /status:
@@ -23,15 +23,16 @@ from typing import Any, BinaryIO, Final
 
 import attrs
 
-from pegasus.conversation import Entry, parse_metadata_line
-from pegasus.main_agent.session.archives import LONGEST, archive_names, is_archive, open_archive, read_line
+from pegasus.conversation import Entry, clean_text, parse_metadata_line
+from pegasus.main_agent.session.archives import LONGEST, archive_names, is_archive, open_archive, read_line, says_apart
 from pegasus.main_agent.session.files import CURRENT, SessionFiles, session_files_of
 from pegasus.main_agent.session.media_queue import files_sent_by
-from pegasus.main_agent.session.session import CUT, REPLY_NAME, text_of_end_note
-from pegasus.messages import Address, Json
+from pegasus.main_agent.session.session import CUT, REPLACED, REPLY_NAME, text_of_end_note
+from pegasus.messages import Address, ChannelInfo, Json, OutboundMessage, Said
 from pegasus.models import ToolCall
-from pegasus.outside import parse_fence
-from pegasus.wire import decode_object
+from pegasus.outside import FENCED_FROM, Untrusted, parse_fence
+from pegasus.storage import PostResult
+from pegasus.wire import decode_object, encode_json, to_wire
 
 MAX_MESSAGES: Final = 200
 """Messages of one page."""
@@ -43,6 +44,8 @@ MAX_FILES: Final = 20
 """Files of one message that are named."""
 _BLOCK: Final = 1 << 16
 """Bytes that are read at a time."""
+_THREAD: Final = re.compile(r"\[channel: .*? \| id: .*? \| thread: (.*?)(?: \| user: .*)?\](?:\n|\Z)")
+"""Metadata line of a message in a thread."""
 _LABEL: Final = re.compile(r"^\(attached(?: picture)?: (.{1,256}?), [\w.+-]+/[\w.+-]+, ", re.MULTILINE)
 """Beginning of the label of a file, as `conversation.media` writes it."""
 
@@ -88,6 +91,26 @@ class PastMessage:
     """Names of the files that came with it."""
     cut: bool = False
     """Of a reply: it is a draft at which a person has ended the answer."""
+    channel: Address | None = None
+    """Channel that it was said on, in the escaped form of metadata lines; None if it is not known."""
+    begins: bool = False
+    """A new conversation begins with it: a line stands above."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class OwnMessage:
+    """A message of an owner in a session, as far as a person may go back to it."""
+
+    id: str
+    """Id that its sender gave it."""
+    text: str
+    """Text as it was written."""
+    address: Address
+    """Address that it came from, in the escaped form of metadata lines."""
+    user_id: str | None
+    """Person who wrote it, if the channel says so."""
+    thread: str | None
+    """Thread that it was written in."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -104,44 +127,145 @@ class HistoryPage:
     """Oldest first."""
     before: Place | None
     """End of the next older page; None at the beginning of everything."""
+    begins: bool = False
+    """A new conversation begins behind the last message."""
 
 
 def read_history(data: str, scope: str, address: Address, before: Place | None, limit: int) -> HistoryPage:
-    """Return the messages of a conversation before a place, at most about `limit`; the newest ones if it is None.
+    """Return the messages with an address before a place, at most about `limit`; the newest ones if it is None.
 
     data: `<home>/data`. scope: the setting `agent.scope`. Blocks. Raises OSError; a file that is gone meanwhile counts as empty.
     """
-    files = session_files_of(scope, address)
+    return _read_back(data, session_files_of(scope, address), before or Place(CURRENT, -1), limit, address.escaped)
+
+
+def read_conversation(data: str, files: SessionFiles, before: Place, limit: int) -> HistoryPage:
+    """Return what was said in a conversation, on any channel, before a place, at most about `limit` messages.
+
+    Each names its channel, and the first one behind a /new is marked. Blocks. Raises OSError as `read_history` does.
+    """
+    return _read_back(data, files, before, limit, None)
+
+
+def read_messages(data: str, files: SessionFiles, name: str, most: int) -> tuple[list[PastMessage], bool]:
+    """Return what was said in one file, oldest first, and whether that is all: at most about so many bytes at its end are read.
+
+    Blocks. Raises OSError.
+    """
+    reader = _HistoryReader(os.path.join(data, files.folder), files, None, most, most_bytes=most)
+    reached = reader.read(Place(name, -1))
+    return list(reader.oldest_first()), not reached
+
+
+def find_message(data: str, files: SessionFiles, id: str | None) -> OwnMessage | None:
+    """Return the message `id` of the running session, None for the last one; None if there is none that may be replaced.
+
+    Messages of guests may not: they would be said again with an owner's rights. Blocks. Raises OSError.
+    """
+    folder, wanted = os.path.join(data, files.folder), encode_json(id).encode() if id is not None else b'"messageId"'
+    with suppress(FileNotFoundError), open_archive(folder, CURRENT, files) as file:
+        if says_apart(file.readline(LONGEST)):
+            return None
+        for _, raw in _lines_backwards(file, os.fstat(file.fileno()).st_size):
+            entry = read_line(raw) if wanted in raw else None
+            if entry is not None and may_go_back_to(entry, id) and (address := parse_metadata_line(entry.content)):
+                user, thread = entry.metadata.get("userId"), _THREAD.match(entry.content)
+                return OwnMessage(
+                    str(entry.metadata["messageId"]),
+                    _written_text(entry),
+                    address,
+                    user if isinstance(user, str) else None,
+                    thread[1] if thread else None,
+                )
+    return None
+
+
+def may_go_back_to(entry: Entry, id: str | None) -> bool:
+    """Return whether an entry is a message of an owner, with this id if one is given."""
+    return is_message(entry) and Untrusted.GUEST not in entry.outside and id in (None, entry.metadata["messageId"])
+
+
+def reworded(entry: Entry, text: str) -> Entry:
+    """Return a message with another text. What is attached to it stays; a skill that it called does not."""
+    line = entry.content.partition("\n")[0]
+    _, start = parse_fence(entry.metadata, len(entry.content))
+    if start <= len(line) + 1:
+        start = _labels_start(entry) or len(entry.content)
+    attached = entry.content[start:]
+    own = f"{line}\n{clean_text(text)}"
+    metadata = {key: value for key, value in entry.metadata.items() if key != "skill"}
+    if FENCED_FROM in metadata:
+        metadata[FENCED_FROM] = len(own) + 1
+    return attrs.evolve(entry, content=f"{own}\n{attached}" if attached else own, metadata=metadata)
+
+
+def _read_back(data: str, files: SessionFiles, place: Place, limit: int, address: Address | None) -> HistoryPage:
+    """Return a page that ends at a place, which may begin in an older file. address: None for all."""
     folder = os.path.join(data, files.folder)
     names = [*archive_names(folder, files), CURRENT]
-    place = before or Place(CURRENT, -1)
-    reader = _HistoryReader(folder, files, address.escaped, min(limit, MAX_MESSAGES))
+    reader = _HistoryReader(folder, files, address, min(limit, MAX_MESSAGES))
     while True:
         reached = reader.read(place)
-        older = names[: names.index(place.file)] if place.file in names else []
         if reached:
-            return HistoryPage(reader.oldest_first(), Place(place.file, reached))
-        if not older:
-            return HistoryPage(reader.oldest_first(), None)
-        place = Place(older[-1], -1)
-        # The page ends exactly between two files; the next one begins at the end of the older file.
-        if reader.is_full:
-            size = os.stat(os.path.join(folder, files.file(place.file)), follow_symlinks=False).st_size
-            return HistoryPage(reader.oldest_first(), Place(place.file, size))
+            return reader.page(Place(place.file, reached))
+        first, kept = _beginning(folder, files, place.file)
+        older = reader.begin_older(first, place.file, names)
+        if older is None:
+            return reader.page(None)
+        place = Place(older, _end_before(folder, files, older, kept))
+        # The page ends exactly between two files; the next one begins where the older file does.
+        if reader.is_full and place.end:
+            return reader.page(place)
+
+
+def _beginning(folder: str, files: SessionFiles, name: str) -> tuple[Entry | None, Entry | None]:
+    """Return the first entry of a file, and its first message if that was taken over from an older file. Raises OSError."""
+    with suppress(FileNotFoundError), open_archive(folder, name, files) as file:
+        first = read_line(file.readline(LONGEST))
+        if first is None or first.metadata.get("type") == "new":
+            return first, None
+        left = _BLOCK
+        while left > 0 and (raw := file.readline(LONGEST)):
+            left -= len(raw)
+            if (entry := read_line(raw)) is not None and is_message(entry):
+                return first, entry
+        return first, None
+    return None, None
+
+
+def _end_before(folder: str, files: SessionFiles, name: str, kept: Entry | None) -> int:
+    """Return where reading of a file begins backwards: its end, or the line of a message that the newer file has taken over.
+
+    A compaction takes the newest messages over, so both files have them. Raises OSError.
+    """
+    with suppress(FileNotFoundError), open_archive(folder, name, files) as file:
+        size = os.fstat(file.fileno()).st_size
+        if kept is None:
+            return size
+        id = encode_json(kept.metadata["messageId"]).encode()
+        for start, raw in _lines_backwards(file, size):
+            if id in raw and (entry := read_line(raw)) is not None and entry.ts == kept.ts and is_message(entry):
+                return start
+            if size - start > MAX_READ:
+                break
+        return size
+    return 0
 
 
 class _HistoryReader:
-    """Collects the messages of one address, newest first."""
+    """Collects the messages of one address, or of all, newest first."""
 
-    def __init__(self, folder: str, files: SessionFiles, address: Address, limit: int) -> None:
+    def __init__(
+        self, folder: str, files: SessionFiles, address: Address | None, limit: int, most_bytes: int = MAX_READ
+    ) -> None:
         self._folder = folder
         """Path of the folder of the session and its archives."""
         self._files = files
         """Names of these files."""
         self._address = address
-        """The conversation, in the escaped form that metadata lines have."""
-        self._limit = limit
-        """Messages after which the page ends."""
+        """The address, in the escaped form that metadata lines have; None for all."""
+        self._limit, self._most_bytes = limit, most_bytes
+        """Messages, and bytes, after which the page ends."""
         self._found: list[PastMessage] = []
         """Messages of the page, newest first."""
         self._replies: list[PastMessage] = []
@@ -149,13 +273,39 @@ class _HistoryReader:
         self._results: dict[str, Entry] = {}
         """Results of calls that are met next, by the id of the call."""
         self._characters = self._bytes = 0
+        self._is_line_last = False
+        """A new conversation begins behind all messages of the page."""
 
     @property
     def is_full(self) -> bool:
         """True if the page should end at the next message."""
+        most_characters = max(MAX_CHARACTERS, self._limit)
         return (
-            len(self._found) >= self._limit or self._characters >= MAX_CHARACTERS or self._bytes >= MAX_READ
+            len(self._found) >= self._limit or self._characters >= most_characters or self._bytes >= self._most_bytes
         ) and not self._replies
+
+    def page(self, before: Place | None) -> HistoryPage:
+        """Return the page. before: where the next older one ends."""
+        return HistoryPage(self.oldest_first(), before, self._is_line_last)
+
+    def begin_older(self, first: Entry | None, name: str, names: Sequence[str]) -> str | None:
+        """Return the file that comes before the file `name`, None if there is none. first: its first entry. names: all, oldest first.
+
+        That is the one that the first entry names. Where a person has gone back to a message, it is not the file before: that one
+        has the replaced messages, and those before them once more.
+        """
+        if first is not None and first.metadata.get("type") == "new":
+            if self._found and self._address is None:
+                self._found[-1] = attrs.evolve(self._found[-1], begins=True)
+            elif not self._found:
+                self._is_line_last = self._address is None
+        previous = first.metadata.get("previousSession") if first is not None else None
+        if isinstance(previous, str) and (not previous or previous in names):
+            return previous or None
+        replaced = first.metadata.get(REPLACED) if first is not None else None
+        skipped = replaced if isinstance(replaced, list) else []
+        older = [each for each in names[: names.index(name) if name in names else 0] if each not in skipped]
+        return older[-1] if older else None
 
     def oldest_first(self) -> Sequence[PastMessage]:
         """Return the messages of the page, and the replies to the one that would come next."""
@@ -213,32 +363,60 @@ class _HistoryReader:
         except ValueError:
             return
         text, seq = call.arguments.get("text", ""), facts.get("seq")
-        goes_here = Address(str(facts.get("channelType")), str(facts.get("channelId"))) == self._address
+        address = Address(str(facts.get("channelType")), str(facts.get("channelId")))
+        goes_here = self._address in (None, address)
         if goes_here and isinstance(text, str) and type(seq) is int:
             files = facts.get("files")
             names = tuple(map(str, files[:MAX_FILES])) if isinstance(files, list) else ()
-            self._replies.append(PastMessage("agent", text.strip(), ts, seq=seq, media=names))
+            self._replies.append(PastMessage("agent", text.strip(), ts, seq=seq, media=names, channel=address))
 
     def _take_message(self, entry: Entry) -> None:
         """Take a message or a task's notification: whatever was said since then answers it."""
         address = parse_metadata_line(entry.content)
         if address is None:  # a note of the program
             return
-        is_here = address == self._address
-        is_message = is_here and "type" not in entry.metadata and "messageId" in entry.metadata
-        id = str(entry.metadata.get("messageId") or "") if is_message else ""
+        is_here = self._address in (None, address)
+        is_own = is_here and is_message(entry)
+        id = str(entry.metadata.get("messageId") or "") if is_own else ""
         # Replies with a number were addressed by their call. The others went to the writer of this message.
         for reply in self._replies:
             if is_here or reply.seq:
-                self._add(attrs.evolve(reply, id=id))
+                self._add(attrs.evolve(reply, id=id, channel=reply.channel or address))
         self._replies.clear()
-        if is_message:
-            self._add(PastMessage("user", _written_text(entry), entry.ts, id, media=_media_names(entry)))
+        if is_own:
+            self._add(
+                PastMessage("user", _written_text(entry), entry.ts, id, media=_media_names(entry), channel=address)
+            )
 
     def _add(self, message: PastMessage) -> None:
         """Put a message on the page."""
         self._found.append(message)
         self._characters += len(message.text)
+
+
+def said_in(entries: Sequence[Entry], replies: Sequence[PostResult], chat: str, now: int) -> tuple[Said, ...]:
+    """Return what clients elsewhere are shown of what a session has just written: messages of people, and replies.
+
+    chat: that the session belongs to, "" for all channels. now: wall clock, ms.
+    """
+    said: list[Said] = []
+    for entry in entries:
+        address = parse_metadata_line(entry.content) if is_message(entry) else None
+        if address is not None:
+            user_id, id = entry.metadata.get("userId"), str(entry.metadata["messageId"])
+            # The line has the names in an escaped form, which a name of a client never needs.
+            channel = ChannelInfo(address.type, address.channel_id, user_id if isinstance(user_id, str) else None)
+            said.append(Said("user", _written_text(entry), channel, entry.ts, id, media=_media_names(entry), chat=chat))
+    for reply in replies:
+        if isinstance(reply, OutboundMessage):
+            names, id = tuple(file.name for file in reply.files), str(reply.metadata.get("inReplyTo", ""))
+            said.append(Said("agent", reply.text, reply.channel, now, id, reply.seq, names, chat=chat))
+    return tuple(said)
+
+
+def is_message(entry: Entry) -> bool:
+    """Return whether an entry is what a person has written, and no note of the program."""
+    return entry.role == "user" and "type" not in entry.metadata and "messageId" in entry.metadata
 
 
 def _written_text(entry: Entry) -> str:
@@ -287,8 +465,8 @@ def _lines_backwards(file: BinaryIO, end: int) -> Iterator[tuple[int, bytes]]:
         buffer = file.read(size) + (buffer if len(buffer) <= LONGEST else b"\n")
 
 
-def history_json(page: HistoryPage) -> dict[str, Json]:
-    """Return a page as the control plane sends it."""
+def history_json(page: HistoryPage, *, with_channels: bool = False) -> dict[str, Json]:
+    """Return a page as the control plane sends it. with_channels: the messages of a conversation name theirs."""
     messages: list[Json] = []
     for message in page.messages:
         line: dict[str, Json] = {"from": message.sender, "text": message.text, "ts": message.ts}
@@ -296,5 +474,12 @@ def history_json(page: HistoryPage) -> dict[str, Json]:
         line |= {"seq": message.seq} if message.seq else {}
         line |= {"media": list(message.media)} if message.media else {}
         line |= {"cut": True} if message.cut else {}
+        line |= {"begins": True} if message.begins else {}
+        if message.channel is not None and with_channels:
+            line["channel"] = to_wire(message.channel)
         messages.append(line)
-    return {"messages": messages, "before": None if page.before is None else str(page.before)}
+    return {
+        "messages": messages,
+        "before": None if page.before is None else str(page.before),
+        **({"begins": True} if page.begins else {}),
+    }

@@ -117,10 +117,7 @@ def list_sessions(data: str, find: str = "", offset: int = 0, limit: int = PAGE_
     data: `<home>/data`. find: only those of chats whose name contains this, in any case; "" for all. Blocks. Raises OSError if a
     folder cannot be read; a file that is gone meanwhile is left out.
     """
-    found = list(_files_in(data, find.casefold()))
-    # By time; of one time the running session stands before its archives, and names decide the rest, so that pages do not
-    # overlap.
-    found.sort(key=lambda each: (-each[0], each[1].name != CURRENT, each[1].file))
+    found = session_places(data, find)
     offset, limit = max(0, offset), max(1, min(limit, MOST_ROWS))
     rows: list[ListedSession] = []
     for changed, place in found[offset : offset + limit]:
@@ -129,6 +126,18 @@ def list_sessions(data: str, find: str = "", offset: int = 0, limit: int = PAGE_
             rows.append(_summarise(data, place, changed))
     end = offset + limit
     return SessionPage(tuple(rows), len(found), end if end < len(found) else None)
+
+
+def session_places(data: str, find: str = "") -> list[tuple[int, SessionPlace]]:
+    """Return all sessions and archives with the time of their last change in ns, those that changed last first.
+
+    find: as in `list_sessions`. Blocks. Raises OSError if a folder cannot be read.
+    """
+    found = list(_files_in(data, find.casefold()))
+    # By time; of one time the running session stands before its archives, and names decide the rest, so that pages do not
+    # overlap.
+    found.sort(key=lambda each: (-each[0], each[1].name != CURRENT, each[1].file))
+    return found
 
 
 def _files_in(data: str, wanted: str) -> Iterator[tuple[int, SessionPlace]]:
@@ -192,7 +201,7 @@ def _summarise(data: str, place: SessionPlace, changed: int) -> ListedSession:
         lines,
         first.ts if first is not None else None,
         last.ts if last is not None else None,
-        place.files.file(previous) if isinstance(previous, str) else None,
+        place.files.file(previous) if isinstance(previous, str) and previous else None,
         metadata.get("type") == "compact",
     )
 

@@ -73,6 +73,8 @@ UNFINISHED: Final = "unfinished"
 """`metadata.type` of the note behind an answer that is not whole. It leads to another thought."""
 CUT: Final = "cut"
 """`metadata.type` of the assistant's entry with a draft that a person has ended the answer at."""
+REPLACED: Final = "replaced"
+"""Key in the metadata of a file's first entry: archives whose beginning the session has kept, since a person went back in it."""
 _NOTE_START: Final = "(I told the user: "
 """Beginning of a note about a text that was not the model's. Stored, so it must not change."""
 USE_SKILL: Final = "use_skill"
@@ -96,6 +98,10 @@ async def until_written(write: Callable[[], Awaitable[_T]], what: str) -> _T:
         _log.error("the disk refuses to write, trying again", what=what, error=str(error), seconds=seconds)
 
     return await retry(attempt, StorageError, log)
+
+
+def _tell_nobody(entries: Sequence[Entry], results: Sequence[PostResult]) -> None:
+    """Leave what was written to readers of the file."""
 
 
 class NextStep(Enum):
@@ -198,6 +204,8 @@ class Session:
         """Pictures of its entries that the model can see."""
         self.replies: dict[str, OutboundMessage] = {}
         """Replies posted for the item being worked on, by the keys of their posts. The actor empties it when the next item begins."""
+        self.on_written: Callable[[Sequence[Entry], Sequence[PostResult]], None] = _tell_nobody
+        """Is told what was said, once it is on disk: entries that were added, and what became of posts that came with entries."""
         self._journal = journal
         """The only writer of the files."""
         self._lease = lease
@@ -270,6 +278,7 @@ class Session:
         self._remember(new)
         self._unwritten += new
         await self._write((), ())
+        self.on_written(new, ())
 
     async def commit(self, entries: Sequence[Entry], posts: tuple[Post, ...] = ()) -> tuple[PostResult, ...]:
         """Append entries and post replies as one durable step; return what became of each post.
@@ -284,6 +293,9 @@ class Session:
             if isinstance(result, OutboundMessage):
                 self.replies[post.key] = result
         self._remember(entries)
+        # Without entries a post is the answer to a command, or was posted before a crash already.
+        if entries:
+            self.on_written((), results)
         return results
 
     async def _write(self, entries: Sequence[Entry], posts: tuple[Post, ...]) -> tuple[PostResult, ...]:

@@ -153,6 +153,8 @@ ID = ("id", "id")
 """An id that has the same name in both."""
 PAGE = ("path", "path")
 """A file of memory. `{path:path}` matches slashes as well."""
+CONVERSATION = ("key", "key")
+"""A conversation, as its list names it."""
 SERVER = ("name", "name")
 """An MCP server of the settings."""
 KIND_FIELDS = ("trust", "reads", "fetches", "acts", "asks")
@@ -237,6 +239,44 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
             CONTROL,
             path=("file", "file"),
             numbers=("offset", "limit"),
+        ),
+        _calls(
+            "GET",
+            "/api/conversations",
+            "history.list",
+            "Conversations and archives",
+            CONTROL,
+            texts=("find",),
+            numbers=("offset", "limit"),
+        ),
+        _calls(
+            "GET",
+            "/api/conversations/{key}/messages",
+            "history.show",
+            "What was said in a conversation",
+            CONTROL,
+            path=CONVERSATION,
+            texts=("before",),
+            numbers=("limit",),
+        ),
+        _calls(
+            "POST",
+            "/api/conversations/{key}/retry",
+            "history.retry",
+            "Answer the last message again",
+            CONTROL,
+            path=CONVERSATION,
+            status=202,
+        ),
+        _calls(
+            "POST",
+            "/api/conversations/{key}/edit",
+            "history.edit",
+            "Say something else in place of a message",
+            CONTROL,
+            path=CONVERSATION,
+            body=("id", "text"),
+            status=202,
         ),
         _calls("GET", "/api/approvals", "approvals.list", "Calls that wait for an owner", CONTROL),
         _calls("GET", "/api/approvals/granted", "approvals.granted", "What was allowed for later calls", CONTROL),

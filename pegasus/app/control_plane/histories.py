@@ -1,0 +1,176 @@
+"""The control plane's methods about conversations as people see them: their list, what was said in each, and going back in one.
+
+    history.list    all conversations and archives, with titles and a search
+    history.show    what was said in one, on any channel
+    history.retry   answer the last message again
+    history.edit    go back to a message, and say something else instead
+
+A conversation has what an owner has said in private, so only owners get in here, and no client that belongs to one conversation.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from secrets import token_hex
+from typing import Final, TypeVar
+
+import attrs
+import trio
+
+from actors import Ref
+from pegasus.access import CONTROL, Principal, Role
+from pegasus.formatting import quote
+from pegasus.gateway import (
+    BadParams,
+    Caller,
+    Conflict,
+    Method,
+    NotAllowed,
+    NotFound,
+    Params,
+    read_number,
+    require_text,
+)
+from pegasus.intake import Priority, command_of
+from pegasus.main_agent import (
+    CURRENT,
+    MOST_ROWS,
+    OWN_TURN,
+    PAGE_ROWS,
+    Place,
+    SessionPlace,
+    conversation_json,
+    find_message,
+    find_session,
+    history_json,
+    list_conversations,
+    read_conversation,
+)
+from pegasus.messages import GOES_BACK, ChannelInfo, InboundMessage, Json
+from pegasus.storage import Accept, JournalMessage, KnownAddresses, Overloaded
+
+T = TypeVar("T")
+
+PAGE: Final = 50
+"""Messages of a page if the caller names no number."""
+_ANSWER_TIMEOUT: Final = 5.0
+
+
+@attrs.frozen(eq=False, repr=False)
+class HistoryMethods:
+    """Conversations by their keys.
+
+    Example::
+
+        methods = HistoryMethods(journal, home.data)
+        [newest, *_] = (await methods.list(caller, {"find": "lisbon"}))["conversations"]
+        await methods.show(caller, {"key": newest["key"]})
+    """
+
+    journal: Ref[JournalMessage]
+    """Takes the message that is said instead."""
+    data: Path
+    """`<home>/data`."""
+
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by the names that they have on the wire."""
+        return {
+            "history.list": self.list,
+            "history.show": self.show,
+            "history.retry": self.retry,
+            "history.edit": self.edit,
+        }
+
+    async def list(self, caller: Caller, params: Params) -> Json:
+        """Return conversations, those that changed last first, from `offset` (0) on, at most `limit` of them.
+
+        `find`: only those that contain this. `next`: offset of the rest, null at the end.
+        """
+        self._check(caller)
+        find = require_text(params, "find") if params.get("find") else ""
+        limit = min(read_number(params, "limit", PAGE_ROWS) or PAGE_ROWS, MOST_ROWS)
+        page = await _read(list_conversations, os.fspath(self.data), find, read_number(params, "offset", 0), limit)
+        return {"conversations": [conversation_json(row) for row in page.rows], "next": page.next}
+
+    async def show(self, caller: Caller, params: Params) -> Json:
+        """Return `limit` messages of the conversation `key`, oldest first, those before `before` of an earlier answer."""
+        self._check(caller)
+        place = _place(params)
+        before = Place(place.name, -1)
+        if params.get("before") is not None:
+            named = Place.parse(require_text(params, "before"))
+            if named is None:
+                raise BadParams(
+                    f"before: found {quote(params['before'], 80)}, allowed: what an earlier answer has named"
+                )
+            before = named
+        elif not (self.data / place.files.folder / place.file).is_file() and place.name != CURRENT:
+            raise NotFound(f"key: there is no conversation {quote(params['key'], 80)}")
+        limit = read_number(params, "limit", PAGE) or PAGE
+        page = await _read(read_conversation, os.fspath(self.data), place.files, before, limit)
+        return history_json(page, with_channels=True)
+
+    async def retry(self, caller: Caller, params: Params) -> Json:
+        """Answer the last message of an owner in the conversation `key` again. It returns when that is on disk: `id` names it."""
+        return await self._go_back(caller, params, None, None)
+
+    async def edit(self, caller: Caller, params: Params) -> Json:
+        """Go back to the message `id` of the conversation `key`, and say `text` instead. What was said since is archived."""
+        text = require_text(params, "text", "the text that is said instead")
+        # A command acts on the conversation or beside it; it is no message that could stand in it.
+        if not text.strip() or command_of(text):
+            raise BadParams("text: allowed: a message; send a command as a message of its own")
+        return await self._go_back(caller, params, require_text(params, "id", "the id of a message"), text)
+
+    async def _go_back(self, caller: Caller, params: Params, id: str | None, text: str | None) -> Json:
+        """Put a message into the queue that replaces the message `id`, None for the last one. text: None: the same again.
+
+        The Main Agent goes back when the message's turn has come, so nothing is cut off under a thought that runs.
+        """
+        self._check(caller)
+        place = _place(params)
+        if place.name != CURRENT:
+            raise Conflict(f"key: {quote(params['key'], 80)} is an archive; go on with it first (/resume)")
+        found = await _read(find_message, os.fspath(self.data), place.files, id)
+        if found is None:
+            what = "no message of an owner" if id is None else f"no message {quote(id, 80)} of an owner"
+            raise NotFound(f"{'key' if id is None else 'id'}: there is {what} in this conversation to go back to")
+        known = await self.journal.ask(KnownAddresses, timeout=_ANSWER_TIMEOUT)
+        # The session has names in the form that a model sees.
+        address = next((each for each in known if each.escaped == found.address), found.address)
+        channel = ChannelInfo(address.type, address.channel_id, found.user_id, found.thread)
+        metadata: dict[str, Json] = {
+            **Principal(Role.OWNER, channel).recorded,
+            GOES_BACK: {"id": found.id, "again": text is None},
+            OWN_TURN: True,
+        }
+        message = InboundMessage(found.text if text is None else text, channel, f"again-{token_hex(8)}", metadata)
+        accept = partial(Accept, message=message, lane="main", priority=Priority.OWNER, owner=True)
+        answer = await self.journal.ask(accept, timeout=_ANSWER_TIMEOUT)
+        if isinstance(answer, Overloaded):
+            raise Conflict(f"not accepted: {answer.reason}")
+        return {"id": message.id, "replaces": found.id}
+
+    def _check(self, caller: Caller) -> None:
+        """Raise NotAllowed unless the caller may see all conversations of the owner."""
+        grant, token = caller.grant, caller.grant.token
+        is_bound = bool(token.type or token.channel_id or token.bridge)
+        if not grant.is_home and (is_bound or not grant.allows(CONTROL)):
+            raise NotAllowed("the conversations are the owner's; this token belongs to one conversation")
+
+
+def _place(params: Params) -> SessionPlace:
+    """Return the conversation `key`. Raises NotFound."""
+    key = require_text(params, "key", "the key of a conversation, as the list names it")
+    place = find_session(key) or find_session(f"{key}.jsonl")
+    if place is None:
+        raise NotFound(f"key: there is no conversation {quote(key, 80)}")
+    return place
+
+
+async def _read(read: Callable[..., T], *args: object) -> T:
+    """Return what reading gives. Abandoned on cancel: reading has no effect, and a slow disk must not hold the caller."""
+    return await trio.to_thread.run_sync(partial(read, *args), abandon_on_cancel=True)

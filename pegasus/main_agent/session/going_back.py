@@ -1,0 +1,59 @@
+"""Going back in a conversation: a message is answered once more, or another one is said in its place.
+
+The session is archived as a whole, and goes on with what stood before the message, and with the message anew, in one durable step. So
+nothing that was said is lost, and a crash leaves the session as it was or as it is to be. What tasks and tools have done meanwhile
+stays done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from pegasus.conversation import Entry
+from pegasus.main_agent.session.history import may_go_back_to, reworded
+from pegasus.main_agent.session.session import REPLACED, Session
+from pegasus.messages import Json
+from pegasus.storage import Item
+
+MOST_REPLACED: Final = 500
+"""Archives that a session names as replaced."""
+
+
+async def retry(session: Session, item: Item, now: int, message_id: str | None = None) -> str | None:
+    """Take back what was said since a message of an owner, the last one if none is named, and have it answered again for `item`.
+
+    Returns the id of the message; None if the session has none that may be answered again, and then nothing has happened. Waits while
+    the disk refuses to write. Cancelled: it has happened or not.
+    """
+    return await _go_back(session, item, now, message_id, None)
+
+
+async def edit(session: Session, item: Item, now: int, message_id: str) -> str | None:
+    """Go back to a message of an owner, and have the text of `item` said in its place. Returns as `retry` does."""
+    return await _go_back(session, item, now, message_id, item.message.text)
+
+
+async def _go_back(session: Session, item: Item, now: int, message_id: str | None, text: str | None) -> str | None:
+    """Replace the newest message that fits, and return its id."""
+    for index in reversed(range(len(session.entries))):
+        if not session.is_apart and may_go_back_to(session.entries[index], message_id):
+            break
+    else:
+        return None
+    old, before = session.entries[index], session.entries[:index]
+
+    def begin(archive: str) -> Sequence[Entry]:
+        """Return the entries that the session goes on with."""
+        message = old if text is None else reworded(old, text)
+        metadata = {**message.metadata, "messageId": item.message.id}
+        message = attrs.evolve(message, ts=now, metadata=metadata, item=item.n)
+        first, *rest = (*before, message)
+        known = session.entries[0].metadata.get(REPLACED)
+        replaced: list[Json] = [*(known if isinstance(known, list) else []), archive]
+        return (attrs.evolve(first, metadata={**first.metadata, REPLACED: replaced[-MOST_REPLACED:]}), *rest)
+
+    await session.restart(begin, now)
+    return str(old.metadata["messageId"])
