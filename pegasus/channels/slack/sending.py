@@ -23,6 +23,7 @@ The search reads at most MOST_PAGES pages. A message that is not among those cou
 from __future__ import annotations
 
 from base64 import b64decode
+from collections.abc import Awaitable, Callable
 from functools import partial
 from secrets import token_hex
 from typing import Any, Final
@@ -51,6 +52,17 @@ MOST_PAGES: Final = 5
 """Pages after which a search ends without a result."""
 QUIET: Final = {"unfurl_links": False, "unfurl_media": False}
 """Slack would fetch each address for a preview, also one that somebody has made the agent write."""
+
+_NO_THREAD: Final = frozenset(
+    {
+        "thread_not_found",
+        "invalid_thread_ts",
+        "cannot_reply_to_message",
+        "restricted_action_thread_locked",
+        "restricted_action_non_threadable_channel",
+    }
+)
+"""Refusals for a thread that was deleted or locked, or cannot be: the message goes to the conversation itself."""
 
 _log = get_logger("slack")
 
@@ -107,8 +119,12 @@ class SlackSender:
     async def _post(self, content: dict[str, Any], mark: str) -> str:
         """Post a message that can be found by this mark (https://docs.slack.dev/messaging/message-metadata); return its ts."""
         metadata = {"event_type": "pegasus_reply", "event_payload": {"id": mark}}
-        result = await self._api.call("chat.postMessage", **content, metadata=metadata, **QUIET)
-        return str(result["ts"])
+
+        async def post(thread: str | None) -> str:
+            place = {**content, "thread_ts": thread}
+            return str((await self._api.call("chat.postMessage", **place, metadata=metadata, **QUIET))["ts"])
+
+        return await _in_thread_or_outside(content["thread_ts"], post)
 
     async def _find_message(self, name: str, target: str, thread: str | None, mark: str) -> str | None:
         """Return the ts of the message with this mark, "" if there is none, None if that cannot be known.
@@ -147,7 +163,8 @@ class SlackSender:
             return found
         # Uploaded again at each attempt: an upload that was never shared is seen by nobody.
         id = await self._api.upload(media.name, b64decode(media.data))
-        share = partial(self._api.share, id, media.name, target, thread_of(reply.channel))
+        to_thread = partial(self._api.share, id, media.name, target)
+        share = partial(_in_thread_or_outside, thread_of(reply.channel), to_thread)
         return await self._attempts.make(reply, number, share, id)
 
     async def _find_file(self, id: str) -> str | None:
@@ -234,6 +251,17 @@ class SlackSender:
             except SlackRefused as error:  # somebody has deleted it
                 _log.info("a draft cannot be deleted", reason=str(error))
         await self._set_draft(name, "", "")
+
+
+async def _in_thread_or_outside(thread: str | None, send: Callable[[str | None], Awaitable[str]]) -> str:
+    """Return what `send` returns for a thread, or for the conversation itself where Slack does not take it there."""
+    try:
+        return await send(thread)
+    except SlackRefused as error:
+        if thread is None or error.code not in _NO_THREAD:
+            raise
+        _log.info("a thread takes no message; it goes to the conversation itself", reason=str(error))
+        return await send(None)
 
 
 def thread_of(channel: ChannelInfo) -> str | None:

@@ -10,12 +10,13 @@ What is on record about the draft of a chat is "" (none), UNSURE (sent, and the 
 while the call is under way. If a process dies then, that draft can neither be changed nor deleted any more; it counts as one of the
 two attempts of the reply, and no other draft is shown in that chat before the reply.
 
-Telegram explains its refusals in words only, so some words are looked for: `_SAME`, `_GONE` and `_NO_THREAD` below. A text whose HTML
+Telegram explains its refusals in words only, so some words are looked for: `_SAME`, `_GONE`, `_ABOUT_TOPIC`. A text whose HTML
 is refused is sent once more without markup, since a reply without bold words is worth more than none.
 """
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -30,6 +31,7 @@ from pegasus.channels.delivery_log import UNSURE, DeliveryLog
 from pegasus.channels.telegram.api import BotApi, FormatRefused, GroupMoved
 from pegasus.channels.telegram.markup import plain_text, split_for_telegram
 from pegasus.messages import ChannelInfo, Json, Media, OutboundMessage
+from pegasus.observe import get_logger
 
 MOST_PHOTO_BYTES: Final = 10 << 20
 """Bytes of a picture that is shown as one; a larger one goes as a file (https://core.telegram.org/bots/api#sendphoto)."""
@@ -46,8 +48,10 @@ _GONE: Final = (
     "MESSAGE_ID_INVALID",
 )
 """Refusals for a message that somebody has deleted, or that is too old to be changed."""
-_NO_THREAD: Final = "message thread not found"
-"""Refusal for a topic that was deleted: the message goes to the chat itself."""
+_ABOUT_TOPIC: Final = re.compile("topic|thread", re.IGNORECASE)
+"""Words of a refusal for a topic that was closed or deleted, or where there are none: the message goes to the chat itself."""
+
+_log = get_logger("telegram")
 
 ROW: Final = 2
 """Buttons beside each other. A third one would have no room for its label on a phone."""
@@ -122,7 +126,7 @@ class TelegramSender:
         return place
 
     async def _call_at(self, channel: ChannelInfo, method: str, params: Mapping[str, Json], **options: Any) -> Any:
-        """Call a method about a place. A group that has moved is followed; a topic that is gone is left out."""
+        """Call a method about a place. A group that has moved is followed; a topic that takes no message is left out."""
         place = self.place(channel)
         # A group that has moved and a topic that is gone can each happen once; a third refusal is about
         # something else.
@@ -133,8 +137,9 @@ class TelegramSender:
                 await self.note_move(channel.channel_id, str(move.chat_id))
                 place["chat_id"] = move.chat_id
             except ReplyRefused as error:
-                if _NO_THREAD not in str(error) or place.pop("message_thread_id", None) is None:
+                if not _ABOUT_TOPIC.search(str(error)) or place.pop("message_thread_id", None) is None:
                     raise
+                _log.info("a topic takes no message; it goes to the group itself", reason=str(error))
         raise ReplyRefused("Telegram names another place for this chat each time")
 
     # ---------------------------------------------------------------- messages

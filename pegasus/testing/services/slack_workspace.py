@@ -138,6 +138,8 @@ class SlackWorkspace:
         """Messages of the app, in the order in which they were posted."""
         self.threads: dict[tuple[str, str], list[dict[str, Any]]] = {}
         """Messages of people in threads, by conversation and root, in the form of `conversations.replies`."""
+        self.closed_threads: dict[tuple[str, str | None], str] = {}
+        """Threads that take no message, by conversation and root, with the code of the refusal."""
         self.ephemeral: list[tuple[str, str, str]] = []
         """Messages that only one person sees: conversation, user, text."""
         self.statuses: list[tuple[str, str, str]] = []
@@ -334,6 +336,8 @@ class SlackWorkspace:
             raise SlackRefusal("is_archived")
         text, blocks = self._check_content(params)
         thread = str(params["thread_ts"]) if params.get("thread_ts") else None
+        if (channel, thread) in self.closed_threads:
+            raise SlackRefusal(self.closed_threads[channel, str(thread)])
         metadata = params.get("metadata")
         post = SlackPost(channel, self.new_ts(), text, thread, blocks, metadata, trio.current_time())
         self.posts.append(post)

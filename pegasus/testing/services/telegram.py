@@ -117,7 +117,9 @@ class TelegramServer(FakeService):
         self.calls: list[tuple[str, dict[str, Any]]] = []
         """Method and parameters of every call with the right token."""
         self.closed_threads: set[int] = set()
-        """Topics that do not exist any more."""
+        """Topics that take no message any more."""
+        self.closed_reason = "message thread not found"
+        """Words of the refusal: these for a topic that was deleted, "TOPIC_CLOSED" for one that was closed."""
         self._limited_until: dict[int, float] = {}
         """Until when each chat was told to wait."""
         self._updates: list[dict[str, Any]] = []
@@ -354,7 +356,7 @@ class TelegramServer(FakeService):
     ) -> Any:
         thread = params.get("message_thread_id")
         if thread is not None and int(thread) in self.closed_threads:
-            raise Refusal(400, "Bad Request: message thread not found")
+            raise Refusal(400, f"Bad Request: {self.closed_reason}")
         sent = SentMessage(
             chat_id,
             self._next("message"),

@@ -1,6 +1,7 @@
 """Replies on Slack: how a text is shown, where it goes, what Slack refuses, files, drafts, signs."""
 
 import attrs
+import pytest
 import trio
 
 from pegasus.messages import ChannelInfo, Media, OutboundMessage, ReplyDraft, Typing
@@ -231,3 +232,13 @@ async def test_typing_is_shown_in_assistant_threads_only(play, autojump_clock):
         await trio.sleep(10)
         assert stage.slack.statuses == [(stage.dm, "7.000007", "is thinking…")]
         assert len(stage.slack.called("assistant.threads.setStatus")) == 1
+
+
+@pytest.mark.parametrize("code", ["thread_not_found", "restricted_action_thread_locked", "cannot_reply_to_message"])
+async def test_a_reply_to_a_thread_that_takes_none_goes_to_the_conversation_itself(play, autojump_clock, code):
+    async with play() as stage:
+        stage.slack.closed_threads[stage.dm, "1.000001"] = code
+        await stage.say("hello", thread_ts="1.000001")
+        assert await stage.settle() == ["re: hello"]
+        assert stage.slack.posts[0].thread_ts is None
+        assert len(stage.model.requests) == 1

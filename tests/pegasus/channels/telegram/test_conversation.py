@@ -766,3 +766,17 @@ async def test_halves_of_surrogate_pairs_do_no_harm(play, autojump_clock):
         stage.telegram.say(OWNER, None, caption="file", document=document)
         await stage.telegram.until(lambda: len(stage.telegram.messages) == 2)
         assert "x\ufffd" in stage.model.requests[0].turns[-1].text
+
+
+@pytest.mark.parametrize("reason", ["TOPIC_CLOSED", "TOPIC_DELETED", "message thread not found", "TOPIC_ID_INVALID"])
+async def test_a_reply_to_a_topic_that_takes_none_goes_to_the_group_and_the_model_is_not_asked_again(
+    play, autojump_clock, reason
+):
+    async with play() as stage:
+        stage.telegram.closed_threads.add(7)
+        stage.telegram.closed_reason = reason
+        stage.telegram.mention(GROUP, "hello", user=OWNER, message_thread_id=7, is_topic_message=True)
+        sent = await stage.telegram.next_message()
+        await stage.world.idle()
+        assert (sent.thread_id, sent.text) == (None, "re: @pegasus_bot hello")
+        assert len(stage.model.requests) == 1
