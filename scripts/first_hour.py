@@ -206,13 +206,15 @@ def play_small_model(recording: Recording) -> None:
         "found. What such a small model says is nonsense; what counts is that it is heard. It does not call tools, so its text\n"
         "becomes the reply."
     )
-    say("`init` finds it, asks four questions and makes a test call.")
+    say("`init` finds it, asks a few questions and makes a test call.")
     chat.type("./scripts/run init")
     show("chat", has("1. Which model"), 0.3)
     for answer, ready in (
         ("1", has("3. Who are you")),
         ("Ann. English, short answers.", has("4. Run a test call")),
-        ("y", lambda text: "Next:" in text and text.rstrip().endswith("$")),
+        ("y", has("5. Which service")),
+        ("", has("6. Reach it")),
+        ("", lambda text: "Next:" in text and text.rstrip().endswith("$")),
     ):
         chat.type(answer)
         show("chat", ready, 0.3)

@@ -16,6 +16,7 @@ order; each uses only those before it:
     knowledge     the commands memory and persona
     service_unit  texts for systemd and launchd
     service       the command service
+    init_outside  the questions of init about the web, and about chat services
     init          the command init
     importing     the command import
     status        the commands status and tree

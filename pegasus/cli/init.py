@@ -1,8 +1,9 @@
-"""`pegasus init`: four questions, and the few lines of settings that follow from the answers.
+"""`pegasus init`: a few questions, and the few lines of settings that follow from the answers.
 
 It is optional: without settings the agent takes the first model whose key is in the environment, then a local one, then the stand-in.
-Asked is what a newcomer wants to decide: which model, its key, who they are, and whether to try a call. Everything else has a default
-and stays out of the file, so that a later version that improves a default reaches everybody.
+Asked is what a newcomer wants to decide: which model, its key, who they are, whether to try a call, who searches the web, from which
+chat service it is reached (`init_outside`), and whether it is to run as a service. Enter takes a good answer everywhere. What has a
+default stays out of the file, so that a later version that improves it reaches everybody.
 
 All answers come before the first write, so that Ctrl-C leaves everything as it was. The settings are checked as the daemon does, and
 the test call is made with them, before they are written. The file is changed key by key (`settings.edit`): what a person has written
@@ -23,26 +24,31 @@ import random
 import shutil
 import sys
 import textwrap
+from collections.abc import Collection
 from typing import Final
 
 import click
 import trio
 
 from pegasus.cli.commands import Options, pegasus, program_name
-from pegasus.cli.config import NO_TEXT, check_text, write_settings
+from pegasus.cli.config import check_text, write_settings
 from pegasus.cli.control import is_terminal, print_text
+from pegasus.cli.init_outside import ask_channel, ask_secret, ask_web_search
+from pegasus.cli.service import can_install, install_service
 from pegasus.formatting import format_duration, truncate
-from pegasus.host import Home, ensure_token, write_private
+from pegasus.host import Home, ensure_token, read_daemon, write_private
 from pegasus.models import (
     OFFLINE,
     ModelError,
     ModelOffer,
     ModelRequest,
     ModelService,
+    ServerWantsKey,
     UserTurn,
     find_offers,
     find_offers_at,
     find_providers,
+    is_known_service,
     key_variable,
     role_spec,
 )
@@ -72,8 +78,8 @@ _HINTS: Final = {
 def run_init(options: Options, *, yes: bool) -> int:
     """Choose a model and write the settings.
 
-    Asks which model, its API key, who you are, and whether to try a call. Keeps what is there; run it again to change
-    your answers.
+    Asks which model, its API key, who you are, whether to try a call, how to search the web, from which chat service you
+    write, and whether to run as a service. Keeps what is there; run it again to change your answers.
     """
     home = options.home()
     source = options.source(home)
@@ -81,12 +87,14 @@ def run_init(options: Options, *, yes: bool) -> int:
     old = settings_text(source)
     # `text` is changed by each question. `old` stays, to see at the end whether there is something to write.
     text = old or _head()
-    about = None
+    about, wants_service = None, False
     if not yes and is_terminal(sys.stdin):
-        text = _ask_model(home, source, text)
-        # The test call comes last, since it may be slow and Ctrl-C ends it with everything else.
+        text = _ask_model(home, source, text, set())
         about = _ask_about_user(home)
         text = _try_out(home, source, text)
+        text = ask_web_search(home, source, text)
+        text = ask_channel(home, source, text, program_name())
+        wants_service = _ask_service(home)
     # From here on things are written. Each write replaces a file as a whole, so a crash leaves each as it was or as it
     # shall be, and another run goes on.
     home.prepare(everything=True)
@@ -101,7 +109,9 @@ def run_init(options: Options, *, yes: bool) -> int:
         write_private(home.workspace / USER_FILE, about)
         print_text(f"wrote  {home.workspace / USER_FILE}")
     print_text(_wrapped(_describe_model(load_settings(source))))
-    print_text(f"Next: {program_name()}    (starts it and opens a chat)")
+    if wants_service and (code := install_service(options)):
+        return code
+    print_text(f"Next: {program_name()}    ({'opens a chat' if wants_service else 'starts it and opens a chat'})")
     return 0
 
 
@@ -124,18 +134,30 @@ def _try_out(home: Home, source: SettingsSource, text: str) -> str:
 
     The settings are checked again before the call, since the text may have been changed by another choice of the model.
     """
+    refused: set[str] = set()
     while click.confirm("4. Run a test call?", default=True):
-        works = trio.run(_test_call, check_text(home, source, text))
-        if works or not click.confirm("   Choose another model or key?", default=True):
+        settings = check_text(home, source, text)
+        problem = trio.run(_test_call, settings)
+        if problem is None or not click.confirm("   Choose another model or key?", default=True):
             break
-        text = _ask_model(home, source, text)
+        if problem == "auth":
+            refused.add(settings.models.default.partition("/")[0])
+        text = _ask_model(home, source, text, refused)
     return text
 
 
-def _ask_model(home: Home, source: SettingsSource, text: str) -> str:
+def _ask_service(home: Home) -> bool:
+    """Ask whether the agent is to run as a service, where a service manager answers and no agent runs yet."""
+    if read_daemon(home) is not None or not can_install():
+        return False
+    return click.confirm("7. Run it as a service, now and at each sign-in?", default=False)
+
+
+def _ask_model(home: Home, source: SettingsSource, text: str, refused: Collection[str]) -> str:
     """Ask for the model and its key; return the text of the settings with the answers.
 
-    A choice that cannot work is explained and asked for again. Only Ctrl-C ends the loop without an answer.
+    A choice that cannot work is explained and asked for again. Only Ctrl-C ends the loop without an answer. refused: providers whose
+    server wants another key than it got, or one at all.
     """
     settings = load_settings(source, content=text)
     click.echo("Looking for models …")
@@ -158,14 +180,9 @@ def _ask_model(home: Home, source: SettingsSource, text: str) -> str:
         question = "   Number, another as <provider>/<model>, or the address of a server (http://…)"
         answer = click.prompt(question, default=str(default)).strip()
         if answer.startswith(("http://", "https://")):
-            found = trio.run(find_offers_at, answer, settings)
+            found = _find_at(answer, settings)
             if not found:
-                click.echo(
-                    "   No server in OpenAI's format tells its models there. One that wants a key is set up with:"
-                )
-                click.echo(
-                    f"   {program_name()} config set providers.NAME '{{ type = \"openai\", base_url = …, api_key = … }}'"
-                )
+                click.echo("   No server in OpenAI's format tells its models there.")
                 continue
             # Its models are added below those that are there: numbers that a person has just read stay valid.
             default = len(offers) + 1
@@ -176,9 +193,23 @@ def _ask_model(home: Home, source: SettingsSource, text: str) -> str:
         by_number = {str(number): offer for number, offer in enumerate(offers, 1)}
         offer = by_number.get(answer) or ModelOffer(answer, "")
         try:
-            return _ask_key(home, source, _with_model(settings, text, offer), offer.spec)
+            changed = _with_model(settings, text, offer)
+            return _ask_key(home, source, changed, offer.spec, is_refused=offer.spec.partition("/")[0] in refused)
         except SettingsError as error:
             click.echo(_wrapped(f"   That does not work: {_without_file(error, source)}"))
+
+
+def _find_at(address: str, settings: Settings) -> list[ModelOffer]:
+    """Return the models of the server at an address, with a key that is asked for if the server wants one; [] if it tells none."""
+    try:
+        return trio.run(find_offers_at, address, settings)
+    except ServerWantsKey:
+        key = ask_secret("   This server wants a key (not shown while you type)", "providers.server.api_key").strip()
+    try:
+        return trio.run(find_offers_at, address, settings, key) if key else []
+    except ServerWantsKey:
+        click.echo("   The key was refused.")
+        return []
 
 
 def _with_model(settings: Settings, text: str, offer: ModelOffer) -> str:
@@ -197,25 +228,25 @@ def _with_model(settings: Settings, text: str, offer: ModelOffer) -> str:
     return text
 
 
-def _ask_key(home: Home, source: SettingsSource, text: str, spec: str) -> str:
-    """Ask for the key of a model's provider if it needs one; return the text of the settings, checked. Raises SettingsError."""
+def _ask_key(home: Home, source: SettingsSource, text: str, spec: str, *, is_refused: bool) -> str:
+    """Ask for the key of a model's provider if it may need one; return the text of the settings, checked. Raises SettingsError.
+
+    is_refused: the server did not take the present key, or wants one.
+    """
     provider = spec.partition("/")[0]
     variable = key_variable(provider)
     settings = load_settings(source, content=text)
     account = settings.providers.get(provider)
     present = account.api_key if account is not None else ""
     origin = settings.origins.get(f"providers.{provider}.api_key", "")
+    # A server of one's own may want a key or none: many tell their models without one, and refuse the call.
+    may_need = bool(variable) or (account is not None and bool(account.base_url) and not is_known_service(provider))
     # A key from the environment is not asked for: it is found there at each start, and stays out of the file.
-    if variable and (not present or origin == str(source.file)):
-        hint = " (Enter keeps the present one)" if present else ""
+    if is_refused or (may_need and (not present or origin == str(source.file))):
+        hint = " (Enter keeps the present one)" if present else "" if variable else " (Enter if it wants none)"
         question = _wrapped(f"2. API key of {provider}{hint}, not shown while you type")
-        try:
-            # The arguments are the default and `hide_input`.
-            key = click.prompt(question, "", True, show_default=False)
-        except UnicodeDecodeError:
-            raise SettingsError([f"providers.{provider}.api_key: {NO_TEXT}"]) from None
-        if key.strip():
-            text = set_key(text, ("providers", provider, "api_key"), key.strip().replace("${", "$${"), by_init=True)
+        if key := ask_secret(question, f"providers.{provider}.api_key"):
+            text = set_key(text, ("providers", provider, "api_key"), key, by_init=True)
     else:
         click.echo(_wrapped(f"2. API key: {f'found in {origin}' if present else 'none needed'}"))
     check_text(home, source, text)
@@ -245,8 +276,8 @@ def _ask_about_user(home: Home) -> str | None:
 # ------------------------------------------------------------------ the test call
 
 
-async def _test_call(settings: Settings) -> bool:
-    """Make a call with these settings and print the answer, or the error with what to do; return whether it worked.
+async def _test_call(settings: Settings) -> str | None:
+    """Make a call with these settings and print the answer, or the error with what to do; return the error's kind, None without one.
 
     A call costs money, if little, so it is made only after a question. Nothing of the home is touched.
     """
@@ -261,12 +292,12 @@ async def _test_call(settings: Settings) -> bool:
         print_text(_wrapped(f"   It failed: {error}"))
         if hint := _HINTS.get(error.kind):
             print_text(_wrapped(f"   {hint}"))
-        return False
+        return error.kind
     finally:
         await models.aclose()
     seconds = format_duration(trio.current_time() - began)
     print_text(_wrapped(f"   It answered in {seconds}: {truncate(response.text, 300) or '(nothing)'}"))
-    return True
+    return None
 
 
 # ------------------------------------------------------------------ what will be used

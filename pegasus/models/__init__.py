@@ -72,9 +72,11 @@ from pegasus.models.model_facts import SPEECHES, ModelTraits, TraitStore
 from pegasus.models.providers import (
     ModelConfigError,
     ModelOffer,
+    ServerWantsKey,
     find_offers,
     find_offers_at,
     find_providers,
+    is_known_service,
     key_variable,
     split_spec,
 )
@@ -113,6 +115,7 @@ __all__ = [
     "PriceList",
     "PromptSize",
     "ReasoningPiece",
+    "ServerWantsKey",
     "StreamPiece",
     "TextPiece",
     "TokenCounter",
@@ -131,6 +134,7 @@ __all__ = [
     "find_offers_at",
     "find_providers",
     "format_dollars",
+    "is_known_service",
     "key_variable",
     "picture_problem",
     "picture_type",

@@ -26,7 +26,14 @@ from pegasus.models.providers.local_servers import (
     describe_models,
     find_local_models,
 )
-from pegasus.models.providers.offers import ModelOffer, find_offers, find_offers_at, key_variable
+from pegasus.models.providers.offers import (
+    ModelOffer,
+    ServerWantsKey,
+    find_offers,
+    find_offers_at,
+    is_known_service,
+    key_variable,
+)
 
 __all__ = [
     "EXAMPLE",
@@ -41,11 +48,13 @@ __all__ = [
     "ProviderAccount",
     "ProviderClient",
     "RefusedByServer",
+    "ServerWantsKey",
     "describe_models",
     "find_local_models",
     "find_offers",
     "find_offers_at",
     "find_providers",
+    "is_known_service",
     "is_local_address",
     "key_variable",
     "split_spec",

@@ -27,7 +27,8 @@ from __future__ import annotations
 import importlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -166,21 +167,38 @@ async def describe_models(
     """
     models: list[LocalModel] = []
     with trio.move_on_after(_PATIENCE):
-        httpx: Any = await trio.to_thread.run_sync(importlib.import_module, "httpx2")
-        headers = {"authorization": f"Bearer {key}"} if key else {}
-        # Proxies of the environment are for the world outside; certificates cost 50 ms to load.
-        verify = base_url.startswith("https")
-        async with httpx.AsyncClient(trust_env=False, verify=verify, headers=headers, timeout=_PATIENCE) as client:
-            server = _Server(client, httpx.HTTPError, httpx.InvalidURL)
+        async with _open_server(base_url, key) as server:
             describe = _describe_ollama if is_ollama else _describe_openai
             models = await describe(server, provider, base_url.rstrip("/"), model)
     return models
+
+
+async def refuses_key(base_url: str, key: str) -> bool:
+    """Return whether a server in OpenAI's format does not tell its models with this key, "" for none. Takes at most two seconds."""
+    with trio.move_on_after(_PATIENCE):
+        async with _open_server(base_url, key) as server:
+            await server.get(f"{base_url.rstrip('/')}/models")
+            return server.status in (401, 403)
+    return False
+
+
+@asynccontextmanager
+async def _open_server(base_url: str, key: str) -> AsyncIterator[_Server]:
+    """Open a client for a server. key: sent as a bearer token if it is not empty."""
+    httpx: Any = await trio.to_thread.run_sync(importlib.import_module, "httpx2")
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    # Proxies of the environment are for the world outside; certificates cost 50 ms to load.
+    verify = base_url.startswith("https")
+    async with httpx.AsyncClient(trust_env=False, verify=verify, headers=headers, timeout=_PATIENCE) as client:
+        yield _Server(client, httpx.HTTPError, httpx.InvalidURL)
 
 
 class _Server:
     """JSON over HTTP from a server that may not be there. client: of httpx; errors: what it raises."""
 
     def __init__(self, client: Any, *errors: type[BaseException]) -> None:
+        self.status = 0
+        """Status of the last answer, 0 before there is one."""
         self._client = client
         self._errors: tuple[type[BaseException], ...] = (*errors, ValueError, RecursionError)
 
@@ -189,6 +207,7 @@ class _Server:
         try:
             method = "GET" if body is None else "POST"
             async with self._client.stream(method, url, json=body) as response:
+                self.status = response.status_code
                 if response.status_code != 200:
                     return {}
                 data = await read_at_most(response, _LARGEST_BODY)

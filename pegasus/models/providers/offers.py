@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from pegasus.models.providers.accounts import KNOWN_SERVICES, find_providers
-from pegasus.models.providers.local_servers import LocalModel, describe_models, find_local_models
+from pegasus.models.providers.local_servers import LocalModel, describe_models, find_local_models, refuses_key
 
 if TYPE_CHECKING:
     from pegasus.settings import Settings
@@ -91,11 +91,22 @@ async def _own_offers(settings: Settings) -> list[ModelOffer]:
     ]
 
 
-async def find_offers_at(address: str, settings: Settings) -> list[ModelOffer]:
+class ServerWantsKey(Exception):
+    """A server that tells its models only to those who show a key it knows."""
+
+
+def is_known_service(provider: str) -> bool:
+    """Return whether a provider is known by its name, and with it whether it needs a key."""
+    return provider in KNOWN_SERVICES
+
+
+async def find_offers_at(address: str, settings: Settings, key: str = "") -> list[ModelOffer]:
     """Return the models of a server in OpenAI's format at this address, which may lack its `/v1`; [] if none answers.
 
-    Takes four seconds at most. Never raises. The provider is that of the settings with this address, else a new one, "server".
+    Takes eight seconds at most. Raises ServerWantsKey where the server refuses to tell. The provider is that of the settings with this
+    address, else a new one, "server". key: shown to the server, and part of the offers.
     """
+    refused = False
     address = address.strip().rstrip("/")
     # With "/v1" first, since most servers have it and people leave it out.
     for url in dict.fromkeys((address if address.endswith("/v1") else f"{address}/v1", address)):
@@ -103,10 +114,15 @@ async def find_offers_at(address: str, settings: Settings) -> list[ModelOffer]:
         # A name that no section of the settings has: one more than there are sections is always enough.
         names = ("server", *(f"server{number}" for number in range(2, len(settings.providers) + 2)))
         name = known or next(name for name in names if name not in settings.providers)
-        key = settings.providers[known].api_key if known else ""
+        shown = key or (settings.providers[known].api_key if known else "")
         section = {} if known else {"type": "openai", "base_url": url}
-        if models := await describe_models(name, url, False, key=key):
+        if key:  # in settings "${" begins a variable
+            section["api_key"] = key.replace("${", "$${")
+        if models := await describe_models(name, url, False, key=shown):
             return [ModelOffer(model.spec, f"at {url}", section) for model in models if model.is_chat]
+        refused = refused or await refuses_key(url, shown)
+    if refused:
+        raise ServerWantsKey(address)
     return []
 
 

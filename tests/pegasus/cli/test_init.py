@@ -26,10 +26,13 @@ class Person(io.StringIO):
 
 @pytest.fixture
 def answer(monkeypatch):
-    """answer(*lines): the lines that the person types; after them, the end of the input."""
+    """answer(*lines): the lines that the person types; after them, Enter to the questions about the outside.
 
-    def answer(*lines):
-        monkeypatch.setattr(sys, "stdin", Person("".join(f"{line}\n" for line in lines)))
+    Without `rest` the input ends behind the lines.
+    """
+
+    def answer(*lines, rest=("", "")):
+        monkeypatch.setattr(sys, "stdin", Person("".join(f"{line}\n" for line in (*lines, *rest))))
 
     monkeypatch.setattr("click.termui.hidden_prompt_func", input)
     return answer
@@ -44,6 +47,22 @@ def no_local_models(monkeypatch):
 
     monkeypatch.setattr("pegasus.models.providers.offers.find_local_models", find)
     LOCAL.clear()
+
+
+@pytest.fixture(autouse=True)
+def services(monkeypatch):
+    """Installations of a service that were asked for; systemd does not answer until `services.append("systemd")`."""
+    services = []
+
+    def install(options):
+        services.append("installed")
+        return 0
+
+    monkeypatch.setattr("pegasus.cli.init.can_install", lambda: "systemd" in services)
+    monkeypatch.setattr("pegasus.cli.init.install_service", install)
+    for name in ("TAVILY_API_KEY", "BRAVE_API_KEY", "SEARXNG_BASE_URL", "TELEGRAM_BOT_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    return services
 
 
 LOCAL: list[LocalModel] = []
@@ -140,7 +159,7 @@ def test_settings_elsewhere_are_written_there(pegasus, user, home):
     assert not home.config.exists()
 
 
-# ------------------------------------------------------------------ four questions
+# ------------------------------------------------------------------ the model, its key, and who you are
 
 
 def lines(home) -> list[str]:
@@ -191,12 +210,16 @@ def server(monkeypatch):
         keys.append(key)
         return [LocalModel(provider, "echo", "", base_url)] if base_url == "http://lab:1/v1" else []
 
+    async def refuses(base_url, key):
+        return False
+
     monkeypatch.setattr("pegasus.models.providers.offers.describe_models", describe)
+    monkeypatch.setattr("pegasus.models.providers.offers.refuses_key", refuses)
     return keys
 
 
 def test_the_address_of_a_server_leads_to_its_models(pegasus, home, answer, server):
-    answer("http://nobody:1", "http://lab:1/", "", "", "n")
+    answer("http://nobody:1", "http://lab:1/", "", "", "", "n")
     out = pegasus("init")[1]
     assert "No server in OpenAI's format tells its models there." in out
     assert "server/echo   (at http://lab:1/v1)" in out
@@ -213,7 +236,7 @@ def test_the_address_of_a_server_leads_to_its_models(pegasus, home, answer, serv
 def test_models_of_a_server_in_the_settings_are_offered(pegasus, home, answer, server):
     home.path.mkdir()
     home.config.write_text('[providers.lab]\ntype = "openai"\nbase_url = "http://lab:1/v1"\napi_key = "sk-lab"\n')
-    answer("1", "", "n")
+    answer("1", "", "", "n")
     assert "1  lab/echo   (at http://lab:1/v1)" in pegasus("init")[1]
     assert 'default = "lab/echo"' in home.config.read_text()
     assert server == ["sk-lab"]
@@ -250,7 +273,7 @@ def test_what_a_person_has_written_stays(pegasus, home, answer):
 
 @pytest.mark.parametrize("typed", [(), ("openai/gpt-6.1-terra",), ("openai/x", "sk-1"), ("openai/x", "sk-1", "Ada")])
 def test_ending_it_early_leaves_nothing(pegasus, home, answer, typed):
-    answer(*typed)
+    answer(*typed, rest=())
     assert pegasus("init")[0] == 130
     assert not home.path.exists()
 
@@ -287,7 +310,7 @@ def test_a_failed_test_call_shows_the_error_and_asks_again(pegasus, home, answer
     home.config.write_text(
         '[providers.lab]\ntype = "openai"\nbase_url = "http://127.0.0.1:1/v1"\n[models]\ntimeout = 1\n'
     )
-    answer("lab/x", "", "y", "y", "offline/stand-in", "y")
+    answer("lab/x", "", "", "y", "y", "offline/stand-in", "y")
     out = pegasus("init")[1]
     assert "It failed: " in out
     assert "It answered in" in out
@@ -321,3 +344,148 @@ def test_texts_are_wrapped_between_words_on_a_terminal(pegasus, home, answer, mo
     assert (
         "Model: a local one if a server is running at the start,\nelse a stand-in that answers by fixed rules." in out
     )
+
+
+# ------------------------------------------------------------------ a server that wants a key
+
+
+@pytest.fixture
+def locked(monkeypatch):
+    """A server at http://lab:1/v1 that tells its models to those who show sk-lab, or `tells_all`; the test call wants the key."""
+
+    class Locked:
+        tells_all = False
+        asked: list[str]
+
+    locked = Locked()
+    locked.asked = []
+
+    async def describe(provider, base_url, is_ollama, *, key=""):
+        there = base_url == "http://lab:1/v1" and (locked.tells_all or key == "sk-lab")
+        return [LocalModel(provider, "echo", "", base_url)] if there else []
+
+    async def refuses(base_url, key):
+        return base_url == "http://lab:1/v1" and key != "sk-lab"
+
+    async def call(settings):
+        provider = settings.models.default.partition("/")[0]
+        locked.asked.append(settings.providers[provider].api_key)
+        return None if locked.asked[-1] == "sk-lab" else "auth"
+
+    monkeypatch.setattr("pegasus.models.providers.offers.describe_models", describe)
+    monkeypatch.setattr("pegasus.models.providers.offers.refuses_key", refuses)
+    monkeypatch.setattr("pegasus.cli.init._test_call", call)
+    return locked
+
+
+def test_a_server_that_tells_nothing_without_a_key_is_asked_again_with_one(pegasus, home, answer, locked):
+    answer("http://lab:1", "sk-wrong", "http://lab:1", "sk-lab", "", "", "", "y")
+    code, out, _ = pegasus("init")
+    assert code == 0
+    assert out.count("This server wants a key") == 2
+    assert "The key was refused." in out
+    assert locked.asked == ["sk-lab"]
+    assert 'api_key = "sk-lab"' in lines(home)
+    assert "sk-lab" not in out
+
+
+def test_a_server_that_tells_its_models_and_refuses_the_call_gets_a_key(pegasus, home, answer, locked):
+    locked.tells_all = True
+    answer("http://lab:1", "", "", "", "y", "y", "server/echo", "sk-lab", "y")
+    code, out, _ = pegasus("init")
+    assert code == 0
+    assert "2. API key of server (Enter if it wants none)" in out
+    assert locked.asked == ["", "sk-lab"]
+    assert 'api_key = "sk-lab"' in lines(home)
+
+
+# ------------------------------------------------------------------ the web, chat services, the service
+
+
+def test_enter_keeps_the_keyless_search_and_no_chat_service(pegasus, home, answer):
+    answer("", "", "n")
+    out = pegasus("init")[1]
+    assert "5. Which service searches the web? duckduckgo (no key)" in out
+    assert "[duckduckgo]" in out
+    assert "6. Reach it from a chat service, too? telegram, slack, sms (Enter: not now)" in out
+    assert lines(home) == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "written"),
+    [
+        (["tavily", "tvly-1"], ['provider = "tavily"', 'api_key = "tvly-1"']),
+        (["brave", "", "none"], ['provider = "none"']),
+        (["searxng", "http://searx:8"], ['provider = "searxng"', 'base_url = "http://searx:8"']),
+        (["https://searx.example"], ['provider = "searxng"', 'base_url = "https://searx.example"']),
+        (["searxng", "searx", "google", "duckduckgo"], []),
+    ],
+)
+def test_a_service_that_searches_the_web(pegasus, home, answer, typed, written):
+    answer("", "", "n", *typed, rest=("",))
+    code, out, _ = pegasus("init")
+    assert code == 0
+    assert [line.partition("  #")[0] for line in lines(home)] == (["[tools.web_search]", *written] if written else [])
+    assert "tvly-1" not in out
+    assert pegasus("config", "check")[0] == 0
+
+
+def test_another_search_service_gets_nothing_of_the_one_before(pegasus, home, answer):
+    home.path.mkdir()
+    home.config.write_text('[tools.web_search]\nprovider = "tavily"\napi_key = "tvly-1"\n')
+    answer("", "", "n", "http://searx:8", rest=("",))
+    assert pegasus("init")[0] == 0
+    assert "tvly" not in home.config.read_text()
+
+
+def test_a_search_key_in_the_environment_is_found_and_not_written(pegasus, home, answer, monkeypatch):
+    monkeypatch.setenv("TAVILY_API_KEY", "tvly-hidden")
+    answer("", "", "n", "")
+    out = pegasus("init")[1]
+    assert "[tavily]" in out
+    assert lines(home) == []
+
+
+def test_the_first_chat_service(pegasus, home, answer):
+    answer("", "", "n", "", "discord", "telegram", "", "telegram", "123:abc", rest=())
+    code, out, _ = pegasus("init")
+    assert code == 0
+    assert "allowed: telegram, slack, sms" in out
+    assert "Without it telegram cannot be used." in out
+    assert "pegasus pair approve CODE" in out
+    assert "123:abc" not in out
+    written = [line.partition("  #")[0] for line in lines(home)]
+    assert written == ["[channels.telegram]", "enabled = true", 'bot_token = "123:abc"']
+    assert pegasus("config", "check")[0] == 0
+    answer("", "", "n", "", "telegram", "", rest=())
+    assert "(Enter: only telegram, as now)" in pegasus("init")[1]
+    assert [line.partition("  #")[0] for line in lines(home)] == written
+
+
+def test_a_token_in_the_environment_is_not_asked_for(pegasus, home, answer, monkeypatch):
+    monkeypatch.setenv("TELEGRAM_BOT_TOKEN", "123:hidden")
+    answer("", "", "n", "", "telegram", rest=())
+    code, out, _ = pegasus("init")
+    assert (code, "found in TELEGRAM_BOT_TOKEN" in out) == (0, True)
+    assert "hidden" not in home.config.read_text()
+
+
+def test_slack_and_sms_ask_for_all_that_they_need(pegasus, home, answer):
+    answer("", "", "n", "", "slack", "xoxb-1", "xapp-1", rest=())
+    assert pegasus("init")[0] == 0
+    answer("", "", "n", "", "sms", "AC1", "t", "nonsense", "sms", "AC1", "t", "+15550100", rest=("",) * 9)
+    pegasus("init")
+    text = home.config.read_text()
+    assert all(value in text for value in ('"xoxb-1"', '"xapp-1"'))
+
+
+def test_a_service_is_offered_where_one_can_be_had_and_only_with_a_yes_installed(pegasus, home, answer, services):
+    services.append("systemd")
+    answer("", "", "n", "", "", "", rest=())
+    assert "7. Run it as a service, now and at each sign-in?" in pegasus("init")[1]
+    assert services == ["systemd"]
+    answer("", "", "n", "", "", "y", rest=())
+    assert pegasus("init")[0] == 0
+    assert services == ["systemd", "installed"]
+    assert pegasus("init", "--yes")[0] == 0
+    assert services == ["systemd", "installed"]

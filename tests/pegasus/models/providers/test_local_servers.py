@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import socket
+from functools import partial
 from typing import Any
 
 import pytest
 import trio
 
-from pegasus.models.providers import LocalModel, find_local_models
+from pegasus.models.providers import LocalModel, ServerWantsKey, find_local_models, find_offers_at
 from pegasus.models.providers.connections import is_local_address
 from pegasus.models.providers.local_servers import describe_models, ollama_root
+from pegasus.settings import Settings
 from pegasus.testing.provider import ProviderServer, open_provider
 from pegasus.testing.provider.answers import refuse
 from pegasus.testing.provider.ollama import OllamaHost, OllamaModel
@@ -187,3 +189,24 @@ async def test_a_window_that_cannot_be_one_is_not_believed(told: object) -> None
         server.pages = pages
         [found] = await describe_models("local", f"{server.url}/v1", False)
     assert (found.server, found.context_window) == ("vLLM", 0)
+
+
+async def test_a_server_that_wants_a_key_says_so() -> None:
+    async def answer(connection: trio.SocketStream) -> None:
+        asked = await connection.receive_some(4096)
+        status = b"200 OK" if b"Bearer sk-lab" in asked else b"401 Unauthorized"
+        body = b'{"data": [{"id": "echo"}]}'
+        await connection.send_all(b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body))
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
+        url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+        with pytest.raises(ServerWantsKey):
+            await find_offers_at(url, Settings())
+        with pytest.raises(ServerWantsKey):
+            await find_offers_at(url, Settings(), "sk-wrong")
+        [offer] = await find_offers_at(url, Settings(), "sk-lab")
+        nursery.cancel_scope.cancel()
+    assert offer.spec == "server/echo"
+    assert offer.section == {"type": "openai", "base_url": f"{url}/v1", "api_key": "sk-lab"}
+    assert await find_offers_at("http://127.0.0.1:1", Settings()) == []
