@@ -25,6 +25,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import trio
@@ -73,6 +74,7 @@ from pegasus.gateway import (
     open_listeners,
 )
 from pegasus.host import (
+    FORMAT,
     Home,
     HomeError,
     Notifier,
@@ -84,6 +86,7 @@ from pegasus.host import (
     handle_signals,
     make_samples,
     own_home,
+    prepare_data,
     print_error,
     raise_descriptor_limit,
     wall_clock,
@@ -124,9 +127,14 @@ def run_daemon(home: Home, settings: Settings, probe: SandboxProbe | None = None
         try:
             with own_home(home):
                 # Everything in this block that blocks or may fail on a mistake of the operator comes before `trio.run`.
+                old = prepare_data(home, partial(_back_up, home))
                 token = ensure_token(home, settings.gateway.token)
                 # The token is needed even if nobody connects: the redaction of logs has to know it.
                 world = look_at_world(home, settings, token, probe)
+                if old is not None:
+                    _log.info(
+                        "data was brought into the form of this version", old=old, now=FORMAT, backups=str(home.backups)
+                    )
                 code = trio.run(_daemon, world)
                 world.files.close()
                 return code
@@ -144,6 +152,18 @@ def run_daemon(home: Home, settings: Settings, probe: SandboxProbe | None = None
         return _complain(f"{error}; the log tells why", EXIT_GAVE_UP)
     except (OSError, StorageError, ActorDied) as error:
         return _complain(_cause(error), EXIT_FAILURE)
+
+
+def _back_up(home: Home, target: Path) -> None:
+    """Make a backup from which the home can start again, before its data is changed. Raises HomeError."""
+    from pegasus.backup import BackupError, make_backup
+
+    try:
+        make_backup(home, target, passphrase=None, secrets=True, clock=wall_clock)
+    except (BackupError, OSError) as error:
+        reason = f"{error.filename or target}: {error.strerror or error}" if isinstance(error, OSError) else str(error)
+        text = f"data of an older version is not changed without a backup, which cannot be made: {reason}"
+        raise HomeError(f"{text}; nothing was changed", exit_code=EXIT_FAILURE) from None
 
 
 async def _daemon(world: RealWorld) -> int:

@@ -19,6 +19,7 @@ order; each uses only those before it:
     init_outside  the questions of init about the web, and about chat services
     init          the command init
     importing     the command import
+    backup        the commands backup, move and restore
     status        the commands status and tree
     trace         the command trace
     mcp           the command mcp

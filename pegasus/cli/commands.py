@@ -61,6 +61,9 @@ MODULES: Final[Mapping[str, str]] = {
     "sessions": "files",
     "persona": "knowledge",
     "import": "importing",
+    "backup": "backup",
+    "move": "backup",
+    "restore": "backup",
     "cron": "work",
     "pair": "access",
     "token": "access",
@@ -73,7 +76,19 @@ MODULES: Final[Mapping[str, str]] = {
 }
 """Module of `pegasus.cli` that declares each command, in the order of the help."""
 
-ALSO: Final = ("trace", "import", "persona", "token", "service", "reload", "logs", "completion")
+ALSO: Final = (
+    "trace",
+    "import",
+    "backup",
+    "restore",
+    "move",
+    "persona",
+    "token",
+    "service",
+    "reload",
+    "logs",
+    "completion",
+)
 """Commands that people need seldom. The help names them in one line, so that the others are on the first screen, and does not import
 what they need."""
 

@@ -29,6 +29,7 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TextIO, TypeAlias, TypeVar
 
 import click
@@ -37,7 +38,7 @@ import trio
 from actors import Child, Ref, open_supervisor
 from pegasus.cli.commands import CommandGroup, program_name
 from pegasus.client import Client, ClientError, Endpoint, NotConnected, Refused, open_client
-from pegasus.host import Home, HomeError, own_home, print_error, read_daemon, read_token, wall_clock
+from pegasus.host import Home, HomeError, own_home, prepare_data, print_error, read_daemon, read_token, wall_clock
 from pegasus.messages import ChannelInfo, Json
 from pegasus.settings import Settings
 from pegasus.storage import FileDisk, JournalMessage, run_journal
@@ -193,7 +194,13 @@ def change_files(home: Home, change: Callable[[Ref[JournalMessage]], Awaitable[T
     journal repairs a torn end the next time.
     """
     with own_home(home):
+        prepare_data(home, partial(_refuse_older, home))
         return trio.run(_with_journal, home, change)
+
+
+def _refuse_older(home: Home, _backup: Path) -> None:
+    """Leave data of an older version to the agent, which makes a backup before it changes the form."""
+    raise HomeError(f"{home}: an older version has written data here; start the agent once, and try again", exit_code=1)
 
 
 async def _with_journal(home: Home, change: Callable[[Ref[JournalMessage]], Awaitable[T]]) -> T:

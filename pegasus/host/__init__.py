@@ -2,10 +2,11 @@
 
 Everything that makes a good supervised process, without knowledge of what the daemon does:
 
-    home      the home directory: its paths, its token, its lock, the sample workspace of a first start
-    process   limits, protection, clock and standard streams of the process
-    signals   signals that stop the daemon or make it reload
-    daemon    the announcement that the daemon is ready
+    home         the home directory: its paths, its token, its lock, the sample workspace of a first start
+    data_format  the form of the files in data, and the way from an older one
+    process      limits, protection, clock and standard streams of the process
+    signals      signals that stop the daemon or make it reload
+    daemon       the announcement that the daemon is ready
 
 Example::
 
@@ -20,6 +21,14 @@ listens, because a service manager sends clients from then on.
 """
 
 from pegasus.host.daemon import Notifier, announced, read_daemon
+from pegasus.host.data_format import (
+    FORMAT,
+    is_being_restored,
+    mark_restoring,
+    prepare_data,
+    read_format,
+    write_format,
+)
 from pegasus.host.home import (
     SHORTEST_TOKEN,
     Home,
@@ -46,6 +55,7 @@ from pegasus.host.process import (
 from pegasus.host.signals import Signals, handle_signals
 
 __all__ = [
+    "FORMAT",
     "SHORTEST_TOKEN",
     "Home",
     "HomeBusy",
@@ -58,16 +68,21 @@ __all__ = [
     "fill_standard_streams",
     "forbid_inspection",
     "handle_signals",
+    "is_being_restored",
     "make_samples",
+    "mark_restoring",
     "own_home",
+    "prepare_data",
     "print_error",
     "raise_descriptor_limit",
     "read_daemon",
+    "read_format",
     "read_if_there",
     "read_token",
     "replace_private",
     "resolve_home",
     "silence_stream",
     "wall_clock",
+    "write_format",
     "write_private",
 ]

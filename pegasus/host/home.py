@@ -114,6 +114,8 @@ class Home:
         """The log of the daemon; older ones have a number behind the name."""
         self.data = path / "data"
         """Sessions, messages, tasks, memory; only the journal writes there."""
+        self.backups = path / "backups"
+        """Backups from before data of an older version was changed."""
         self.workspace = path / "workspace"
         """The folder that tasks work in."""
         self.skills = path / "skills"
@@ -347,7 +349,9 @@ def make_samples(home: Home) -> bool:
 
     A disk that refuses is no reason not to start; the agent then has no samples.
     """
-    if any(home.data.iterdir()) or any(files for _, _, files in os.walk(home.workspace)):
+    if any(path.name != "VERSION" for path in home.data.iterdir()) or any(
+        files for _, _, files in os.walk(home.workspace)
+    ):
         return False
     with suppress(OSError, HomeError):
         for name, text in SAMPLES.items():

@@ -235,10 +235,16 @@ def unset_key(content: str, path: Sequence[str]) -> str:
     return _checked(document.as_string(), wanted)
 
 
-def _parse(content: str) -> Any:
-    """Return the text as tomlkit has it. The file has been read by tomllib before, so that mistakes are known."""
+def _tomlkit() -> Any:
+    """Return the library, which costs a start 20 ms and is needed for few changes only."""
     import tomlkit
 
+    return tomlkit
+
+
+def _parse(content: str) -> Any:
+    """Return the text as tomlkit has it. The file has been read by tomllib before, so that mistakes are known."""
+    tomlkit = _tomlkit()
     try:
         return tomlkit.parse(content)
     except tomlkit.exceptions.TOMLKitError as error:
@@ -247,10 +253,8 @@ def _parse(content: str) -> Any:
 
 def _as_item(value: Any) -> Any:
     """Return a value for tomlkit; tables become inline tables, so that they stay where they are set."""
-    import tomlkit
-
     if isinstance(value, Mapping):
-        inline = tomlkit.inline_table()
+        inline = _tomlkit().inline_table()
         inline.update({key: _as_item(inner) for key, inner in value.items()})
         return inline
     return value

@@ -173,7 +173,19 @@ def test_help_lists_the_commands_that_are_there(pegasus):
         "also",
     ]
     seldom = out.partition("\n  also ")[2].partition("(each")[0].replace(",", " ").split()
-    assert seldom == ["trace", "import", "persona", "token", "service", "reload", "logs", "completion"]
+    assert seldom == [
+        "trace",
+        "import",
+        "backup",
+        "restore",
+        "move",
+        "persona",
+        "token",
+        "service",
+        "reload",
+        "logs",
+        "completion",
+    ]
     for name in seldom:
         assert pegasus(name, "--help")[0] == 0
 

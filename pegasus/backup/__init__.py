@@ -1,0 +1,20 @@
+"""Backups: a home as one file that can be made while the agent runs, and a home made of such a file.
+
+    snapshot     files of a home as they were at one moment
+    blanking     settings without their secrets
+    sealing      encryption with a passphrase
+    errors       the error of this package
+    archive      the file: a tar of a manifest and the files, compressed
+    making       a backup, made under another name until it is whole
+    restoring    a home made of a backup
+
+The commands are in `pegasus.cli.backup`. The daemon makes a backup before it changes the form of data
+that an older version has written (`pegasus.host.data_format`). Only then is this package imported.
+"""
+
+from pegasus.backup.errors import BackupError
+from pegasus.backup.making import Made, make_backup
+from pegasus.backup.restoring import Restored, restore_backup
+from pegasus.backup.sealing import is_sealed, read_passphrase
+
+__all__ = ["BackupError", "Made", "Restored", "is_sealed", "make_backup", "read_passphrase", "restore_backup"]
