@@ -21,6 +21,7 @@ import attrs
 import trio
 
 from actors import Ref
+from pegasus.access import OWN_TYPES
 from pegasus.conversation import without_calls
 from pegasus.identity import SMALL_WINDOW
 from pegasus.main_agent.drafts import DraftBoard, DraftWriter
@@ -66,6 +67,8 @@ TOOLS_REFUSED: Final = (
 )
 """Reason for a person, where a model has no way to speak."""
 
+LONGEST_ASIDE: Final = 40
+"""Characters of text that a model may write beside a call. A longer text of a model that nobody knows yet is probably its reply."""
 SHORT_MESSAGE: Final = 4_000
 """Characters. A window that such a message does not fit into is too small; otherwise the message is too long."""
 
@@ -122,6 +125,8 @@ class AgentThought:
     """Names of the tools that the last request has offered."""
     _refused_tools: bool = attrs.field(default=False, init=False)
     """A model that was asked has refused tools. It may be a fallback, so the traits of the model do not say it."""
+    _was_shortened: bool = attrs.field(default=False, init=False)
+    """The session was compacted because a refusal that gives no known reason may have meant its length."""
 
     async def ask(self, wanted: str) -> ModelAnswer | None:
         """Return the answer; None if a newer message of the chat has ended the call (`when_busy = "interrupt"`).
@@ -210,7 +215,8 @@ class AgentThought:
         """Call the model; None if a newer message has ended the call.
 
         The session is compacted before the call if it is due, and after it if the provider says that it is too long, as often as
-        that makes it smaller. If the window turns out to be small, the call is repeated with the lean prompt first. Raises ModelError.
+        that makes it smaller; once where only the circumstances say so (`ModelError.may_be_length`). If the window turns out to be
+        small, the call is repeated with the lean prompt first. Raises ModelError.
         """
         compactor, numbers = self._services.compactor, [item.n for item in (*self._turn.earlier, self._turn.item)]
         is_lean = self._has_small_window()
@@ -219,8 +225,13 @@ class AgentThought:
             if compactor is not None and await compactor.fit(self._session, request, numbers):
                 request = self._request(manner, first, is_lean=is_lean)
             try:
-                return await self._call(request, manner)
+                return await self._call(request, manner, first)
             except ModelError as error:
+                if error.may_be_length and not self._was_shortened:
+                    self._was_shortened = True
+                    if compactor is None or await compactor.compact(self._session, numbers, forced=True) is None:
+                        raise
+                    continue
                 if error.kind != "overflow":
                     raise
                 # The window that a refusal names is remembered, so the next request is measured against it.
@@ -275,8 +286,13 @@ class AgentThought:
             _log.warning("no such model, using the usual one", wanted=wanted, error=str(error))
             return services.model
 
-    async def _call(self, request: ModelRequest, manner: SpeechMode) -> ModelResponse | None:
+    async def _call(
+        self, request: ModelRequest, manner: SpeechMode, first: ModelResponse | None
+    ) -> ModelResponse | None:
         """Call the model, and show drafts of its replies meanwhile. Raises ModelError.
+
+        The first text of a model that nobody knows yet is shown as well: it becomes the reply if the model calls nothing. What it
+        writes after the nudge (first: the answer before it) is not: that answer usually apologises.
 
         With `when_busy = "interrupt"`, return None as soon as a newer message may join the turn.
         """
@@ -292,8 +308,10 @@ class AgentThought:
                 partial(self._journal.ask, KnownAddresses),
                 nursery,
                 turn.item.message.channel,
-                is_direct=manner.is_direct,
+                is_direct=manner.is_direct or (manner.is_watched and first is None),
+                shows_from=0 if manner.is_direct else LONGEST_ASIDE,
                 max_replies=self._max_replies,
+                is_private=not turn.principal.guest and turn.item.message.channel.type in OWN_TYPES,
                 shows_reasoning=config.show_reasoning,
                 may_leave=self._may_leave,
             )

@@ -8,6 +8,8 @@ A draft is shown only where the reply would go, and only when that is certain:
 
 * In the conversation of the message that is being answered, as soon as `channelId` is known to be its id. Without a `channelId` the
   reply goes there as well, which is known when the object is complete.
+* In the same conversation before any recipient is named, if nobody but an owner reads there (`is_private`), or if the agent knows no
+  other conversation. The text may come before the recipient, and what is meant for another person may be seen by an owner.
 * In another conversation, if that is known to the agent and was named with its type, and the policy need not be asked about a reply
   there. The type may come behind the text and change the recipient, so without it nothing is shown: a text that is meant for one
   person must not appear at another one.
@@ -207,8 +209,12 @@ class DraftWriter:
     """Channel of the message that is being answered."""
     _is_direct: bool = False
     """The answer's text is the reply, unless it contains calls."""
+    _shows_from: int = 0
+    """Characters of this text from which on it is shown."""
     _max_replies: int = 200
     """Calls of `reply` that may still be carried out; later ones are refused."""
+    _is_private: bool = False
+    """Nobody but an owner reads the source's conversation."""
     _shows_reasoning: bool = False
     """The setting `agent.show_reasoning`."""
     _may_leave: Callable[[ChannelInfo], bool] = lambda channel: True
@@ -280,7 +286,7 @@ class DraftWriter:
         texts: dict[ChannelInfo, str] = {}
         if self._is_direct and not self._has_calls:
             text = "".join(self._text).strip()
-            if not may_become_silence(text):
+            if len(text) >= self._shows_from and not may_become_silence(text):
                 texts[self._source] = text
         for streamed in list(self._replies.values()):
             reply = streamed.read()
@@ -297,12 +303,17 @@ class DraftWriter:
     async def _channel_of(self, reply: PartialReply) -> ChannelInfo | None:
         """Return the conversation in which a reply may be shown. The agent's own are looked up if it is not the source's."""
         channel = draft_channel(reply, self._source, self._known or ())
-        if channel is None and self._known is None and reply.channel_type is not None:
+        is_unnamed = reply.channel_id is None and reply.channel_type is None
+        if is_unnamed and self._is_private:
+            return self._source
+        if channel is None and self._known is None and (is_unnamed or reply.channel_type is not None):
             try:
                 self._known = await self._ask_known()
             except ActorError:  # the journal ends, and the agent with it
                 self._known = ()
             channel = draft_channel(reply, self._source, self._known)
+        if is_unnamed and self._known is not None and set(self._known) <= {self._source.address}:
+            return self._source
         is_shown = channel is None or channel.address == self._source.address or self._may_leave(channel)
         return channel if is_shown else None
 

@@ -277,6 +277,10 @@ class Usage:
     cache_hour_tokens: int = 0
     """Part of `cache_write_tokens` that is kept for an hour, where the provider tells them apart. It costs more."""
 
+    def __add__(self, other: Usage) -> Usage:
+        """Return the tokens of two calls together."""
+        return Usage(*map(sum, zip(attrs.astuple(self), attrs.astuple(other), strict=True)))
+
 
 @attrs.frozen
 class ModelResponse:
@@ -301,6 +305,11 @@ class ModelResponse:
     """`<provider>/<model>` that answered, which a rule or a fallback may have chosen; "" if the model itself does not say."""
     notice: str = ""
     """Sentence for the owner about the model's server, to be shown once beside the answer: it has cut the prompt, say. Usually ""."""
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the model ended without a text, a call or a thought."""
+        return self.stop_reason == "end" and not (self.text.strip() or self.calls or self.reasoning.strip())
 
 
 class ModelError(Exception):
@@ -336,6 +345,9 @@ class ModelError(Exception):
         """HTTP status, if there was one."""
         self.context_window = context_window
         """Tokens that fit into the model, where a refusal of kind "overflow" names them; else 0."""
+        self.may_be_length = False
+        """True for a refusal of kind "request" whose words are not understood, and whose circumstances are those of a conversation
+        that is too long (`ModelFacts.may_be_too_long`). Compacting once and asking again is worth it."""
         self.partial = partial
         """The longest text that arrived in one attempt before it failed; "" if none did. It never holds reasoning or calls."""
 

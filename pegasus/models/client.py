@@ -36,6 +36,7 @@ from pegasus.models.base import (
     ModelError,
     ModelRequest,
     ModelResponse,
+    Usage,
     UserTurn,
 )
 from pegasus.models.model_facts import ModelFacts
@@ -156,15 +157,23 @@ def compose(middleware: Sequence[Middleware]) -> Next:
 async def ask_target(call: ModelCall) -> ModelResponse:
     """Ask the call's model: the last step. Its counter learns from the usage, its facts from a refusal. Raises ModelError.
 
-    Calls and reasoning that the model wrote as text become such. On failure and on cancellation what was streamed is retracted.
+    Calls and reasoning that the model wrote as text become such. An answer that is empty although somebody waits for one is usually a
+    fault of the server, so the same is asked once more; a second one is the model's silence. On failure and on cancellation what was
+    streamed is retracted.
     """
     target, notice = call.target, ""
     timeout = min(call.options.timeout, call.patience)
     options = attrs.evolve(call.options, timeout=timeout, context_window=target.facts.context_window)
     request = attrs.evolve(call.request, max_tokens=call.max_tokens, options=options, on_pieces=call.stream)
     try:
-        answer = call.stream.finish(await target.model.generate(request))
+        answer, spent = call.stream.finish(await target.model.generate(request)), Usage()
+        if _is_unlikely(answer, call.request):
+            _log.info("an empty answer is asked for once more", model=target.name)
+            call.stream((None,))
+            spent = answer.usage
+            answer = call.stream.finish(await target.model.generate(request))
         read, estimate = answer.usage.prompt_tokens, target.counter.learn(call.request, answer.usage)
+        target.facts.note_taken(call.request)
         if not target.facts.has_answered:
             target.facts.note_answer()
         if 0 < read < estimate.tokens:  # usually by an error of the estimate; the server may also have cut the prompt
@@ -173,9 +182,22 @@ async def ask_target(call: ModelCall) -> ModelResponse:
         call.stream.fail(error)
         if isinstance(error, ModelError):
             error.model = error.model or target.name
+            if error.may_be_length:
+                size = target.counter.estimate(call.request)
+                error.may_be_length = target.facts.may_be_too_long(call.request, size)
             target.facts.note_failure(error)
         raise
-    return attrs.evolve(answer, notice=notice) if notice else answer
+    return attrs.evolve(answer, notice=notice, usage=answer.usage + spent) if notice or spent != Usage() else answer
+
+
+def _is_unlikely(answer: ModelResponse, request: ModelRequest) -> bool:
+    """Return whether an answer is empty where a model usually says something.
+
+    It ends its work in silence behind the results of its calls, for which it takes at least a token.
+    """
+    last, usage = request.turns[-1], answer.usage
+    is_behind_results = isinstance(last, UserTurn) and bool(last.results)
+    return answer.is_empty and not (is_behind_results and (usage.completion_tokens or not usage.prompt_tokens))
 
 
 class CallLimit:

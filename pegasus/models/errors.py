@@ -25,6 +25,7 @@ from pegasus.models.refusals import (
     is_loading,
     is_out_of_quota,
     is_overflow,
+    names_a_part,
     provider_message,
     refuses_tools,
     window_in_refusal,
@@ -60,7 +61,15 @@ def status_error(
     message = one_line(provider_message(body), secrets)
     text = f"{model}: {problem} ({status})" + (f": {message}" if message else "")
     window = window_in_refusal(body) if kind == "overflow" else 0
-    return ModelError(f"{text} [{advice}]" if advice else text, kind=kind, status=status, context_window=window)
+    error = ModelError(f"{text} [{advice}]" if advice else text, kind=kind, status=status, context_window=window)
+    error.may_be_length = problem == _UNKNOWN and status in _STATUSES_OF_LENGTH and not names_a_part(body)
+    return error
+
+
+_UNKNOWN: Final = "the provider refused the request"
+"""Problem of a refusal whose reason is not known."""
+_STATUSES_OF_LENGTH: Final = frozenset({400, 413, 422})
+"""Statuses of refusals that may mean the length of the conversation, whatever their words."""
 
 
 def _classify(model: str, status: int, body: object, key_name: str) -> tuple[str, str, str]:
@@ -99,7 +108,7 @@ def _classify(model: str, status: int, body: object, key_name: str) -> tuple[str
         return "overloaded", "the provider is overloaded or limits the rate", ""
     if status >= 500 or status in (408, 409):
         return "server", "the provider failed", ""
-    return "request", "the provider refused the request", ""
+    return "request", _UNKNOWN, ""
 
 
 # Gemini: "API key expired. Please renew the API key.", "API key not valid. Please pass a valid API key." with status 400.

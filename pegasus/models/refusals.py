@@ -142,6 +142,7 @@ _OVERFLOW: Final = (
     r"|(?:greater|longer|larger|more) than the (?:model's )?(?:maximum )?context"  # LM Studio, SGLang
     r"|reduce (?:the length of (?:the |your )?(?:messages|prompt|input)|your (?:prompt|message size))"  # OpenAI, Groq
     r"|tokens must be reduced in order to run"  # OpenAI: a request above the rate limit of a whole minute
+    r"|range of input length|exceeds? max(?:imum)? length"  # DashScope, Z.ai
     r"|exceeded model token limit|prompt token count.{0,40}exceeds|token limit exceeded"  # Kimi, Copilot
     r"|too many (?:input |prompt )?tokens(?! per)"
     r"|messages\W+\d+\W+content(?:\W+\d+\W+text)?\W+string too long"  # OpenAI: one message above 10 million characters
@@ -187,6 +188,7 @@ _WINDOW_NAMED: Final = (
     r"n_ctx\W{1,6}(\d+)"  # llama.cpp, also inside of Ollama's message
     r"|context (?:length|window|size|limit)(?: is| of|:)?(?: only)? \(?(\d+)"  # OpenAI, vLLM, llama.cpp, LM Studio
     r"|(?:max|maximum) (?:context|prompt|model|input) length (?:is|of) \(?(\d+)"  # xAI, vLLM
+    r"|input length should be \[\d+, ?(\d+)"  # DashScope
     r"|max_model_len\W{1,4}(\d+)|tokens? > (\d+)|tokens allowed \((\d+)\)"  # vLLM, Anthropic, Gemini
 )
 """Window in the words of a refusal. Thousands may be separated by commas, which are removed first."""

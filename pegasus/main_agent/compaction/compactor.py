@@ -345,7 +345,7 @@ class Compactor:
                     return SessionSummary(text, by_code=False)
                 except (ModelError, NoSummary) as error:
                     problem, kind = str(error), error.kind if isinstance(error, ModelError) else ""
-                    if kind != "overflow":
+                    if not (isinstance(error, ModelError) and (kind == "overflow" or error.may_be_length)):
                         break
         _log.warning("the model gave no summary of the session, one was made by code", problem=problem)
         text = summarise_by_code(plan.summarised, limit)

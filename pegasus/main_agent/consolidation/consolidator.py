@@ -291,7 +291,7 @@ class WindowConsolidator:
                     return await ask_for_notes(shared.model, plan.summarised, notes, room // divisor, label)
                 except Exception as error:  # a chat must not end because an answer cannot be read
                     problem = str(error) if isinstance(error, (ModelError, NoNotes)) else repr(error)
-                    if not isinstance(error, ModelError) or error.kind != "overflow":
+                    if not (isinstance(error, ModelError) and (error.kind == "overflow" or error.may_be_length)):
                         break
         _log.warning("the model gave no notes, the history gets an excerpt", chat=str(self._chat), problem=problem)
         return ModelNotes(excerpt_of(plan.summarised))

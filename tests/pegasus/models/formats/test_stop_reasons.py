@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from pegasus.models import ModelError, ModelResponse, ToolCall, Usage
+from pegasus.models import AssistantTurn, ModelError, ModelResponse, TextPiece, ToolCall, ToolResult, Usage, UserTurn
 from pegasus.models.formats.anthropic import AnthropicWire
 from pegasus.models.formats.wire_format import stop_reason, unfinished
 from pegasus.testing.provider import ProviderServer
@@ -47,9 +47,28 @@ async def test_a_refusal_keeps_what_was_said_and_runs_no_half_call(ask: Ask, ser
 
 
 async def test_an_empty_answer_is_silence(ask: Ask, server: ProviderServer) -> None:
-    answers(server, ProviderAnswer(""))
+    answers(server, ProviderAnswer(""), ProviderAnswer(""))
     response = await ask()
     assert (response.text, response.calls, response.stop_reason) == ("", (), "end")
+    assert response.usage.prompt_tokens == 200, "both calls have to be paid"
+    assert len(server.requests) == 2
+
+
+async def test_an_empty_answer_is_asked_for_once_more(ask: Ask, server: ProviderServer) -> None:
+    answers(server, ProviderAnswer(""), ProviderAnswer("Here."))
+    heard: list[object] = []
+    assert (await ask(on_pieces=heard.extend)).text == "Here."
+    assert "".join(piece.text for piece in heard if isinstance(piece, TextPiece)) == "Here."
+
+
+@pytest.mark.parametrize(("tokens", "requests"), [(0, 2), (3, 1)])
+async def test_silence_behind_results_is_usual_if_the_model_has_said_so(
+    ask: Ask, server: ProviderServer, tokens: int, requests: int
+) -> None:
+    answers(server, ProviderAnswer("", usage=Usage(50, tokens)), ProviderAnswer("", usage=Usage(50, tokens)))
+    turns = UserTurn(text="hi"), AssistantTurn("", (ToolCall("a", "reply", {"text": "x"}),))
+    await ask(*turns, UserTurn((ToolResult("a", "reply", "ok"),)))
+    assert len(server.requests) == requests
 
 
 async def test_a_word_that_nobody_knows_is_kept(ask: Ask, server: ProviderServer) -> None:
