@@ -17,6 +17,9 @@ serves for later calls: a call of a plan that is made now, and a grant, which is
 The file is appended to, and never changed in place: a torn line at its end, which a crash may leave, costs that step and no
 other. An approval in its present state is what all lines of its id amount to. Values of forms are in no line, because a person
 may have typed something private; so a question that was open at a crash cannot be answered from the file, and is withdrawn.
+
+In files of earlier versions a yes for ever is a closing line with the scope "always" and no grant. Reading makes the grant, under the
+id of the approval.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import attrs
 
 from pegasus.access.approvals import Approval, ApprovalRequest, ApprovalState
-from pegasus.access.grants import AnswerScope, CallGrant
+from pegasus.access.grants import ALWAYS, AnswerScope, CallGrant, parse_scope
 from pegasus.access.principal import Role
 from pegasus.messages import Json, Metadata
 from pegasus.wire import from_wire, require_number, to_wire
@@ -134,7 +137,12 @@ def _read_line(record: Metadata, approvals: dict[str, Approval], grants: dict[st
         approvals[id] = Approval(id, request, *times)
     else:
         # A step without its opening line is a KeyError, and so one of the problems.
-        approvals[id] = _after_step(approvals[id], record)
+        approvals[id] = approval = _after_step(approvals[id], record)
+        if record.get("scope") == ALWAYS and approval.is_allowed and approval.request.who is Role.OWNER:
+            call, at = approval.request.first, approval.created
+            grants[id] = CallGrant(
+                id, AnswerScope.ARGUMENTS, call.tool, "", call.digest(approval.request.who), approval.by, at
+            )
 
 
 def _after_step(approval: Approval, record: Metadata) -> Approval:
@@ -150,7 +158,7 @@ def _after_step(approval: Approval, record: Metadata) -> Approval:
     return attrs.evolve(
         approval,
         state=ApprovalState(str(record["state"])),
-        scope=AnswerScope(str(record["scope"])),
+        scope=parse_scope(str(record.get("scope") or "")) or AnswerScope.ONCE,
         by=str(record.get("by") or ""),
         reason=str(record.get("reason") or ""),
         allowed=tuple(map(require_number, allowed)) if isinstance(allowed, list) else None,

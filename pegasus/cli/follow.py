@@ -36,7 +36,7 @@ from pegasus.cli.control import (
 from pegasus.client import ClientError, Endpoint, EventFrame, NotConnected
 from pegasus.formatting import GOES_ON, format_duration, format_time, truncate
 from pegasus.host import print_error
-from pegasus.tasks import FOR_PERSON, STOPPED
+from pegasus.tasks import FOR_PERSON, fail_reason
 from pegasus.wire import encode_json
 
 SHORT: Final = 160
@@ -192,7 +192,7 @@ def _completed_lines(data: Mapping[str, Any]) -> list[str]:
 
 def _failed_lines(data: Mapping[str, Any]) -> list[str]:
     error = str(data.get("error"))
-    return [error if data.get("reason") == STOPPED else f"failed: {error}"]
+    return [error if fail_reason(error, str(data.get("reason"))) else f"failed: {error}"]
 
 
 _LINES: Final[Mapping[object, Callable[[Mapping[str, Any]], list[str]]]] = {

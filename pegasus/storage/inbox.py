@@ -34,6 +34,7 @@ from typing import ClassVar
 import attrs
 
 from pegasus.messages import (
+    ACCOUNT,
     APART,
     INTERNAL_ID_PREFIX,
     Address,
@@ -243,7 +244,9 @@ class InboxLog(RecordLog[QueuedItem]):
         """
         [line] = await disk.run(Volume.read_spans, self.path, (item.span,))
         try:
-            return message_in(line)
+            message = message_in(line)
+            is_said = not item.is_apart or message.metadata.get(APART) is True
+            return message if is_said else attrs.evolve(message, metadata={**message.metadata, APART: True})
         except (ValueError, KeyError, TypeError) as error:
             report(f"{self.path}: item {item.n} was accepted but is not in the file any more ({error})")
             self.done(item.n)
@@ -271,6 +274,10 @@ class InboxLog(RecordLog[QueuedItem]):
         metadata, is_owners = record.message.metadata, _is_from_owner(priority, marked=record.owner)
         is_internal, account = record.message.id.startswith(INTERNAL_ID_PREFIX), account_of(channel, metadata)
         is_apart = metadata.get(APART) is True
+        if APART not in metadata and ACCOUNT not in metadata:  # of a version without conversations of guests
+            is_from_guest = not (is_internal or is_owners or (channel.user_id or "").startswith("hook "))
+            heard = self._directory.guest_of(channel.address)
+            is_apart = is_from_guest or (bool(heard) and (is_internal or heard != account))
         if not is_internal:
             self._note_heard(channel.address, account, is_apart=is_apart, is_owners=is_owners)
         if not self.queue.is_waiting(n):

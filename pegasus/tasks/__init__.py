@@ -52,7 +52,7 @@ from pegasus.tasks.agent.messages import (
 )
 from pegasus.tasks.agent.state import HOOK
 from pegasus.tasks.agent.tools import is_visible, task_tools, wait_until_running
-from pegasus.tasks.core.fsm import FOR_APPROVAL, FOR_PERSON
+from pegasus.tasks.core.fsm import FOR_APPROVAL, FOR_PERSON, fail_reason
 from pegasus.tasks.core.task_events import STOPPED, TaskState
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, DEFAULT_TASK_TYPE, TaskTypes, load_task_types
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, task_json, task_view
@@ -108,6 +108,7 @@ __all__ = [
     "TaskView",
     "Thinker",
     "Wait",
+    "fail_reason",
     "is_date",
     "is_visible",
     "load_task_types",

@@ -69,6 +69,8 @@ CHAT: Final = "chat"
 """Key in the metadata of a file's first entry: the chat that the session belongs to."""
 NEW_CONVERSATION: Final = "(A new conversation begins.)"
 """Content of the first entry of a session that was begun anew."""
+HOOK: Final = "hook-"
+"""Beginning of the ids of messages that hooks send. What they say is from outside, and nobody hears the answer."""
 UNFINISHED: Final = "unfinished"
 """`metadata.type` of the note behind an answer that is not whole. It leads to another thought."""
 CUT: Final = "cut"
@@ -233,7 +235,7 @@ class Session:
         """Id of the fences around such text."""
         self.is_fresh = True
         """True while nobody has written anything in it."""
-        self.is_apart = bool(self.files.chat and entries) and entries[0].metadata.get(APART) is True
+        self.is_apart = bool(self.files.chat) and _is_apart(entries)
         """Guests are heard in it. Nothing of the owner's other conversations and of memory may be in it."""
         self.media_queue = MediaQueue()
         """Files that `send_file` has gathered and no entry has sent yet."""
@@ -387,6 +389,17 @@ class Session:
                 self.outside = join_outside(self.outside, entry.outside)
             self.projection.append(entry)
             self.entries.append(entry)
+
+
+def _is_apart(entries: Sequence[Entry]) -> bool:
+    """Return whether guests are heard in a session: its first line says so, or, in one of an older version, a guest has written."""
+    if not entries or entries[0].metadata.get(APART) is True:
+        return bool(entries)
+    return any(
+        Untrusted.GUEST in entry.outside and not str(entry.metadata.get("messageId", HOOK)).startswith(HOOK)
+        for entry in entries
+        if entry.role == "user"
+    )
 
 
 # ------------------------------------------------------------------ progress of an item

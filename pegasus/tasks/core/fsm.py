@@ -287,6 +287,8 @@ FOR_APPROVAL: Final = "approval"
 """Reason of the suspension of a task that waits for an owner's approval of a call. Stored, so it must not change."""
 FOR_PERSON: Final = "person"
 """Reason of the suspension of a task that a person has paused, and alone lets go on. Stored, so it must not change."""
+_STOPPED_BEFORE: Final = "stopped by "
+"""Beginning of the error of a task that a person has ended, in logs of versions that did not write the reason."""
 NOT_FINISHED: Final = '{"cancelled":true,"reason":"the task was ended before this call was finished"}'
 """Result of a call that a failed task left open: a provider refuses a conversation with a call that has no result."""
 
@@ -297,6 +299,11 @@ def is_interrupted(state: TaskState, error: str | None) -> bool:
     The error is the one trace of this in the log of a task.
     """
     return state is FAILED and error == RESTARTED
+
+
+def fail_reason(error: str, reason: str = "") -> str:
+    """Return STOPPED for the error of a task that a person has ended, else "". reason: of the log; earlier versions had none."""
+    return STOPPED if reason == STOPPED or error.startswith(_STOPPED_BEFORE) else ""
 
 
 class InvalidTransition(Exception):
@@ -421,7 +428,7 @@ def apply_event(context: TaskContext, event: Event, state: TaskState) -> None:
             context.notified += 1
         case TaskFailed():
             context.suspended_state = context.suspend_reason = context.question = None
-            context.error, context.fail_reason = data.error, STOPPED if data.reason == STOPPED else ""
+            context.error, context.fail_reason = data.error, fail_reason(data.error, data.reason)
             context.notified += 1
         case _:
             raise PayloadError(f"the data of {event.type.name} is missing")

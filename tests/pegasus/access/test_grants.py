@@ -240,6 +240,24 @@ async def test_grants_survive_the_rewriting_of_the_file(autojump_clock):
         assert len(disk.content) <= before
 
 
+async def test_an_always_of_an_earlier_version_still_counts_and_can_be_revoked(autojump_clock):
+    opening = b'{"id":"a-1111","key":"t0/c1","tool":"shell_exec","arguments":{"command":"ls"},"why":"w","who":"%s"'
+    more = b',"taskId":"t0","channel":null,"created":1,"expires":2}\n'
+    end = b'{"id":"a-1111","state":"allowed","scope":"always","by":"cli:main","at":1}\n{"id":"a-1111","carriedOut":true}\n'
+    disk = Disk()
+    for who in (b"guest", b"owner"):
+        disk.content = (opening % who) + more + end
+        async with kept(disk) as keeper:
+            assert await is_covered(keeper, COMMAND) is (who == b"owner")
+    async with kept(disk) as keeper:
+        [grant] = await keeper.ask(ListGrants)
+        assert not await is_covered(keeper, attrs.evolve(COMMAND, files={"ls": "1"}))
+        assert not await is_covered(keeper, attrs.evolve(COMMAND, arguments={"command": "rm"}))
+        await keeper.ask(RevokeGrant, grant.id, "cli:main")
+    async with kept(disk) as keeper:
+        assert not await is_covered(keeper, COMMAND)
+
+
 async def test_damaged_lines_allow_nothing(autojump_clock):
     disk = Disk()
     async with kept(disk) as keeper:

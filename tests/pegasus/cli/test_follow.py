@@ -105,8 +105,9 @@ async def test_a_task_that_has_ended_is_shown_at_once(home, capsys, end, code): 
     assert ("failed: broken" in out) is bool(code)
 
 
-async def test_a_task_that_a_person_has_ended_has_not_failed(home, capsys):  # noqa: F811
-    end = made(EventType.TASK_FAILED, error="stopped by the user (cli)", reason="stopped")
+@pytest.mark.parametrize("reason", [{"reason": "stopped"}, {}], ids=["now", "before"])
+async def test_a_task_that_a_person_has_ended_has_not_failed(home, capsys, reason):  # noqa: F811
+    end = made(EventType.TASK_FAILED, error="stopped by the user (cli)", **reason)
     async with daemon(home, [CREATED, end]):
         assert await run(run_follow, home, task_id=ID, as_json=False) == 1
     assert texts(capsys.readouterr().out)[-1] == "stopped by the user (cli)"

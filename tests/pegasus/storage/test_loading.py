@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from pegasus.messages import Address
-from pegasus.storage.inbox_messages import NextItem, Waiting
+from pegasus.storage.inbox_messages import CompleteItem, NextItem, Waiting
 from pegasus.storage.messages import LastSeq, StorageError, Unacknowledged
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.wire import encode_line
@@ -168,3 +168,33 @@ async def test_thousands_of_waiting_replies_are_not_read_into_memory(start):
         messages = await journal.ask(Unacknowledged, "cli", "main", (("main", 2_500),), 100)
         assert [message.seq for message in messages] == list(range(2_501, 2_601))
         assert all(message.text == "x" * 500 for message in messages)
+
+
+async def test_what_waits_of_a_version_without_conversations_of_guests_has_its_conversation(start):
+    """That of a guest is apart, with reports that belong there and what an owner writes where guests are heard; others are not."""
+
+    def waiting(n, channel_id, user, rank, id="", **metadata):
+        channel = {"type": "slack", "channelId": channel_id, "userId": user}
+        record = {"text": f"t{n}", "channel": channel, "id": id or f"m{n}", "metadata": metadata}
+        return encode_line({"type": "message", "n": n, "at": NOW, "rank": rank, "message": record})
+
+    lines = [
+        waiting(1, "D-eve", "eve", 1),
+        waiting(2, "D-eve", "eve", 2, "\x1ftask/t1/1", role="guest"),
+        waiting(3, "D-ann", "ann", 0),
+        waiting(4, "D-ann", "ann", 2, "\x1ftask/t2/1", role="owner"),
+        waiting(5, "D-ann", "hook ci", 1, role="guest"),
+        waiting(6, "C-group", "mal", 1),
+        waiting(7, "C-group", "ann", 0),
+        waiting(8, "D-ann", "eve", 1, apart=False, account="eve"),
+    ]
+    disk = MemoryDisk()
+    disk.put(INBOX, b"".join(lines))
+    found = {}
+    async with start(disk) as journal:
+        for _ in lines:
+            item = await journal.ask(NextItem)
+            found[item.n] = item.message.metadata.get("apart") is True
+            await journal.tell(CompleteItem(item.n))
+        assert journal.reports == []
+    assert found == {1: True, 2: True, 3: False, 4: False, 5: False, 6: True, 7: True, 8: False}
