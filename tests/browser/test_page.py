@@ -11,7 +11,19 @@ import pytest
 import trio
 from playwright.sync_api import expect
 
-PAGES = ["chat", "schedule", "tasks", "tasks/1", "approvals", "memory", "memory/~changes", "skills", "sessions"]
+PAGES = [
+    "chat",
+    "conversations",
+    "conversations/2026-01-02-030405",
+    "schedule",
+    "tasks",
+    "tasks/1",
+    "approvals",
+    "memory",
+    "memory/~changes",
+    "skills",
+    "sessions",
+]
 PAGES += ["sessions/2026-01-02-030405.jsonl", "tree", "usage", "channels", "settings", "log"]
 
 

@@ -22,6 +22,7 @@ import trio
 
 from actors import Ref
 from pegasus.access import CONTROL, Principal, Role
+from pegasus.app.control_plane.access import address_of
 from pegasus.formatting import quote
 from pegasus.gateway import (
     BadParams,
@@ -48,8 +49,10 @@ from pegasus.main_agent import (
     history_json,
     list_conversations,
     read_conversation,
+    session_files_of,
 )
 from pegasus.messages import GOES_BACK, ChannelInfo, InboundMessage, Json
+from pegasus.settings import LiveValue, Settings
 from pegasus.storage import Accept, JournalMessage, KnownAddresses, Overloaded
 
 T = TypeVar("T")
@@ -65,7 +68,7 @@ class HistoryMethods:
 
     Example::
 
-        methods = HistoryMethods(journal, home.data)
+        methods = HistoryMethods(journal, home.data, reloader.in_force)
         [newest, *_] = (await methods.list(caller, {"find": "lisbon"}))["conversations"]
         await methods.show(caller, {"key": newest["key"]})
     """
@@ -74,6 +77,8 @@ class HistoryMethods:
     """Takes the message that is said instead."""
     data: Path
     """`<home>/data`."""
+    settings: LiveValue[Settings]
+    """All settings."""
 
     def methods(self) -> dict[str, Method]:
         """Return the methods by the names that they have on the wire."""
@@ -96,9 +101,12 @@ class HistoryMethods:
         return {"conversations": [conversation_json(row) for row in page.rows], "next": page.next}
 
     async def show(self, caller: Caller, params: Params) -> Json:
-        """Return `limit` messages of the conversation `key`, oldest first, those before `before` of an earlier answer."""
+        """Return `limit` messages of the conversation `key`, oldest first, those before `before` of an earlier answer.
+
+        Without `key` it is the conversation of the caller. Older pages go on into the archives that it continues.
+        """
         self._check(caller)
-        place = _place(params)
+        place = self._place(caller, params)
         before = Place(place.name, -1)
         if params.get("before") is not None:
             named = Place.parse(require_text(params, "before"))
@@ -108,7 +116,7 @@ class HistoryMethods:
                 )
             before = named
         elif not (self.data / place.files.folder / place.file).is_file() and place.name != CURRENT:
-            raise NotFound(f"key: there is no conversation {quote(params['key'], 80)}")
+            raise NotFound(f"key: there is no conversation {quote(place.file)}")
         limit = read_number(params, "limit", PAGE) or PAGE
         page = await _read(read_conversation, os.fspath(self.data), place.files, before, limit)
         return history_json(page, with_channels=True)
@@ -131,9 +139,9 @@ class HistoryMethods:
         The Main Agent goes back when the message's turn has come, so nothing is cut off under a thought that runs.
         """
         self._check(caller)
-        place = _place(params)
+        place = self._place(caller, params)
         if place.name != CURRENT:
-            raise Conflict(f"key: {quote(params['key'], 80)} is an archive; go on with it first (/resume)")
+            raise Conflict(f"key: {quote(place.file)} is an archive; go on with it first (/resume)")
         found = await _read(find_message, os.fspath(self.data), place.files, id)
         if found is None:
             what = "no message of an owner" if id is None else f"no message {quote(id, 80)} of an owner"
@@ -154,21 +162,23 @@ class HistoryMethods:
             raise Conflict(f"not accepted: {answer.reason}")
         return {"id": message.id, "replaces": found.id}
 
+    def _place(self, caller: Caller, params: Params) -> SessionPlace:
+        """Return the conversation `key`; left out: that of the caller. Raises NotFound."""
+        if "key" not in params:
+            chat = address_of(caller, params)
+            return SessionPlace(session_files_of(self.settings.now.agent.scope, chat), CURRENT)
+        key = require_text(params, "key", "the key of a conversation, as the list names it")
+        place = find_session(key) or find_session(f"{key}.jsonl")
+        if place is None:
+            raise NotFound(f"key: there is no conversation {quote(key, 80)}")
+        return place
+
     def _check(self, caller: Caller) -> None:
         """Raise NotAllowed unless the caller may see all conversations of the owner."""
         grant, token = caller.grant, caller.grant.token
         is_bound = bool(token.type or token.channel_id or token.bridge)
         if not grant.is_home and (is_bound or not grant.allows(CONTROL)):
             raise NotAllowed("the conversations are the owner's; this token belongs to one conversation")
-
-
-def _place(params: Params) -> SessionPlace:
-    """Return the conversation `key`. Raises NotFound."""
-    key = require_text(params, "key", "the key of a conversation, as the list names it")
-    place = find_session(key) or find_session(f"{key}.jsonl")
-    if place is None:
-        raise NotFound(f"key: there is no conversation {quote(key, 80)}")
-    return place
 
 
 async def _read(read: Callable[..., T], *args: object) -> T:

@@ -8,7 +8,7 @@ import { State } from "./state.js";
 import { T } from "./texts.js";
 
 const GROUPS = [
-  ["talk", ["chat", "tasks", "approvals", "schedule"]],
+  ["talk", ["chat", "conversations", "tasks", "approvals", "schedule"]],
   ["mind", ["memory", "skills", "sessions"]],
   ["machine", ["tree", "usage", "channels", "settings", "log"]],
 ];

@@ -69,6 +69,14 @@ function idle() {
   return new Promise((resolve) => (window.requestIdleCallback ? requestIdleCallback(resolve, { timeout: 300 }) : setTimeout(resolve, 30)));
 }
 
+/** The text of HTML of the server, as it is read out. */
+export function plainText(html) {
+  const element = document.createElement("template");
+  element.innerHTML = trusted ? trusted.createHTML(html) : html;
+  for (const block of element.content.querySelectorAll("p, li, pre, tr, h1, h2, h3, h4, h5, h6, br")) block.append("\n");
+  return element.content.textContent.trim();
+}
+
 /** Put HTML of the server into an element, with a button to copy each block of code. */
 export function insert(element, html) {
   element.innerHTML = trusted ? trusted.createHTML(html) : html;

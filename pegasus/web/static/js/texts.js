@@ -20,6 +20,7 @@ export const T = {
   signOut: "Sign out",
   pages: {
     chat: "Chat",
+    conversations: "Conversations",
     tasks: "Tasks",
     approvals: "Approvals",
     schedule: "Schedule",
@@ -75,6 +76,11 @@ export const T = {
     copy: "Copy message",
     commands: "Commands",
     said: (agent, text) => `${agent}: ${text}`,
+    begins: "A new conversation",
+    edit: "Edit this message",
+    editHint: "What was said since is kept as an archive. What tasks and tools have done stays done.",
+    keep: "Leave it",
+    retry: "Answer again",
     download: (file) => `Download ${file}`,
     usage: ({ inputTokens, outputTokens, cost }) =>
       `${inputTokens.toLocaleString()} tokens in, ${outputTokens.toLocaleString()} out${cost ? `, $${cost.toFixed(4)}` : ""}`,
@@ -202,6 +208,17 @@ export const T = {
     proposed: "Waiting to be accepted",
     proposedHint: (n) => `Read its files first, then say /skills accept ${n} in the chat.`,
     problems: "Problems",
+  },
+  conversations: {
+    find: "Search in all conversations",
+    none: "Nothing was said yet.",
+    notFound: "Nobody has said this.",
+    choose: "Choose a conversation to read it, and to go on with it.",
+    running: "goes on",
+    messages: (n) => plural(n, "message", "messages"),
+    older: "Older messages",
+    open: "Open the chat",
+    goOn: "Go on with it",
   },
   sessions: {
     current: "Current session",

@@ -3,7 +3,7 @@
 import { announce, h, keepList, name } from "../dom.js";
 import { clockTime, dayName, duration, fullTime } from "../format.js";
 import { icon, wing } from "../icons.js";
-import { copyButton, insert } from "../markdown.js";
+import { copyButton, insert, plainText } from "../markdown.js";
 import { T } from "../texts.js";
 import { Composer } from "./composer.js";
 import { approvalCard } from "./approval_card.js";
@@ -15,8 +15,10 @@ const TOP = 800; // pixels from the top within which older messages are loaded
 
 const OVERRIDES = /[\u202a-\u202e\u2066-\u2069]/g; // characters that turn the direction of what stands behind them
 
+const LINE = { from: "line", ts: 0 };
+
 // What was said stays while the page is open, so that coming back to the chat shows it at once.
-const log = { messages: [], keys: new Set(), before: undefined };
+const log = { messages: [], keys: new Set(), before: undefined, isOwn: false };
 
 export function open(app) {
   const view = new Chat(app);
@@ -46,6 +48,7 @@ class Chat {
     const { connection, state } = app;
     this.off = [
       connection.on("reply", (reply) => this.takeReply(reply)),
+      connection.on("said", (said) => this.takeSaid(said)),
       connection.on("progress", (progress) => this.takeDraft(progress)),
       connection.on("accepted", (id) => this.mark(id, "accepted")),
       connection.on("refused", ({ id, message }) => this.mark(id, "refused", message)),
@@ -77,10 +80,10 @@ class Chat {
 
   async load() {
     try {
-      const page = await this.app.call("history", { limit: PAGE });
+      const page = await this.page({});
       const isFirst = log.before === undefined;
       if (isFirst) log.before = page.before;
-      this.merge(page.messages, isFirst);
+      this.merge(page.begins ? [...page.messages, LINE] : page.messages, isFirst);
       for (const frame of this.app.connection.outbox.values()) this.addOwn(frame.id, frame.text, frame.media ?? []);
       this.showTop();
       this.toEnd();
@@ -96,7 +99,7 @@ class Chat {
     this.isLoading = true;
     this.showTop();
     try {
-      const page = await this.app.call("history", { limit: PAGE, before: log.before });
+      const page = await this.page({ before: log.before });
       log.before = page.before;
       this.prepend(page.messages);
     } catch {
@@ -107,6 +110,19 @@ class Chat {
     this.fillTop();
   }
 
+  /** A page of the conversation on all its channels, or, for a token that may not see those, of this one's. */
+  async page(params) {
+    if (!log.isOwn) {
+      try {
+        return await this.app.call("history.show", { limit: PAGE, ...params });
+      } catch (error) {
+        if (error.code !== "bad_frame" || params.before) throw error;
+        log.isOwn = true;
+      }
+    }
+    return this.app.call("history", { limit: PAGE, ...params });
+  }
+
   /** Load older messages while the top of what is there is near. */
   fillTop() {
     if (this.scroller.isConnected && this.scroller.scrollTop < TOP && this.app.connection.state === "open") this.older();
@@ -114,7 +130,7 @@ class Chat {
 
   /** Add messages of the history that are not known yet. Its order counts: replies may have come before it was there. */
   merge(lines, isFirst) {
-    const ordered = lines.map(fromHistory).map((message) => {
+    const ordered = lines.flatMap(fromHistory).map((message) => {
       const known = log.messages.find((other) => other.keys.some((key) => message.keys.includes(key)));
       if (known) known.ts = message.ts;
       else remember(message);
@@ -132,7 +148,7 @@ class Chat {
   }
 
   prepend(lines) {
-    const fresh = lines.map(fromHistory).filter((message) => !isKnown(message));
+    const fresh = lines.flatMap(fromHistory).filter((message) => !isKnown(message));
     fresh.forEach(remember);
     log.messages.unshift(...fresh);
     const height = this.scroller.scrollHeight;
@@ -200,12 +216,113 @@ class Chat {
     }
     const text = frame.text.trim();
     const keys = [`r:${frame.seq}`, `t:${inReplyTo}:${text}`];
+    const asked = log.messages.findLast((message) => message.from === "user" && message.id === inReplyTo);
+    if (asked && /^\/(new|clear)\b/.test(asked.text)) this.drawLine(asked);
     this.takeDraft({ text: "" });
     const placed = this.add({ from: "agent", text, ts: Date.now(), id: inReplyTo, media: frame.media ?? [], usage: frame.metadata?.usage, keys });
-    if (placed) announce(T.chat.said(this.app.connection.agent, text));
+    if (placed) this.announceReply(text);
     this.showTop();
     if (!this.isAtEnd) this.latest.hidden = false;
   }
+
+  /** Show what was said at another door, a line where a new conversation begins, and what replaces a message. */
+  takeSaid(said) {
+    if (said.replaces) this.takeBack(said.replaces);
+    if (said.begins) {
+      this.drawLine();
+      return;
+    }
+    for (const message of fromHistory({ ...said, ts: said.ts || Date.now() })) {
+      if (this.add(message) && message.from === "agent") this.announceReply(message.text);
+    }
+    this.showTop();
+    if (!this.isAtEnd) this.latest.hidden = false;
+  }
+
+  /** Remove a message and all that was said since. */
+  takeBack(id) {
+    const index = log.messages.findIndex((message) => message.from === "user" && message.id === id);
+    if (index < 0) return;
+    for (const message of log.messages.splice(index)) message.keys.forEach((key) => log.keys.delete(key));
+    this.redraw();
+  }
+
+  /** Draw a line at the end, or behind the /new that has just been answered: something may have been written since. */
+  drawLine(command = log.messages.at(-1)) {
+    const place = log.messages.indexOf(command) + 1;
+    if (!place || command.from === "line" || log.messages[place]?.from === "line") return;
+    const [rule] = fromHistory(LINE);
+    if (place === log.messages.length) {
+      this.add(rule);
+      return;
+    }
+    remember(rule);
+    log.messages.splice(place, 0, rule);
+    this.redraw();
+  }
+
+  /** Read a reply out as it looks, not as it was written. */
+  async announceReply(text) {
+    const html = await this.app.markdown.render(text);
+    announce(T.chat.said(this.app.connection.agent, html === null ? text : plainText(html)));
+  }
+
+  // ------------------------------------------------------------------ saying it again
+
+  /** Put the buttons at the last message and at its last answer. */
+  showRedo() {
+    if (this.isRedoDue) return;
+    this.isRedoDue = true;
+    queueMicrotask(() => {
+      this.isRedoDue = false;
+      this.placeRedo();
+    });
+  }
+
+  placeRedo() {
+    for (const button of this.list.querySelectorAll(".redo")) button.remove();
+    if (log.isOwn || this.app.state.typing !== null) return;
+    const asked = log.messages.findLast((message) => message.from === "user" && message.id && !message.text.startsWith("/") && !["sending", "refused"].includes(message.state));
+    if (!asked || log.messages.slice(log.messages.indexOf(asked)).some((message) => message.from === "line")) return;
+    const answer = log.messages.slice(log.messages.indexOf(asked)).findLast((message) => message.from === "agent");
+    const button = (name, label, run) => h("button", { class: "icon-button small redo", type: "button", "aria-label": label, title: label, onclick: run }, icon(name));
+    asked.element?.querySelector("footer").append(button("edit", T.chat.edit, () => this.edit(asked)));
+    (answer ?? asked).element?.querySelector("footer").append(button("undo", T.chat.retry, () => this.redo("history.retry", {})));
+  }
+
+  async redo(method, params) {
+    try {
+      await this.app.call(method, params);
+      return true;
+    } catch (error) {
+      this.app.notify(T.failed(error.message), true);
+      return false;
+    }
+  }
+
+  /** Let the person write a message anew, in its place. */
+  edit(message) {
+    const field = h("textarea", { class: "rewrite", "aria-label": T.chat.edit, value: message.text, dir: "auto", rows: String(Math.min(12, message.text.split("\n").length + 1)) });
+    const end = () => {
+      form.remove();
+      message.element.classList.remove("editing");
+      this.composer.field.focus();
+    };
+    const send = async (event) => {
+      event?.preventDefault();
+      if (field.value.trim() && (await this.redo("history.edit", { id: message.id, text: field.value }))) end();
+    };
+    const form = h("form", { class: "rewriting", onsubmit: send }, field, h("p", { class: "hint" }, T.chat.editHint), h("div", { class: "row-actions" }, h("button", { class: "primary", type: "submit" }, T.chat.send), h("button", { class: "secondary", type: "button", onclick: end }, T.chat.keep)));
+    field.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") end();
+      else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
+    });
+    message.element.classList.add("editing");
+    message.element.querySelector(".said").append(form);
+    field.focus();
+  }
+
+  // ------------------------------------------------------------------ placing messages
 
   /** Put the element of a message at the end. */
   place(message, isNew) {
@@ -213,6 +330,7 @@ class Chat {
     if (!chunk || chunk.childElementCount >= CHUNK) this.list.append((chunk = this.newChunk()));
     const element = this.addTo(chunk, message, this.lastPlaced);
     this.lastPlaced = message;
+    this.showRedo();
     if (isNew) {
       element.classList.add("new");
       this.layOutChunk(chunk);
@@ -221,6 +339,11 @@ class Chat {
   }
 
   addTo(chunk, message, before) {
+    if (message.from === "line") {
+      message.element = h("div", { class: "day begins", role: "listitem" }, h("span", {}, T.chat.begins));
+      chunk.append(message.element);
+      return message.element;
+    }
     if (!before || !sameDay(before.ts, message.ts)) {
       chunk.append(h("div", { class: "day", "data-ts": message.ts, role: "listitem" }, h("span", {}, dayName(message.ts))));
     }
@@ -243,7 +366,7 @@ class Chat {
         h("span", { class: "sr-only" }, `${who}:`),
         message.text ? body : null,
         media(message.media),
-        h("footer", {}, h("time", { datetime: new Date(message.ts).toISOString(), title: fullTime(message.ts) }, clockTime(message.ts)), h("span", { class: "sent-state" }), message.cut ? h("span", { class: "cut-mark" }, T.chat.cut) : null, message.usage ? h("span", { class: "usage" }, T.chat.usage(message.usage)) : null, isUser ? null : copyButton(() => message.text, T.chat.copy)),
+        h("footer", {}, h("time", { datetime: new Date(message.ts).toISOString(), title: fullTime(message.ts) }, clockTime(message.ts)), message.door ? h("span", { class: "door" }, name(message.door)) : null, h("span", { class: "sent-state" }), message.cut ? h("span", { class: "cut-mark" }, T.chat.cut) : null, message.usage ? h("span", { class: "usage" }, T.chat.usage(message.usage)) : null, isUser ? null : copyButton(() => message.text, T.chat.copy)),
       ),
     );
     body.textContent = message.text.replace(OVERRIDES, "");
@@ -289,6 +412,7 @@ class Chat {
     message.state = state;
     message.problem = problem;
     this.showState(message);
+    this.showRedo();
   }
 
   showState(message) {
@@ -377,6 +501,7 @@ class Chat {
   showTyping() {
     const since = this.app.state.typing;
     this.composer.showStop(since !== null);
+    this.showRedo();
     if (since === null) {
       this.thinking?.remove();
       this.thinking = null;
@@ -430,9 +555,15 @@ const sameDay = (one, other) => new Date(one).toDateString() === new Date(other)
 const isKnown = (message) => message.keys.some((key) => log.keys.has(key));
 const remember = (message) => message.keys.forEach((key) => log.keys.add(key));
 
-function fromHistory({ from, text, ts, id = "", seq = 0, media = [], cut = false }) {
-  const keys = from === "user" ? [`u:${id || `${ts}:${text}`}`] : cut ? [`c:${text}`] : [seq ? `r:${seq}` : null, `t:${id}:${text}`].filter(Boolean);
-  return { from, text, ts, id, seq, media: media.map((file) => ({ name: file })), cut, keys };
+/** The messages of a line of the history: itself, and before it the line that a /new has drawn. */
+function fromHistory(line) {
+  const { from, text, ts, id = "", seq = 0, media = [], cut = false, channel, begins = false } = line;
+  const rule = { from: "line", ts, text: "", id: "", media: [], keys: [`l:${ts || Date.now()}`] };
+  if (from === "line") return [rule];
+  const door = channel && (channel.type !== "web" || channel.channelId !== "main") ? `${channel.type}:${channel.channelId}` : "";
+  const keys = from === "user" ? [`u:${id || `${ts}:${text}`}`] : cut ? [`c:${text}`] : [seq ? `r:${door ? `${door}:` : ""}${seq}` : null, `t:${id}:${text}`].filter(Boolean);
+  const message = { from, text, ts, id, seq, media: media.map((file) => (typeof file === "string" ? { name: file } : file)), cut, keys, door };
+  return begins ? [rule, message] : [message];
 }
 
 function media(files) {
