@@ -172,6 +172,7 @@ def main_agent_services(
         ),
         is_from_guest=environment.tokens.is_from_guest,
         reader=AttachmentReader(shared.journal, partial(models.audio, "transcribe")),
+        archives=environment.archives,
         make_fence=environment.make_fence,
     )
     of_chats = services

@@ -27,7 +27,7 @@ from pegasus.cli.commands import JSON, WholeNumber, pegasus, program_name
 from pegasus.cli.control import Answer, answering_command, fit_terminal, print_text, report_failure
 from pegasus.formatting import format_time, plural, quote
 from pegasus.host import Home, wall_clock
-from pegasus.intake import CONTROL_COMMANDS
+from pegasus.intake import COMMANDS
 from pegasus.main_agent import (
     CURRENT,
     LONGEST,
@@ -247,7 +247,7 @@ def doubts_about(skill: Skill, home: Home, settings: Settings) -> Iterator[str]:
 
     `pegasus doctor` counts them, too. They depend on the settings and on types of tasks, not on the file alone.
     """
-    if skill.by_user and f"/{skill.name}" in CONTROL_COMMANDS | {"/new"}:
+    if skill.by_user and f"/{skill.name}" in COMMANDS:
         yield f"/{skill.name} is a command of Pegasus, so nobody can call the skill by it"
     yield from _doubtful_tools(skill)
     if skill.fork:

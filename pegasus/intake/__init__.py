@@ -13,29 +13,40 @@ It stands above `storage`, to which it hands the message, and below `main_agent`
 priorities for the queue items that it makes itself.
 """
 
+from pegasus.intake.commands import (
+    COMMAND_ALIASES,
+    COMMANDS,
+    CONTROL_COMMANDS,
+    CONVERSATION_COMMANDS,
+    COPY,
+    LEAVING_COMMANDS,
+    alias_note,
+    command_of,
+    describe_unknown,
+    find_unknown,
+    lane_of,
+)
 from pegasus.intake.guest_disk import DiskLimits, GuestDisk, QuotaReached
 from pegasus.intake.guest_limits import AdmitGuest, run_guest_limits
 from pegasus.intake.limits import GuestLimits, Priority, TooManyMessages
 from pegasus.intake.submission import (
-    CONTROL_COMMANDS,
     JOURNAL_TIMEOUT,
-    LEAVING_COMMANDS,
     NAME_RULE,
     Intake,
     InvalidMessage,
     add_token,
     check_message,
-    command_of,
-    describe_unknown,
-    find_unknown,
     is_attachment_label,
     is_name,
-    lane_of,
     report_undelivered,
 )
 
 __all__ = [
+    "COMMANDS",
+    "COMMAND_ALIASES",
     "CONTROL_COMMANDS",
+    "CONVERSATION_COMMANDS",
+    "COPY",
     "JOURNAL_TIMEOUT",
     "LEAVING_COMMANDS",
     "NAME_RULE",
@@ -49,6 +60,7 @@ __all__ = [
     "QuotaReached",
     "TooManyMessages",
     "add_token",
+    "alias_note",
     "check_message",
     "command_of",
     "describe_unknown",

@@ -29,7 +29,6 @@ import re
 import unicodedata
 from collections.abc import Collection
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import partial
 from typing import Final
 
@@ -51,6 +50,7 @@ from pegasus.access import (
     with_role,
 )
 from pegasus.conversation import sanitize_for_prompt
+from pegasus.intake.commands import lane_of
 from pegasus.intake.guest_limits import AdmitGuest
 from pegasus.intake.limits import GuestLimits, Priority, TooManyMessages
 from pegasus.messages import APART, ChannelInfo, InboundMessage, Metadata, OutboundMessage
@@ -68,28 +68,6 @@ from pegasus.wire import describe
 
 JOURNAL_TIMEOUT: Final = 30.0
 """Seconds to wait for the journal. A disk that takes longer for one append cannot be relied on."""
-LEAVING_COMMANDS: Final = ("/exit", "/quit")
-"""Commands of the terminal that end the chat. They are not sent."""
-CONTROL_COMMANDS: Final = frozenset(
-    {
-        "/stop",
-        "/help",
-        "/status",
-        "/tasks",
-        "/pause",
-        "/continue",
-        "/usage",
-        "/model",
-        "/speech",
-        "/persona",
-        "/pair",
-        "/skills",
-        "/approvals",
-        "/approve",
-        "/deny",
-    }
-)
-"""Commands that wait in the control lane."""
 NAME_LENGTH: Final = 256
 """Characters that a name may have. Real ids of chat services have fewer than 100."""
 NAME_RULE: Final = (
@@ -97,14 +75,6 @@ NAME_RULE: Final = (
     "without control characters, invisible ones and compatibility forms (NFKC)"
 )
 
-_COMMAND_PREFIX: Final = 1_000
-"""Characters of a message in which a command has to stand. Every message is looked at, and some have megabytes."""
-_COMMAND_NAME: Final = re.compile(r"/[a-z][a-z0-9_-]{0,63}(?=\s|\Z)")
-"""Command at the beginning of a text. The length is bounded as that of skills is."""
-_NEAR: Final = 2
-"""Similar commands that an answer names."""
-_LIKENESS: Final = 0.7
-"""Share of letters that a similar command has in common. With less, short commands are similar to most others."""
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters, and halves of surrogate pairs, which no UTF-8 file can hold."""
 _INVISIBLE: Final = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\ufe00-\ufe0f\U000e0100-\U000e01ef]")
@@ -241,59 +211,6 @@ async def report_undelivered(journal: Ref[JournalMessage], reply: OutboundMessag
     while isinstance(await journal.ask(Accept, report, "main", Priority.TASK), Overloaded):  # noqa: ASYNC110 the journal announces no room
         await trio.sleep(pauses.next())
     await journal.tell(Acknowledge(reply.channel.address, reply.seq))
-
-
-# ------------------------------------------------------------------ commands
-
-
-def command_of(text: str) -> str | None:
-    """Return the command that the message is, in lower case ("/stop"), or None if it is none.
-
-    Arguments after the first space do not matter, nor does case, nor do invisible characters, which copying from a web page
-    often adds.
-    """
-    if "/" not in text:
-        return None
-    word, *_ = sanitize_for_prompt(text[:_COMMAND_PREFIX]).split(None, 1) or ("",)
-    word = word.lower()
-    return word if word in CONTROL_COMMANDS or word == "/new" else None
-
-
-def lane_of(text: str) -> str:
-    """Return the lane that a message with this text waits in: "control" or "main"."""
-    return "control" if command_of(text) in CONTROL_COMMANDS else "main"
-
-
-def find_unknown(text: str, known: Collection[str]) -> str | None:
-    """Return the command that a text begins with if it is none of `known`, else None.
-
-    >>> find_unknown("/staus now", ["/status", "/stop"])
-    '/staus'
-
-    known: names with their slash. `_` stands for `-` too, since some services know no `-` in commands.
-    """
-    found = _COMMAND_NAME.match(text)
-    if found is None or found[0] in known or found[0].replace("_", "-") in known:
-        return None
-    return found[0]
-
-
-def describe_unknown(name: str, known: Collection[str]) -> str:
-    """Return the answer to a command that does not exist, with the known ones that begin like it or are spelled nearly so.
-
-    >>> describe_unknown("/staus", ["/status", "/stop"])
-    'There is no command /staus. Did you mean /status? /help lists all; a blank in front sends it as text.'
-
-    The terminal obeys LEAVING_COMMANDS itself. They come here with words behind them, or from another channel.
-    """
-    if name in LEAVING_COMMANDS:
-        return f"{name} leaves the chat in a terminal, with nothing behind it; a blank in front sends it as text."
-    begin_alike = sorted(each for each in known if each.startswith(name))
-    near = list(dict.fromkeys([*begin_alike, *get_close_matches(name, sorted(known), n=_NEAR, cutoff=_LIKENESS)]))[
-        :_NEAR
-    ]
-    guess = f" Did you mean {' or '.join(near)}?" if near else ""
-    return f"There is no command {name}.{guess} /help lists all; a blank in front sends it as text."
 
 
 # ------------------------------------------------------------------ names

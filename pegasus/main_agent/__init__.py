@@ -78,6 +78,7 @@ from pegasus.main_agent.session import (
     SessionArchives,
     SessionFiles,
     SessionPlace,
+    archive_age,
     archive_prefix,
     archive_tool,
     chat_of,
@@ -96,6 +97,7 @@ from pegasus.main_agent.session import (
     says_apart,
     session_files_of,
     session_json,
+    title_of,
 )
 from pegasus.main_agent.skill_invocation import SkillInvoker
 from pegasus.main_agent.speech import describe_speech
@@ -138,6 +140,7 @@ __all__ = [
     "TaskCommands",
     "TaskDelegation",
     "TaskProgressSender",
+    "archive_age",
     "archive_prefix",
     "archive_tool",
     "chat_agents",
@@ -180,4 +183,5 @@ __all__ = [
     "task_line",
     "task_name",
     "task_progress",
+    "title_of",
 ]

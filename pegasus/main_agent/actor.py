@@ -42,9 +42,8 @@ import trio
 from actors import ActorError, Inbox, Ref
 from pegasus.access import sender_of
 from pegasus.conversation import Entry
-from pegasus.intake import Priority, command_of
+from pegasus.intake import CONVERSATION_COMMANDS, Priority, alias_note, command_of
 from pegasus.main_agent.chat_commands import (
-    NEW_IS_THE_OWNERS,
     AgentStatus,
     GetStatus,
     Interrupt,
@@ -57,8 +56,10 @@ from pegasus.main_agent.chat_commands import (
     stops_all,
 )
 from pegasus.main_agent.consolidation import WindowConsolidator
-from pegasus.main_agent.item_endings import apologise, begin_session, close_stopped_item, log_set_aside
-from pegasus.main_agent.queue_items import begins_session, discard_waiting
+from pegasus.main_agent.context_view import context_text
+from pegasus.main_agent.conversation_changes import COMMAND, ConversationChanges
+from pegasus.main_agent.item_endings import apologise, close_stopped_item, log_set_aside
+from pegasus.main_agent.queue_items import discard_waiting
 from pegasus.main_agent.replies import reply_key, reply_to_sender
 from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
 from pegasus.main_agent.session import (
@@ -91,8 +92,6 @@ from pegasus.storage import (
     Waiting,
 )
 
-COMMAND: Final = "command"
-"""Last part of the idempotency key of a command's answer. Stored in the outbox, so it must not change between versions."""
 CANNOT_GO_BACK: Final = "I cannot go back to that message: it is no longer in this conversation as it stands."
 """Text for somebody whose message was to replace one that was archived meanwhile."""
 MAX_ATTEMPTS: Final = 3
@@ -198,6 +197,8 @@ class _MainAgent:
     """Consolidates the session between two turns; None: nobody does."""
     _loop: ThinkLoop = attrs.field(init=False)
     """Works on the items that need the model."""
+    _changes: ConversationChanges = attrs.field(init=False)
+    """Carries out the commands of the main lane."""
     _started: float = attrs.field(init=False, factory=trio.current_time)
     """Trio's clock (seconds) at the start, for the uptime in /status."""
     _turns: int = attrs.field(init=False, default=0)
@@ -206,6 +207,9 @@ class _MainAgent:
     def __attrs_post_init__(self) -> None:
         self._loop = ThinkLoop(self._session, self._services, self._journal, self._show)
         self._session.on_written = self._show_said
+        self._changes = ConversationChanges(
+            self._session, self._services, self._journal, self._show, is_shared=self._chat is None
+        )
 
     # ------------------------------------------------------------------ main lane
 
@@ -285,7 +289,8 @@ class _MainAgent:
         elif GOES_BACK in item.message.metadata:
             await self._go_back(turn, progress)
         elif not ("/" in item.message.text and await self._obey(turn, progress)):
-            await self._loop.run(turn, progress)
+            # A /retry has recorded the message that it is about.
+            await self._loop.run(turn, self._session.progress(item.n, item.message.id))
 
     async def _go_back(self, turn: AgentTurn, progress: ItemProgress) -> None:
         """Work on a message that replaces an earlier one: what was said since that is taken back before, in the same step."""
@@ -304,23 +309,13 @@ class _MainAgent:
         await self._loop.run(turn, session.progress(item.n, item.message.id))
 
     async def _obey(self, turn: AgentTurn, progress: ItemProgress) -> bool:
-        """Carry out a command of the main lane, /new, or refuse one that does not exist. Return False for any other message.
+        """Carry out a command of the main lane, such as /new, or refuse one that does not exist. Return False for any other message.
 
         What is refused does not enter the session.
         """
         item = turn.item
-        if (
-            begins_session(item) and not progress.is_recorded
-        ):  # one that stands in the session was stopped before it was carried out
-            # Who may do this is decided where there is one session for all channels: a hook's message is in it, too.
-            if self._chat is None and not turn.principal.is_owner:
-                await self._session.commit((), (reply_to_sender(item, NEW_IS_THE_OWNERS, COMMAND),))
-            else:
-                now, text = self._services.clock(), item.message.text
-                await begin_session(item, self._session, now)
-                chat = self._session.files.chat
-                self._show(Said("user", text, item.message.channel, now, item.message.id, begins=True, chat=chat))
-            return True
+        if not item.message.is_internal and command_of(item.message.text) in CONVERSATION_COMMANDS:
+            return await self._changes.obey(item, turn.principal, progress)
         if item.message.is_internal or progress.next is not NextStep.RECORD:
             return False
         skills = self._services.toolset.now.skills
@@ -421,6 +416,8 @@ class _MainAgent:
                 facts = seen_by(facts, person, turn.item.message.channel if turn else None, self._chat)
                 warnings = self._services.warnings.now if person.is_owner else ()
                 return agent_status_text(facts, trio.current_time() - self._started, warnings)
+            case "/context":
+                return context_text(self._session.entries, self._services)
             case "/help":
                 skills = self._services.toolset.now.skills
                 return help_text(self._answers, await skills.help() if skills is not None else "")
@@ -429,7 +426,7 @@ class _MainAgent:
                 if answer is None:
                     return f"Unknown command: {command}. /help lists the commands."
                 try:
-                    return await answer(message, person)
+                    return " ".join(filter(None, [await answer(message, person), alias_note(message.text)]))
                 except StorageError as error:
                     return f"{command} did not work: {error}. Send it again when the problem is solved."
 

@@ -34,7 +34,7 @@ from pegasus.identity import (
     format_persona,
     persona_view,
 )
-from pegasus.intake import CONTROL_COMMANDS, describe_unknown, find_unknown
+from pegasus.intake import COMMAND_ALIASES, COMMANDS, describe_unknown, find_unknown
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, TaskProgress
 from pegasus.skills import NotAcceptable, Skill, SkillCatalog, format_accepted, format_help, format_proposed
 from pegasus.storage import StorageError
@@ -48,11 +48,18 @@ SKILLS: Final = "/skills"
 _HELP: Final = {
     "/stop": "end what I am working on right now, and say what was ended; /stop all also discards the messages that wait here",
     "/new": "put this conversation aside (it is archived) and begin a fresh one",
+    "/clear": "the same as /new",
+    "/compact": "put a summary in the place of this conversation (all of it is archived); /compact WORDS says what matters",
+    "/retry": "answer your last message here once more",
+    "/resume": "earlier conversations; /resume N goes on with one of them",
+    "/undo": "for my owner: take back the last change of my memory, /undo 2 the last two",
+    "/context": "what fills my context window",
     "/status": "what I am doing, and with which model",
     "/tasks": "my background tasks; /tasks show N tells more about one, /tasks cancel N ends it",
     "/pause": "let my background tasks here rest, /pause N one of them; /continue lets them go on",
     "/continue": "let paused tasks here go on, /continue N one of them",
     "/usage": "what my model calls have used, and what is left of the budgets",
+    "/cost": "the same as /usage",
     "/model": "which model thinks; my owner can choose another: /model provider/name, /model default",
     "/speech": "how the model speaks; my owner can choose: /speech auto, monologue or direct",
     SKILLS: "the skills there are; my owner can accept one of the workspace: /skills accept NAME",
@@ -68,14 +75,17 @@ _HELP: Final = {
 Commands that nobody answers in this installation are left out."""
 ARGUMENT_WITHIN: Final = 1_000
 """Characters of a command in which its argument has to stand. Every command is looked at, and some have megabytes."""
-_OWN: Final = frozenset({"/stop", "/new", "/status", "/help"})
+_OWN: Final = frozenset({"/stop", "/new", "/clear", "/compact", "/retry", "/resume", "/context", "/status", "/help"})
 """Commands that the actor answers itself."""
 OTHERS_GO_ON: Final = "What I do for others goes on; only my owner can stop that."
 """End of the answer to a guest's /stop that has spared work for somebody else."""
-NEW_IS_THE_OWNERS: Final = (
-    "Only my owner can begin a fresh conversation: this one is shared by all channels. Just go on writing here."
-)
-"""Answer to a guest's /new where all channels share one session."""
+CHANGES_ARE_THE_OWNERS: Final = {
+    "/new": "begin a fresh conversation",
+    "/compact": "compact this conversation",
+    "/resume": "go on with another conversation",
+    "/retry": "have an answer taken back",
+}
+"""By command, what only an owner can do where all channels share one session."""
 _NAMED: Final = 3
 """Tasks that the receipt of an interrupt names. Of the others only the number is told."""
 _PERSONA_USAGE: Final = f"{PERSONA}, {PERSONA} accept N, or {PERSONA} reject N, where N is the number of a proposal."
@@ -220,7 +230,8 @@ def describe_commands(answered: Collection[str]) -> dict[str, str]:
 
     answered: commands that functions of the composition root answer; those of the actor itself are always there.
     """
-    return {command: text for command, text in _HELP.items() if command in _OWN or command in answered}
+    there = {*_OWN, *answered}
+    return {name: text for name, text in _HELP.items() if COMMAND_ALIASES.get(name, name) in there}
 
 
 async def refuse_unknown(
@@ -230,7 +241,7 @@ async def refuse_unknown(
 
     answered: as for `describe_commands`. skills: returns those that people may call; None: there are none.
     """
-    known = {*CONTROL_COMMANDS, *describe_commands(answered)}
+    known = {*COMMANDS, *describe_commands(answered)}
     if not find_unknown(text, known):
         return ""
     if skills is not None:
@@ -242,13 +253,14 @@ async def refuse_unknown(
 def help_text(answered: Collection[str], skills: str = "") -> str:
     """Return the answer to /help.
 
-    What is used most stands last, nearest to the prompt, since the beginning of a long answer scrolls off a small screen.
+    What is used most stands first, as in every list of commands that people know.
 
     answered: as for `describe_commands`. skills: a line for each skill that can be called, "" for none.
     """
-    lines = ["Skills:", skills, "", "Commands:"] if skills else []
-    lines += [f"{command} — {text}" for command, text in reversed(describe_commands(answered).items())]
+    lines = [f"{command} — {text}" for command, text in describe_commands(answered).items()]
     lines.append("Anything else you write is a message to me.")
+    if skills:
+        lines += ["", "Skills:", skills]
     return "\n".join(lines)
 
 

@@ -15,6 +15,7 @@ from typing import Final
 
 from pegasus.conversation import ERROR_LENGTH, Entry, cancelled_result, find_loop, is_repeatedly_truncated
 from pegasus.formatting import truncate
+from pegasus.intake import alias_note
 from pegasus.main_agent.replies import REPLY, direct_reply, files_alone, queued_result, reply_key, reply_to_sender
 from pegasus.main_agent.session import (
     CUT,
@@ -199,7 +200,7 @@ async def begin_session(item: Item, session: Session, now: int) -> None:
     Called again after a crash, it finds in the first entry that this item has begun the session, and only answers. The answer has
     an idempotency key, so it is sent once. An empty session is not archived.
     """
-    answer = "This is a fresh conversation."
+    answer = " ".join(filter(None, ["This is a fresh conversation.", alias_note(item.message.text)]))
     if len(item.message.text.split(None, 1)) > 1:
         answer = f"{answer} {NEW_TAKES_NO_WORDS}"
     # There is nothing to archive; the first entry still says that this item was the /new.

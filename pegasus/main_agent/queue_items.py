@@ -38,7 +38,7 @@ from pegasus.conversation import (
 )
 from pegasus.formatting import plural, truncate
 from pegasus.identity import SILENCE
-from pegasus.intake import Priority, command_of
+from pegasus.intake import Priority
 from pegasus.messages import ACCOUNT, APART, INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
 from pegasus.outside import FENCE, FENCED_FROM, OUTSIDE, Untrusted, fenced_metadata, parse_outside
@@ -194,11 +194,6 @@ async def discard_waiting(journal: Ref[JournalMessage], item: Item, person: Prin
     if not count:
         return "No message was waiting." if person.is_owner else "No message of yours was waiting."
     return f"Discarded: {plural(count, 'message')} that waited."
-
-
-def begins_session(item: Item) -> bool:
-    """Return whether an item is a /new that a person wrote. The text of an internal item is no command, whatever it says."""
-    return command_of(item.message.text) == "/new" and not item.message.is_internal
 
 
 # ------------------------------------------------------------------ notifications of tasks

@@ -23,6 +23,7 @@ from pegasus.main_agent.compaction import Compactor
 from pegasus.main_agent.consolidation import Consolidator
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.queue_items import cause_of
+from pegasus.main_agent.session import SessionArchives, SessionFiles
 from pegasus.main_agent.toolset import AgentToolset
 from pegasus.media import AttachmentReader
 from pegasus.messages import Address, InboundMessage, Json, Metadata
@@ -112,6 +113,8 @@ class AgentServices:
     """Returns whether a client without the rights of an owner may speak as this conversation, and so gets what is said there."""
     reader: AttachmentReader | None = None
     """Reads PDFs and recordings that people attach; None: they are only named."""
+    archives: Callable[[SessionFiles], SessionArchives] | None = None
+    """Returns the archives of a session, for people who go on with one; None: there are none."""
     make_fence: Callable[[], str] = new_fence
     """Makes the id for the fences of a conversation. It must not be possible to guess it."""
 

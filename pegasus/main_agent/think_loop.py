@@ -50,6 +50,7 @@ from pegasus.conversation import (
     surplus_note,
     with_unique_ids,
 )
+from pegasus.intake import command_of
 from pegasus.main_agent.asking import AgentThought, ModelAnswer
 from pegasus.main_agent.compaction import memory_index_entry
 from pegasus.main_agent.drafts import DraftBoard
@@ -71,7 +72,7 @@ from pegasus.main_agent.tool_calls import CallRunner
 from pegasus.main_agent.toolset import AgentToolset
 from pegasus.main_agent.turns import AgentTurn, find_newer, is_same_task, may_join
 from pegasus.media import Reading
-from pegasus.messages import Json, Metadata, OutboundMessage, ReplyDraft
+from pegasus.messages import InboundMessage, Json, Metadata, OutboundMessage, ReplyDraft
 from pegasus.models import Label, ModelError, ModelResponse, ToolCall, unfinished
 from pegasus.observe import get_logger
 from pegasus.settings import AgentSettings
@@ -154,7 +155,7 @@ class ThinkLoop:
         # Once for each message: the owner may have edited a file of the prompt.
         await self._toolset.refresh()
         message, skills, invocation = item.message, self._toolset.skills, None
-        if skills is not None and not progress.thoughts and "/" in message.text and not message.is_internal:
+        if skills is not None and not progress.thoughts and _may_call_skill(message):
             invocation = await skills.resolve(message.text)
         if progress.next is NextStep.RECORD:
             await self.record(item, turn.principal, invocation)
@@ -392,6 +393,11 @@ class ThinkLoop:
             await self.record(taken, turn.sender(taken))
             turn.join(taken)
         return len(turn.earlier) > before
+
+
+def _may_call_skill(message: InboundMessage) -> bool:
+    """Return whether a message may call a skill. A command does not, also one that is thought about."""
+    return "/" in message.text and not message.is_internal and command_of(message.text) is None
 
 
 def _notice_for(answer: ModelAnswer, turn: AgentTurn) -> str:

@@ -20,7 +20,7 @@ The files are read from their folder and written by the journal. Every change is
 """
 
 from pegasus.memory.apart import ApartMemory, check_shared, seen_by
-from pegasus.memory.changes import LOG, Author, read_log, view_of
+from pegasus.memory.changes import LOG, Author, Change, read_log, view_of
 from pegasus.memory.folder import HEAD, FileState, FolderReader, Stamp
 from pegasus.memory.memory import Memory, Written, check_logged, memory_in, open_searcher, read_or_nothing, read_whole
 from pegasus.memory.notes import (
@@ -51,6 +51,7 @@ __all__ = [
     "SOURCES",
     "ApartMemory",
     "Author",
+    "Change",
     "FileState",
     "FolderReader",
     "Found",

@@ -24,7 +24,7 @@ from pegasus.client import (
     Offline,
     Online,
 )
-from pegasus.intake import CONTROL_COMMANDS
+from pegasus.intake import lane_of
 from pegasus.messages import OutboundMessage, TaskProgress, Typing
 from pegasus.wire import from_wire
 
@@ -70,7 +70,7 @@ class TurnWatch:
 
     def _begin(self, text: str) -> None:
         self.rejected, self.is_accepted, self.has_replied = None, False, False
-        self._is_command = text.strip().partition(" ")[0].lower() in CONTROL_COMMANDS
+        self._is_command = lane_of(text) == "control"
         """The message jumps the queue: no typing events, and its reply is the end."""
         self._is_thinking = self._was_thinking = False
         """The agent works on the conversation at this moment, and has begun to since the message was sent."""

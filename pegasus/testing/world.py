@@ -53,11 +53,13 @@ from pegasus.main_agent import (
     ArchivePage,
     EndedWork,
     SessionFiles,
+    archive_age,
     describe_commands,
     is_archive,
     page_of,
     says_apart,
     session_files_of,
+    title_of,
 )
 from pegasus.memory import FOLDER, HEAD, FileState, Memory, NotesFile, Stamp
 from pegasus.messages import Address, ChannelInfo, InboundMessage, OutboundMessage
@@ -283,12 +285,17 @@ class DiskArchives:
         """See `pegasus.main_agent.SessionArchives`."""
         await trio.lowlevel.checkpoint()
         below = [path.removeprefix(self._prefix) for path in self._disk.paths() if path.startswith(self._prefix)]
-        return tuple(sorted(name for name in below if is_archive(name)))
+        return tuple(sorted(filter(is_archive, below), key=archive_age))
 
     async def is_apart(self, name: str) -> bool:
         """See `pegasus.main_agent.SessionArchives`."""
         await trio.lowlevel.checkpoint()
         return says_apart(self._disk.content(self._prefix + name).partition(b"\n")[0])
+
+    async def title(self, name: str) -> str:
+        """See `pegasus.main_agent.SessionArchives`."""
+        await trio.lowlevel.checkpoint()
+        return title_of(self._disk.content(self._prefix + name).splitlines())
 
     async def read(self, name: str, offset: int, skip: int, lines: int, limit: int) -> ArchivePage:
         """See `pegasus.main_agent.SessionArchives`."""

@@ -260,3 +260,26 @@ async def test_ui_events_are_not_in_the_session(stage, name):
         await client.ask("bye")
         assert {line["role"] for line in stage.session()} == {"user", "assistant", "tool"}
         assert "typing" not in json.dumps(stage.session())
+
+
+# ------------------------------------------------------------------ commands that change the conversation
+
+
+async def test_the_daily_commands_in_the_real_process(stage, name):
+    """Second names, retry, context, and going on with an archived conversation after a restart."""
+    async with stage.play(book := Book(), name) as daemon, daemon.client() as client:
+        await client.ask("the word is xyzzy")
+        assert "Today: " in (told := await client.ask("/cost"))
+        assert "(/cost is /usage.)" in told
+        assert "· free: " in await client.ask("/context")
+        await client.ask("/retry")
+        assert book.asked[-1].user.endswith("the word is xyzzy")
+        assert "(/clear is /new.)" in await client.ask("/clear")
+        await client.ask("something else")
+        assert "the word is xyzzy" in await client.ask("/resume")
+        assert "You are back" in await client.ask("/resume xyzzy")
+        await daemon.restart()
+        async with daemon.client(lastSeq=9) as again:
+            assert await again.ask("and now") == "echo: and now"
+            assert any("xyzzy" in str(message) for message in book.asked[-1].messages)
+            assert "There is no command /compress. Did you mean /compact?" in await again.ask("/compress")

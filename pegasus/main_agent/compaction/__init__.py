@@ -11,7 +11,7 @@ The think loop calls `fit` before each model call::
         request = make_request_again()  # the session has become shorter
 """
 
-from pegasus.main_agent.compaction.compactor import Compactor
+from pegasus.main_agent.compaction.compactor import AskedCompaction, Compactor
 from pegasus.main_agent.compaction.open_items import (
     OpenItems,
     OpenTask,
@@ -20,7 +20,15 @@ from pegasus.main_agent.compaction.open_items import (
     memory_index_entry,
     summary_entry,
 )
-from pegasus.main_agent.compaction.planning import CompactionPlan, cut_middle, first_running
+from pegasus.main_agent.compaction.planning import (
+    CompactionPlan,
+    cut_middle,
+    entry_tokens,
+    estimate_tokens,
+    first_running,
+    is_memory_index,
+    is_opening,
+)
 from pegasus.main_agent.compaction.transcript import (
     format_minute,
     previous_summary,
@@ -29,15 +37,20 @@ from pegasus.main_agent.compaction.transcript import (
 )
 
 __all__ = [
+    "AskedCompaction",
     "CompactionPlan",
     "Compactor",
     "OpenItems",
     "OpenTask",
     "SessionSummary",
     "cut_middle",
+    "entry_tokens",
+    "estimate_tokens",
     "find_open_tasks",
     "first_running",
     "format_minute",
+    "is_memory_index",
+    "is_opening",
     "memory_index_entry",
     "previous_summary",
     "summary_entry",

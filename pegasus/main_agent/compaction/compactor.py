@@ -4,8 +4,9 @@ Everything that takes long or may fail comes first: the plan, the summary, the q
 step changes the session (`Session.restart`), and that step is atomic on disk. A crash or a cancel before it leaves the session as it
 was; after it, the new session is complete and the old one is an archive.
 
-There are two moments to compact. Before a model call, by our own count: `fit` compacts at the threshold. After a call that the
-provider refused as too long, whatever was counted: a forced `compact` makes the session smaller, until the provider takes it.
+There are three moments to compact. When a person asks for it (`compact_asked`). Before a model call, by our own count: `fit` compacts
+at the threshold. After a call that the provider refused as too long, whatever was counted: a forced `compact` makes the session
+smaller, until the provider takes it.
 
 A summary takes a model call of many seconds. It is therefore begun in the background a little before it is needed, so that nobody
 waits for it, and describes the session up to some entry. It stays usable as long as that entry stands at the same place and no queue
@@ -19,7 +20,8 @@ is left that can be shortened; only then does the caller see the provider's erro
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 import attrs
@@ -47,7 +49,7 @@ from pegasus.main_agent.compaction.planning import (
 from pegasus.main_agent.compaction.summary import NoSummary, summarise_by_code, summarise_by_model
 from pegasus.main_agent.compaction.transcript import previous_summary, transcript_events, write_transcript
 from pegasus.main_agent.session import Session
-from pegasus.messages import Address
+from pegasus.messages import Address, Json
 from pegasus.models import Label, LanguageModel, ModelError, ModelRequest, PromptSize
 from pegasus.observe import get_logger
 from pegasus.settings import LiveValue, SessionSettings
@@ -57,6 +59,8 @@ _T = TypeVar("_T")
 
 KEPT_SHARE: Final = 0.15
 """Part of the window that stays word for word."""
+ASKED_SHARE: Final = 0.25
+"""Part of the session that stays word for word at most if a person asks for a compaction."""
 SUMMARY_SHARE: Final = 0.05
 """Part of the window that a summary may have."""
 LONGEST_SUMMARY: Final = 4_000
@@ -100,6 +104,23 @@ class _SummaryJob:
         """Return the plan with the same cut for the session as it is now; None if the job does not fit it any more."""
         plan = self.plan.at_present(entries)
         return plan if plan is not None and len(plan.summarised) <= first_running(entries, running) else None
+
+
+@attrs.frozen
+class AskedCompaction:
+    """Result of a compaction that a person has asked for: `AskedCompaction("2026-02-25-143000.jsonl", 84_000, 3_100)`.
+
+    Example: `(await compactor.compact_asked(session, item.n, "the invoice")).archive`.
+    """
+
+    archive: str = ""
+    """Name of the archive that holds all of it; "" if the session stays as it is."""
+    before: int = 0
+    """Tokens of the session before, estimated."""
+    after: int = 0
+    """Tokens of the session that took its place."""
+    is_empty: bool = False
+    """There was nothing that a summary could take the place of."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -259,13 +280,48 @@ class Compactor:
         self._was_compacted = True
         if made is None or (needs_answer and made[1].unanswered):
             return None
-        plan, summary = made
+        return await self._replace(session, *made)
+
+    async def compact_asked(
+        self, session: Session, item: int, about: str = "", marks: Mapping[str, Json] = MappingProxyType({})
+    ) -> AskedCompaction:
+        """Compact the session because a person wants it, however short it is.
+
+        item: the command, for which the model calls are counted. about: their words about what matters. marks: further metadata of the
+        opening line.
+
+        More is summarised than at the threshold: a quarter stays word for word. A summary without a model is worse than the
+        conversation, so without one nothing changes. While the disk refuses to write, waits. Cancelled: as `compact`.
+        """
+        entries, before = session.entries, sum(map(entry_tokens, session.entries))
+        size = sum(entry_tokens(entry) for entry in entries if not is_opening(entry))
+        keep = min(int(ASKED_SHARE * size), int(KEPT_SHARE * self.context_window("default")))
+        plan = plan_compaction(entries, (), keep)
+        if not plan.is_worth_it:
+            return AskedCompaction(is_empty=True)
+        summary = await self._summarise(plan, item, about)
+        if summary.by_code:
+            return AskedCompaction(before=before)
+        self._was_compacted = True
+        archive = await self._replace(session, plan, summary, marks)
+        return AskedCompaction(archive, before, sum(map(entry_tokens, session.entries)))
+
+    async def _replace(
+        self,
+        session: Session,
+        plan: CompactionPlan,
+        summary: SessionSummary,
+        marks: Mapping[str, Json] = MappingProxyType({}),
+    ) -> str:
+        """Put the summary in the place of what it covers. Return the archive's name. marks: metadata of the opening line."""
         now, before, outside = self.clock(), len(session.entries), session.outside
         items, memory = await self.carry_over(session.entries, plan.kept, now, is_apart=session.is_apart)
 
         def begin(archive: str) -> Sequence[Entry]:
             """Return the entries of the new session. archive: name under which the old one is kept."""
-            return (summary_entry(now, archive, summary, items, outside), *memory, *plan.kept)
+            opening = summary_entry(now, archive, summary, items, outside)
+            opening = attrs.evolve(opening, metadata={**opening.metadata, **marks})
+            return (opening, *memory, *plan.kept)
 
         archive = await session.restart(begin, now)
         self._drop_job()
@@ -327,11 +383,11 @@ class Compactor:
             return await self._summarise(plan, _last(running))
         return SessionSummary(previous_summary(entries), by_code=False)
 
-    async def _summarise(self, plan: CompactionPlan, item: int | None) -> SessionSummary:
+    async def _summarise(self, plan: CompactionPlan, item: int | None, about: str = "") -> SessionSummary:
         """Return the summary of a plan within `timeout` seconds, by the model if it gives one, else by code.
 
         If the model's window turns out to be smaller than we thought, it is asked once more with parts of a fourth of the size.
-        item: the queue item that the model calls are counted for.
+        item: the queue item that the model calls are counted for. about: what a person wants to be kept above all.
         """
         limit = min(LONGEST_SUMMARY, max(SHORTEST_SUMMARY, int(SUMMARY_SHARE * self.context_window("default"))))
         part_tokens = max(1_000, int(TRANSCRIPT_SHARE * self.context_window("compact")) - 3 * limit)
@@ -341,7 +397,7 @@ class Compactor:
             for divisor in (1, 4):
                 transcript = write_transcript(plan.summarised, part_tokens // divisor)
                 try:
-                    text = await summarise_by_model(self.model, transcript, places, limit, label)
+                    text = await summarise_by_model(self.model, transcript, places, limit, label, about)
                     return SessionSummary(text, by_code=False)
                 except (ModelError, NoSummary) as error:
                     problem, kind = str(error), error.kind if isinstance(error, ModelError) else ""

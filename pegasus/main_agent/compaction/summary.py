@@ -77,13 +77,14 @@ class NoSummary(Exception):
 
 
 async def summarise_by_model(
-    model: LanguageModel, transcript: Transcript, places: Sequence[Address], limit: int, label: Label
+    model: LanguageModel, transcript: Transcript, places: Sequence[Address], limit: int, label: Label, about: str = ""
 ) -> str:
     """Return a summary of the whole transcript that passes the checks. Raises NoSummary and ModelError. Cancelling ends the call.
 
     places: conversations that the summary must name, newest last. limit: tokens that it may have. label: of the model calls, for usage
-    and budgets.
+    and budgets. about: what a person wants to be kept above all, in their words.
     """
+    wish = f"\nWhat matters most, says who asked for the summary: {' '.join(about.split())}" if about.strip() else ""
     summary = transcript.previous
     for number, part in enumerate(transcript.parts, 1):
         is_last = number == len(transcript.parts)
@@ -91,7 +92,7 @@ async def summarise_by_model(
         prompt = (
             f"The summary so far:\n<summary>\n{summary or 'none'}\n</summary>\n\n"
             f"What has happened since{position}, oldest first, times in UTC:\n<transcript>\n{part}\n</transcript>\n\n"
-            f"Write the new summary of all of it, in at most {limit * 3 // 4:,} tokens."
+            f"Write the new summary of all of it, in at most {limit * 3 // 4:,} tokens.{wish}"
         )
         summary = await _summarise_part(model, prompt, places if is_last else (), limit, label)
     return summary

@@ -29,12 +29,14 @@ from pegasus.main_agent.session.archives import (
     ArchivePage,
     FolderArchives,
     SessionArchives,
+    archive_age,
     archive_tool,
     is_archive,
     line_text,
     open_archive,
     page_of,
     says_apart,
+    title_of,
 )
 from pegasus.main_agent.session.conversations import conversation_json, list_conversations
 from pegasus.main_agent.session.files import (
@@ -66,7 +68,7 @@ from pegasus.main_agent.session.listing import (
     list_sessions,
     session_json,
 )
-from pegasus.main_agent.session.loading import load_session
+from pegasus.main_agent.session.loading import load_session, read_archive
 from pegasus.main_agent.session.media_queue import SEND_FILE, SENT, files_sent_by, gathered, send_file_path, sent
 from pegasus.main_agent.session.pending_notes import (
     PendingNotes,
@@ -116,6 +118,7 @@ __all__ = [
     "SessionArchives",
     "SessionFiles",
     "SessionPlace",
+    "archive_age",
     "archive_prefix",
     "archive_tool",
     "chat_files",
@@ -143,6 +146,7 @@ __all__ = [
     "page_of",
     "pending_metadata",
     "pending_notes",
+    "read_archive",
     "read_conversation",
     "read_history",
     "retry",
@@ -153,5 +157,6 @@ __all__ = [
     "session_files_of",
     "session_json",
     "text_of_end_note",
+    "title_of",
     "until_written",
 ]

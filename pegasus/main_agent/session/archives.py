@@ -23,14 +23,16 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
 import attrs
 import trio
 
-from pegasus.conversation import BadEntry, Entry, decode
-from pegasus.formatting import format_time
+from pegasus.conversation import BadEntry, Entry, decode, parse_metadata_line
+from pegasus.formatting import format_time, truncate
 from pegasus.main_agent.session.files import CURRENT, GLOBAL, SessionFiles
 from pegasus.messages import APART, Json, Metadata
 from pegasus.models import ToolSpec
@@ -49,6 +51,10 @@ PAGE_LENGTH: Final = 25_600
 RESULT_OVERHEAD: Final = 300
 """Characters of a tool's result beside the text of the page: the keys, the file name and the place of the next page."""
 
+TITLE_LENGTH: Final = 60
+"""Characters of the message that tells a person which conversation an archive holds."""
+_TITLE_LINES: Final = 200
+"""Lines in which that message is looked for."""
 _NAME: Final = re.compile(r"(\d{4}-\d{2}-\d{2}-\d{6})(?:-(\d{1,9}))?\.jsonl")
 """`2026-02-25-143000.jsonl`, with `-2` and so on if there are several of one second."""
 
@@ -90,6 +96,9 @@ class SessionArchives(Protocol):
     async def is_apart(self, name: str) -> bool:
         """Return whether guests were heard in the conversation that an archive holds. Raises OSError."""
 
+    async def title(self, name: str) -> str:
+        """Return the beginning of the first message in an archive, "" if there is none. Raises OSError."""
+
     async def read(self, name: str, offset: int, skip: int, lines: int, limit: int) -> ArchivePage:
         """Return a page of an archive.
 
@@ -128,6 +137,16 @@ class FolderArchives:
 
         return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
 
+    async def title(self, name: str) -> str:
+        """Return the beginning of the first message. Cancelled: the reading thread ends by itself."""
+
+        def read() -> str:
+            """Return it; block while the disk reads the first lines."""
+            with open_archive(self._folder, name, self._files) as file:
+                return title_of(iter(partial(file.readline, LONGEST), b""))
+
+        return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+
     async def read(self, name: str, offset: int, skip: int, lines: int, limit: int) -> ArchivePage:
         """Return a page, as `SessionArchives.read` does. Cancelled: the reading thread ends by itself."""
 
@@ -156,6 +175,10 @@ class ApartArchives:
             raise FileNotFoundError(name)
         return await self._archives.read(name, offset, skip, lines, limit)
 
+    async def title(self, name: str) -> str:
+        """Return the beginning of the first message, as `SessionArchives.title` does."""
+        return await self._archives.title(name)
+
     async def is_apart(self, name: str) -> bool:
         """Return whether guests were heard, as `SessionArchives.is_apart` does."""
         return await self._archives.is_apart(name)
@@ -170,10 +193,10 @@ def archive_names(folder: str, files: SessionFiles = GLOBAL) -> tuple[str, ...]:
             names = [file.name.removeprefix(start) for file in own if file.is_file(follow_symlinks=False)]
     except FileNotFoundError:
         return ()
-    return tuple(sorted(names, key=_age_key))
+    return tuple(sorted(names, key=archive_age))
 
 
-def _age_key(name: str) -> tuple[str, int]:
+def archive_age(name: str) -> tuple[str, int]:
     """Return what orders names by age: the time, and the number among the archives of one second."""
     found = _NAME.fullmatch(name)
     return (found[1], int(found[2] or 1)) if found else ("", 0)
@@ -237,6 +260,18 @@ def says_apart(first_line: bytes) -> bool:
     """Return whether the first line of a session says that guests are heard in it."""
     entry = read_line(first_line)
     return entry is not None and entry.metadata.get(APART) is True
+
+
+def title_of(lines: Iterable[bytes]) -> str:
+    """Return the beginning of the first message that somebody wrote, on one line; "" if the first lines hold none."""
+    for raw in islice(lines, _TITLE_LINES):
+        entry = read_line(raw)
+        if entry is None or entry.role != "user" or entry.metadata.get("type") is not None:
+            continue
+        text = entry.content.partition("\n")[2] if parse_metadata_line(entry.content) else entry.content
+        if words := " ".join(text.split()):
+            return truncate(words, TITLE_LENGTH)
+    return ""
 
 
 def _labels_of_line(raw: bytes) -> tuple[Untrusted, ...]:

@@ -2,7 +2,7 @@
 
 The session is archived as a whole, and goes on with what stood before the message, and with the message anew, in one durable step. So
 nothing that was said is lost, and a crash leaves the session as it was or as it is to be. What tasks and tools have done meanwhile
-stays done.
+stays done; a note tells the model which calls that were.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from typing import Final
 import attrs
 
 from pegasus.conversation import Entry
+from pegasus.formatting import plural
 from pegasus.main_agent.session.history import may_go_back_to, reworded
-from pegasus.main_agent.session.session import REPLACED, Session
+from pegasus.main_agent.session.session import REPLACED, REPLY_NAME, Session
 from pegasus.messages import Json
 from pegasus.storage import Item
 
+TAKEN_BACK: Final = "taken_back"
+"""`metadata.type` of the note about calls of an answer that was taken back."""
 MOST_REPLACED: Final = 500
 """Archives that a session names as replaced."""
 
@@ -36,6 +39,18 @@ async def edit(session: Session, item: Item, now: int, message_id: str) -> str |
     return await _go_back(session, item, now, message_id, item.message.text)
 
 
+def _notes(taken_back: Sequence[Entry], now: int) -> tuple[Entry, ...]:
+    """Return the note about what was done for answers that are taken back, () if nothing was. now: wall clock, ms."""
+    calls = [call.name for entry in taken_back for call in entry.calls if call.name != REPLY_NAME]
+    if not calls:
+        return ()
+    names = ", ".join(dict.fromkeys(calls))
+    text = (
+        f"(An answer to the next message was taken back. Its {plural(len(calls), 'call')} had their effect: {names}.)"
+    )
+    return (Entry(now, "system", text, metadata={"type": TAKEN_BACK}),)
+
+
 async def _go_back(session: Session, item: Item, now: int, message_id: str | None, text: str | None) -> str | None:
     """Replace the newest message that fits, and return its id."""
     for index in reversed(range(len(session.entries))):
@@ -50,7 +65,7 @@ async def _go_back(session: Session, item: Item, now: int, message_id: str | Non
         message = old if text is None else reworded(old, text)
         metadata = {**message.metadata, "messageId": item.message.id}
         message = attrs.evolve(message, ts=now, metadata=metadata, item=item.n)
-        first, *rest = (*before, message)
+        first, *rest = (*before, *_notes(session.entries[index:], now), message)
         known = session.entries[0].metadata.get(REPLACED)
         replaced: list[Json] = [*(known if isinstance(known, list) else []), archive]
         return (attrs.evolve(first, metadata={**first.metadata, REPLACED: replaced[-MOST_REPLACED:]}), *rest)

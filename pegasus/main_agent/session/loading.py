@@ -84,6 +84,19 @@ async def load_session(
         return Session(entries, journal, files, pictures, make_fence, lease)
 
 
+async def read_archive(journal: Ref[JournalMessage], files: SessionFiles, name: str) -> list[Entry]:
+    """Return the entries of an archive of a session, well-formed. Lines that hold none are left out; the archive still has them.
+
+    It is read as a whole, like a session at a start. Raises StorageError.
+    """
+    content = await journal.ask(ReadFile, f"{files.folder}/{files.file(name)}")
+    with collector_paused():
+        entries, _ = _decode_lines(content)
+        if is_well_formed(entries):
+            return entries
+        return list(repair_log(entries, lambda made: None, entries[-1].ts if entries else 0).entries)
+
+
 def _decode_lines(content: bytes) -> tuple[list[Entry], list[BadLine]]:
     """Return the entries of a file, and the lines that hold none as they stand there; both in the order of the file.
 

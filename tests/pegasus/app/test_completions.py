@@ -16,7 +16,19 @@ async def test_it_names_commands_skills_of_people_and_models(tmp_path):
     skills = SkillInvoker(SkillCatalog(tmp_path), agent=None)
     method = CompletionMethod({"/usage"}, skills, lambda: ("test/model-1",))
     answer = await method.call(Caller("cli", "main"), {})
-    assert [command["name"] for command in answer["commands"]] == ["/stop", "/new", "/status", "/usage", "/help"]
+    assert [command["name"] for command in answer["commands"]] == [
+        "/stop",
+        "/new",
+        "/clear",
+        "/compact",
+        "/retry",
+        "/resume",
+        "/context",
+        "/status",
+        "/usage",
+        "/cost",
+        "/help",
+    ]
     assert all(command["description"] for command in answer["commands"])
     assert answer["skills"] == [{"name": "review", "description": "d"}]
     assert answer["models"] == ["test/model-1"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pegasus.intake import describe_unknown, find_unknown
+from pegasus.intake import COMMANDS, LEAVING_COMMANDS, alias_note, command_of, describe_unknown, find_unknown
+from pegasus.intake.commands import OTHER_NAMES
 
 KNOWN = {"/status", "/stop", "/new", "/code-review"}
 
@@ -51,3 +52,38 @@ def test_what_leaves_the_chat_is_known_and_stands_alone(name):
     answer = describe_unknown(name, KNOWN)
     assert answer.startswith(f"{name} leaves the chat in a terminal, with nothing behind it")
     assert "no command" not in answer
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("/reset", "Did you mean /new?"),
+        ("/compress", "Did you mean /compact?"),
+        ("/tokens", "Did you mean /context?"),
+        ("/rewind", "Did you mean /undo?"),
+        ("/regenerate", "Did you mean /retry?"),
+        ("/sessions", "Did you mean /resume?"),
+        ("/models", "Did you mean /model?"),
+        ("/permissions", "Did you mean /approvals?"),
+        ("/commands", "Did you mean /help?"),
+        ("/bye", "Did you mean /exit?"),
+        ("/memory", "On the command line `pegasus memory` does that."),
+        ("/add", "In a terminal @file attaches a file."),
+    ],
+)
+def test_what_other_agents_call_it_leads_to_ours(name, says):
+    assert says in describe_unknown(name, COMMANDS)
+
+
+def test_no_name_of_another_agent_hides_a_command_or_leads_nowhere():
+    assert not OTHER_NAMES.keys() & COMMANDS
+    commands = {ours for ours in OTHER_NAMES.values() if ours.startswith("/")}
+    assert commands <= {*COMMANDS, *LEAVING_COMMANDS}
+
+
+@pytest.mark.parametrize(
+    ("text", "command"), [("/clear", "/new"), (" /Cost now", "/usage"), ("/compact x", "/compact")]
+)
+def test_a_second_name_is_the_same_command(text, command):
+    assert command_of(text) == command
+    assert bool(alias_note(text)) is (command != "/compact")
