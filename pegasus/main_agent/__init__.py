@@ -24,9 +24,10 @@ The way of a message through the files, from the queue to the reply:
     sent_files          files that a reply sends: checked, and kept before it is posted
     replies             reply calls as posts for the outbox
     item_endings        endings of items that the model could not end, or never would; /new
+    conversation_changes   the commands that change the session: /new, /compact, /resume, /retry
 
 Beside this way stand `delegation` and `skill_invocation` (tools), `queue_items` (reports of tasks among them), `chat_commands`
-(texts of /help, /skills and others), `status` and `task_status` (/status, and tasks for people), `task_commands` (/tasks, /pause),
+(texts of /help, /skills and others), `context_view` (/context), `status` and `task_status` (/status, and tasks for people), `task_commands` (/tasks, /pause),
 `toolset` (prompt and tools for each kind of model), and `services` (what the composition root hands in).
 
 The state that survives a crash is in the session and in the journal (queue and outbox) only. Every other object of the package can be
