@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from actors import ActorError, GaveUp
-from pegasus.main_agent import actor
+from pegasus.main_agent import actor, conversation_changes
 from pegasus.main_agent.think_loop import ThinkLoop
 from pegasus.messages import ChannelInfo
 from pegasus.settings import AgentSettings, Settings
@@ -178,13 +178,13 @@ async def test_stop_taken_up_once_more_ends_nothing_else_and_says_what_it_had_en
 async def test_a_new_that_was_stopped_stays_so_and_its_stop_ends_nothing_that_came_after_it(
     autojump_clock, monkeypatch, operation
 ):
-    begin, seconds = actor.begin_session, 1
+    begin, seconds = conversation_changes.begin_session, 1
 
     async def slowly(*args):
         await trio.sleep(seconds)
         await begin(*args)
 
-    monkeypatch.setattr(actor, "begin_session", slowly)
+    monkeypatch.setattr(conversation_changes, "begin_session", slowly)
     cli = FakeChannel("cli")
     model = ScriptedModel(lambda _: After(5, say("", reply("r", "answer to after"))))
     with suppress(GaveUp):
