@@ -28,7 +28,8 @@ The way of a message through the files, from the queue to the reply:
 
 Beside this way stand `delegation` and `skill_invocation` (tools), `queue_items` (reports of tasks among them), `chat_commands`
 (texts of /help, /skills and others), `context_view` (/context), `status` and `task_status` (/status, and tasks for people),
-`task_commands` (/tasks, /pause), `toolset` (prompt and tools for each kind of model), and `services` (what the composition root hands in).
+`task_commands` (/tasks, /pause), `toolset` (prompt and tools for each kind of model), and
+`services` (what the composition root hands in).
 
 The state that survives a crash is in the session and in the journal (queue and outbox) only. Every other object of the package can be
 made anew from them, and is, at each start of the actor.
