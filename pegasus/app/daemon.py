@@ -25,6 +25,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -61,7 +62,7 @@ from pegasus.app.control_plane import (
     TokenMethods,
     ViewMethods,
 )
-from pegasus.app.environment import BUS, GATEWAY, SCHEDULE, TASK_AGENT
+from pegasus.app.environment import BUS, GATEWAY, SCHEDULE, TASK_AGENT, Environment
 from pegasus.app.real_world import RealWorld, look_at_world, make_agent_world
 from pegasus.app.reload import Reloader
 from pegasus.app.tree import ROOT_INTENSITY, AgentTree, log_tree_events, start_channels, start_tree
@@ -264,6 +265,7 @@ async def _daemon(world: RealWorld) -> int:
                 with announced(world.home, notifier, ws=ws, http=http):
                     _log.info("ready", model=reloader.models.client().name)
                     nursery.start_soon(made.run)
+                    nursery.start_soon(export_telemetry, world, environment)
                     nursery.start_soon(notifier.keep_alive)
                     # From here on the process only waits. A part that fails for good raises through the nursery or the supervisor.
                     await signals.stop.wait()
@@ -332,6 +334,29 @@ def _methods(
         **sign_in.methods(),
         "config.reload": reloader.call,
     }
+
+
+async def export_telemetry(world: RealWorld, environment: Environment) -> None:
+    """Export traces and metrics until cancelled, if the settings name a collector. Without the extra, the log says what to install."""
+    settings = world.in_force.now.telemetry
+    if not settings.otlp_endpoint:
+        return
+    try:
+        # Imported for those who want it, and in a thread: the SDK takes 20 MB and a third of a second.
+        module = await trio.to_thread.run_sync(import_module, "pegasus.app.telemetry", abandon_on_cancel=True)
+    except ModuleNotFoundError as error:
+        _log.warning(
+            "nothing is exported to telemetry.otlp_endpoint: install the extra, pip install 'pegasus-agent[telemetry]'",
+            missing=str(error.name),
+        )
+        return
+    telemetry = module.Telemetry(settings, secret=world.token, agent=world.persona.now.name)
+    environment.activity.observer = telemetry.take
+    try:
+        await telemetry.follow_tasks(environment.recent)
+    finally:
+        environment.activity.observer = None
+        await telemetry.aclose()
 
 
 def _take_grace(signals: Signals, in_force: LiveSettings, _: frozenset[str]) -> None:

@@ -54,6 +54,7 @@ from pegasus.settings.sections import (
     Settings,
     SettingsSource,
     TaskSettings,
+    TelemetrySettings,
 )
 from pegasus.settings.tool_sections import (
     McpServerSettings,
@@ -100,6 +101,7 @@ __all__ = [
     "SmsSettings",
     "TaskSettings",
     "TelegramSettings",
+    "TelemetrySettings",
     "ToolSettings",
     "WebSearchSettings",
     "commented_file",

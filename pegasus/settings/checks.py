@@ -86,6 +86,8 @@ def check_settings(settings: Settings, known: set[str]) -> list[SettingsProblem]
     _check_tools(settings, report)
     _check_policy(settings, report)
     _check_schedule(settings, report)
+    _check_web_address("telemetry.otlp_endpoint", settings.telemetry.otlp_endpoint, report)
+    _check_headers("telemetry", settings.telemetry.headers, report)
     for name, server in settings.mcp.servers.items():
         _check_mcp(f"mcp.servers.{name}", server, report)
     return problems

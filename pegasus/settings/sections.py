@@ -403,6 +403,18 @@ class LogSettings:
 
 
 @attrs.frozen(eq=False, repr=False)
+class TelemetrySettings:
+    """Traces and metrics over OTLP, by the conventions of OpenTelemetry for generative AI. It needs the extra "telemetry"."""
+
+    # The exporter's threads and connections are made once; headers and content are read with the endpoint.
+    otlp_endpoint: str = text(
+        "", 'address of a collector, as "http://127.0.0.1:4318"; "" = nothing is exported', restart=True
+    )
+    headers: Mapping[str, str] = texts_by_name("HTTP headers of each request, read at the start")
+    content: bool = flag(False, "true: texts of people, models and tools are exported, too", restart=True)
+
+
+@attrs.frozen(eq=False, repr=False)
 class SettingsSource:
     """Places that settings are read from, to read them again.
 
@@ -478,6 +490,8 @@ class Settings:
     """[channels.TYPE]: "cli" is in it without being written. A type that is not in it is open to everybody."""
     mcp: McpSettings = section(McpSettings)
     """[mcp.servers.NAME]: servers of tools; a reload starts and stops only those that have changed."""
+    telemetry: TelemetrySettings = section(TelemetrySettings)
+    """[telemetry]: read by the daemon at its start."""
     log: LogSettings = section(LogSettings)
     """[log]: what is logged, and how."""
     origins: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
