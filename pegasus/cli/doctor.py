@@ -10,13 +10,14 @@ To add a check, write a function that takes the `Examined` and yields findings, 
 nothing, so that a reader sees that it was made. A check that needs settings yields nothing while they have mistakes, which `settings`
 reports line by line. A finding names what was found, and its `fix` is a command or a sentence that a person can follow as it stands.
 
-The checks look from outside where they can: they bind the port, build the walls of the sandbox, ask the running agent. None of them
-calls a model, which would cost money; `pegasus init` offers that.
+The checks look from outside where they can: they bind the port, build the walls of the sandbox, ask the running agent, and make one
+short call of the model, since only its answer shows that it answers.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import socket
 import stat
@@ -40,7 +41,16 @@ from pegasus.client import ClientError
 from pegasus.formatting import plural
 from pegasus.host import SHORTEST_TOKEN, Home, HomeError, read_daemon, read_token
 from pegasus.mcp import TOKENS_FOLDER, risks
-from pegasus.models import OFFLINE, find_providers, role_spec
+from pegasus.models import (
+    OFFLINE,
+    ModelError,
+    ModelRequest,
+    ModelService,
+    UserTurn,
+    find_names,
+    find_providers,
+    role_spec,
+)
 from pegasus.sandbox import SandboxError, probe_sandbox
 from pegasus.settings import Settings, SettingsError, load_settings
 from pegasus.terminal import neutralise
@@ -204,7 +214,7 @@ def _settings(examined: Examined) -> Iterator[Finding]:
 
 
 def _models(examined: Examined) -> Iterator[Finding]:
-    """Check that a model will answer. No model is called."""
+    """Check that the model answers, by asking it, and that its server lists its name."""
     if examined.settings is None or examined.problem is not None:
         return
     settings = examined.settings
@@ -214,11 +224,59 @@ def _models(examined: Examined) -> Iterator[Finding]:
         text = "neither a model nor a key is set: a local server answers if there is one, else the stand-in"
         yield Finding("keys", NOTE, text, f"choose a model: {program_name()} init")
     else:
-        yield Finding("keys", OK, f"{spec} answers; {program_name()} init tries a call")
+        yield from trio.run(_ask_model, settings, spec)
     calls = settings.models.max_concurrent_calls
     if settings.agent.scope == "chat" and calls < FEW_CALLS:
         text = f'agent.scope is "chat", and {calls} model calls run at once: chats that talk at the same time wait for each other'
         yield Finding("keys", NOTE, text, "raise models.max_concurrent_calls to what the provider allows")
+
+
+async def _ask_model(settings: Settings, spec: str) -> list[Finding]:
+    """Return what a short call of the model shows, and whether its server lists it. Takes PATIENCE seconds and a few more."""
+    found: list[Finding] = []
+    listed: list[str] = []
+
+    async def call() -> None:
+        """Make the call with the options that a chat would have."""
+        patience = min(PATIENCE, settings.models.timeout)
+        models = ModelService(
+            attrs.evolve(settings.models, fallback=(), routes={}, timeout=patience),
+            settings.providers,
+            rng=random.Random(),  # noqa: S311 jitter only
+        )
+        request = ModelRequest("Answer briefly.", (UserTurn(text="Say: ok"),), max_tokens=1000)
+        try:
+            await models.client("default", "conversation").generate(request)
+            found.append(Finding("keys", OK, f"{spec} answers"))
+        except ModelError as error:
+            severity = BROKEN if error.kind in _LASTING else NOTE
+            found.append(
+                Finding("keys", severity, f"{spec} does not answer: {error}", f"choose a model: {program_name()} init")
+            )
+        finally:
+            await models.aclose()
+
+    async def look() -> None:
+        """Ask the server for the names of its models."""
+        listed.extend(await find_names(spec, settings))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        nursery.start_soon(look)
+    name = spec.partition("/")[2]
+    if listed and not any(other == name or other.endswith(f"/{name}") for other in listed):
+        some = ", ".join(listed[:_MOST_NAMES]) + (", …" if len(listed) > _MOST_NAMES else "")
+        text = f"the server of {spec} does not list {name}; it lists {some}"
+        found.append(Finding("keys", NOTE, text, "check the name in models.default"))
+    return found
+
+
+PATIENCE: Final = 20.0
+"""Seconds in which the model must have begun to answer."""
+_MOST_NAMES: Final = 5
+"""Names of a server's models that are shown."""
+_LASTING: Final = frozenset({"auth", "request", "network", "timeout"})
+"""Kinds of failures that will hardly pass by themselves."""
 
 
 def _home(examined: Examined) -> Iterator[Finding]:

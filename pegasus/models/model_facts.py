@@ -194,10 +194,10 @@ class ModelFacts:
     def may_be_too_long(self, request: ModelRequest, tokens: int) -> bool:
         """Return whether a refusal without a known reason may mean the length of the prompt, in whatever words or language.
 
-        So it is after a shorter prompt was answered, if this one is the longest so far or fills more than half of the window. After a
-        restart the conversation itself shows that a shorter one was answered: there is an answer in it.
+        So it is after a shorter prompt was answered, if this one is the longest so far or fills more than half of the window. An
+        answer in the conversation shows that a shorter one was answered, also after a restart.
 
-        tokens: estimate of the prompt's size. It changes when the server counts differently, so sizes are compared by their characters.
+        tokens: estimate of the prompt's size. Sizes are compared by characters, since estimates change when the server has counted.
         """
         size = _characters(request)
         has_answer = any(isinstance(turn, AssistantTurn) for turn in request.turns)

@@ -168,3 +168,36 @@ async def test_markup_of_an_unknown_family_is_never_read_by_a_person(tmp_path, s
         await client.say("hello")
         assert await client.ask("next") == "echo: next" or speech == "auto"
         assert all("omega" not in text for text in (*client.texts(), *progress(client)))
+
+
+# ------------------------------------------------------------------ the doctor
+
+
+class PatientBook(Book):
+    """A book that answers the doctor, who is no person with a chat."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+        self.calls = 0
+
+    async def __call__(self, request):
+        self.calls += 1
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "words"),
+    [
+        (Thought("ok"), 0, "test/model-1 answers"),
+        (refuse(404, "The model `model-1` does not exist"), 1, "the provider has no model model-1"),
+        (refuse(401, "no such key"), 1, "the provider refused the key"),
+    ],
+)
+async def test_the_doctor_asks_the_model_before_it_says_that_it_answers(tmp_path, answer, code, words):
+    book = PatientBook(answer)
+    async with serving(tmp_path, book) as daemon:
+        told = await daemon.command("doctor")
+        assert book.calls == 1
+        assert words in told.out
+        assert ("broken  keys" in told.out) is bool(code), told.out

@@ -29,6 +29,7 @@ from pegasus.models.providers.local_servers import (
 from pegasus.models.providers.offers import (
     ModelOffer,
     ServerWantsKey,
+    find_names,
     find_offers,
     find_offers_at,
     is_known_service,
@@ -51,6 +52,7 @@ __all__ = [
     "ServerWantsKey",
     "describe_models",
     "find_local_models",
+    "find_names",
     "find_offers",
     "find_offers_at",
     "find_providers",

@@ -134,3 +134,16 @@ def _local_offer(model: LocalModel, *, is_known: bool) -> ModelOffer:
     if model.has_tools is False:
         notes.append("no tools")
     return ModelOffer(model.spec, ", ".join(notes), {} if is_known else {"type": "openai", "base_url": model.base_url})
+
+
+async def find_names(spec: str, settings: Settings) -> list[str]:
+    """Return the names of the models that the server of a model lists; [] if it does not tell, or answers to any name.
+
+    spec: `<provider>/<model>`. Takes two seconds at most; never raises.
+    """
+    account = find_providers(settings.providers).get(spec.partition("/")[0])
+    if account is None or not account.url or account.type == "anthropic":
+        return []
+    is_ollama = account.type == "ollama"
+    models = await describe_models(account.name, account.url, is_ollama, key=account.api_key)
+    return [model.name for model in models if model.server != "llama.cpp"]

@@ -9,6 +9,7 @@ from collections import namedtuple
 import pytest
 
 from pegasus.cli import doctor
+from pegasus.models.providers import LocalModel
 from pegasus.sandbox import landlock
 from pegasus.sandbox import sandbox as sandbox_module
 
@@ -68,6 +69,36 @@ def test_few_model_calls_for_many_chats(findings, home):
     assert any("3 model calls run at once" in finding["text"] for finding in found["keys"])
     _, found = findings("--set", "agent.scope=chat", "--set", "models.max_concurrent_calls=20")
     assert not any("at once" in finding["text"] for finding in found["keys"])
+
+
+LAB = (
+    "--set",
+    "providers.lab.type=openai",
+    "--set",
+    "providers.lab.base_url=http://127.0.0.1:1/v1",
+    "--set",
+    "models.timeout=0.5",
+)
+
+
+def test_a_model_that_does_not_answer(findings, home):
+    code, found = findings(*LAB, "--set", "models.default=lab/qwen3")
+    assert code == 1
+    assert "lab/qwen3 does not answer" in broken(found, "keys")[0]
+
+
+@pytest.mark.parametrize(("name", "is_listed"), [("qwen3", True), ("gemma4", True), ("qwen2", False)])
+def test_a_model_that_its_server_does_not_list(findings, home, monkeypatch, name, is_listed):
+    async def describe(provider, base_url, is_ollama, *, key=""):
+        return [LocalModel(provider, each, "", base_url) for each in ("qwen3", "google/gemma4")]
+
+    monkeypatch.setattr("pegasus.models.providers.offers.describe_models", describe)
+    _, found = findings(*LAB, "--set", f"models.default=lab/{name}")
+    notes = [finding["text"] for finding in found["keys"] if finding["severity"] == "note"]
+    assert broken(found, "keys")
+    assert notes == (
+        [] if is_listed else ["the server of lab/qwen2 does not list qwen2; it lists qwen3, google/gemma4"]
+    )
 
 
 def test_a_model_without_its_key(findings, home):
