@@ -175,7 +175,7 @@ class _Contents:
             if file.is_immutable and file.path not in self._held:
                 name = file.path.rpartition("/")[2].partition(".")[0]
                 if len(name) == 64:  # the hash of its content
-                    yield self._describe(file, file.size, name)
+                    yield attrs.evolve(self._describe(file, file.size, name), by_name=True)
                     continue
             with self._snapshot.read(self._home, file) as stream:
                 if file.path in self._held and file.path not in self._copies and not self._snapshot.holds(file.path):

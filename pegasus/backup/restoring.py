@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Final
 
 import attrs
 
-from pegasus.backup.archive import CHUNK, ZSTD_MAGIC, BackupFile, Manifest, archive_reader
+from pegasus.backup.archive import CHUNK, ZSTD_MAGIC, BackupFile, CheckedContent, Manifest, archive_reader
 from pegasus.backup.errors import BackupError
 from pegasus.backup.sealing import Opener, is_sealed
 from pegasus.backup.snapshot import VERSION_FILE
@@ -44,6 +44,8 @@ class Restored:
     secrets: bool
     emptied: tuple[str, ...]
     """Keys of the settings that are to be set again."""
+    damaged: tuple[str, ...]
+    """Media that were damaged in the home already."""
 
 
 def restore_backup(source: Path, home: Home, *, passphrase: str | None) -> Restored:
@@ -51,11 +53,14 @@ def restore_backup(source: Path, home: Home, *, passphrase: str | None) -> Resto
 
     passphrase: of a sealed backup. The path of the home may be that of a folder which is empty or not there.
     """
+    damaged: list[str] = []
     with source.open("rb") as stream, _opened(stream, source, passphrase) as (manifest, files), _emptied(home):
         _check_room(home, manifest)
         for file, content in files:
             if file.path != VERSION_FILE:
                 _write(home.path / file.path, file, content)
+                content.finish()
+                damaged += [file.path] if content.is_damaged else []
         for folder in manifest.folders:
             (home.path / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         for link in manifest.links:
@@ -64,7 +69,9 @@ def restore_backup(source: Path, home: Home, *, passphrase: str | None) -> Resto
             place.symlink_to(link.target)
         os.sync()
         write_format(home, manifest.format)
-    return Restored(len(manifest.files), manifest.version, manifest.created_at, manifest.secrets, manifest.emptied)
+    return Restored(
+        len(manifest.files), manifest.version, manifest.created_at, manifest.secrets, manifest.emptied, tuple(damaged)
+    )
 
 
 @contextmanager
@@ -147,7 +154,7 @@ def _check_room(home: Home, manifest: Manifest) -> None:
         raise HomeError(f"{home}: {free >> 20} MB are free on its disk, and {manifest.size >> 20} MB are needed")
 
 
-def _write(place: Path, file: BackupFile, content: BinaryIO) -> None:
+def _write(place: Path, file: BackupFile, content: CheckedContent) -> None:
     """Write a file that is not there yet, in a folder that is made."""
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     mode = 0o700 if file.executable else 0o600

@@ -91,6 +91,8 @@ def run_restore(options: Options, *, file: Path, into: str | None = None, passph
         return _fail(f"nothing was restored: {error.filename or home}: {error.strerror or error}")
     at = format_time(restored.created_at, "%Y-%m-%d %H:%M:%S")
     print_text(f"{home}: {plural(restored.files, 'file')} of {at} UTC")
+    for path in restored.damaged:
+        print_error(f"pegasus: {path}: was damaged when the backup was made")
     if not restored.secrets:
         print_text("Keys and tokens were not in the backup; the next start makes a new token for clients.")
     if restored.emptied:

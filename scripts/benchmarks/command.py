@@ -28,6 +28,7 @@ from benchmarks import (
     hands,
     idle,
     main_agent,
+    month,
     start,
     tasks,
     trust,
@@ -50,6 +51,7 @@ MEASURES: Mapping[str, Measure] = {
     "first_hour": first_hour.measure,
     "hands": hands.measure,
     "doors": doors.measure,
+    "month": month.measure,
     "trust": trust.measure,
 }
 APART = ("trust",)

@@ -94,7 +94,7 @@ def test_names_and_contents_of_every_kind_come_back(home, tmp_path):
 def test_a_medium_that_was_damaged_in_the_home_is_backed_up_as_it_is(home, tmp_path):
     place = write(home, f"data/media/{'0' * 64}.png", b"not what the name says")
     back_up(home, tmp_path / "b")
-    restore(tmp_path / "b", tmp_path / "copy")
+    assert restore(tmp_path / "b", tmp_path / "copy").damaged == (str(place.relative_to(home.path)),)
     assert (tmp_path / "copy" / place.relative_to(home.path)).read_bytes() == b"not what the name says"
 
 
