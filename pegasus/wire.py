@@ -60,6 +60,11 @@ DEEPEST_FOREIGN = 32
 END_OF_INTEGERS = 2**64
 """Whole numbers of strangers of this size and beyond are refused, because most JSON readers change them."""
 
+MOST_LEVELS = 900
+"""Levels of nesting in JSON that is read. What handles a value calls itself for each level, and Python ends that at 1,000; the
+parser of Python 3.13 and newer follows many more."""
+_BRACKET = re.compile(r'[\[\]{}]|"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+"""Brackets, and strings as a whole, since brackets in them do not count."""
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 """Half of a surrogate pair. JSON can name one, and no UTF-8 can hold it."""
 
@@ -423,14 +428,31 @@ def _encoder(indent: int | None, *, ensure_ascii: bool) -> json.JSONEncoder:
 def decode_json(text: str | bytes | bytearray) -> Json:
     """Return the JSON value of a text. Bytes are read as UTF-8.
 
-    Raises ValueError for everything that is not JSON: bytes that are not UTF-8, NaN and Infinity, and nesting deeper
-    than the parser can follow.
+    Raises ValueError for everything that is not JSON: bytes that are not UTF-8, NaN and Infinity; and for nesting deeper
+    than MOST_LEVELS.
     """
+    content = text if isinstance(text, str) else text.decode()
+    # Counting is quick, and nearly every text has too few brackets to be deep.
+    if content.count("[") + content.count("{") > MOST_LEVELS and _levels(content) > MOST_LEVELS:
+        raise ValueError("nested too deep")
     try:
-        value: Json = _decoder().decode(text if isinstance(text, str) else text.decode())
+        value: Json = _decoder().decode(content)
     except RecursionError:
         raise ValueError("nested too deep") from None
     return value
+
+
+def _levels(content: str) -> int:
+    """Return how deep the brackets outside of strings are nested."""
+    deepest = level = 0
+    for match in _BRACKET.finditer(content):
+        first = match[0][0]
+        if first in "[{":
+            level += 1
+            deepest = max(deepest, level)
+        elif first in "]}":
+            level -= 1
+    return deepest
 
 
 def decode_object(text: str | bytes | bytearray) -> dict[str, Json]:

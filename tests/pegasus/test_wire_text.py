@@ -50,3 +50,22 @@ def test_an_object_is_an_object(text):
     assert decode_object('{"a":1}') == {"a": 1}
     with pytest.raises(ValueError, match="not a JSON object"):
         decode_object(text)
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":'])
+def test_nesting_that_is_too_deep_is_not_read(opening):
+    """Also where the parser could follow: what handles the value afterwards could not."""
+    closing = {"[": "]", '{"a":': "}", '[{"a":': "}]"}[opening]
+    with pytest.raises(ValueError, match="nested too deep"):
+        decode_json(opening * 1000 + "1" + closing * 1000)
+    with pytest.raises(ValueError, match="nested too deep"):
+        decode_json(opening * 100_000)
+
+
+def test_many_brackets_that_are_not_nested_are_read():
+    assert decode_json("[" + "[]," * 5000 + "[]]") == [[]] * 5001
+    assert decode_json('{"a":"' + "[{" * 5000 + '\\"["}') == {"a": "[{" * 5000 + '"['}
+    deep = decode_json("[" * 300 + '"]"' + "]" * 300)
+    for _ in range(299):
+        [deep] = deep
+    assert deep == ["]"]
