@@ -114,7 +114,7 @@ class Reloader:
         in_force.when_changed(self._configure_usage, *USAGE_KEYS)
         in_force.when_changed(self._drop_choice, DEFAULT_MODEL)
         in_force.when_changed(self._warm_up_soon, *MODEL_KEYS)
-        in_force.when_changed(self._configure_logs, "log.")
+        in_force.when_changed(self._configure_logs, "log.", "retention.")
         if not _names_default_model(in_force.now):
             models.restore_choice(_read_choice(home, in_force.now.models.default))
 
@@ -259,8 +259,15 @@ class Reloader:
         if not self._writes_log:
             forward_logging(self.secrets.all())
             return
-        log = self.in_force.now.log
-        configure_logging(self._home.log, level=log.level, format=log.format, secrets=self.secrets.all())
+        log, kept = self.in_force.now.log, self.in_force.now.retention
+        configure_logging(
+            self._home.log,
+            level=log.level,
+            format=log.format,
+            secrets=self.secrets.all(),
+            max_bytes=kept.log_mb * 1_000_000,
+            keep=kept.log_files,
+        )
 
 
 def _names_default_model(settings: Settings) -> bool:

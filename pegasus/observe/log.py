@@ -28,13 +28,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import attrs
 
 from pegasus.formatting import escape_unprintable
-from pegasus.observe.sinks import RotatingFile, Sink, Stream
+from pegasus.observe.sinks import KEEP, MAX_BYTES, RotatingFile, Sink, Stream
 from pegasus.redaction import Redactor
 
 LEVELS: Final[Mapping[str, int]] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -104,12 +105,15 @@ def configure_logging(
     format: str = "line",
     secrets: Iterable[str] = (),
     clock: Callable[[], float] = time.time,
+    max_bytes: int = MAX_BYTES,
+    keep: int = KEEP,
 ) -> None:
     """Begin to write, with the entries that waited; called again, it changes the configuration at once.
 
     file: None = stderr only. Where stderr is that very file, as when a chat has started the daemon, each entry is written
     once. level: a key of LEVELS. format: "line" for people or "json" for programs. secrets: texts that are masked wherever
-    they would appear. clock: seconds since the epoch. A file that cannot be opened is no error: see `sinks`.
+    they would appear. clock: seconds since the epoch. max_bytes, keep: as in `RotatingFile`. A file that cannot be opened
+    is no error: see `sinks`.
     """
     _writer.configure(
         file,
@@ -117,6 +121,7 @@ def configure_logging(
         Redactor(secrets, shortest=_SHORTEST_SECRET),
         format_json if format == "json" else format_line,
         clock,
+        partial(RotatingFile, max_bytes=max_bytes, keep=keep),
     )
 
 
@@ -171,13 +176,14 @@ class _LogWriter:
         redactor: Redactor,
         format: Callable[[LogEntry], str],
         clock: Callable[[], float],
+        open_file: Callable[[Path], Sink],
     ) -> None:
         """Open the sinks and write what has waited; the sinks of the configuration before are closed first."""
         with self._lock:
             self._close()
             self._configured, self._clock, self._redactor, self._format = True, clock, redactor, format
             self.threshold = LEVELS[level]
-            self._sinks = _open_sinks(file)
+            self._sinks = _open_sinks(file, open_file)
             self._bridge = _LoggingBridge(logging.INFO if level == "debug" else logging.WARNING)
             self._bridge.join()
             waiting, self._buffer = self._buffer, []
@@ -264,11 +270,11 @@ def _freeze(value: object) -> object:
         return f"({type(value).__name__} that cannot be shown)"
 
 
-def _open_sinks(file: Path | None) -> list[Sink]:
+def _open_sinks(file: Path | None, open_file: Callable[[Path], Sink]) -> list[Sink]:
     """Return the sinks; stderr is left out where it is the log file, since each entry would be there twice."""
     if file is None:
         return [Stream(2)]
-    sinks: list[Sink] = [RotatingFile(file)]
+    sinks: list[Sink] = [open_file(file)]
     return sinks if _is_stderr(file) else [*sinks, Stream(2)]
 
 

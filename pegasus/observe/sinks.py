@@ -103,6 +103,7 @@ class RotatingFile(Sink):
 
     def _open(self) -> None:
         """Open the file for appending. O_NONBLOCK: a FIFO in its place must not be waited for."""
+        self._remove_surplus()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         self._descriptor = os.open(self._path, flags, 0o600)
         self._size = os.fstat(self._descriptor).st_size
@@ -116,6 +117,14 @@ class RotatingFile(Sink):
                     self._aside(n - 1).replace(self._aside(n))
             self.close()
             self._open()
+
+    def _remove_surplus(self) -> None:
+        """Remove older files than `keep` allows: those of a time when more were kept."""
+        for path in self._path.parent.glob(f"{self._path.name}.*"):
+            number = path.name.rpartition(".")[2]
+            if number.isdecimal() and int(number) >= self._keep:
+                with suppress(OSError):
+                    path.unlink()
 
     def _aside(self, n: int) -> Path:
         """Return the path of the n-th newest file; 0 is the one that is written."""

@@ -403,6 +403,14 @@ class LogSettings:
 
 
 @attrs.frozen(eq=False, repr=False)
+class RetentionSettings:
+    """Bounds of what only people look at. Conversations, tasks and memory are kept; files have media.keep_days."""
+
+    log_mb: int = whole(10, "megabytes of a log file, which then gets a number behind its name", least=1, most=10_000)
+    log_files: int = whole(5, "log files in all; the oldest is removed", least=2, most=1_000)
+
+
+@attrs.frozen(eq=False, repr=False)
 class TelemetrySettings:
     """Traces and metrics over OTLP, by the conventions of OpenTelemetry for generative AI. It needs the extra "telemetry"."""
 
@@ -492,6 +500,8 @@ class Settings:
     """[mcp.servers.NAME]: servers of tools; a reload starts and stops only those that have changed."""
     telemetry: TelemetrySettings = section(TelemetrySettings)
     """[telemetry]: read by the daemon at its start."""
+    retention: RetentionSettings = section(RetentionSettings)
+    """[retention]: read with [log], at every reload."""
     log: LogSettings = section(LogSettings)
     """[log]: what is logged, and how."""
     origins: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)

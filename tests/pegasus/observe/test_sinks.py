@@ -49,6 +49,13 @@ def test_only_so_many_files_are_kept_and_the_oldest_goes(rotating, file):
     assert [file.with_name(name).read_bytes() for name in sorted(names(file))] == [b"5\n", b"4\n", b"3\n"]
 
 
+def test_files_of_a_time_when_more_were_kept_are_removed(rotating, file):
+    for name in ("pegasus.log.2", "pegasus.log.7", "pegasus.log.40", "pegasus.log.gz", "notes.3"):
+        file.with_name(name).write_bytes(b"x")
+    rotating(keep=3).write(b"1\n")
+    assert names(file) == {"pegasus.log", "pegasus.log.2", "pegasus.log.gz", "notes.3"}
+
+
 def test_the_size_counts_also_what_a_process_before_wrote(rotating, file):
     file.write_bytes(b"x" * 95)
     rotating(max_bytes=100).write(b"123456\n")
