@@ -9,7 +9,11 @@ history is read from disk in that thread, too: both are small, and only the prom
 
 from __future__ import annotations
 
+import fcntl
+import sys
+import termios
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 from prompt_toolkit.application import get_app
@@ -53,6 +57,13 @@ _PIECE: Final = 1 << 16
 """Bytes that are read at a time. prompt_toolkit's 1,024 would go through its event loop a thousand times for a megabyte."""
 
 
+def _waiting_bytes(fd: int) -> int:
+    """Return how many bytes of whole lines a terminal holds that nobody has read; 0 where the system does not tell."""
+    with suppress(OSError):
+        return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4), sys.byteorder)
+    return 0
+
+
 class PasteReader(PosixStdinReader):
     """Reader of the terminal that returns a pasted text when it is whole.
 
@@ -69,9 +80,22 @@ class PasteReader(PosixStdinReader):
         self._last = ""
         """The last characters that were read, in which a mark may have begun."""
 
+        self._early = _waiting_bytes(stdin_fd)
+        """Bytes that were typed before the prompt, while the terminal still made a line feed of Enter."""
+
+    def _read_keys(self, count: int) -> str:
+        """Return what has come; Enter of before the prompt is Enter, so that what was typed during the start is sent."""
+        data = super().read(count)
+        if self._early and data:
+            typed = data.encode("utf-8", "surrogateescape")
+            early, self._early = typed[: self._early], max(0, self._early - len(typed))
+            text = early.decode("utf-8", "surrogateescape")
+            data = text.replace("\n", "\r") + data[len(text) :]
+        return data
+
     def read(self, count: int = _PIECE) -> str:
         """Return what has come; "" if that is a part of a paste. Text of a paste that ends with the terminal is returned, too."""
-        data = super().read(count)
+        data = self._read_keys(count)
         seen = self._last + data
         self._last = seen[-len(_PASTE_BEGINS) + 1 :]
         was_pasting = self._is_pasting

@@ -93,7 +93,24 @@ def test_what_cannot_be_sent_is_said(text, why):
 
 def test_a_file_of_another_kind_is_refused(folder):
     (folder / "a.zip").write_bytes(b"PK\x03\x04\x00\xff")
-    assert refusal("@a.zip") == "a.zip is neither a text nor a picture (PNG, JPEG, GIF, WebP)"
+    assert refusal("@a.zip") == "a.zip is neither a text, a picture (PNG, JPEG, GIF, WebP), a PDF nor a recording"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "mime"),
+    [
+        ("a.pdf", b"%PDF-1.7\n\x00\xff", "application/pdf"),
+        ("voice.ogg", b"OggS\x00\x02", "audio/ogg"),
+        ("voice.m4a", b"\x00\x00\x00\x18ftypM4A \x00", "audio/mp4"),
+        ("a.wav", b"RIFF\x10\x00\x00\x00WAVEfmt \x00", "audio/wav"),
+        ("a.mp3", b"ID3\x04\x00\xff", "audio/mpeg"),
+        ("id3.txt", b"ID3 tags are old", "text/plain"),
+    ],
+)
+def test_pdfs_and_recordings_go_along(folder, name, content, mime):
+    (folder / name).write_bytes(content)
+    _, [media] = read_attachments(f"see @{name}", 100_000, folder)
+    assert media.mime == mime
 
 
 def test_a_file_that_may_not_be_read_is_refused(folder, monkeypatch):

@@ -151,6 +151,18 @@ async def test_a_person_talks_with_the_daemon_of_this_terminal_and_ends_it(home,
     assert (home / "run" / "history").read_text() == '"hello 中文"\n'
 
 
+async def test_enter_during_the_start_is_enter(home, pty):
+    """The terminal makes a line feed of it as long as there is no prompt."""
+    terminal = pty(command(home))
+    terminal.type("hello 中文\r".encode())
+    await terminal.wait("Hello!")
+    terminal.type(b"second\n\r")  # Ctrl-J, at the prompt, is a line break
+    await terminal.wait("› second")
+    terminal.type(LEAVE)
+    assert await terminal.ended() == 0
+    assert '"hello 中文"\n' in (home / "run" / "history").read_text()
+
+
 async def test_a_signal_gives_the_terminal_back(home, pty):
     terminal = pty(command(home))
     await terminal.wait("Talking with Pegasus")
