@@ -39,7 +39,7 @@ from pegasus.cli.files import doubts_about, skills_of
 from pegasus.cli.program import check_settings_in_use
 from pegasus.client import ClientError
 from pegasus.formatting import plural
-from pegasus.host import SHORTEST_TOKEN, Home, HomeError, read_daemon, read_token
+from pegasus.host import SHORTEST_TOKEN, Home, HomeError, check_format, read_daemon, read_token
 from pegasus.mcp import TOKENS_FOLDER, risks
 from pegasus.models import (
     OFFLINE,
@@ -299,6 +299,11 @@ def _home(examined: Examined) -> Iterator[Finding]:
         problems.append(Finding("home", BROKEN, f"{path} is on a disk that is mounted read-only", fix))
     elif not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         problems.append(Finding("home", BROKEN, f"{path} cannot be written", f"give it back: chown -R $USER {path}"))
+    try:
+        check_format(examined.home)
+    except HomeError as error:
+        fix = "use the version that has written it, or restore a backup from before; a restore that was cut off is run again"
+        problems.append(Finding("home", BROKEN, str(error), fix))
     yield from problems or [Finding("home", OK, str(path))]
 
 

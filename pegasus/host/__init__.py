@@ -23,6 +23,7 @@ listens, because a service manager sends clients from then on.
 from pegasus.host.daemon import Notifier, announced, read_daemon
 from pegasus.host.data_format import (
     FORMAT,
+    check_format,
     is_being_restored,
     mark_restoring,
     prepare_data,
@@ -63,6 +64,7 @@ __all__ = [
     "Notifier",
     "Signals",
     "announced",
+    "check_format",
     "command_name",
     "ensure_token",
     "fill_standard_streams",

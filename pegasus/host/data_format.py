@@ -90,8 +90,8 @@ def prepare_data(home: Home, back_up: Callable[[Path], object]) -> int | None:
     The home must be locked. back_up: makes a backup of the home with this path. Raises HomeError for data that cannot be read, and
     what `back_up` raises; then nothing was changed. Blocks.
     """
+    check_format(home)
     found = _read(home)
-    _refuse_newer(home, found)
     if found is None:
         found = _Found(UNNAMED if any(home.data.iterdir()) else FORMAT)
         write_format(home, found.format)
@@ -112,8 +112,9 @@ def prepare_data(home: Home, back_up: Callable[[Path], object]) -> int | None:
     return old
 
 
-def _refuse_newer(home: Home, found: _Found | None) -> None:
-    """Raise HomeError for data of a form that this program does not know."""
+def check_format(home: Home) -> None:
+    """Raise HomeError for data of a form that this program does not know, or of none. Nothing is changed."""
+    found = _read(home)
     if found is not None and found.format > FORMAT:
         raise HomeError(
             f"{_path(home)}: found data of format {found.format}, allowed: up to {FORMAT}; a newer Pegasus has written it, "

@@ -279,4 +279,7 @@ async def test_a_newer_home_is_refused_and_left_as_it_is(tmp_path):
     assert end.value.code == 78
     assert f"found data of format {FORMAT + 1}" in end.value.stderr
     assert (await daemon.command("memory", "undo", "1")).code == 78
+    doctor = await daemon.command("doctor")
+    assert doctor.code == 1
+    assert f"found data of format {FORMAT + 1}" in doctor.out
     assert (daemon.home / "data/VERSION").read_text() == f"{FORMAT + 1}\n"
