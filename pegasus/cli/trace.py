@@ -174,12 +174,14 @@ def _find(data: Path, name: str) -> MessageTrace:
         number, id = int(part) if part.isdecimal() else 0, ""
     is_number_only = wanted.startswith(("#", "main/"))
     found: dict[int, tuple[str, str]] = {}
-    for n, of_address, of_id in _known_messages(data):
-        fits = n == number or (
-            not is_number_only and of_id == (id if address else wanted) and address in ("", of_address)
-        )
-        if fits:
-            found.setdefault(n, (of_address, of_id))
+    # Sessions are large and are read only for a message that the inbox does not know any more.
+    for list_messages in (_messages_of_inbox, _messages_of_sessions):
+        for n, of_address, of_id in list_messages(data):
+            is_id = of_id == (id if address else wanted) and (address in ("", of_address) or not of_address)
+            if n == number or (is_id and not is_number_only):
+                found.setdefault(n, (of_address, of_id))
+        if found:
+            break
     if not found:
         raise ValueError(f"there is no message {quote(name)}, or it is too old to be known")
     if len(found) > 1:
@@ -205,12 +207,16 @@ def _cause_of_task(data: Path, name: str) -> str | None:
     return cause.removeprefix("message ")
 
 
-def _known_messages(data: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield number, address and id of each message in the inbox, and of those that only sessions remember."""
+def _messages_of_inbox(data: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield number, address and id of each message in the inbox."""
     for record in _records(data / "inbox/inbox.jsonl"):
         message = record.get("message")
         if record.get("type") == "message" and isinstance(message, dict) and isinstance(record.get("n"), int):
             yield record["n"], _address_in(message), str(message.get("id", ""))
+
+
+def _messages_of_sessions(data: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield number and id of each message in a session. Its address is not known there."""
     for path in _sessions(data, 0):
         for entry in _entries(path, only=b'"item":'):
             if entry.item is not None:

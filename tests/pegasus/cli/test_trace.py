@@ -45,6 +45,14 @@ def test_one_id_in_two_chats_is_refused_with_the_numbers(tmp_path):
     assert trace_message(tmp_path, "#1")["n"] == 1
 
 
+def test_an_id_that_the_inbox_knows_wins_over_a_number_of_long_ago(tmp_path):
+    write(tmp_path / "inbox/inbox.jsonl", accepted(90, "17"))
+    old = {"ts": 1, "role": "user", "content": "[cli]\nOld", "metadata": {"item": 17, "messageId": "m-17"}}
+    write(tmp_path / "main/current.jsonl", old)
+    assert trace_message(tmp_path, "17")["n"] == 90
+    assert trace_message(tmp_path, "#17")["n"] == 17
+
+
 def test_damaged_lines_and_a_torn_end_hide_nothing_else(tmp_path):
     torn = b'{"type":"done","n":1,"at":2'
     write(tmp_path / "inbox/inbox.jsonl", b"\0\0\0\n", b"[1]\n", accepted(1, "m-1"), {"type": "message"}, torn)
