@@ -23,7 +23,14 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from pegasus.models.answers.text_calls import TEXT_CALL, TextCall, find_calls, remove_calls, without_quotes
+from pegasus.models.answers.text_calls import (
+    TEXT_CALL,
+    TextCall,
+    find_calls,
+    remove_calls,
+    without_echo,
+    without_quotes,
+)
 from pegasus.models.answers.text_regions import CALL_OPEN, COMPLETE_BLOCK, may_become_call
 from pegasus.models.base import (
     CallBegun,
@@ -98,6 +105,7 @@ def read_answer(response: ModelResponse, request: ModelRequest) -> ModelResponse
     """
     # Reasoning first: a call in it was only considered.
     text, reasoning = split_reasoning(response.text)
+    text = without_echo(text, request)
     calls: Sequence[TextCall] = ()
     if request.tools and request.tool_choice != "none" and not response.calls and _SPECIAL.search(text):
         calls = without_quotes(text, find_calls(text, request.tools), request)

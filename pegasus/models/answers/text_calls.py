@@ -492,6 +492,28 @@ def without_quotes(text: str, calls: list[TextCall], request: ModelRequest) -> l
     return made
 
 
+_ECHO: Final = 200
+"""Characters of the prompt at the beginning of an answer that show that it repeats the prompt."""
+_BEFORE_ECHO: Final = 40
+"""Characters that may stand before them, such as the word for a role."""
+_ROLE: Final = re.compile(r"\s*(?:[#<\[|]*\s*)?(?:system|user|assistant|human|developer)\b\W*", re.IGNORECASE)
+"""Line that only says who speaks."""
+
+
+def without_echo(text: str, request: ModelRequest) -> str:
+    """Return an answer without the prompt that it begins with: a model that only goes on with a text repeats what it was given."""
+    begin = _plain(request.system[: 4 * _ECHO])[:_ECHO]
+    if len(begin) < _ECHO or begin not in _plain(text[: 4 * (_ECHO + _BEFORE_ECHO)])[: _ECHO + _BEFORE_ECHO]:
+        return text
+    prompt = "\n".join(map(_plain, _sources(request)))
+    lines = text.splitlines(keepends=True)
+    # The answer begins with the first line that does not stand in the prompt.
+    for number, line in enumerate(lines):
+        if _plain(line) not in prompt and not _ROLE.fullmatch(line):
+            return "".join(lines[number:])
+    return ""
+
+
 def _sources(request: ModelRequest) -> Iterator[str]:
     """Yield the texts of the prompt that others than the model have written."""
     yield request.system

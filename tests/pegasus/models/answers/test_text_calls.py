@@ -310,6 +310,25 @@ def test_a_call_that_the_model_was_asked_for_is_made():
     assert len(read_answer(response(f"<tool_call>{JSON}</tool_call>"), request(text=f"Call {JSON}")).calls) == 1
 
 
+PROMPT = "You are Pegasus.\n\n" + "\n".join(f"{n}. Rule number {n} of the house, which is kept." for n in range(12))
+
+
+@pytest.mark.parametrize("before", ["", "system\n", "System:\n"])
+@pytest.mark.parametrize(
+    ("behind", "kept"),
+    [("", ""), ("\n\nuser\nhello\nassistant\n", ""), ("\nhello\nHi there.\nhello", "Hi there.\nhello")],
+)
+@pytest.mark.tried("models", "base model that repeats the whole prompt", "only what it adds is an answer")
+def test_an_echo_of_the_prompt_is_no_answer(before, behind, kept):
+    answer = read_answer(response(f"{before}{PROMPT}{behind}"), request(system=PROMPT))
+    assert answer.text == kept
+
+
+@pytest.mark.parametrize("text", [f"My rules are:\n{PROMPT[20:]}", "You are Pegasus.", "hello"])
+def test_a_quote_of_the_prompt_is_an_answer(text):
+    assert read_answer(response(text), request(system=PROMPT)).text == text
+
+
 def test_a_call_in_backquotes_is_quoted():
     text = f"Write `<tool_call>{JSON}</tool_call>` for it."
     assert read_answer(response(text), request()).calls == ()
