@@ -4,6 +4,7 @@ import { Connection, keep, recall } from "./connection.js";
 import { announce, fill, h } from "./dom.js";
 import { icon, wing } from "./icons.js";
 import { Markdown } from "./markdown.js";
+import { pickModel } from "./models.js";
 import { State } from "./state.js";
 import { T } from "./texts.js";
 
@@ -54,9 +55,9 @@ function buildFrame() {
     { class: "side", "aria-label": T.navigation },
     h("a", { class: "brand", href: "#/chat" }, wing(), h("span", {}, connection.agent)),
     GROUPS.map(([group, names]) => [h("h2", { class: "nav-group" }, T.groups[group]), names.map((name) => link(name, "side"))]),
-    h("div", { class: "side-end" }, h("div", { class: "model" }), themeButton(), signOutButton()),
+    h("div", { class: "side-end" }, h("button", { class: "model", type: "button", title: T.models.title, onclick: () => pickModel(app) }), themeButton(), signOutButton()),
   );
-  const sheet = h("dialog", { class: "sheet", "aria-label": T.more }, NAMES.filter((name) => !ON_PHONES.includes(name)).map((name) => link(name, "sheet")), h("div", { class: "sheet-end" }, themeButton(), signOutButton()));
+  const sheet = h("dialog", { class: "sheet", "aria-label": T.more }, NAMES.filter((name) => !ON_PHONES.includes(name)).map((name) => link(name, "sheet")), h("div", { class: "sheet-end" }, h("button", { class: "secondary", type: "button", onclick: () => pickModel(app) }, T.models.title), themeButton(), signOutButton()));
   sheet.addEventListener("click", () => sheet.close());
   const more = h("button", { class: "nav-link", type: "button", "aria-haspopup": "dialog", onclick: () => sheet.showModal() }, icon("more"), h("span", { class: "nav-text" }, T.more));
   const tabs = h("nav", { class: "tabs", "aria-label": T.navigation }, ON_PHONES.map((name) => link(name, "tabs")), more);
@@ -239,7 +240,7 @@ state.on("approvals", (notice) => {
 state.on("tasks", badges);
 state.on("status", () => {
   const model = frame?.side.querySelector(".model");
-  if (model) fill(model, h("span", { class: "dot on" }), h("span", { class: "mono" }, state.status.model));
+  if (model) fill(model, h("span", { class: "dot on" }), h("span", { class: "sr-only" }, `${T.models.title}: `), h("span", { class: "mono" }, state.status.model));
 });
 connection.on("state", showConnection);
 connection.on("reply", () => {

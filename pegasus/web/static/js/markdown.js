@@ -1,5 +1,6 @@
 // Markdown as HTML. The server makes and cleans the HTML (pegasus/web/markdown.py); this is the only place that puts HTML into the page.
 
+import { colour } from "./colours.js";
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
 import { T } from "./texts.js";
@@ -85,6 +86,7 @@ export function insert(element, html) {
     const language = (code.className.match(/language-(\S+)/) ?? [])[1] ?? "";
     const block = code.parentElement;
     block.tabIndex = 0;
+    colour(code, language);
     const frame = h("div", { class: "code" });
     block.replaceWith(frame);
     frame.append(h("div", { class: "code-head" }, h("span", {}, language), copyButton(() => code.textContent, T.copyCode)), block);

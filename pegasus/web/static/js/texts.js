@@ -209,6 +209,12 @@ export const T = {
     proposedHint: (n) => `Read its files first, then say /skills accept ${n} in the chat.`,
     problems: "Problems",
   },
+  models: {
+    title: "Choose a model",
+    find: "Find a model",
+    hint: "It counts for this chat, from the next message on. The command /model does the same.",
+    none: "No model is called so.",
+  },
   conversations: {
     find: "Search in all conversations",
     none: "Nothing was said yet.",
