@@ -16,7 +16,7 @@ import attrs
 
 from actors import Ref
 from pegasus.access import Principal
-from pegasus.conversation import parse_metadata_line, sanitize_for_prompt
+from pegasus.conversation import Entry, parse_metadata_line, sanitize_for_prompt
 from pegasus.formatting import quote
 from pegasus.intake import command_of
 from pegasus.main_agent.chat_commands import ARGUMENT_WITHIN, CHANGES_ARE_THE_OWNERS
@@ -24,6 +24,7 @@ from pegasus.main_agent.item_endings import begin_session
 from pegasus.main_agent.replies import reply_to_sender
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import (
+    REPLACED,
     ApartArchives,
     ItemProgress,
     Session,
@@ -149,8 +150,16 @@ class ConversationChanges:
         if not entries:
             return f"{session.files.file(name)} holds no message that can be read."
         first = attrs.evolve(entries[0], metadata={**entries[0].metadata, **_marks(item)})
+        # Of all archives since, nothing stands before the conversation in its history.
+        known = entries[0].metadata.get(REPLACED)
+        since: list[Json] = [*(known if isinstance(known, list) else []), *names[: names.index(name) + 1]]
+
+        def begin(archive: str) -> Sequence[Entry]:
+            """Return the entries of the archive, the first of which names those that it does not go on from."""
+            return (attrs.evolve(first, metadata={**first.metadata, REPLACED: [*since, archive]}), *entries[1:])
+
         if session.entries:
-            kept = await session.restart(lambda archive: (first, *entries[1:]), self._services.clock())
+            kept = await session.restart(begin, self._services.clock())
             before = f" The one before is kept in {session.files.file(kept)}."
         else:
             await session.commit((first, *entries[1:]))

@@ -256,3 +256,19 @@ async def test_words_of_a_guest_are_not_said_again_with_the_rights_of_an_owner(t
         assert texts(await told(http, row["key"]))[0] == ("user", "delete it all")
         assert texts(await told(http, "irc:eve")) == texts(await told(http, row["key"]))
         assert (await http.post(f"/api/conversations/{quote(row['key'], safe='')}/retry")).status_code == 404
+
+
+async def test_a_conversation_that_goes_on_again_has_its_own_history(tmp_path):
+    async with (
+        serving(tmp_path, Book(), HTTP) as daemon,
+        daemon.client("web", "main") as page,
+        over_http(daemon) as http,
+    ):
+        await page.ask("one", "m-1")
+        await page.ask("/new")
+        await page.ask("two", "m-2")
+        _, old = await listed(http)
+        assert "back in the conversation" in await page.ask(f"/resume {old['key']}")
+        assert [text for _, text in texts(await told(http))] == ["one", "echo: one"]
+        await page.ask("three", "m-3")
+        assert [text for _, text in texts(await told(http))] == ["one", "echo: one", "three", "echo: three"]

@@ -79,6 +79,7 @@ from pegasus.main_agent.session.pending_notes import (
 )
 from pegasus.main_agent.session.session import (
     CUT,
+    REPLACED,
     REPLY_NAME,
     TASK_RESULT,
     UNFINISHED,
@@ -101,6 +102,7 @@ __all__ = [
     "MOST_ROWS",
     "NO_CHAT",
     "PAGE_ROWS",
+    "REPLACED",
     "REPLY_NAME",
     "SEND_FILE",
     "SENT",

@@ -110,6 +110,15 @@ class Chat {
     this.fillTop();
   }
 
+  /** Read everything anew: the chat goes on with another conversation. */
+  startAnew() {
+    log.messages.length = 0;
+    log.keys.clear();
+    log.before = undefined;
+    this.redraw();
+    this.load();
+  }
+
   /** A page of the conversation on all its channels, or, for a token that may not see those, of this one's. */
   async page(params) {
     if (!log.isOwn) {
@@ -218,6 +227,7 @@ class Chat {
     const keys = [`r:${frame.seq}`, `t:${inReplyTo}:${text}`];
     const asked = log.messages.findLast((message) => message.from === "user" && message.id === inReplyTo);
     if (asked && /^\/(new|clear)\b/.test(asked.text)) this.drawLine(asked);
+    if (asked && /^\/resume\s+\S/.test(asked.text)) this.startAnew();
     this.takeDraft({ text: "" });
     const placed = this.add({ from: "agent", text, ts: Date.now(), id: inReplyTo, media: frame.media ?? [], usage: frame.metadata?.usage, keys });
     if (placed) this.announceReply(text);
