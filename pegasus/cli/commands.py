@@ -33,7 +33,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 import click
@@ -42,6 +42,9 @@ from pegasus import __version__
 from pegasus.formatting import quote
 from pegasus.host import Home, print_error, read_daemon, resolve_home
 from pegasus.settings import Settings, SettingsError, SettingsSource, load_settings
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., int])
 
@@ -450,6 +453,17 @@ class _MainGroup(CommandGroup):
         rows = [(name, command.get_short_help_str(room)) for name, command in commands if command is not None]
         with formatter.section("Commands"):
             formatter.write_dl([*rows, ("also", f"{', '.join(ALSO)} (each with --help).")])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands that begin so, or the options.
+
+        The commands are without their help, for which every module would be imported at each Tab.
+        """
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        # Only a shell that completes needs it; a daemon that starts does not.
+        make: type[CompletionItem] = import_module("click.shell_completion").CompletionItem
+        return [make(name) for name in self.list_commands(ctx) if name.startswith(incomplete)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the module of a command, which declares it, and return the command; None for a name that is none."""

@@ -72,3 +72,17 @@ def test_an_unknown_shell_is_refused_with_those_that_are_known(pegasus):
     code, _, err = pegasus("completion", "tcsh")
     assert code == 2
     assert 'found "tcsh"; allowed: bash, zsh, fish' in err or "'tcsh'" in err
+
+
+def test_names_are_completed_without_importing_the_commands(shell_env):
+    script = (
+        "import sys; from pegasus.cli import main; code = main([]); "
+        "print(code, [name for name in sys.modules if name.startswith('pegasus.cli.')], file=sys.stderr)"
+    )
+    env = {**shell_env, "_PEGASUS_COMPLETE": "bash_complete", "COMP_WORDS": "pegasus se", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.split() == ["plain,send", "plain,sessions", "plain,service"]
+    assert done.stderr.split(maxsplit=1)[0] == "0"
+    assert "pegasus.cli.send" not in done.stderr
