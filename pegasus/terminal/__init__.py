@@ -23,6 +23,7 @@ Read the files in this order; each uses only those before it:
     line_chat        the chat of a pipe
     attachments      files that a message mentions
     typed_messages   messages on their way from the prompt to the agent, and those without an answer
+    copying          answers for the clipboard
     markdown         layout of replies, by rich
     live_region      a reply while it is being written
     prompt           parts of the prompt, of prompt_toolkit

@@ -27,7 +27,10 @@ from pegasus.access import APPROVE, DENY
 from pegasus.client import ClientError, Conversation
 from pegasus.messages import Json
 
-OWN_COMMANDS: Final[Mapping[str, str]] = {"/exit": "leave the chat (also /quit)"}
+OWN_COMMANDS: Final[Mapping[str, str]] = {
+    "/copy": "copy the last answer; /copy 2 the one before it",
+    "/exit": "leave the chat (also /quit)",
+}
 """Commands of the chat itself, with their descriptions."""
 ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
     "/tasks": {"show": "tell more about a task", "cancel": "end a task"},

@@ -212,6 +212,7 @@ def key_bindings(
     keys.add("escape", filter=focused & ~has_completions & Condition(thinking))(
         lambda _: effects[KeyAction.END_ANSWER]()
     )
+    keys.add("c-x", "c-e", filter=focused)(lambda _: buffer.open_in_editor())
     keys.add("c-d", filter=focused & empty)(lambda _: effects[KeyAction.LEAVE]())
     keys.add("c-i", filter=focused)(lambda _: complete_with_tab(buffer))
     keys.add("c-z", filter=focused)(lambda _: effects[KeyAction.SUSPEND]())

@@ -25,7 +25,9 @@ Enter              sends
 Alt-Enter, Ctrl-J  new line (or a \\ at the end of the line)
 Up, Down, Ctrl-R   earlier messages, and a search in them
 Tab                completes /commands, skills, models, tasks and @files
-@file, @"my file"  sends a text or picture along
+@file, @"my file"  sends a text, picture, PDF or recording along
+Ctrl-X Ctrl-E      edits the line in $EDITOR
+/copy, /copy 2     copies the last answer, the one before it
 y, n, a, ?         answer the question that waits (a: the tool in this task)
 Ctrl-C, Esc        end the answer that is being made; Ctrl-C first clears the line
 Ctrl-C twice       ends the tasks of this chat as well, as /stop does

@@ -43,6 +43,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from pegasus.host import silence_stream
 from pegasus.terminal.attachments import AttachmentProblem, describe_attachment, read_attachments
 from pegasus.terminal.completion import Suggestions
+from pegasus.terminal.copying import CopyableAnswers
 from pegasus.terminal.history import HistoryFile
 from pegasus.terminal.leaving import NOTHING_RUNS, Leave, LeaveQuestion, LeaveRules, leave_question
 from pegasus.terminal.line_chat import frame_bytes
@@ -116,6 +117,8 @@ class Screen:
         """Facts that the status line shows."""
         self._questions = OpenQuestions()
         """Questions about tool calls that wait on the screen."""
+        self._answers = CopyableAnswers()
+        """Answers that can be copied."""
         self._first_key = 0.0
         """Time at which the present line was begun, on `monotonic`."""
         self._hint = ""
@@ -140,6 +143,7 @@ class Screen:
             """Put the reply in the place of its draft. Runs in the screen's thread."""
             self._live.show(None)
             self._print(self._layout.reply(agent, text, self._width))
+            self._answers.add(text)
             shown()  # not after an error: a reply that could not be drawn must come again
 
         self._post(show)
@@ -299,6 +303,12 @@ class Screen:
         answer = self._questions.read(typed, first_key=self._first_key, now=monotonic())
         if answer is not None:
             self._send_answer(typed, answer)
+            return
+        if (copied := self._answers.read(typed)) is not None:
+            self._buffer.reset()
+            self._print(self._layout.notice(copied.notice, self._width))
+            self._app.output.write_raw(copied.sequence)
+            self._app.output.flush()
             return
         if (size := frame_bytes(typed)) > self._max_bytes:
             self._print(

@@ -19,7 +19,17 @@ def offered(text, after="", known=KNOWN, folder=None):
 
 
 def test_a_slash_offers_commands_then_skills_and_leaving_last():
-    assert offered("/") == ["/help", "/status", "/stop", "/tasks", "/speech", "/explain", "/code-review", "/exit"]
+    assert offered("/") == [
+        "/help",
+        "/status",
+        "/stop",
+        "/tasks",
+        "/speech",
+        "/explain",
+        "/code-review",
+        "/copy",
+        "/exit",
+    ]
     assert offered("/ST") == ["/status", "/stop"]
     assert offered("/ex") == ["/explain", "/exit"]
     assert offered("/exi") == ["/exit"]
