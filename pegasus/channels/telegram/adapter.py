@@ -35,6 +35,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from pegasus.access import GROUP, MENTIONED
 from pegasus.channels.account_ids import MessageIds
 from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.service_adapter import DRAFT_PAUSE, ServiceAdapter, WebhookWork
@@ -49,6 +50,7 @@ from pegasus.channels.service_contract import (
 from pegasus.channels.telegram.api import MOST_FILE_BYTES, BotApi
 from pegasus.channels.telegram.buttons import TelegramButtons, buttons_of
 from pegasus.channels.telegram.sending import TelegramPiece, TelegramSender, TextMessage, telegram_pieces
+from pegasus.channels.telegram.series import SeriesGatherer
 from pegasus.channels.telegram.updates import (
     ALLOWED,
     TYPE,
@@ -119,6 +121,7 @@ class TelegramAdapter(ServiceAdapter):
         self.sender = TelegramSender(self.api, self.log)
         self.buttons = TelegramButtons(self.api, self.sender, self.log, context)
         self.ids = MessageIds(self.log, context.clock)
+        self.series = SeriesGatherer(self.log, self._deliver_series)
         self._under_way: dict[int, WebhookWork] = {}
         """Updates of webhooks that are being handled, by their number."""
         self._handled: set[int] = set()
@@ -136,6 +139,8 @@ class TelegramAdapter(ServiceAdapter):
         bot = _bot_name(me)
         await self.ids.use(str(bot.id))
         self.bot = bot
+        if self.background is not None:
+            self.series.resume(self.background)
         await self._list_commands()
         if self.settings.mode == "webhook":
             await self._keep_webhook()
@@ -202,17 +207,24 @@ class TelegramAdapter(ServiceAdapter):
         taken: set[int] = set()
         held: list[Json] = []
         writers: set[tuple[str, str | None]] = set()
-        for update in updates:
-            number = _number(update)
-            if number is None or number in self._handled:
-                continue
+        fresh = [
+            (number, each) for each in updates if (number := _number(each)) is not None and number not in self._handled
+        ]
+        read = [read_update(update, self.bot, self._has_spoken_in) for _, update in fresh]
+        for place, (number, update) in enumerate(fresh):
             # Moves and clicks are carried out in their place among the messages, which are gathered.
-            match read_update(update, self.bot, self._has_spoken_in):
+            match read[place]:
                 case TelegramMessage() as heard:
                     heard = self._identified(heard)
                     writer = heard.message.channel.channel_id, heard.message.channel.user_id
                     # Behind a held message further ones of its writer are held without asking, so that their order stays.
-                    if writer in writers or not await self._admit(heard, found):
+                    if writer in writers:
+                        held.append(update)
+                        continue
+                    if await self._gathers(heard, _next_of(heard, read[place + 1 :]), found):
+                        taken.add(number)
+                        continue
+                    if not await self._admit(heard, found):
                         writers.add(writer)
                         held.append(update)
                     else:
@@ -223,12 +235,54 @@ class TelegramAdapter(ServiceAdapter):
                 case TelegramClick() as click:
                     await self._click(click)
             self._handled.add(number)
+        await self._hand_in(found)
+        self._handled |= taken
+        return held
+
+    async def _hand_in(self, found: Sequence[TelegramMessage]) -> None:
+        """Fetch the files of messages and hand them in, in order; return when they are on disk."""
         # Files take their time. Conversations without any in this batch do not wait for them.
         slow = {heard.message.channel.channel_id for heard in found if heard.files}
         await self._keep([heard.message for heard in found if heard.message.channel.channel_id not in slow])
         await self._keep(await self._fetch_all([each for each in found if each.message.channel.channel_id in slow]))
-        self._handled |= taken
-        return held
+
+    async def _gathers(
+        self, heard: TelegramMessage, following: TelegramMessage | None, found: list[TelegramMessage]
+    ) -> bool:
+        """Return whether a message is a part of a series, after adding it: see `series`. Nothing of strangers is gathered.
+
+        A series that it ends is on disk then. found: messages before it, which are handed in before a series of their chat is begun.
+        """
+        if self.series.is_known(heard):
+            return True
+        if not self.series.joins(heard):
+            await self.series.close(heard)
+            if not self.series.opens(heard, following) or self.background is None:
+                return False
+            message = heard.message
+            # A part of an album is named by the caption of another one, so that is not asked of each part.
+            metadata = (
+                {**message.metadata, MENTIONED: True} if message.metadata.get(GROUP) is True else message.metadata
+            )
+            try:
+                if await self.refusal_of(message.channel, metadata) is not None:
+                    return False
+            except NotKept:
+                return False
+            if any(each.message.channel.channel_id == message.channel.channel_id for each in found):
+                await self._hand_in(found)
+                found.clear()
+        if self.background is None:
+            return False
+        await self.series.add(heard, self.background)
+        return True
+
+    async def _deliver_series(self, heard: TelegramMessage) -> None:
+        """Hand in a series as one message. Its updates are confirmed, so it is tried until it is on disk or will never be taken."""
+        found: list[TelegramMessage] = []
+        while not await self._admit(heard, found):  # noqa: ASYNC110 nobody tells when the file of people can be read
+            await trio.sleep(KEEP_DELAY)
+        await self._hand_in(found)
 
     def _identified(self, heard: TelegramMessage) -> TelegramMessage:
         """Return a message with the bot in its id."""
@@ -443,6 +497,12 @@ def _bot_name(me: Json) -> BotName:
         case {"id": int(id), "username": str(username)}:
             return BotName(id, username)
     raise ServiceDown("what answers is not Telegram: getMe names no bot")
+
+
+def _next_of(heard: TelegramMessage, read: Sequence[object]) -> TelegramMessage | None:
+    """Return the next message of the same writer in the same chat among what was read, None if there is none."""
+    channel = heard.message.channel
+    return next((each for each in read if isinstance(each, TelegramMessage) and each.message.channel == channel), None)
 
 
 def _number(update: Json) -> int | None:

@@ -47,6 +47,14 @@ _PAIR_PAYLOAD: Final = re.compile(r"(?:pair[_-])?([A-HJ-NP-Z2-9]{8})\Z")
 """Text behind `/start` when somebody has followed a link with a code (https://core.telegram.org/bots/features#deep-linking)."""
 _COMMAND: Final = re.compile(r"/([A-Za-z0-9_]{1,32})(?:@([A-Za-z0-9_]{3,32}))?(?=\s|\Z)")
 """A command at the beginning of a text, with the name of the bot that it is meant for if there is one."""
+ALBUM: Final = "album "
+FORWARD: Final = "forward"
+FILE: Final = "file"
+SPLIT: Final = "split"
+LONGEST_TEXT: Final = 4096
+"""UTF-16 code units of a text, behind which an app splits it."""
+_LEAST_SPLIT: Final = 3_900
+"""UTF-16 code units of a text that may have been split: an app looks for a blank before the limit."""
 _GROUP_BOT: Final = 1087968824
 """The user that stands for administrators who write anonymously, in the name of the group."""
 
@@ -96,6 +104,10 @@ class TelegramMessage:
     """Another bot has written it."""
     sent: int = 0
     """When it was written, or edited: seconds since the epoch."""
+    series: str = ""
+    """Reason why further parts of it may follow (`series`): ALBUM and its id, FORWARD, FILE or SPLIT; "" for none."""
+    is_edit: bool = False
+    """True for a later state of a message."""
 
 
 @attrs.frozen
@@ -194,7 +206,25 @@ def _read_message(
     else:
         text = _plain_command(text, bot, is_group=is_group)
     metadata |= quotes_metadata(quotes)
-    return TelegramMessage(InboundMessage(text, channel, id, metadata), (*own, *answered), writer.is_bot, sent)
+    series = "" if is_edit else _series_of(message)
+    heard = InboundMessage(text, channel, id, metadata)
+    return TelegramMessage(heard, (*own, *answered), writer.is_bot, sent, series, is_edit)
+
+
+def _series_of(message: Mapping[str, Any]) -> str:
+    """Return why further parts of a message may follow, "" if none can."""
+    match message:
+        case {"media_group_id": str(album)} if album:
+            return f"{ALBUM}{album}"
+        case {"text": str(text)} if len(text.encode("utf-16-le", "surrogatepass")) // 2 >= _LEAST_SPLIT:
+            return SPLIT
+        case _ if _is_forwarded(message):
+            return FORWARD
+        # What is said in a voice message is said; a picture or a document is often the first of several.
+        # One with a caption is complete.
+        case _ if not message.get("caption") and any(key in message for key in ("photo", "document", "video", "audio")):
+            return FILE
+    return ""
 
 
 @attrs.frozen

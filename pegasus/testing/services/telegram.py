@@ -211,6 +211,11 @@ class TelegramServer(FakeService):
             await self._changed.wait()
 
     @property
+    def updates(self) -> list[dict[str, Any]]:
+        """Updates that were not confirmed, as a webhook would get them."""
+        return list(self._updates)
+
+    @property
     def waiting(self) -> int:
         """Updates that were not confirmed."""
         return len(self._updates)
