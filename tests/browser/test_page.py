@@ -388,10 +388,10 @@ def test_everything_is_reached_by_keyboard(site):
     expect(page.get_by_label("Message", exact=True)).to_be_focused()
     page.locator(".skip").first.focus()
     reached = []
-    for _ in range(16):
+    for _ in range(18):
         page.keyboard.press("Tab")
         reached.append(re.sub(r"\d+$", "", page.evaluate(focused)))
-    for name in ("Chat", "Tasks", "Approvals", "Memory", "Tree", "Settings", "Log", "Sign out"):
+    for name in ("Chat", "Conversations", "Tasks", "Approvals", "Memory", "Tree", "Settings", "Log", "Sign out"):
         assert name in reached
     page.get_by_role("link", name="Tree").focus()
     page.keyboard.press("Enter")
