@@ -62,12 +62,15 @@ def status_error(
     text = f"{model}: {problem} ({status})" + (f": {message}" if message else "")
     window = window_in_refusal(body) if kind == "overflow" else 0
     error = ModelError(f"{text} [{advice}]" if advice else text, kind=kind, status=status, context_window=window)
-    error.may_be_length = problem == _UNKNOWN and status in _STATUSES_OF_LENGTH and not names_a_part(body)
+    is_unknown = problem == _UNKNOWN and not names_a_part(body) and not re.search(_PARAMETERS, message)
+    error.may_be_length = is_unknown and status in _STATUSES_OF_LENGTH
     return error
 
 
 _UNKNOWN: Final = "the provider refused the request"
 """Problem of a refusal whose reason is not known."""
+_PARAMETERS: Final = r"\b(?:max(?:_completion)?_tokens|temperature|top_p|response_format|stream_options)\b"
+"""Names of parameters. A refusal that has one is about that."""
 _STATUSES_OF_LENGTH: Final = frozenset({400, 413, 422})
 """Statuses of refusals that may mean the length of the conversation, whatever their words."""
 

@@ -173,7 +173,7 @@ async def test_a_provider_that_is_down(tmp_path):
 
 async def test_a_provider_that_comes_back(stage, name):
     """Messages wait in order while it fails, and those after its return are answered."""
-    async with stage.play(Book({"one": refuse(400)}), name) as daemon, daemon.client() as client:
+    async with stage.play(Book({"one": refuse(402)}), name) as daemon, daemon.client() as client:
         for text in ("one", "two", "three"):
             await client.say(text)
         replies = await client.replies(3)
