@@ -64,6 +64,8 @@ _TEXT_TYPES: Final = frozenset(
     for kind in ("json", "xml", "yaml", "x-yaml", "toml", "javascript", "x-sh", "x-python", "sql", "csv", "x-ndjson")
 )
 """MIME types of text that do not begin with "text/"."""
+_BINARY: Final = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f]")
+"""Control characters that stand in no text."""
 _TEXT_SUFFIXES: Final = (".txt", ".md", ".csv", ".log")
 """File names that are text where the MIME type says nothing."""
 
@@ -207,8 +209,8 @@ def _room_problem(found: Sequence[_Attachment], data: bytes) -> str | None:
 def _read_text(mime: str, name: str, data: bytes) -> str | None:
     """Return the text of a file that is text, else None.
 
-    The type that the channel claims decides. Where it claims none, the suffix does. The bytes must be UTF-8, or UTF-16 with its byte
-    order mark, and have no null character, which marks a binary file with a wrong name.
+    The type that the channel claims decides. Where it claims none, the suffix does. The bytes must be UTF-8, UTF-16 with its byte
+    order mark, or a text of Western Europe without control characters.
     """
     is_text = mime.startswith("text/") or mime in _TEXT_TYPES or mime.endswith(("+json", "+xml"))
     if not is_text and mime in ("", "application/octet-stream"):
@@ -218,7 +220,10 @@ def _read_text(mime: str, name: str, data: bytes) -> str | None:
     try:
         text = data.decode("utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")
     except UnicodeDecodeError:
-        return None
+        # A text that is no UTF-8 comes of an older program. Bytes that no such text has mark a binary file with a wrong name.
+        if _BINARY.search(data) or data.startswith((b"\xff\xfe", b"\xfe\xff")):
+            return None
+        text = data.decode("cp1252", "replace")
     return None if "\0" in text else text
 
 

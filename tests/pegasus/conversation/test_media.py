@@ -333,3 +333,11 @@ async def test_a_name_decides_neither_where_a_file_is_kept_nor_what_stands_aroun
     assert [path.count("/") for path in journal.files] == [1]
     assert kept.labels[0].count("\n") == 1
     assert not {"\u202e", "\x00"} & set(kept.labels[0])
+
+
+async def test_a_text_of_an_older_program_is_read_and_a_binary_file_with_its_name_is_not(journal):
+    text = "Käse: 5 €, “so” – naïve"
+    [label] = (await keep_media(journal, [media(text.encode("cp1252"), "a.csv", "text/csv")])).labels
+    assert label.splitlines()[1] == text
+    [label] = (await keep_media(journal, [media(b"\xff\xd0\x00\x01\x02\xe9", "a.txt", "text/plain")])).labels
+    assert "you cannot open" in label
