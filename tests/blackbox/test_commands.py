@@ -268,6 +268,7 @@ async def test_ui_events_are_not_in_the_session(stage, name):
 async def test_the_daily_commands_in_the_real_process(stage, name):
     """Second names, retry, context, and going on with an archived conversation after a restart."""
     async with stage.play(book := Book(), name) as daemon, daemon.client() as client:
+        await client.ask("/new")
         await client.ask("the word is xyzzy")
         assert "Today: " in (told := await client.ask("/cost"))
         assert "(/cost is /usage.)" in told
