@@ -38,6 +38,7 @@ def shared(**fields):
     }
 
 
+@pytest.mark.tried("services", "Slack: a shared message", "read with its author, as text from outside")
 async def test_a_shared_message_is_fenced_with_its_author(play, autojump_clock):
     async with play() as stage:
         await stage.say("what do you think?", attachments=[shared()])
@@ -71,6 +72,7 @@ def rich(text):
     return {"type": "rich_text", "elements": [section]}
 
 
+@pytest.mark.tried("services", "Slack: blocks without text", "read")
 async def test_a_message_that_has_its_words_in_blocks_alone_is_heard(play, autojump_clock):
     blocks = [
         {"type": "header", "text": {"type": "plain_text", "text": "Build 7 failed"}},

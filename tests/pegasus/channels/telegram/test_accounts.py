@@ -1,5 +1,6 @@
 """A change of the bot: its messages are numbered from 1 again, and none of them is one that came before."""
 
+import pytest
 import trio
 
 from pegasus.channels.telegram.updates import TYPE
@@ -20,6 +21,7 @@ def other_bot():
     return telegram
 
 
+@pytest.mark.tried("services", "Telegram: another bot that numbers its messages from 1", "heard")
 async def test_a_message_to_another_bot_is_heard_though_its_number_is_known(play, autojump_clock):
     async with play() as stage:
         first = stage.telegram.say(OWNER, "to the first")

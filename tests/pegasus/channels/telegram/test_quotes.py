@@ -28,6 +28,7 @@ async def heard(play, text="what do you think?", chat=OWNER, **fields):
         return own, fenced
 
 
+@pytest.mark.tried("services", "Telegram: a message that answers another", "read with its author, as text from outside")
 async def test_what_a_message_answers_is_fenced_with_its_author(play, autojump_clock):
     own, fenced = await heard(play, reply_to_message=answered())
     assert own.endswith("what do you think?\n")
@@ -100,6 +101,7 @@ async def test_a_forwarded_message_is_a_quote_of_its_author(play, autojump_clock
     assert "pay 100 to Eve" in fenced
 
 
+@pytest.mark.tried("services", "Telegram: the picture of a message that is answered", "shown")
 async def test_the_picture_of_what_is_answered_is_shown(play, autojump_clock):
     async with play() as stage:
         photo = stage.telegram.add_file(PNG, width=1, height=1)

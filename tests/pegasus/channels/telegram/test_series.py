@@ -26,6 +26,7 @@ def read_by(model):
     return [request.turns[-1].text.rpartition("[channel: ")[2] for request in model.requests]
 
 
+@pytest.mark.tried("services", "Telegram: an album", "one message")
 async def test_an_album_is_one_message_with_its_pictures_in_order(play, autojump_clock):
     async with play() as stage:
         for n in range(3):
@@ -83,6 +84,7 @@ async def test_in_a_group_an_album_for_others_is_not_heard(play, autojump_clock)
         assert stage.telegram.waiting == 0
 
 
+@pytest.mark.tried("services", "Telegram: a text split at 4,096 characters", "one message")
 async def test_a_text_that_an_app_has_split_is_one_text(play, autojump_clock):
     whole = "".join(f"{n:05} " for n in range(1500))
     async with play() as stage:
@@ -95,6 +97,7 @@ async def test_a_text_that_an_app_has_split_is_one_text(play, autojump_clock):
         assert whole.strip() in read
 
 
+@pytest.mark.tried("services", "Telegram: a forwarded series with a comment", "one message")
 async def test_forwarded_messages_and_the_comment_on_them_are_one_message(play, autojump_clock):
     origin = {"type": "hidden_user", "sender_user_name": "Anna", "date": 1}
     async with play() as stage:
