@@ -140,10 +140,27 @@ async def test_direct_speech_is_shown_while_it_is_written(tmp_path, wire):
 
 
 async def test_a_monologue_is_never_shown_while_it_is_written(tmp_path):
+    """Of a model that has called tools, so that its text is known to be its thoughts."""
+    book = Book(
+        {"hello": [Thought("", (reply("hi"),))], "tell": [Thought(LONG, (reply("done"),), pieces=20, pause=0.04)]}
+    )
+    async with serving(tmp_path, book) as daemon, daemon.client() as client:
+        assert await client.ask("hello") == "hi"
+        assert await client.ask("tell") == "done"
+        assert "long story" not in json.dumps(client.seen)
+
+
+async def test_what_an_unproven_model_writes_first_is_taken_back_when_it_calls(tmp_path):
+    """It may be the only way in which the model speaks, so it is shown; nothing of it stays."""
     book = Book({"tell": [Thought(LONG, (reply("done"),), pieces=20, pause=0.04)]})
     async with serving(tmp_path, book) as daemon, daemon.client() as client:
         assert await client.ask("tell") == "done"
-        assert "long story" not in json.dumps(client.seen)
+        drafts = progress(client)
+        shown = [draft for draft in drafts if draft.startswith("It is")]
+        assert all(LONG.startswith(draft) for draft in shown)
+        assert shown
+        assert "" in drafts[drafts.index(shown[-1]) :]
+        assert client.texts() == ["done"]
 
 
 # ------------------------------------------------------------------ room
