@@ -97,7 +97,7 @@ RULE_KEYS: Final = ("tool", "match", "who", "decision")
 class PolicySettings:
     """Rules about tool calls. They decide, never a model."""
 
-    # The tables stay texts here; `parse_rules` in `pegasus.policy` makes rules of them.
+    # The tables stay texts here; `parse_rules` in `pegasus.access` makes rules of them.
     default: str = choice("allow", "for tools that no rule names and that have no decision of their own", *DECISIONS)
     timeout: float = number(3600.0, "seconds that an approval waits for an owner; then it is a no", above=0)
     owner_channel: str = text(
