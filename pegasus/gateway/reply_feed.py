@@ -345,8 +345,8 @@ class ReplyFeed:
         return said.chat == str(channel.address) if said.chat else self._grant.is_home
 
     def show_said(self, frame: str) -> None:
-        """Send what was said elsewhere. Dropped before the welcome: a client then reads the history."""
-        if self._is_welcomed:
+        """Send what was said elsewhere. Dropped before the welcome and for a client that is behind: the history has it."""
+        if self._is_welcomed and not self._queue.is_behind:
             self._queue.push(frame)
 
     @property

@@ -273,7 +273,7 @@ class AgentThought:
         if first is not None:
             turns = with_nudge(turns, first, manner)
         label = Label("default", item.message.channel, item.n, guest=turn.principal.guest)
-        return ModelRequest(prompt, turns, specs, label=label)
+        return ModelRequest(prompt, turns, specs, label=label, asks_again=first is not None)
 
     def _model_for(self, wanted: str) -> LanguageModel:
         """Return the model that a skill in force wants; the agent's own for "" or if there is no such model."""

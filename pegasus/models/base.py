@@ -257,6 +257,8 @@ class ModelRequest:
     """Purpose of the call. It decides about routing, budgets and records."""
     options: CallOptions = NO_OPTIONS
     """Effort, times and additions of the settings. The client fills them in; callers leave them alone."""
+    asks_again: bool = False
+    """True where an answer came already and was not usable. An empty one then is not asked for once more."""
     on_pieces: OnPieces | None = None
     """Receives the answer while it is streamed. It must not block. If it raises, the error is logged and streaming to it ends; the
     call goes on. What comes after the last None is the answer. A server that does not stream gives whole pieces."""

@@ -167,7 +167,7 @@ async def ask_target(call: ModelCall) -> ModelResponse:
     request = attrs.evolve(call.request, max_tokens=call.max_tokens, options=options, on_pieces=call.stream)
     try:
         answer, spent = call.stream.finish(await target.model.generate(request)), Usage()
-        if _is_unlikely(answer, call.request):
+        if not call.request.asks_again and _is_unlikely(answer, call.request):
             _log.info("an empty answer is asked for once more", model=target.name)
             call.stream((None,))
             spent = answer.usage

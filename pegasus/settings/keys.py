@@ -266,10 +266,10 @@ def seconds_by_name(doc: str) -> Mapping[str, float]:
     return _key(Key(doc, "", dict, each=each), attrs.Factory(dict))
 
 
-def texts_by_name(doc: str) -> Mapping[str, str]:
+def texts_by_name(doc: str, *, restart: bool = False) -> Mapping[str, str]:
     """Declare a table of secret texts, empty by default."""
     each = Key("", "one line of text", str, secret=True)
-    return _key(Key(doc, "", dict, secret=True, each=each), attrs.Factory(dict))
+    return _key(Key(doc, "", dict, secret=True, restart=restart, each=each), attrs.Factory(dict))
 
 
 def json_table(doc: str) -> Mapping[str, Any]:

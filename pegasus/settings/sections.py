@@ -418,7 +418,7 @@ class TelemetrySettings:
     otlp_endpoint: str = text(
         "", 'address of a collector, as "http://127.0.0.1:4318"; "" = nothing is exported', restart=True
     )
-    headers: Mapping[str, str] = texts_by_name("HTTP headers of each request, read at the start")
+    headers: Mapping[str, str] = texts_by_name("HTTP headers of each request", restart=True)
     content: bool = flag(False, "true: texts of people, models and tools are exported, too", restart=True)
 
 

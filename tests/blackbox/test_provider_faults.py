@@ -152,13 +152,13 @@ async def test_a_hanging_call_is_given_up_and_its_connection_closed(hasty_stage,
 
 async def test_an_error_from_one_thought_to_the_next_keeps_what_was_said(stage, name):
     book = Book(
-        {"hello": [Thought("a plan", (say("working on it").calls[0], Call("current_time"))), refuse(400, "no")]}
+        {"hello": [Thought("a plan", (say("working on it").calls[0], Call("current_time"))), refuse(402, "no")]}
     )
     async with stage.play(book, name) as daemon, daemon.client() as client:
         await client.say("hello")
         first, second = await client.replies(2)
         assert first["text"] == "working on it"
-        assert "400" in second["text"]
+        assert "402" in second["text"]
         assert await client.ask("next") == "echo: next"
         assert "a plan" in book.asked[-1].said("assistant")
 

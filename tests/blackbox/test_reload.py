@@ -49,6 +49,7 @@ OTHER = {
     "tools.web_search.provider": "searxng",
     "channels.cli.allow_from": ["main"],
     "channels.cli.access": "allow_list",
+    "telemetry.otlp_endpoint": "http://127.0.0.1:9",
     "session.memory_window": 60,
     "session.consolidation_timeout": 40.0,
 }

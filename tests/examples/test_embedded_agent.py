@@ -26,7 +26,7 @@ def talk(home, *lines):
 
 def test_each_person_has_a_chat_of_their_own(tmp_path):
     said = talk(tmp_path, "anna: hello", "ben: /help", "hello")
-    for name, text in (("anna", "Hello!"), ("ben", "Skills:"), ("me", "Hello!")):
+    for name, text in (("anna", "Hello!"), ("ben", "/stop — "), ("me", "Hello!")):
         assert re.search(rf"^\[{name}\] {text}", said, re.MULTILINE)
     sessions = {path.name for path in (tmp_path / "agent/data/sessions").glob("*.jsonl")}
     assert {"cli%3Aanna.jsonl", "cli%3Ame.jsonl"} <= sessions

@@ -10,7 +10,7 @@ from pegasus.app.approval_texts import UNREACHABLE
 from pegasus.main_agent.item_endings import STOPPED_ELSEWHERE
 
 ANSWERS = {
-    "/help": "Skills:\n",
+    "/help": "/stop — ",
     "/status": "I am ",
     "/stop": ("Stopped:", "Nothing was running"),
     "/new": "This is a fresh",

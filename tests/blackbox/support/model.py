@@ -26,6 +26,8 @@ HANG = hang()
 """The model says nothing until the daemon hangs up."""
 HANG_IN_THE_MIDDLE = hang(2)
 SILENCE = Thought("nothing needs to be said")
+DOCTORS_QUESTION = "Say: ok"
+"""The whole conversation of the call by which `doctor` tries a model."""
 
 _METADATA_LINE = re.compile(
     r"^\[channel: (?P<type>[^|\]\n]*) \| id: (?P<id>[^|\]\n]*?)(?: \| thread: (?P<thread>[^|\]\n]*?))?"
@@ -172,6 +174,8 @@ class Book:
 
     async def __call__(self, request: ProviderRequest) -> ProviderAnswer:
         view = View(request)
+        if view.user == DOCTORS_QUESTION:
+            return Thought("ok")
         self.asked.append(view)
         self._notify()
         await self._pass(view)

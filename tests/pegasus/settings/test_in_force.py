@@ -141,7 +141,7 @@ def test_the_keys_that_need_a_restart_are_few_and_exist():
     assert {
         "agent.scope",
         "tasks.recovery",
-        *("telemetry.otlp_endpoint", "telemetry.content"),
+        *(f"telemetry.{name}" for name in ("otlp_endpoint", "headers", "content")),
         *(f"gateway.{name}" for name in ("host", "port", "token", "allow_remote")),
         *(f"http.{name}" for name in ("enabled", "host", "port", "allow_remote")),
     } == RESTART_KEYS

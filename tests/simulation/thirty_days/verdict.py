@@ -14,7 +14,7 @@ from tests.simulation.thirty_days.worker import EPISODES
 CACHED = 0.95
 """The part of all prompts that a provider must be able to take from its cache."""
 COMMANDS = {
-    "help": "Skills:\n",
+    "help": "/stop — ",
     "status": "I am ",
     "stop": ("Stopped:", "Nothing was running"),
     "new": "This is a fresh",
