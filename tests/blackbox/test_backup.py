@@ -58,12 +58,13 @@ async def test_backups_of_a_busy_agent_lose_nothing_that_was_accepted_before_the
             nursery.start_soon(talk, daemon, name, answers[name])
         await until(lambda: all(answers.values()), "the first answers")
         while len(backups) < 4:
+            more = len(backups[-1][1]) if backups else 0
+            await until(lambda more=more: len(accepted_by(daemon.home)) > more, "messages since the last backup")
             target, before = tmp_path / f"b{len(backups)}", accepted_by(daemon.home)
             done = await back_up(daemon, target)
             assert done.code == 0, done.err
             backups.append((target, before, {name: dict(heard) for name, heard in answers.items()}))
         nursery.cancel_scope.cancel()
-    assert len({len(before) for _, before, _ in backups}) > 1, "the agent was busy"
     for n, (source, before, heard) in enumerate(backups):
         home = tmp_path / f"copy{n}"
         done = await restore(source, home)
@@ -227,8 +228,11 @@ async def test_killed_at_any_time_and_done_again(large, tmp_path, what):
         if await process.wait() == 0:
             break
         if what == "backup":
-            assert not target.exists()
+            if target.exists():  # it was killed after the last step, so the file is whole
+                break
         elif (target / "data/VERSION").exists():
+            if (target / "data/VERSION").read_text() == f"{FORMAT}\n":  # so is the home
+                break
             refused = await command("--home", str(target), "run", "--no-cli")
             assert refused.code == 78, refused
     else:
