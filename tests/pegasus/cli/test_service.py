@@ -263,7 +263,8 @@ def test_an_agent_that_runs_already_is_in_the_way(pegasus, manager, user):
 
 
 @pytest.mark.parametrize(
-    "prefix", ["/root/.cache/uv/archive-v0/abc", "/root/.cache/pipx/123", "/home/a/.local/share/pipx/.cache/1"]
+    "prefix",
+    ["/home/ann/.cache/uv/archive-v0/abc", "/home/ann/.cache/pipx/123", "/home/ann/.local/share/pipx/.cache/1"],
 )
 def test_an_installation_for_one_call_is_refused(pegasus, manager, user, monkeypatch, prefix):
     monkeypatch.setattr(sys, "prefix", prefix)
