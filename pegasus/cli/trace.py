@@ -65,11 +65,10 @@ class MessageTrace:
     """Steps: `at` (ms), `what`, and what else is known."""
 
     def add(self, at: object, what: str, **facts: Json) -> None:
-        """Add a step. at: wall clock, ms; anything else is a time that is not known."""
+        """Add a step. at: wall clock, ms; anything else is a time that is not known. Facts that say nothing are left out."""
         time = int(at) if isinstance(at, int | float) and 0 < at < 1 << 53 else 0
-        self.steps.append(
-            {"at": time, "what": what, **{key: value for key, value in facts.items() if value or value == 0}}
-        )
+        said = {key: value for key, value in facts.items() if value not in (None, "", []) and value is not False}
+        self.steps.append({"at": time, "what": what, **said})
 
     @property
     def began(self) -> int:
@@ -330,9 +329,8 @@ def _add_tasks(data: Path, found: MessageTrace, known: Iterable[str]) -> None:
     """Add what the tasks of the message did."""
     cause = f"message {found.address} {found.id}"
     tasks = set(known)
-    for day in _days(found.began)[
-        :2
-    ]:  # a message begins its tasks at once; those that begin later have used a model for it
+    # A message begins its tasks at once; those that begin later have used a model for it.
+    for day in _days(found.began)[:2]:
         for path in (data / "tasks" / day).glob("*.jsonl"):
             with suppress(OSError), path.open("rb") as file:
                 first = file.readline()

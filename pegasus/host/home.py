@@ -16,7 +16,7 @@ Commands that change files while no daemon runs (`pegasus memory undo`) hold the
 the middle of their change. On a network file system the lock is only as safe as that system's flock(2).
 
 A new home whose agent has no model yet gets a sample workspace: a few small files to look around with, so that the commands of the
-documentation (`list`, `read notes.txt`, `search TODO`) show something. The files are ordinary ones and nothing reads them by itself.
+documentation show something. The files are ordinary ones and nothing reads them by itself.
 Whoever deletes them does not get them again, because they are made only in a home that has no data yet.
 """
 

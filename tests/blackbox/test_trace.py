@@ -40,6 +40,7 @@ async def test_a_message_with_its_task_is_followed_from_accepting_to_the_end(wor
         text = (await daemon.command("trace", id)).out
         assert "accepted" in text
         assert "shell_exec" in text
+        assert "failed" not in text
         await daemon.start()
 
 
