@@ -167,7 +167,7 @@ class Chat {
       for (let index = Math.max(0, end - CHUNK); index < end; index++) this.addTo(chunk, fresh[index], fresh[index - 1]);
       chunks.unshift(chunk);
     }
-    const first = this.list.firstElementChild?.querySelector(".day");
+    const first = this.list.firstElementChild?.querySelector(".day[data-ts]"); // not the line that a /new draws
     if (first && fresh.length && sameDay(fresh.at(-1).ts, Number(first.dataset.ts))) first.remove();
     this.list.prepend(...chunks);
     if (this.scroller.scrollTop < NEAR) this.scroller.scrollTop += this.scroller.scrollHeight - height;
