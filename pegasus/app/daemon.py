@@ -350,7 +350,9 @@ async def export_telemetry(world: RealWorld, environment: Environment) -> None:
             missing=str(error.name),
         )
         return
-    telemetry = module.Telemetry(settings, secret=world.token, agent=world.persona.now.name)
+    telemetry = module.Telemetry(
+        settings, secret=world.token, agent=world.persona.now.name, redact=environment.secrets.redact
+    )
     environment.activity.observer = telemetry.take
     try:
         await telemetry.follow_tasks(environment.recent)

@@ -18,8 +18,8 @@ The SDK exports in threads of its own, which know nothing of Trio, and nothing o
 bounded queue. With a dead collector the queue is full after QUEUE spans and the oldest are dropped; no call waits for it, and
 the log says once that it does not answer. At the end the queue has LAST_EXPORT seconds.
 
-Texts of people, models and tools are exported only with `telemetry.content`. Without it the conversation is named by a digest,
-since a channelId may be a telephone number.
+Texts of people, models and tools are exported only with `telemetry.content`, and without secrets. Otherwise the conversation is
+named by a digest, since a channelId may be a telephone number.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from random import Random
 from typing import Final, TypeVar
@@ -145,9 +145,11 @@ class _WatchedExporter(SpanExporter):
 class Telemetry:
     """Exporter of finished work. exporter, reader: those of OTLP unless given. secret: makes the ids of traces hard to guess.
 
+    redact: removes secrets from each text before it is exported.
+
     Example::
 
-        telemetry = Telemetry(settings.telemetry, secret=token, agent="Pegasus")
+        telemetry = Telemetry(settings.telemetry, secret=token, agent="Pegasus", redact=secrets.redact)
         environment.activity.observer = telemetry.take
         nursery.start_soon(telemetry.follow_tasks, environment.recent)
         …
@@ -160,6 +162,7 @@ class Telemetry:
         *,
         secret: str,
         agent: str,
+        redact: Callable[[str], str],
         exporter: SpanExporter | None = None,
         reader: MetricReader | None = None,
     ) -> None:
@@ -172,6 +175,7 @@ class Telemetry:
             metrics = OTLPMetricExporter(f"{base}/v1/metrics", headers=headers, timeout=REQUEST_TIMEOUT)
             reader = PeriodicExportingMetricReader(metrics, METRICS_PERIOD * 1000, REQUEST_TIMEOUT * 1000)
         self._secret, self._agent, self._has_content = secret, agent, settings.content
+        self._redact = redact
         self._ids = _ComputedIds()
         resource = Resource(
             {
@@ -295,12 +299,27 @@ class Telemetry:
     ) -> None:
         """Make the span of a call, below its task or message. The texts are added if the settings want them."""
         if self._has_content:
-            facts |= {
-                key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-                for key, value in work.content().items()
-            }
+            facts |= {key: self._cleaned(value) for key, value in work.content().items()}
         ended = work.began + round(work.seconds * 1000)
         self._span(name, kind, work.began, ended, item, work.task_id, facts=facts, failed=failed)
+
+    def _cleaned(self, value: Json) -> str:
+        """Return a value as one text without secrets.
+
+        Texts within it are searched before they are escaped, which hides a secret when it is done several times, and the whole
+        once more: `"password"` and its value are two texts.
+        """
+        value = self._redacted(value)
+        return value if isinstance(value, str) else self._redact(json.dumps(value, ensure_ascii=False))
+
+    def _redacted(self, value: Json) -> Json:
+        if isinstance(value, str):
+            return self._redact(value)
+        if isinstance(value, Mapping):
+            return {self._redact(key): self._redacted(inner) for key, inner in value.items()}
+        if isinstance(value, Sequence):
+            return [self._redacted(inner) for inner in value]
+        return value
 
     # ------------------------------------------------------------ tasks
 

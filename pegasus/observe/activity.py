@@ -146,7 +146,9 @@ class ModelCallEnded:
     stop_reason: str = ""
     """Reason why the answer ended, as the model's client names it."""
     content: Callable[[], Mapping[str, Json]] = dict
-    """Returns the texts of the call, by the names of the attributes of a trace. They are made only for an exporter that wants them."""
+    """Returns the texts of the call, by the names of the attributes of a trace. They are made only for an exporter that wants them.
+
+    They may hold secrets, which the exporter removes."""
 
 
 @attrs.frozen(eq=False, kw_only=True)

@@ -241,7 +241,7 @@ class ToolExecutor:
                 began=self._activity.clock() - milliseconds,
                 seconds=milliseconds / 1000,
                 outcome="waits" if outcome.approval is not None else "failed" if outcome.failed else "ok",
-                content=partial(_texts_of, arguments, content, self._secrets),
+                content=partial(_texts_of, arguments, content),
             )
         )
         return attrs.evolve(outcome, content=content, duration_ms=milliseconds)
@@ -268,12 +268,9 @@ class ToolExecutor:
         return attrs.evolve(checked, content=self._secrets.redact(checked.content))
 
 
-def _texts_of(arguments: Metadata, result: str, secrets: KnownSecrets) -> Mapping[str, Json]:
-    """Return the texts of a call, as traces have them, without secrets."""
-    return {
-        "gen_ai.tool.call.arguments": secrets.redact(encode_json(arguments)),
-        "gen_ai.tool.call.result": result,
-    }
+def _texts_of(arguments: Metadata, result: str) -> Mapping[str, Json]:
+    """Return the texts of a call, as traces have them."""
+    return {"gen_ai.tool.call.arguments": arguments, "gen_ai.tool.call.result": result}
 
 
 def cut_result(content: str, limit: int, more: str) -> str:

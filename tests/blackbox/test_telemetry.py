@@ -57,6 +57,26 @@ async def test_a_message_arrives_at_the_collector_as_one_trace_also_at_a_stop(tm
     assert len({span.trace_id for span in spans if span.name == "reply"}) == 2
 
 
+async def test_texts_are_exported_without_secrets(tmp_path):
+    bodies = []
+    server = collect(bodies)
+    key = "ghp_" + "a1B2" * 9
+    try:
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        settings = {**STAND_IN, "telemetry.otlp_endpoint": url, "telemetry.content": True}
+        async with running(tmp_path / "home", settings) as daemon:
+            async with daemon.client() as client:
+                await client.ask(f"my key is {key}, and the token of this home {daemon.token}")
+            assert await daemon.stop() == 0
+    finally:
+        server.shutdown()
+        server.server_close()
+    sent = b"".join(body for _, body in bodies)
+    assert b"my key is ghp_***" in sent
+    assert key.encode() not in sent
+    assert daemon.token.encode() not in sent
+
+
 async def test_a_collector_that_is_gone_delays_neither_answers_nor_the_stop(tmp_path):
     async with running(tmp_path / "home", {**STAND_IN, "telemetry.otlp_endpoint": "http://127.0.0.1:9"}) as daemon:
         async with daemon.client() as client:

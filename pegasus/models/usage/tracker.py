@@ -45,7 +45,7 @@ import trio
 from actors import ActorError, Inbox, Ref, Signal
 from pegasus.formatting import format_day
 from pegasus.messages import Address, Json, Metadata
-from pegasus.models.base import Label, ModelError, ModelRequest, ModelResponse, Usage
+from pegasus.models.base import Label, ModelError, ModelRequest, ModelResponse, Usage, UserTurn
 from pegasus.models.catalog import PriceList
 from pegasus.models.client import ModelCall, Next
 from pegasus.observe import Activity, ModelCallEnded, get_logger
@@ -652,7 +652,7 @@ def _kind_of(error: BaseException) -> str:
 def _texts_of(request: ModelRequest, response: ModelResponse | None) -> Mapping[str, Json]:
     """Return the texts of a call, as traces have them: the newest turn, and the answer with its calls.
 
-    Earlier turns are in the traces of earlier calls.
+    Earlier turns are in the traces of earlier calls. Pictures are named only.
     """
     answer: list[Json] = []
     if response is not None:
@@ -662,6 +662,8 @@ def _texts_of(request: ModelRequest, response: ModelResponse | None) -> Mapping[
             for call in response.calls
         ]
     turn = request.turns[-1] if request.turns else None
+    if isinstance(turn, UserTurn):
+        turn = attrs.evolve(turn, images=tuple(attrs.evolve(image, data="") for image in turn.images))
     asked: Json = "" if turn is None else encode_json(to_wire(turn))
     return {
         "gen_ai.input.messages": [{"role": "user", "parts": [{"type": "text", "content": asked}]}],

@@ -15,8 +15,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pegasus.app.telemetry import QUEUE, Telemetry
 from pegasus.messages import Address
 from pegasus.observe import Activity, MessageDone, ModelCallEnded, ReplyPosted, ToolCallEnded
+from pegasus.redaction import KnownSecrets
 from pegasus.settings import TelemetrySettings
+from pegasus.wire import encode_json
 
+SECRETS = KnownSecrets(['blue "horse\nöf'])
 CHAT = Address("telegram", "+4912345")
 
 
@@ -26,7 +29,12 @@ class Recording:
     def __init__(self, **settings):
         self.exporter, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
         self.telemetry = Telemetry(
-            TelemetrySettings(**settings), secret="s", agent="Pegasus", exporter=self.exporter, reader=self.reader
+            TelemetrySettings(**settings),
+            secret="s",
+            agent="Pegasus",
+            redact=SECRETS.redact,
+            exporter=self.exporter,
+            reader=self.reader,
         )
         self.activity = Activity(lambda: 9_000)
         self.activity.observer = self.telemetry.take
@@ -150,6 +158,42 @@ def test_nobodys_words_and_no_number_of_a_person_are_exported_unless_wanted(reco
     assert "secret of the person" in shown
 
 
+PLACES = {
+    "a text": lambda text: text,
+    "an answer": lambda text: [{"role": "assistant", "parts": [{"type": "text", "content": text}]}],
+    "an argument": lambda text: {"command": text, "n": 3, "all": None},
+    "a name": lambda text: {"env": {text: "1"}},
+    "a turn that was encoded": lambda text: [{"content": encode_json({"text": text})}],
+    "JSON that a person sent in JSON": lambda text: [{"content": encode_json({"text": encode_json({"said": text})})}],
+}
+"""Values of an attribute that hold a text."""
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("secret", [*SECRETS.all(), "ghp_" + "a1B2" * 9, "sk-ant-api03-" + "x9Y8" * 12])
+def test_content_is_exported_without_secrets(recording, place, secret):
+    there = recording(content=True)
+    shown = PLACES[place](f"before {secret} behind")
+    there.activity.model_called(
+        ModelCallEnded(model="p/asked", content=lambda: {"gen_ai.input.messages": shown, "gen_ai.output.messages": []})
+    )
+    there.activity.tool_called(ToolCallEnded(tool="t", content=lambda: {"gen_ai.tool.call.arguments": shown}))
+    for name, key in (("chat asked", "gen_ai.input.messages"), ("execute_tool t", "gen_ai.tool.call.arguments")):
+        text = there.spans()[name].attributes[key]
+        assert "***" in text
+        assert "behind" in text
+        assert not [part for part in ("horse", "a1B2", "x9Y8") if part in text]
+
+
+def test_a_password_is_known_by_the_name_before_it(recording):
+    there = recording(content=True)
+    arguments = {"login": {"user": "ada", "password": "tr0ub4dor-and-3"}}
+    there.activity.tool_called(ToolCallEnded(tool="t", content=lambda: {"gen_ai.tool.call.arguments": arguments}))
+    text = there.spans()["execute_tool t"].attributes["gen_ai.tool.call.arguments"]
+    assert "ada" in text
+    assert "tr0ub4dor" not in text
+
+
 def test_a_restart_continues_the_trace(recording):
     before, after = recording(), recording()
     say(before.activity)
@@ -200,7 +244,7 @@ async def test_a_collector_gets_protobuf_at_its_paths_with_the_headers():
     collector = Collector()
     try:
         settings = TelemetrySettings(otlp_endpoint=collector.url + "/", headers={"x-key": "k"})
-        telemetry = Telemetry(settings, secret="s", agent="Pegasus")
+        telemetry = Telemetry(settings, secret="s", agent="Pegasus", redact=str)
         activity = Activity()
         activity.observer = telemetry.take
         say(activity)
@@ -218,7 +262,9 @@ async def test_a_collector_gets_protobuf_at_its_paths_with_the_headers():
 
 @pytest.mark.real_time
 async def test_a_dead_collector_holds_nothing_up_and_takes_bounded_memory():
-    telemetry = Telemetry(TelemetrySettings(otlp_endpoint="http://127.0.0.1:9"), secret="s", agent="Pegasus")
+    telemetry = Telemetry(
+        TelemetrySettings(otlp_endpoint="http://127.0.0.1:9"), secret="s", agent="Pegasus", redact=str
+    )
     activity = Activity()
     activity.observer = telemetry.take
     start = time.perf_counter()
