@@ -250,6 +250,8 @@ class ReplyDraft:
     """The newest part of the model's reasoning, where the owner wants it shown (`agent.show_reasoning`). Never part of a reply."""
     cut: bool = False
     """True if a person has ended the answer here."""
+    activity: str = ""
+    """Work in place of thinking, such as "retrying (429), attempt 2"; shown where "thinking" is, never as a reply."""
     item: int = attrs.field(default=0, eq=False)
     """Number of the queue item that is worked on, for readers within the process; 0 = not known. Clients do not see it."""
 
@@ -261,7 +263,7 @@ class ReplyDraft:
     @property
     def is_withdrawal(self) -> bool:
         """True if nothing is shown any more."""
-        return not self.text and not self.reasoning
+        return not self.text and not self.reasoning and not self.activity
 
 
 @attrs.frozen

@@ -428,9 +428,8 @@ class ChatSender:
     def show(self, sign: Typing | ReplyDraft) -> None:
         """Show a draft or a typing sign when there is nothing to send. The newest draft replaces the others."""
         if isinstance(sign, ReplyDraft):
-            self._draft = (
-                attrs.evolve(sign, text="") if sign.cut else sign
-            )  # a message here looks whole, whatever is said of it
+            # A message here looks whole, whatever is said of it; and what delays an answer is no message.
+            self._draft = attrs.evolve(sign, text="" if sign.cut else sign.text, activity="")
         else:
             self._typing = sign
             self._typing_since = self._typing_due = trio.current_time()

@@ -36,7 +36,7 @@ from actors import ActorError
 from pegasus.main_agent.replies import REPLY
 from pegasus.main_agent.speech import may_become_silence
 from pegasus.messages import Address, ChannelInfo, ReplyDraft, escape_field
-from pegasus.models import CallBegun, CallPiece, ReasoningPiece, StreamPiece, TextPiece
+from pegasus.models import AnotherAttempt, CallBegun, CallPiece, ReasoningPiece, StreamPiece, TextPiece
 
 DRAFT_EVERY: Final = 0.25
 """Seconds between two drafts of a conversation. The first one is shown after LOOK_EVERY."""
@@ -229,6 +229,8 @@ class DraftWriter:
     """Pieces of the text (direct speech only)."""
     _reasoning: str = attrs.field(default="", init=False)
     """Newest part of the reasoning, if it is shown."""
+    _activity: str = attrs.field(default="", init=False)
+    """Words for people about a delay of the answer."""
     _has_calls: bool = attrs.field(default=False, init=False)
     """True if the answer calls a tool, so that its text is not the reply."""
     _replies: dict[int, _StreamedReply] = attrs.field(factory=dict, init=False)
@@ -247,6 +249,8 @@ class DraftWriter:
     def _take(self, piece: StreamPiece | None) -> bool:
         """Add a piece to the text, the reasoning or a reply. Return whether it may change what is shown."""
         match piece:
+            case AnotherAttempt(activity):
+                self._activity = activity
             case TextPiece(text):
                 if not self._is_direct:
                     return False
@@ -266,7 +270,7 @@ class DraftWriter:
             case None:
                 self._text.clear()
                 self._replies.clear()
-                self._reasoning, self._has_calls = "", False
+                self._reasoning, self._activity, self._has_calls = "", "", False
         return True
 
     async def _run(self) -> None:
@@ -294,10 +298,11 @@ class DraftWriter:
             if channel is not None:
                 texts[channel] = f"{texts[channel]}\n\n{reply.text}" if channel in texts else reply.text
         drafts = {channel: ReplyDraft(channel, text[:LONGEST_DRAFT]) for channel, text in texts.items()}
-        if self._reasoning:
+        if self._reasoning or self._activity:
             here = self._source
             channel = next((channel for channel in drafts if channel.address == here.address), here)
-            drafts[channel] = attrs.evolve(drafts.get(channel, ReplyDraft(channel, "")), reasoning=self._reasoning)
+            draft = drafts.get(channel, ReplyDraft(channel, ""))
+            drafts[channel] = attrs.evolve(draft, reasoning=self._reasoning, activity=self._activity)
         return drafts
 
     async def _channel_of(self, reply: PartialReply) -> ChannelInfo | None:

@@ -43,6 +43,7 @@ No SDK is imported before its provider is used: importing one takes long, and a 
 from pegasus.models.answers import find_calls, pieces_of, without_calls_in_text
 from pegasus.models.audio import LONGEST_SPEECH, AudioModel
 from pegasus.models.base import (
+    AnotherAttempt,
     AssistantTurn,
     CallBegun,
     CallPiece,
@@ -93,6 +94,7 @@ __all__ = [
     "MOST_PICTURES",
     "OFFLINE",
     "SPEECHES",
+    "AnotherAttempt",
     "AssistantTurn",
     "AudioModel",
     "CallBegun",

@@ -190,8 +190,19 @@ class CallPiece:
     """The next characters of the JSON text."""
 
 
-StreamPiece: TypeAlias = TextPiece | ReasoningPiece | CallBegun | CallPiece
-"""Piece of an answer while it arrives."""
+@attrs.frozen
+class AnotherAttempt:
+    """Word that the call has failed and is made again.
+
+    Example: `on_pieces([AnotherAttempt("retrying (429), attempt 2")])`, and `on_pieces([AnotherAttempt("")])` when the server answers.
+    """
+
+    activity: str
+    """Few words for people; "" ends them, as None does."""
+
+
+StreamPiece: TypeAlias = TextPiece | ReasoningPiece | CallBegun | CallPiece | AnotherAttempt
+"""Piece of an answer while it arrives, or what delays it."""
 OnPieces: TypeAlias = Callable[[Sequence[StreamPiece | None]], None]
 """Listener of a streamed answer: the pieces that have come together. None among them: everything streamed before is void. The list is
 emptied after the call, so a listener keeps the pieces, not the list."""

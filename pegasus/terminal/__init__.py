@@ -25,6 +25,7 @@ Read the files in this order; each uses only those before it:
     typed_messages   messages on their way from the prompt to the agent, and those without an answer
     copying          answers for the clipboard
     markdown         layout of replies, by rich
+    pasted           long pasted texts, folded on the prompt
     live_region      a reply while it is being written
     prompt           parts of the prompt, of prompt_toolkit
     screen           the screen: prompt and output, on asyncio's side

@@ -49,7 +49,7 @@ from pegasus.terminal.leaving import Leave, count_other_clients
 from pegasus.terminal.line_chat import DaemonGone, describe_rejection
 from pegasus.terminal.prompt_rules import STOP_ALL, ScreenListener
 from pegasus.terminal.questions import waiting_question
-from pegasus.terminal.status_line import ChatStatus, Draft, RunningTask, in_order, running_task
+from pegasus.terminal.status_line import ChatStatus, Draft, RunningTask, in_order, is_asking, running_task
 from pegasus.terminal.tty import neutralise, restore_terminal
 from pegasus.terminal.typed_messages import TypedMessages, is_nothing_waiting
 
@@ -97,6 +97,8 @@ class InteractiveChat:
         """The text of each question that was printed, by the id of its approval."""
         self._tasks: dict[str, RunningTask] = {}
         """Tasks that run or wait for their turn, by id."""
+        self._asking: dict[str, RunningTask] = {}
+        """Tasks that wait for an answer in words, by id."""
         self._drafting = False
         """The screen shows a draft."""
         self._offline_reason = ""
@@ -331,8 +333,8 @@ class InteractiveChat:
                 self._drafting = False
                 self._screen.cut(self._agent, text)
                 self._change_status(writing=False)
-            case ReplyDraft(text=text, reasoning=reasoning):
-                self._show_draft(text, reasoning)
+            case ReplyDraft(text=text, reasoning=reasoning, activity=activity):
+                self._show_draft(text, reasoning, activity)
             case TaskProgress():
                 self._note_task(event)
             case ApprovalNotice():
@@ -355,7 +357,7 @@ class InteractiveChat:
     def _note_thinking(self, is_active: bool) -> None:
         """Show that the agent thinks, or has stopped."""
         if not is_active:
-            self._show_draft("", "")
+            self._show_draft()
             if len(self._unanswered) == 1:  # that was its turn
                 self._unanswered.note_answer(self._unanswered.last)
             self._nursery.start_soon(self._forget_answered)
@@ -366,8 +368,9 @@ class InteractiveChat:
         """Show that there is no connection. Tasks and questions that are still there come again after the next welcome."""
         now = self._status
         self._offline_reason = reason
-        self._show_draft("", "")
+        self._show_draft()
         self._tasks.clear()
+        self._asking.clear()
         self._questions.clear()
         self._screen.question_over()
         lost = now.lost or now.online
@@ -400,12 +403,11 @@ class InteractiveChat:
 
     def _note_task(self, state: TaskProgress) -> None:
         """Take the newest state of a task into account."""
-        task = running_task(state, monotonic())
-        if task is None:
-            self._tasks.pop(state.task_id, None)
-        else:
-            self._tasks[state.task_id] = task
-        self._change_status(tasks=in_order(self._tasks.values()))
+        for tasks in (self._tasks, self._asking):
+            tasks.pop(state.task_id, None)
+        if (task := running_task(state, monotonic())) is not None:
+            (self._asking if is_asking(state) else self._tasks)[state.task_id] = task
+        self._change_status(tasks=in_order(self._tasks.values()), asking=in_order(self._asking.values()))
 
     def _show_approval(self, notice: ApprovalNotice) -> None:
         """Show a call that waits for an answer, once, and what somebody else has answered."""
@@ -438,12 +440,12 @@ class InteractiveChat:
         """Return id and tool of each question that waits."""
         return tuple((id, notice.tool) for id, notice in self._questions.items())
 
-    def _show_draft(self, text: str, reasoning: str) -> None:
-        """Show how far a reply is written; two empty texts withdraw it."""
+    def _show_draft(self, text: str = "", reasoning: str = "", activity: str = "") -> None:
+        """Show how far a reply is written, and what delays it; without texts it is withdrawn."""
         if text or reasoning or self._drafting:
             self._drafting = bool(text or reasoning)
             self._screen.draft(Draft(self._agent, text, reasoning) if self._drafting else None)
-        self._change_status(writing=bool(text))
+        self._change_status(writing=bool(text), activity=neutralise(activity))
 
     def _show_said(self, said: Said) -> None:
         """Show what was said in this conversation at another door."""
@@ -482,7 +484,7 @@ class InteractiveChat:
         self._drafting = False  # the reply takes the draft's place
         if not self._unanswered.note_answer(reply.metadata.get("inReplyTo")):
             self._nursery.start_soon(self._forget_answered)
-        self._change_status(answered=self._status.thinking, writing=False)
+        self._change_status(answered=self._status.thinking, writing=False, activity="")
         self._screen.reply(self._agent, reply.text_with_names, partial(self._post, drawn.set))
         if usage := format_usage(reply.metadata.get("usage")):
             self._screen.notice(f"({usage})")

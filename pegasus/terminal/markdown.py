@@ -22,7 +22,6 @@ from markdown_it.token import Token
 from rich import box
 from rich import markdown as rich_markdown
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.padding import Padding
 from rich.segment import Segment, Segments
 from rich.style import Style
 from rich.syntax import ANSISyntaxTheme, Syntax
@@ -305,12 +304,12 @@ class _Heading(rich_markdown.Heading):
 
 
 class _CodeBlock(rich_markdown.CodeBlock):
-    """Code indented by two columns, on the terminal's own background, so that it can be copied without a frame."""
+    """Code at the left margin, on the terminal's own background, so that it is copied as it was written."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         code = str(self.text).rstrip()
         syntax = Syntax(code, self.lexer_name, theme=_CODE_THEME, background_color="default", word_wrap=True)
-        yield Padding(syntax, (0, 0, 0, 2))
+        yield syntax
 
 
 class _Table(rich_markdown.TableElement):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import sys
 import termios
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final, TypeAlias
@@ -25,6 +26,8 @@ from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import History
 from prompt_toolkit.input.posix_utils import PosixStdinReader
 from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.key_binding.key_processor import KeyPressEvent
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import (
     BufferControl,
     ConditionalContainer,
@@ -37,7 +40,13 @@ from prompt_toolkit.layout import (
     Window,
 )
 from prompt_toolkit.layout.menus import CompletionsMenuControl
-from prompt_toolkit.layout.processors import HighlightIncrementalSearchProcessor
+from prompt_toolkit.layout.processors import (
+    HighlightIncrementalSearchProcessor,
+    Processor,
+    Transformation,
+    TransformationInput,
+)
+from prompt_toolkit.layout.utils import explode_text_fragments
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
@@ -45,6 +54,7 @@ from pegasus.formatting import truncate
 from pegasus.terminal.completion import Suggestions, choices, may_have_choices
 from pegasus.terminal.history import LONGEST_ENTRY, HistoryFile
 from pegasus.terminal.leaving import LeaveQuestion
+from pegasus.terminal.pasted import PastedTexts
 from pegasus.terminal.prompt_rules import KeyAction, on_enter, on_interrupt
 from pegasus.terminal.tty import is_utf8, neutralise
 
@@ -111,6 +121,27 @@ class PasteReader(PosixStdinReader):
         whole = "".join(self._held)
         self._held.clear()
         return whole
+
+
+class FoldedPastes(Processor):
+    """Processor of prompt_toolkit that shows a few words for each long pasted text."""
+
+    def __init__(self, pasted: PastedTexts) -> None:
+        self._pasted = pasted
+
+    def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
+        """Return a line as it is shown, with the places of its characters before and after."""
+        shown: StyleAndTextTuples = []
+        starts = [0]
+        for fragment in explode_text_fragments(transformation_input.fragments):
+            text = self._pasted.show(fragment[1])
+            shown.append((fragment[0], text))
+            starts.append(starts[-1] + len(text))
+        return Transformation(
+            shown,
+            source_to_display=lambda place: starts[min(place, len(starts) - 1)],
+            display_to_source=lambda place: max(0, bisect_right(starts, place) - 1),
+        )
 
 
 # ------------------------------------------------------------------ history
@@ -188,6 +219,7 @@ KeyEffects: TypeAlias = Mapping[KeyAction, Callable[[], None]]
 
 def key_bindings(
     buffer: Buffer,
+    pasted: PastedTexts,
     effects: KeyEffects,
     thinking: Callable[[], bool],
     again: Callable[[], bool],
@@ -212,7 +244,18 @@ def key_bindings(
     keys.add("escape", filter=focused & ~has_completions & Condition(thinking))(
         lambda _: effects[KeyAction.END_ANSWER]()
     )
-    keys.add("c-x", "c-e", filter=focused)(lambda _: buffer.open_in_editor())
+
+    def paste(event: KeyPressEvent) -> None:
+        """Insert a pasted text. Line ends of terminals are CR."""
+        buffer.insert_text(pasted.fold(event.data.replace("\r\n", "\n").replace("\r", "\n")))
+
+    def edit(event: KeyPressEvent) -> None:
+        """Open the whole text in an editor."""
+        buffer.text = pasted.unfold(buffer.text)
+        buffer.open_in_editor()
+
+    keys.add(Keys.BracketedPaste, filter=focused)(paste)
+    keys.add("c-x", "c-e", filter=focused)(edit)
     keys.add("c-d", filter=focused & empty)(lambda _: effects[KeyAction.LEAVE]())
     keys.add("c-i", filter=focused)(lambda _: complete_with_tab(buffer))
     keys.add("c-z", filter=focused)(lambda _: effects[KeyAction.SUSPEND]())
@@ -272,6 +315,7 @@ class _MenuControl(CompletionsMenuControl):
 
 def chat_layout(
     buffer: Buffer,
+    pasted: PastedTexts,
     prompt: str,
     status: Callable[[], StyleAndTextTuples],
     live: ConditionalContainer,
@@ -293,7 +337,7 @@ def chat_layout(
         BufferControl(
             buffer,
             search_buffer_control=search.control,
-            input_processors=[HighlightIncrementalSearchProcessor()],
+            input_processors=[HighlightIncrementalSearchProcessor(), FoldedPastes(pasted)],
             preview_search=True,
         ),
         get_line_prefix=prefix,

@@ -49,6 +49,7 @@ from pegasus.terminal.leaving import NOTHING_RUNS, Leave, LeaveQuestion, LeaveRu
 from pegasus.terminal.line_chat import frame_bytes
 from pegasus.terminal.live_region import LiveRegion
 from pegasus.terminal.markdown import ReplyLayout
+from pegasus.terminal.pasted import PastedTexts
 from pegasus.terminal.prompt import (
     STYLE,
     ChatCompleter,
@@ -104,6 +105,8 @@ class Screen:
         self._input = input
         self._output = output
         self._layout = ReplyLayout(colour=colour)
+        self._pasted = PastedTexts()
+        """Long pasted texts, which are folded on the prompt."""
         self._buffer = Buffer(
             multiline=True,
             history=ChatHistory(HistoryFile(history)),
@@ -246,11 +249,19 @@ class Screen:
         self._live = LiveRegion(self._layout, output.get_size, lambda: self._app.invalidate())  # noqa: PLW0108 made later
         prompt = self._prompt = "› " if self._unicode else "> "
         app: Application[None] = Application(
-            layout=chat_layout(self._buffer, prompt, self._status_text, self._live.container(), lambda: self._question),
+            layout=chat_layout(
+                self._buffer,
+                self._pasted,
+                prompt,
+                self._status_text,
+                self._live.container(),
+                lambda: self._question,
+            ),
             key_bindings=merge_key_bindings(
                 [
                     key_bindings(
                         self._buffer,
+                        self._pasted,
                         self._key_effects(),
                         lambda: self._status.thinking,
                         lambda: self._stop_keys.is_awaited,
@@ -299,7 +310,8 @@ class Screen:
         The text is echoed by printing it, since the prompt's own copy is erased. If a file cannot be sent, nothing is, and the text
         stays on the prompt to be corrected.
         """
-        typed = repair_unicode(self._buffer.text).strip("\n").rstrip()
+        line = repair_unicode(self._buffer.text).strip("\n").rstrip()
+        typed = self._pasted.unfold(line).rstrip()
         answer = self._questions.read(typed, first_key=self._first_key, now=monotonic())
         if answer is not None:
             self._send_answer(typed, answer)
@@ -318,16 +330,19 @@ class Screen:
             )
             return
         try:
-            text, media = read_attachments(typed, self._max_bytes - size)
+            # Of what was pasted nothing is read as the name of a file.
+            line, media = read_attachments(line, self._max_bytes - size)
         except AttachmentProblem as problem:
             self._print(self._layout.notice(f"Not sent: {problem}.", self._width))
             return
         # From here on the text counts as sent: it is in the history, and the chat keeps it until the agent has accepted it.
+        text = self._pasted.unfold(line).rstrip()
+        self._buffer.text = typed
         self._buffer.append_to_history()
         self._buffer.reset()
         attached = "".join(f"\n{describe_attachment(file)}" for file in media)
         # Printed before it is handed over: an answer of a fast agent must not stand above its question.
-        self._print(self._layout.sent(self._prompt, text + attached))
+        self._print(self._layout.sent(self._prompt, self._pasted.show(line) + attached))
         if is_help(text):
             self._print(self._layout.notice(KEYS_HELP, self._width))
         self._listener.on_message(text, media)

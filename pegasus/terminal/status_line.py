@@ -1,8 +1,8 @@
 """Values of what the screen shows of the agent's work: the draft of a reply, and the line under the prompt.
 
 `ChatStatus` and `Draft` are the values; the line is a pure function of a `ChatStatus` and the time. It shows a hint until the next
-key, the connection, the agent's thinking, and the background task that runs. It is empty while all is well and nothing happens: a
-line that always shows something is soon not read any more.
+key, the connection, what waits for the person, the agent's thinking, and the background task that runs. It is empty while all is well
+and nothing happens: a line that always shows something is soon not read any more.
 
     ⠙ thinking for 8 s, Ctrl-C stops · task 3: fetch the report · shell_exec · step 2 · 0:41 · +2 more
 """
@@ -74,10 +74,14 @@ class ChatStatus:
     """Messages that were typed and are not accepted yet."""
     writing: bool = False
     """A reply is being written, and shown above the prompt as far as it is."""
+    activity: str = ""
+    """Work in place of thinking, such as "retrying (429), attempt 2"."""
     tasks: tuple[RunningTask, ...] = ()
     """Tasks of this conversation that run or wait for their turn, in the order of `in_order`."""
     questions: tuple[WaitingQuestion, ...] = ()
     """Questions that wait for this person's yes or no, oldest first."""
+    asking: tuple[RunningTask, ...] = ()
+    """Tasks of this conversation that have asked something and wait for an answer in words, in the order of `in_order`."""
 
     @property
     def is_busy(self) -> bool:
@@ -98,15 +102,20 @@ class Draft:
 
 
 def running_task(state: TaskProgress, now: float) -> RunningTask | None:
-    """Return a task that runs or waits for its turn, None for any other. now: on the clock of the line.
+    """Return a task that runs, waits for its turn or has asked something, None for any other. now: on the clock of the line.
 
-    A suspended task waits for a person, perhaps for days, and is not shown.
+    A task that a person has paused may rest for days, and is not shown; one that waits for a yes or no is shown by its question.
     """
-    if state.state not in (*_WORKING, _WAITING):
+    if state.state not in (*_WORKING, _WAITING) and not is_asking(state):
         return None
     since = now - state.elapsed_ms / 1000 if state.state in _WORKING else None
     description = " ".join(neutralise(state.description).split())
     return RunningTask(state.number, description, neutralise(state.tool), state.step, since)
+
+
+def is_asking(state: TaskProgress) -> bool:
+    """Return whether a task waits for an answer in words."""
+    return state.state == "SUSPENDED" and not state.waits_for
 
 
 def in_order(tasks: Iterable[RunningTask]) -> tuple[RunningTask, ...]:
@@ -127,8 +136,11 @@ def status_line(
         parts.append(_connection_text(status))
     elif status.questions:
         parts.append(_questions_text(status.questions))
+    if status.online and status.asking:
+        parts.append(_asking_text(status.asking))
     if status.online and status.thinking:
-        parts.append(_thinking_text(status.writing, seconds, unicode))
+        activity = status.activity or ("writing" if status.writing else "thinking")
+        parts.append(_activity_text(activity, seconds, unicode))
     text = dot.join(part for part in parts if part)
     if not status.online or not status.tasks:
         return text
@@ -154,10 +166,16 @@ def _questions_text(questions: tuple[WaitingQuestion, ...]) -> str:
     return f"{id} {name} waits for you: {KEYS if may_widen else KEYS_ONCE}"
 
 
-def _thinking_text(writing: bool, seconds: float, unicode: bool) -> str:
+def _asking_text(tasks: tuple[RunningTask, ...]) -> str:
+    """Return which tasks wait for an answer in words."""
+    if len(tasks) > 1:
+        return f"{len(tasks)} tasks wait for your answer"
+    return f"{_name(tasks[0])} waits for your answer"
+
+
+def _activity_text(activity: str, seconds: float, unicode: bool) -> str:
     """Return the spinner, and after some seconds for how long, and how to stop."""
     frame = _FRAMES[int(seconds / FRAME_SECONDS) % len(_FRAMES)] + " " if unicode else ""
-    activity = "writing" if writing else "thinking"
     if seconds < PATIENCE:
         return f"{frame}{activity}"
     minutes, rest = divmod(int(seconds), 60)
@@ -167,14 +185,18 @@ def _thinking_text(writing: bool, seconds: float, unicode: bool) -> str:
 
 def _short_text(task: RunningTask, now: float, dot: str) -> str:
     """Return a task without its description."""
-    name = f"task {task.number}" if task.number else "task"
-    return name if task.since is None else f"{name}{dot}{_clock_text(now - task.since)}"
+    return _name(task) if task.since is None else f"{_name(task)}{dot}{_clock_text(now - task.since)}"
+
+
+def _name(task: RunningTask) -> str:
+    """Return the words by which people name a task."""
+    return f"task {task.number}" if task.number else "task"
 
 
 def _task_text(tasks: tuple[RunningTask, ...], now: float, dot: str, width: int, *, unicode: bool) -> str:
     """Return the first task and how many more there are, with its description shortened so that the rest fits."""
     task, *others = tasks
-    name = f"task {task.number}: " if task.number else "task: "
+    name = f"{_name(task)}: "
     if task.since is None:
         facts = ["waits for its turn"]
     else:

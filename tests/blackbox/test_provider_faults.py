@@ -114,18 +114,20 @@ async def test_an_answer_that_trickles_for_longer_than_the_limit_is_taken(hasty_
 
 
 PASSING = {
-    "500": refuse(500),
-    "429": refuse(429),
-    "reset": reset(),
-    "cut in the middle": cut(say("never seen"), 2),
-    "overloaded in the stream": failing("overloaded_error"),
+    "500": (refuse(500), "500"),
+    "429": (refuse(429), "429"),
+    "reset": (reset(), "network"),
+    "cut in the middle": (cut(say("never seen"), 2), "network"),
+    "overloaded in the stream": (failing("overloaded_error"), "529"),
 }
 
 
-@pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)
-async def test_a_fault_that_passes_is_not_even_noticed(stage, name, fault):
+@pytest.mark.parametrize(("fault", "word"), PASSING.values(), ids=PASSING)
+async def test_of_a_fault_that_passes_only_the_wait_is_told(stage, name, fault, word):
     async with stage.play(book := Book({"hello": after(fault)}), name) as daemon, daemon.client() as client:
         assert await client.ask("hello") == "it worked"
+        told = [frame["activity"] for frame in client.seen if frame["type"] == "progress" and frame.get("activity")]
+        assert told == [f"retrying ({word}), attempt 2"]
         await client.ask("next")
         assert client.texts() == ["it worked", "echo: next"]
         assert len(book.about("hello")) == 2

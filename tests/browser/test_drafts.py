@@ -53,6 +53,20 @@ def test_a_draft_that_was_cut_off_stays_and_says_so(site):
     expect(cut.first.locator(".cut-mark")).to_have_text("Ended here")
 
 
+def test_another_attempt_is_told_in_place_of_thinking(site):
+    page, send = open_with_frames(site)
+    typing, thinking = {"type": "typing", "channel": DRAFT["channel"]}, page.locator(".message.thinking")
+    send(**typing, active=True)
+    send(**DRAFT, text="", activity="retrying (429), attempt 2")
+    expect(thinking.locator(".activity")).to_have_text("retrying (429), attempt 2")
+    send(**DRAFT, text="")
+    expect(thinking).to_contain_text("is thinking")
+    expect(thinking.locator(".activity")).to_have_count(0)
+    send(**DRAFT, text="Once")
+    expect(thinking).to_have_count(0)
+    send(**typing, active=False)
+
+
 def test_stop_ends_the_answer_that_is_being_made(site):
     page, send = open_with_frames(site)
     typing = {"type": "typing", "channel": DRAFT["channel"]}

@@ -33,6 +33,7 @@ from pegasus.models.answers.text_calls import (
 )
 from pegasus.models.answers.text_regions import CALL_OPEN, COMPLETE_BLOCK, may_become_call
 from pegasus.models.base import (
+    AnotherAttempt,
     CallBegun,
     CallPiece,
     ModelError,
@@ -193,7 +194,7 @@ class AnswerFilter:
         if not isinstance(piece, TextPiece):
             if piece is None:
                 self._state = _FilterState()
-            elif not isinstance(piece, ReasoningPiece):
+            elif isinstance(piece, CallBegun | CallPiece):
                 self._state.has_calls = True
             self._passed.append(piece)
             return
@@ -419,7 +420,7 @@ class PieceRelay:
                 if self._has_sent:
                     forwarded.append(None)
                 self._has_sent = False
-            elif (whole := piece if isinstance(piece, CallBegun) else self._read(piece)) is not None:
+            elif (whole := piece if isinstance(piece, CallBegun | AnotherAttempt) else self._read(piece)) is not None:
                 forwarded.append(whole)
                 self._has_sent = True
         self._forward(forwarded)

@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol
 import attrs
 import trio
 
-from pegasus.models.base import ModelError, ModelRequest, ModelResponse
+from pegasus.models.base import AnotherAttempt, ModelError, ModelRequest, ModelResponse
 from pegasus.models.errors import cut_error, is_temporary, network_error, one_line, protocol_error, status_error
 from pegasus.models.formats import AnswerAssembler
 from pegasus.models.providers.connections import ProviderClient, read_at_most
@@ -208,12 +208,15 @@ class AnswerReader:
     """Pieces of the present attempt that have come. Each is at least one token."""
     _stray: bytes = attrs.field(default=b"", init=False)
     """The last event of the present attempt whose data was no JSON at all."""
+    _activity: str = attrs.field(default="", init=False)
+    """Last words to the listener about another attempt."""
 
     async def read(self, response: Any, assembler: AnswerAssembler) -> ModelResponse:
         """Return the answer in a response of httpx, by its content type. Raises AttemptFailed.
 
         Servers that do not stream answer with `application/json`; everything else is read as events, whatever it calls itself.
         """
+        self.announce("")
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "text/html":
             page = one_line((await self._read_body(response)).decode("utf-8", "replace"), self._client.secrets)
@@ -325,8 +328,15 @@ class AnswerReader:
     def retract(self) -> None:
         """Note that the attempt has failed: its pieces are void, and the first limit holds again."""
         self.pieces, self.scope.deadline, self._stray = 0, self.until, b""
+        self._activity = ""
         if self._request.on_pieces is not None:
             self._request.on_pieces([None])
+
+    def announce(self, activity: str) -> None:
+        """Tell the listener that the call is made again; "": that the server answers now."""
+        if self._request.on_pieces is not None and activity != self._activity:
+            self._activity = activity
+            self._request.on_pieces([AnotherAttempt(activity)])
 
     def refusal(self, status: int, body: object) -> AttemptFailed:
         """Return the failure for a refusal: a response with an error status, or an error event that stands for one."""

@@ -16,7 +16,8 @@ wants, as long as no pause in it is longer than `models.silence_timeout` (see `A
 would probably stall again, and the text that has come is in the error (`ModelError.partial`). An answer that breaks off is asked for
 again only while the first limit has not passed.
 
-The answer is streamed to `request.on_pieces` while it arrives. When an attempt fails, None is sent before the next one begins.
+The answer is streamed to `request.on_pieces` while it arrives. When an attempt fails, None is sent, and then
+an `AnotherAttempt` before the next one begins.
 
 Five attempts with pauses of 0.5, 1, 2 and 4 seconds are enough for a short failure or a short limit of the rate. During longer
 failures the fallback models answer, which are asked when this call has failed.
@@ -138,12 +139,14 @@ class HttpModel:
                 if failure.is_loading:
                     pause = max(pause or 0, _LOADING_PAUSE)
                     _log.debug("the server is loading the model", model=self.name)
+                    reader.announce("the server loads the model")
                 else:
                     if pause is None:
                         pause = pauses.next()
                     _log.warning(
                         "model call is retried", model=self.name, reason=str(failure.error), pause=round(pause, 2)
                     )
+                    reader.announce(f"retrying ({failure.error.status or failure.error.kind}), attempt {attempts + 1}")
             await trio.sleep(pause)
 
     async def _attempt(self, request: ModelRequest, reader: AnswerReader) -> ModelResponse:

@@ -258,6 +258,20 @@ async def test_drafts_are_shown_at_most_once_a_second_and_never_behind_their_rep
         assert it.adapter.taken == [("a", "reply")]
 
 
+async def test_a_draft_goes_while_the_model_is_asked_once_more(autojump_clock):
+    async with office() as it:
+        shown, here = [], ChannelInfo("letters", "a")
+
+        async def show(draft):
+            shown.append(draft)
+
+        it.adapter.show_draft = show
+        for draft in (ReplyDraft(here, "begun"), ReplyDraft(here, "", activity="retrying (429), attempt 2")):
+            await it.world.root.ref("channels/switchboard").tell(draft)
+            await trio.sleep(2)
+        assert [draft.is_withdrawal for draft in shown] == [False, True]
+
+
 @pytest.mark.parametrize("operation", range(1, 24))
 async def test_a_power_failure_repeats_at_most_the_piece_that_was_not_recorded(autojump_clock, operation):
     adapters, disk = [], MemoryDisk()

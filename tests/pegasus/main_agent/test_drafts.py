@@ -19,7 +19,7 @@ from pegasus.main_agent.drafts import (
     parse_partial_reply,
 )
 from pegasus.messages import Address, ChannelInfo, ReplyDraft
-from pegasus.models import CallBegun, CallPiece, ReasoningPiece, TextPiece
+from pegasus.models import AnotherAttempt, CallBegun, CallPiece, ReasoningPiece, TextPiece
 
 CLI = ChannelInfo("cli", "main")
 SLACK = ChannelInfo("slack", "#a|b", "U1", "thread|1")
@@ -366,3 +366,12 @@ def test_a_draft_that_moves_to_another_thread_is_withdrawn_before_it_is_shown():
     board.put({plain: ReplyDraft(plain, "a")})
     board.put({thread: ReplyDraft(thread, "ab")})
     assert shown == [ReplyDraft(plain, "a"), ReplyDraft(plain, ""), ReplyDraft(thread, "ab")]
+
+
+async def test_what_delays_an_answer_is_told_where_it_is_awaited(autojump_clock):
+    """It ends when the server answers, and when another model is asked; hidden reasoning may come before any text."""
+    for end in (AnotherAttempt(""), None):
+        stage = Stage()
+        await stage.play(TextPiece("begun"), None, AnotherAttempt("retrying (429), attempt 2"), end, pause=0.5)
+        assert [draft.activity for _, draft in stage.shown] == ["retrying (429), attempt 2", ""]
+        assert stage.shown[-1][1].is_withdrawal

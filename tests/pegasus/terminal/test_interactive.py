@@ -20,7 +20,7 @@ from pegasus.terminal.interactive import InteractiveChat
 from pegasus.terminal.leaving import Leave, LeaveRules
 from pegasus.terminal.line_chat import DaemonGone
 from pegasus.terminal.questions import WaitingQuestion
-from pegasus.terminal.status_line import ChatStatus, Draft
+from pegasus.terminal.status_line import ChatStatus, Draft, status_line
 from pegasus.terminal.typed_messages import MAX_UNSENT
 
 CHANNEL = ChannelInfo("cli", "main")
@@ -223,6 +223,15 @@ async def test_a_reply_that_is_being_written_is_shown_until_it_is_there(rig):
     assert [status.writing for (status,) in rig.screen.of("status")] == [False, False, True, False, False]
 
 
+async def test_another_attempt_is_told_in_place_of_thinking(rig):
+    rig.talk.thinking(True)
+    rig.talk.tell(ReplyDraft(CHANNEL, "", activity="retrying (429), attempt 2"), ReplyDraft(CHANNEL, "Once upon"))
+    await rig.screen.wait("draft", Draft("Pegasus", "Once upon"))
+    lines = [status_line(status, 0.0) for (status,) in rig.screen.of("status")]
+    assert lines == ["", "⠋ thinking", "⠋ retrying (429), attempt 2", "⠋ writing"]
+    assert len(rig.screen.of("draft")) == 1, "nothing is drawn above the prompt for it"
+
+
 @pytest.mark.parametrize("end", [ReplyDraft(CHANNEL, ""), Typing(CHANNEL, False), Offline("gone", 1.0)])
 async def test_a_draft_is_withdrawn(rig, end):
     rig.talk.thinking(True)
@@ -243,6 +252,14 @@ async def test_running_tasks_are_shown_until_they_end_or_the_connection_is_lost(
     rig.talk.offline()
     await rig.screen.wait("status", ChatStatus(lost=True))
     assert shown() == [[], [1], [1, 2], [2], [2], []]
+
+
+async def test_a_task_that_has_asked_something_waits_in_the_line_until_it_goes_on(rig):
+    rig.talk.tell(task("SUSPENDED"), task("REASONING"), task("SUSPENDED"))
+    rig.talk.offline()
+    await rig.screen.wait("status", ChatStatus(lost=True))
+    shown = [[len(status.asking), len(status.tasks)] for (status,) in rig.screen.of("status")]
+    assert shown == [[0, 0], [1, 0], [0, 1], [1, 0], [0, 0]]
 
 
 async def test_the_first_welcome_greets_and_the_next_do_not(rig):

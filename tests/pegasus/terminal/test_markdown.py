@@ -104,12 +104,12 @@ def test_a_long_cell_is_folded_and_not_cut():
     assert text.count("x") == 50
 
 
-def test_code_keeps_its_indentation_and_is_indented_itself():
-    assert body("```python\nif x:\n    y()\n```") == "  if x:\n      y()"
+def test_code_stands_as_it_was_written_so_that_it_can_be_copied():
+    assert body("```python\nif x:\n    y()\n```") == "if x:\n    y()"
 
 
 def test_code_of_an_unknown_language_is_shown():
-    assert body("```nosuchlanguage\nx\n```") == "  x"
+    assert body("```nosuchlanguage\nx\n```") == "x"
 
 
 def test_html_is_text():

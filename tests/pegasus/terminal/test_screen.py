@@ -129,6 +129,38 @@ def test_a_very_long_paste_arrives_whole(rig):
     assert rig.sent() == text.rstrip()
 
 
+def test_a_long_paste_is_a_few_words_on_the_screen_and_whole_in_the_message(rig, tmp_path):
+    """It is passed and deleted as one character, and a file that it mentions is not attached. The history has all of it."""
+    (tmp_path / "note.txt").write_text("private")
+    code, log = f"x = 1  # @{tmp_path}/note.txt\r" * 200, "y" * 1500
+    rig.screen._max_bytes = 1 << 20
+    rig.type("see ", f"\x1b[200~{code}\x1b[201~", " and ", f"\x1b[200~{log}\x1b[201~")
+    rig.glass.wait("› see [pasted 200 lines] and [pasted 1,500 characters]")
+    rig.type(f"\x1b[200~{code}\x1b[201~", "\x7f", "!", ENTER)
+    rig.glass.wait("› see [pasted 200 lines] and [pasted 1,500 characters]!\n\n›")
+    whole = f"see {code.replace(chr(13), chr(10))} and {log}!"
+    assert (rig.sent(), rig.media) == (whole, [()])
+    rig.type(UP)
+    rig.glass.wait("yyy!")
+    rig.type(CTRL_C)
+
+
+def test_the_editor_gets_the_whole_text(rig, tmp_path, monkeypatch):
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\ntr x z < "$1" > "$1.new" && mv "$1.new" "$1"\n')
+    editor.chmod(0o755)
+    monkeypatch.setenv("VISUAL", str(editor))
+    rig.type(f"\x1b[200~{'x' * 2000}\x1b[201~", "\x18\x05")
+    rig.glass.wait("zzz")
+    rig.type(ENTER)
+    assert rig.sent() == "z" * 2000
+
+
+def test_keys_beside_a_folded_paste_hit_what_they_show(rig):
+    rig.type(f"\x1b[200~{'a' * 2000}\x1b[201~", "bc", "\x1b[D", "\x1b[D", "\x1b[D", "0", ENTER)
+    assert rig.sent() == "0" + "a" * 2000 + "bc"
+
+
 def test_a_very_long_paste_is_searched_for_its_end_once_and_not_with_each_piece(rig, monkeypatch):
     rig.screen._max_bytes = 1 << 20
     text = "x" * 400_000

@@ -121,9 +121,25 @@ def test_a_task_that_runs_or_waits_for_its_turn_is_shown(state, since):
     assert task == RunningTask(3, "fetch the report␛[2J", "shell_exec", 2, since)
 
 
-@pytest.mark.parametrize("state", ["SUSPENDED", "COMPLETED", "FAILED", "a later version's"])
+@pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "a later version's"])
 def test_any_other_task_is_not(state):
     assert running_task(progress(state), now=100.0) is None
+
+
+@pytest.mark.parametrize("why", ["approval", "person"])
+def test_a_task_that_is_paused_or_waits_for_a_yes_is_not(why):
+    assert running_task(progress("SUSPENDED", waits_for=why), now=100.0) is None
+
+
+def test_what_waits_for_an_answer_in_words_is_named():
+    task = running_task(progress("SUSPENDED"), now=100.0)
+    assert status_line(attrs.evolve(ONLINE, asking=(task,)), 0.0) == "task 3 waits for your answer"
+    busy = attrs.evolve(ONLINE, asking=(task, task), thinking=True, questions=(WaitingQuestion("a-1", "shell"),) * 2)
+    assert status_line(busy, 0.0) == (
+        "2 questions wait for you: /approve or /deny ID · 2 tasks wait for your answer · ⠋ thinking"
+    )
+    assert not attrs.evolve(ONLINE, asking=(task,)).is_busy
+    assert status_line(attrs.evolve(ChatStatus(), asking=(task,)), 0.0) == "connecting"
 
 
 def test_only_what_runs_makes_the_line_move():

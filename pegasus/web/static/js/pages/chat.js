@@ -460,16 +460,18 @@ class Chat {
 
   // ------------------------------------------------------------------ the draft, and signs of work
 
-  takeDraft({ text = "", reasoning = "", cut = false }) {
+  takeDraft({ text = "", reasoning = "", activity = "", cut = false }) {
     if (cut) {
       this.takeCut(text.trim());
       text = "";
     }
     this.draftText = text;
     this.reasoning = reasoning;
+    this.activity = activity;
     if (!text && !reasoning) {
       this.draft?.remove();
       this.draft = null;
+      this.showThinking();
       return;
     }
     if (!this.draft) {
@@ -516,10 +518,19 @@ class Chat {
       this.thinking?.remove();
       this.thinking = null;
       this.takeDraft({});
-    } else if (!this.draft && !this.thinking) {
-      this.thinking = h("div", { class: "message agent thinking" }, h("span", { class: "avatar busy" }, wing()), h("span", { class: "pulse", "aria-hidden": "true" }, h("i"), h("i"), h("i")), h("span", { class: "sr-only" }, `${this.app.connection.agent} ${T.chat.thinking}`));
+    }
+    this.showThinking();
+  }
+
+  /** Show that the agent thinks, or what delays its answer, while no draft does. */
+  showThinking() {
+    if (this.app.state.typing === null || this.draft) return;
+    if (!this.thinking) {
+      this.thinking = h("div", { class: "message agent thinking" }, h("span", { class: "avatar busy" }, wing()), h("span", { class: "pulse", "aria-hidden": "true" }, h("i"), h("i"), h("i")), h("span"));
       this.live.append(this.thinking);
     }
+    this.thinking.lastChild.className = this.activity ? "activity" : "sr-only";
+    this.thinking.lastChild.textContent = this.activity || `${this.app.connection.agent} ${T.chat.thinking}`;
   }
 
   showWork() {
