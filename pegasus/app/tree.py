@@ -225,6 +225,7 @@ def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:
     environment, journal = services.environment, services.journal
     work: dict[str, Any] = {
         "announce": root.ref(SWITCHBOARD),
+        "said": root.ref(GATEWAY),
         "publish": message_publisher(root.ref(BUS), environment.clock),
         "answers": ChatCommands(services).answers(),
     }

@@ -22,7 +22,7 @@ import trio
 
 from actors import ActorError, Inbox, MailboxFull, Ref
 from pegasus.channels.adapter import AdapterMessage, CatchUp, DeliverReply
-from pegasus.messages import OutboundMessage, ReplyDraft, Said, TaskProgress, Typing
+from pegasus.messages import OutboundMessage, ReplyDraft, TaskProgress, Typing
 from pegasus.observe import get_logger
 from pegasus.retry import retry
 from pegasus.storage import JournalMessage, NextReplies, StorageError
@@ -30,7 +30,7 @@ from pegasus.storage import JournalMessage, NextReplies, StorageError
 FULL_MAILBOX_TIME = 1.0
 """Seconds that the other channels wait for an adapter whose mailbox is full."""
 
-SwitchboardMessage: TypeAlias = Typing | ReplyDraft | TaskProgress | Said
+SwitchboardMessage: TypeAlias = Typing | ReplyDraft | TaskProgress
 """Replies are not sent to the switchboard. It pulls them from the journal's outbox, where they are safe until acknowledged."""
 
 _log = get_logger("switchboard")
@@ -108,9 +108,7 @@ class _Routing:
         A draft that another follows is lost at once if the adapter's mailbox is full: the next one makes up for it, and the drafts
         of other channels must not wait.
         """
-        # What was said on any channel is shown to the clients of the gateway, and to no service.
-        is_said = isinstance(sign, Said)
-        adapter = self._default if is_said else self._adapters.get(sign.channel.type, self._default)
+        adapter = self._adapters.get(sign.channel.type, self._default)
         if adapter is None or adapter in self._behind:
             return
         if isinstance(sign, ReplyDraft) and not sign.is_last:

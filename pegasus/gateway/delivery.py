@@ -188,9 +188,9 @@ class Hub:
 
     def said(self, said: Said) -> None:
         """Show what was said to the other clients of the conversation, as far as they are an owner's terminals and pages."""
-        frame = encode_frame(said)
-        for feed in self._routes.all():
-            if feed.hears(said, self._owners.now):
+        if hearers := [feed for feed in self._routes.all() if feed.hears(said, self._owners.now)]:
+            frame = encode_frame(said)
+            for feed in hearers:
                 feed.show_said(frame)
 
     def approval(self, notice: ApprovalNotice) -> None:

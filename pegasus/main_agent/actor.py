@@ -107,7 +107,8 @@ async def main_agent(
     *,
     chat: Address | None = None,
     apart: bool | None = None,
-    announce: Ref[Typing | ReplyDraft | Said] | None = None,
+    announce: Ref[Typing | ReplyDraft] | None = None,
+    said: Ref[Said] | None = None,
     publish: PublishMessage | None = None,
     answers: CommandAnswers = MappingProxyType({}),
     note_work: Callable[[bool], None] = lambda is_working: None,
@@ -115,9 +116,10 @@ async def main_agent(
     """Run the Main Agent of one session.
 
     chat: the chat whose session it is; None: the session is that of all channels. apart: take only items of conversations in which
-    guests are heard, or only others; None: both. announce: actor that shows people when the agent
-    thinks and what it is writing. publish: makes a message known to observers when it is done. answers: functions that answer the
-    commands that this actor does not answer itself. note_work: is told when work on an item or a command begins and ends.
+    guests are heard, or only others; None: both. announce: actor that shows people when the agent thinks and what it is writing.
+    said: actor that shows what was said to other clients of the conversation. publish: makes a message known to observers when it is
+    done. answers: functions that answer the commands that this actor does not answer itself. note_work: is told when work on an item
+    or a command begins and ends.
 
     Raises StorageError if the session cannot be read, LeaseLost if another agent has taken the session over. Cancelled or stopped:
     the running model call ends at once, and its item is handed out again at the next start.
@@ -143,6 +145,7 @@ async def main_agent(
             journal=journal,
             services=services,
             announce=announce,
+            said=said,
             publish=publish,
             answers=answers,
             note_work=note_work,
@@ -183,8 +186,10 @@ class _MainAgent:
     """Hands out the items, and takes answers of commands into the outbox."""
     _services: AgentServices
     """Everything that the composition root has handed in."""
-    _announce: Ref[Typing | ReplyDraft | Said] | None
+    _announce: Ref[Typing | ReplyDraft] | None
     """Takes typing signs and drafts; None: nobody shows them."""
+    _said: Ref[Said] | None
+    """Takes what was said, for other clients of the conversation; None: there are none."""
     _publish: PublishMessage | None
     """Makes a finished message known to observers; None: nobody observes."""
     _answers: CommandAnswers
@@ -486,6 +491,9 @@ class _MainAgent:
         """Send a sign that is never stored. It is dropped while the receiver does not run or its mailbox is full."""
         if isinstance(sign, ReplyDraft) and self.stopper.running is not None:
             sign = attrs.evolve(sign, item=self.stopper.running.item.n)
-        if self._announce is not None:
-            with suppress(ActorError):
+        with suppress(ActorError):
+            if isinstance(sign, Said):
+                if self._said is not None:
+                    self._said.tell_nowait(sign)
+            elif self._announce is not None:
                 self._announce.tell_nowait(sign)

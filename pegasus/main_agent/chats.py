@@ -26,7 +26,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 import trio
@@ -73,7 +73,8 @@ async def chat_agents(
     services: AgentServices,
     *,
     apart: bool | None = None,
-    announce: Ref[Typing | ReplyDraft | Said] | None = None,
+    announce: Ref[Typing | ReplyDraft] | None = None,
+    said: Ref[Said] | None = None,
     publish: PublishMessage | None = None,
     answers: CommandAnswers = MappingProxyType({}),
 ) -> None:
@@ -82,7 +83,8 @@ async def chat_agents(
     Raises nothing. Stopped or cancelled: all agents end, and their items are handed out again at the next start.
     """
     async with open_pool() as pool, trio.open_nursery() as nursery:
-        run = partial(main_agent, journal=journal, apart=apart, announce=announce, publish=publish, answers=answers)
+        shown: dict[str, Any] = {"announce": announce, "said": said, "publish": publish}
+        run = partial(main_agent, journal=journal, apart=apart, answers=answers, **shown)
         chats = _Chats(journal, services, run, pool, nursery, apart)
         nursery.start_soon(chats.start_due_agents)
         async for message in inbox:

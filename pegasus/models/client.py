@@ -173,7 +173,7 @@ async def ask_target(call: ModelCall) -> ModelResponse:
             spent = answer.usage
             answer = call.stream.finish(await target.model.generate(request))
         read, estimate = answer.usage.prompt_tokens, target.counter.learn(call.request, answer.usage)
-        target.facts.note_taken(call.request)
+        target.facts.note_taken(read or estimate.tokens)
         if not target.facts.has_answered:
             target.facts.note_answer()
         if 0 < read < estimate.tokens:  # usually by an error of the estimate; the server may also have cut the prompt

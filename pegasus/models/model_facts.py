@@ -39,7 +39,7 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.messages import Json
-from pegasus.models.base import AssistantTurn, ModelError, ModelRequest, UserTurn
+from pegasus.models.base import AssistantTurn, ModelError, ModelRequest
 from pegasus.models.catalog import DEFAULT_WINDOW
 from pegasus.models.formats import usual_window
 from pegasus.models.providers import SMALLEST_WINDOW, LocalModel
@@ -114,7 +114,7 @@ class ModelFacts:
         self.has_answered = False
         """The server has answered a call. What it does not tell then, it never will."""
         self._shortest_taken = self._longest_taken = 0
-        """Characters of prompts that were answered; 0 before the first."""
+        """Tokens of prompts that were answered; 0 before the first."""
         self._has_remembered = False
         """A window of an earlier run was taken over."""
         self._has_warned = False
@@ -185,11 +185,10 @@ class ModelFacts:
 
     # ------------------------------------------------------------ refusals that do not say why
 
-    def note_taken(self, request: ModelRequest) -> None:
-        """Note that a prompt was answered."""
-        size = _characters(request)
-        self._shortest_taken = min(size, self._shortest_taken or size)
-        self._longest_taken = max(size, self._longest_taken)
+    def note_taken(self, tokens: int) -> None:
+        """Note that a prompt of so many tokens was answered, as its server has counted them, else as they were estimated."""
+        self._shortest_taken = min(tokens, self._shortest_taken or tokens)
+        self._longest_taken = max(tokens, self._longest_taken)
 
     def may_be_too_long(self, request: ModelRequest, tokens: int) -> bool:
         """Return whether a refusal without a known reason may mean the length of the prompt, in whatever words or language.
@@ -197,12 +196,12 @@ class ModelFacts:
         So it is after a shorter prompt was answered, if this one is the longest so far or fills more than half of the window. An
         answer in the conversation shows that a shorter one was answered, also after a restart.
 
-        tokens: estimate of the prompt's size. Sizes are compared by characters, since estimates change when the server has counted.
+        tokens: estimate of the prompt's size. It begins with what the server has counted of this conversation, so it is above all of
+        the conversation's earlier prompts.
         """
-        size = _characters(request)
         has_answer = any(isinstance(turn, AssistantTurn) for turn in request.turns)
-        is_shorter_known = has_answer or 0 < self._shortest_taken < size
-        return is_shorter_known and (size > self._longest_taken or 2 * tokens > self.context_window)
+        is_shorter_known = has_answer or 0 < self._shortest_taken < tokens
+        return is_shorter_known and (tokens > self._longest_taken or 2 * tokens > self.context_window)
 
     # ------------------------------------------------------------ prompts that the server cuts
 
@@ -255,15 +254,6 @@ class ModelFacts:
         }
         general = 'give the server a larger window; for Ollama use a provider of type "ollama", or set OLLAMA_CONTEXT_LENGTH=32768'
         return by_server.get(self.server, general)
-
-
-def _characters(request: ModelRequest) -> int:
-    """Return the characters of a prompt. Pictures and tools are not counted."""
-    texts = (
-        len(turn.text) + (sum(len(result.content) for result in turn.results) if isinstance(turn, UserTurn) else 0)
-        for turn in request.turns
-    )
-    return len(request.system) + sum(texts)
 
 
 # ------------------------------------------------------------------ the manners of models

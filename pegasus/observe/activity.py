@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 import attrs
@@ -281,7 +281,9 @@ class Activity:
             _log.warning("finished work cannot be exported", error=repr(error))
 
 
-def _bounded(series: Mapping[tuple[str, ...], object], labels: Sequence[str]) -> tuple[str, ...]:
+def _bounded(series: Mapping[tuple[str, ...], object], labels: tuple[str, ...]) -> tuple[str, ...]:
     """Return the key of a series: the labels, or OTHER for each where there are too many already."""
+    if labels in series:
+        return labels
     key = tuple(label[:MAX_LABEL] for label in labels)
     return key if key in series or len(series) < MAX_SERIES else (OTHER,) * len(key)
