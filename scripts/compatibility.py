@@ -24,6 +24,7 @@ AREAS: Final = {
     "skills": "Skills",
     "mcp": "MCP servers",
     "clients": "Clients of the API",
+    "homes": "Homes of other agents",
 }
 """Headings by area, in their order."""
 _ROWS: Final = "PEGASUS_TRIED_ROWS"

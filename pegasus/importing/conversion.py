@@ -20,6 +20,7 @@ The functions are shared by `openclaw`, `nanobot` and `hermes`, some of whose fo
 
 from __future__ import annotations
 
+import fnmatch
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -48,6 +49,8 @@ LARGEST_PART: Final = 20_000
 """Bytes of a file of memory. A longer text becomes several."""
 PERSONA: Final = ("SOUL.md", "AGENTS.md", "IDENTITY.md", "TOOLS.md", "HEARTBEAT.md")
 """Files about the character and manners of an agent, which are not its memory."""
+SETTINGS_STAY: Final = "keys and settings are never imported; set up here what you need"
+"""Reason why a file of settings is left out."""
 KNOWN_CHANNELS: Final = ("cli", "web", "api", *SERVICE_SECTIONS)
 """Channel types that there are here."""
 _FROM_FILE: Final[Metadata] = {OUTSIDE: [Untrusted.FILE.value]}
@@ -122,7 +125,8 @@ def json_lines(text: str) -> Iterator[Mapping[str, Any] | None]:
     Blank lines are passed over. What is damaged yields None instead of ending the file: a program that was
     killed leaves half a line.
     """
-    for line in text.splitlines():
+    # Not at whatever Unicode takes for the end of a line: JSON allows U+2028 within a text.
+    for line in text.split("\n"):
         if line.strip():
             yield json_object(line)
 
@@ -264,20 +268,22 @@ def add_persona(found: Findings, folder: ForeignFolder, place: str) -> None:
 def add_settings(found: Findings, folder: ForeignFolder, names: Collection[str]) -> None:
     """Say that settings and keys are not imported. They are not even read."""
     for name in sorted(set(names) & set(folder.names("", ""))):
-        found.skip("setting", name, "keys and settings are never imported; set up here what you need")
+        found.skip("setting", name, SETTINGS_STAY)
 
 
 # ------------------------------------------------------------------ sessions
 
 
-def each_session(found: Findings, folder: ForeignFolder, place: str) -> Iterator[tuple[str, str]]:
-    """Yield name and text of the sessions in a folder of JSON lines. What cannot be read is left out."""
+def each_session(
+    found: Findings, folder: ForeignFolder, place: str, pattern: str = "*.jsonl"
+) -> Iterator[tuple[str, str]]:
+    """Yield name and text of the sessions in a folder of JSON lines. pattern: of their names. What cannot be read is left out."""
     try:
-        names = folder.names(place, ".jsonl")
+        names = folder.names(place, "")
     except CannotRead as error:
         found.skip("session", place, str(error))
         return
-    for name in names:
+    for name in fnmatch.filter(names, f"{place}/{pattern}"):
         if (text := read_text(found, folder, name, "session", LARGEST_SESSION)) is not None:
             yield name, text
 
@@ -298,6 +304,8 @@ def each_job(found: Findings, folder: ForeignFolder, name: str) -> Iterator[tupl
     if not isinstance(jobs, list):
         found.skip("job", name, 'it is no JSON object with a list "jobs"')
         return
+    if not jobs:
+        found.skip("job", name, "there is no job in it")
     for number, job in enumerate(jobs, 1):
         if not (isinstance(job, dict) and isinstance(job.get("schedule"), dict)):
             found.skip("job", f"{name} ({number})", "it is no job with a schedule")

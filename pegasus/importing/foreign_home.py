@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 import attrs
 
@@ -27,6 +27,12 @@ LARGEST_SESSION: Final = 64 << 20
 """Bytes of a session."""
 MOST_FILES: Final = 20_000
 """Files of a folder that are looked at."""
+DEEPEST: Final = 40
+"""Levels of folders below which files are not counted."""
+
+
+FileKind: TypeAlias = Literal["file", "folder", "link"]
+"""Kinds of entries of a folder. Pipes and devices are files here, which are not opened."""
 
 
 class CannotRead(Exception):
@@ -59,6 +65,8 @@ class ForeignFolder:
         """Raises OSError if it is no folder that can be read."""
         self.path = path.resolve(strict=True)
         os.scandir(self.path).close()
+        self.known: set[str] = set()
+        """Paths that somebody has asked for. Whoever asks says in the report what became of it."""
 
     def text(self, name: str, limit: int = LARGEST_TEXT) -> str | None:
         """Return the text of a file, None if there is none. Bytes that are no UTF-8 are replaced. Raises CannotRead."""
@@ -67,6 +75,7 @@ class ForeignFolder:
 
     def content(self, name: str, limit: int = LARGEST_TEXT) -> bytes | None:
         """Return the bytes of a file, None if there is none. name: its path, with "/". Raises CannotRead."""
+        self.known.add(name)
         try:
             with self._opened(name) as descriptor:
                 # Asked of the open file and not of its name, which could mean another file by now.
@@ -90,16 +99,31 @@ class ForeignFolder:
 
     def names(self, folder: str, suffix: str) -> list[str]:
         """Return the paths of the entries of a folder whose names end so, sorted; [] if there is no such folder. Raises CannotRead."""
+        return [path for path, _ in self.entries(folder) if path.endswith(suffix) and _is_plain(path)]
+
+    def entries(self, folder: str) -> list[tuple[str, FileKind]]:
+        """Return path and kind of at most MOST_FILES entries of a folder, sorted; [] if there is no such folder. Raises CannotRead."""
         try:
             with self._opened(folder) as descriptor, os.scandir(descriptor) as entries:
                 # A folder with millions of entries must not fill the memory.
-                found = [entry.name for _, entry in zip(range(MOST_FILES), entries, strict=False)]
+                found = [(entry.name, _kind(entry)) for _, entry in zip(range(MOST_FILES), entries, strict=False)]
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise CannotRead(f"it is a link, or cannot be read ({error.strerror})") from None
-        readable = (name for name in found if name.endswith(suffix) and _is_plain(name))
-        return sorted(f"{folder}/{name}" if folder else name for name in readable)
+        return sorted((f"{folder}/{name}" if folder else name, kind) for name, kind in found)
+
+    def files(self, folder: str, suffix: str) -> Iterator[str]:
+        """Yield the files in a folder and below whose names end so, about MOST_FILES at most; none of a folder that cannot be read."""
+        waiting, seen = [folder], 0
+        while waiting:
+            with suppress(CannotRead):
+                entries = self.entries(waiting.pop())
+                seen += len(entries)
+                yield from (path for path, kind in entries if kind != "folder" and path.endswith(suffix))
+                waiting += [path for path, kind in reversed(entries) if kind == "folder" and path.count("/") < DEEPEST]
+            if seen > MOST_FILES:
+                return
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[int]:
@@ -126,6 +150,12 @@ class ForeignFolder:
             parts = name.split("/")
             return any(self.path.joinpath(*parts[: n + 1]).is_symlink() for n in range(len(parts)))
         return False
+
+
+def _kind(entry: os.DirEntry[str]) -> FileKind:
+    if entry.is_symlink():
+        return "link"
+    return "folder" if entry.is_dir(follow_symlinks=False) else "file"
 
 
 def _is_plain(name: str) -> bool:

@@ -5,9 +5,7 @@
     cron/jobs.json                  {"jobs": […]}
     SOUL.md                         its character
     .env  auth.json  config.yaml    settings and keys
-
-The database is copied before it is opened, with its write-ahead log, so that nothing in the foreign home changes. It is opened
-without trust: no code of its schema runs, and a query that takes too long is ended.
+    profiles/<name>/                the same again, for each further profile
 
 What cannot be read is never an error of the import: it is named in the findings with its reason, and the rest goes on. A database
 that fails in the middle has given the sessions that were read before. A job that would do something else here than there (it has a
@@ -19,11 +17,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import tempfile
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing
-from pathlib import Path
+from contextlib import suppress
+from hashlib import sha256
 from typing import Any, Final
 
 from pegasus.importing.conversion import (
@@ -37,21 +33,18 @@ from pegasus.importing.conversion import (
     session_of,
     shown_name,
 )
+from pegasus.importing.databases import columns_of, open_database
 from pegasus.importing.foreign_home import CannotRead, Findings, ForeignFolder, FoundSession
 from pegasus.messages import Metadata
 
-MARKS: Final = ("config.yaml", "memories", "state.db", "cron")
+MARKS: Final = ("config.yaml", "memories", "state.db", "cron", "profiles")
 """Names in such a home."""
 SETTINGS: Final = (".env", "auth.json", "config.yaml")
 """Files of settings and keys, which are named in the report and not read."""
 DATABASE: Final = "state.db"
 """Name of the file of all sessions."""
-LARGEST_DATABASE: Final = 512 << 20
-"""Bytes of the database."""
 MOST_MESSAGES: Final = 100_000
 """Messages of one session."""
-QUERY_SECONDS: Final = 120.0
-"""Seconds that the database may take in all."""
 STRUCTURED: Final = "\0json:"
 """Beginning of a content that is a list of blocks."""
 
@@ -59,80 +52,70 @@ STRUCTURED: Final = "\0json:"
 def read_hermes(folder: ForeignFolder) -> Findings:
     """Return what a home has.
 
-    Blocks while it reads, up to QUERY_SECONDS for the database.
+    Blocks while it reads, up to two minutes for each database.
     """
     found = Findings("hermes")
-    for name, path in (("memories/MEMORY.md", "facts/hermes-memory"), ("memories/USER.md", "facts/hermes-user")):
-        if (text := read_text(found, folder, name, "memory")) is not None:
-            # An entry may have several lines there; it becomes one item of a list here.
-            entries = [" ".join(entry.split()) for entry in text.split("\n§\n")]
-            add_note(found, name, path, "\n".join(f"- {entry.removeprefix('- ')}" for entry in entries if entry))
-    add_persona(found, folder, "")
-    _add_sessions(found, folder)
-    for origin, job in each_job(found, folder, "cron/jobs.json"):
-        _add_job(found, origin, job)
+    _add_profile(found, folder, "", "")
+    for place in _profiles(folder):
+        _add_profile(found, folder, f"{place}/", f"-{sha256(place.encode()).hexdigest()[:8]}")
     add_settings(found, folder, SETTINGS)
     return found
+
+
+def _profiles(folder: ForeignFolder) -> list[str]:
+    """Return the folders of further profiles. Those that cannot be listed are named with the rest."""
+    with suppress(CannotRead):
+        return [path for path, kind in folder.entries("profiles") if kind == "folder"]
+    return []
+
+
+def _add_profile(found: Findings, folder: ForeignFolder, place: str, suffix: str) -> None:
+    """Add what a profile has. place: its folder with a slash at the end, "" for the usual one. suffix: of the files of memory."""
+    for name, path in (("MEMORY.md", "memory"), ("USER.md", "user")):
+        if (text := read_text(found, folder, f"{place}memories/{name}", "memory")) is not None:
+            # An entry may have several lines there; it becomes one item of a list here.
+            entries = [" ".join(entry.split()) for entry in text.split("\n§\n")]
+            items = "\n".join(f"- {entry.removeprefix('- ')}" for entry in entries if entry)
+            add_note(found, f"{place}memories/{name}", f"facts/hermes-{path}{suffix}", items)
+    add_persona(found, folder, place)
+    _add_sessions(found, folder, place)
+    for origin, job in each_job(found, folder, f"{place}cron/jobs.json"):
+        _add_job(found, origin, job)
 
 
 # ------------------------------------------------------------------ sessions
 
 
-def _add_sessions(found: Findings, folder: ForeignFolder) -> None:
-    """Add the sessions of the database, if there is one.
-
-    It is copied together with its write-ahead log, because the last messages may be in the log alone. The copy
-    is deleted at the end, also after an error.
-    """
+def _add_sessions(found: Findings, folder: ForeignFolder, place: str) -> None:
+    """Add the sessions of the database, if there is one. One after the other: an error in the middle keeps those before it."""
+    name = f"{place}{DATABASE}"
     try:
-        content = folder.content(DATABASE, LARGEST_DATABASE)
-        log = folder.content(f"{DATABASE}-wal", LARGEST_DATABASE)
-    except CannotRead as error:
-        found.skip("session", DATABASE, str(error))
-        return
-    if content is None:
-        return
-    with tempfile.TemporaryDirectory(prefix="pegasus-import-") as temporary:
-        copy = Path(temporary) / DATABASE
-        copy.write_bytes(content)
-        if log:
-            copy.with_name(f"{DATABASE}-wal").write_bytes(log)
-        try:
-            with closing(sqlite3.connect(copy)) as database:
-                _guard(database)
-                for session in _sessions(found, database):
-                    # One after the other: an error in the middle keeps those before it.
+        with open_database(folder, name) as database:
+            if database is not None:
+                for session in _sessions(found, database, name):
                     found.sessions.append(session)
-        except (sqlite3.Error, UnicodeError, OverflowError) as error:
-            found.skip("session", DATABASE, f"it cannot be read ({error})")
+    except CannotRead as error:
+        found.skip("session", name, str(error))
 
 
-def _guard(database: sqlite3.Connection) -> None:
-    """Make a foreign database harmless. After QUERY_SECONDS in all, each query fails with sqlite3.OperationalError.
-
-    Without a trusted schema, its views and triggers can call no function with effects (https://sqlite.org/pragma.html). Texts that are
-    no UTF-8 are read with replacements instead of ending the import.
-    """
-    end = time.monotonic() + QUERY_SECONDS
-    database.text_factory = lambda data: data.decode("utf-8", "replace")
-    database.execute("PRAGMA trusted_schema = OFF")
-    database.set_progress_handler(lambda: int(time.monotonic() > end), 100_000)
-
-
-def _sessions(found: Findings, database: sqlite3.Connection) -> Iterator[FoundSession]:
+def _sessions(found: Findings, database: sqlite3.Connection, name: str) -> Iterator[FoundSession]:
     """Yield the sessions, oldest first. Columns that came with later versions may be missing."""
-    # The name of the column is one of three constants, so nothing of the database gets into the query.
-    columns = {row[1] for row in database.execute("PRAGMA table_info(sessions)")}
-    chat = "chat_id" if "chat_id" in columns else "user_id" if "user_id" in columns else "NULL"
-    for id, source, channel_id in database.execute(f"SELECT id, source, {chat} FROM sessions ORDER BY started_at, id"):  # noqa: S608
+    # The names of columns are constants, so nothing of the database gets into the query.
+    columns = columns_of(database, "sessions")
+    chat, user = (column if column in columns else "NULL" for column in ("chat_id", "user_id"))
+    query = f"SELECT id, source, {chat}, {user} FROM sessions ORDER BY started_at, id"  # noqa: S608
+    for id, source, chat_id, user_id in database.execute(query):
+        origin = f"{name}: {shown_name(id)}"
         rows = database.execute(
             "SELECT role, content, timestamp, tool_calls, tool_call_id FROM messages WHERE session_id = ? ORDER BY id LIMIT ?",
             (id, MOST_MESSAGES),
         )
+        (all_messages,) = database.execute("SELECT count(*) FROM messages WHERE session_id = ?", (id,)).fetchone()
+        if all_messages > MOST_MESSAGES:
+            found.skip("session", f"{origin}, its end", f"only the first {MOST_MESSAGES:,} messages are read")
         messages = ((role, _decoded(content), ts, _parse(calls), call_id) for role, content, ts, calls, call_id in rows)
-        origin = f"{DATABASE}: {shown_name(id)}"
         # A session of the terminal has no chat.
-        yield session_of(found, origin, str(source or ""), str(channel_id or ""), messages)
+        yield session_of(found, origin, str(source or ""), str(chat_id or user_id or ""), messages)
 
 
 def _decoded(content: object) -> object:

@@ -41,6 +41,7 @@ from pegasus.importing.foreign_home import (
     ImportLine,
     UnknownLayout,
 )
+from pegasus.importing.rest import add_rest
 from pegasus.main_agent import GLOBAL, SessionFiles, session_files_of
 from pegasus.memory import FOLDER, Author, MemoryRefused, memory_in
 from pegasus.messages import Address, ChannelInfo
@@ -73,7 +74,9 @@ def read_foreign_home(path: Path, source: str) -> Findings:
         folder = ForeignFolder(path)
         if not set(folder.names("", "")) & set(marks):
             raise UnknownLayout(f"{path}: found none of {', '.join(marks)}, which a home of {source} has")
-        return read(folder)
+        found = read(folder)
+        add_rest(found, folder)
+        return found
     except (OSError, CannotRead) as error:
         raise UnknownLayout(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 

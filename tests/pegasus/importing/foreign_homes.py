@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 FAKE_KEY = f"sk-ant-api03-{'Ab1_' * 12}"
 """It has the format of a key."""
@@ -46,6 +52,50 @@ def openclaw_home(path: Path, *jobs: object) -> Path:
         message("assistant", [{"type": "text", "text": "In the zoo."}, {"type": "image", "data": "…"}], 1770364146000),
     )
     write(path / "cron/jobs.json", {"version": 1, "jobs": list(jobs)})
+    return path
+
+
+OPENCLAW_TABLES = """
+CREATE TABLE session_windows (session_id TEXT NOT NULL PRIMARY KEY, session_key TEXT NOT NULL, created_at INTEGER NOT NULL) STRICT;
+CREATE TABLE transcript_events (
+    session_id TEXT NOT NULL, seq INTEGER NOT NULL, event_json TEXT, created_at INTEGER NOT NULL, event_zstd BLOB,
+    navigation_json TEXT, PRIMARY KEY (session_id, seq), CHECK (navigation_json IS NULL OR json_valid(navigation_json))
+) STRICT;
+CREATE TABLE session_transcript_cold_archives (
+    session_id TEXT NOT NULL PRIMARY KEY, archive_name TEXT NOT NULL UNIQUE, storage TEXT NOT NULL, archive_blob BLOB
+) STRICT;
+"""
+OPENCLAW_JOBS = """
+CREATE TABLE cron_jobs (store_key TEXT NOT NULL, job_id TEXT NOT NULL, enabled INTEGER NOT NULL, job_json TEXT NOT NULL) STRICT;
+"""
+
+
+def openclaw_store(path: Path, *jobs: dict[str, Any]) -> Path:
+    """Return the home as versions since 2026.6 have it: sessions and jobs are in databases, and long events are compressed."""
+    openclaw_home(path)
+    sessions, database = path / "agents/main/sessions", path / "agents/main/agent/openclaw-agent.sqlite"
+    lines = (sessions / "s1.jsonl").read_text().splitlines()
+    (sessions / "s1.jsonl").unlink()
+    (sessions / "sessions.json").unlink()
+    (path / "cron/jobs.json").unlink()
+    (sessions / "cold").mkdir()
+    (sessions / "cold/ab12.jsonl.zst").write_bytes(zstd.compress("\n".join(lines[:2]).encode()))
+    database.parent.mkdir()
+    with closing(sqlite3.connect(database)) as agent:
+        agent.executescript(OPENCLAW_TABLES)
+        agent.execute("INSERT INTO session_windows VALUES ('s1', 'agent:main:telegram:direct:42', 1)")
+        agent.execute("INSERT INTO session_transcript_cold_archives VALUES ('s1', 'ab12.jsonl.zst', 'file', NULL)")
+        for seq, line in enumerate(lines[2:]):
+            row = (line, 1, None, None) if seq != 1 else (None, 1, zstd.compress(line.encode()), "{}")
+            agent.execute("INSERT INTO transcript_events VALUES ('s1', ?, ?, ?, ?, ?)", (seq, *row))
+        agent.commit()
+    (path / "state").mkdir()
+    with closing(sqlite3.connect(path / "state/openclaw.sqlite")) as state:
+        state.executescript(OPENCLAW_JOBS)
+        for job in jobs:
+            row = (job["id"], int(job["enabled"]), json.dumps(job))
+            state.execute("INSERT INTO cron_jobs VALUES ('default', ?, ?, ?)", row)
+        state.commit()
     return path
 
 
@@ -95,6 +145,20 @@ def nanobot_home(path: Path, *jobs: object) -> Path:
 def nanobot_job(id: str, schedule: object, **payload: Any) -> dict[str, Any]:
     given = {"kind": "agent_turn", "message": f"do {id}", "deliver": True, "channel": "telegram", "to": "42", **payload}
     return {"id": id, "name": id, "enabled": True, "schedule": schedule, "payload": given, "state": {}}
+
+
+def nanobot_workspaces(path: Path, *jobs: dict[str, Any]) -> Path:
+    """Return the home as versions since 0.3 have it: sessions by workspace, and jobs that no running nanobot has taken over yet."""
+    nanobot_home(path)
+    sessions = path / "sessions/fb833a3227ea5ffc3c3eb427739e8869"
+    sessions.mkdir(parents=True)
+    (path / "workspace/sessions/telegram_42.jsonl").rename(sessions / "dGVsZWdyYW06NDI.jsonl")
+    (path / "workspace/sessions").rmdir()
+    write(sessions / ".workspace", f"{path}/workspace\n")
+    write(sessions / ".session-files.lock", "")
+    (path / "cron/jobs.json").unlink()
+    write_lines(path / "workspace/cron/action.jsonl", *({"action": "add", "params": job} for job in jobs))
+    return path
 
 
 HERMES_TABLES = """

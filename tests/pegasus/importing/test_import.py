@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import contextmanager
+import sqlite3
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,10 @@ from tests.pegasus.importing.foreign_homes import (
     hermes_job,
     nanobot_home,
     nanobot_job,
+    nanobot_workspaces,
     openclaw_home,
     openclaw_job,
+    openclaw_store,
     write,
     write_lines,
 )
@@ -378,3 +381,185 @@ def test_a_folder_that_is_no_such_home_is_refused(source, tmp_path):
 def test_a_session_file_name_never_leaves_its_folder():
     assert "/" not in session_files_of("chat", Address("../../etc", "../passwd")).current
     assert isinstance(session_files_of("chat", Address("..", "..")), SessionFiles)
+
+
+# ------------------------------------------------------------------ homes of current versions, and what is left in any
+
+
+@pytest.mark.tried("homes", "nanobot 0.3: sessions by workspace, jobs that wait", "imported")
+async def test_sessions_by_workspace_and_jobs_that_wait_are_imported(tmp_path):
+    job = nanobot_job("daily", CRON, channel=None, to=None, session_key="telegram:42", origin_channel="telegram")
+    desk = Desk(tmp_path, "chat")
+    home = nanobot_workspaces(tmp_path / "other", job | {"schedule": {"kind": "every", "every_ms": 60_000}})
+    lines = await desk.bring(home, "nanobot")
+    session = "sessions/fb833a3227ea5ffc3c3eb427739e8869/dGVsZWdyYW06NDI.jsonl"
+    assert outcomes(lines, "session") == [("imported", session)]
+    files = session_files_of("chat", Address("telegram", "42"))
+    assert await FolderArchives(desk.data / files.folder, files).names()
+    [made] = desk.jobs()
+    assert (made.prompt, made.channel, made.enabled) == ("do daily", "telegram:42", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "chat"),
+    [
+        ("dGVsZWdyYW06NDI", ("telegram", "42")),
+        ("c2xhY2s6QzE6MTcwMC41", ("slack", "C1:1700.5")),
+        ("d2Vic29ja2V0OsOcbsOv", ("websocket", "Ünï")),
+        ("telegram_42", ("telegram", "42")),
+        ("cli_direct", ("cli", "direct")),
+    ],
+)
+def test_a_session_without_its_first_line_has_its_chat_in_the_name_of_its_file(name, chat, tmp_path):
+    home = nanobot_home(tmp_path / "other")
+    write_lines(home / "sessions/0/x" / f"../{name}.jsonl", {"role": "user", "content": "hi"})
+    found = read_foreign_home(home, "nanobot")
+    [session] = [session for session in found.sessions if session.origin == f"sessions/0/{name}.jsonl"]
+    assert (session.type, session.channel_id) == chat
+
+
+def test_a_job_that_was_deleted_while_nothing_ran_is_not_imported(tmp_path):
+    home = nanobot_home(tmp_path / "other", nanobot_job("a", CRON), nanobot_job("b", CRON))
+    write(home / "cron/action.jsonl", '{"action": "del", "params": {"job_id": "a"}}\n{torn\n')
+    found = read_foreign_home(home, "nanobot")
+    assert [job.origin for job in found.jobs] == ["cron/jobs.json: b"]
+    assert "1 line" in next(item.origin for item in found.left_out if "action.jsonl" in item.origin)
+
+
+@pytest.mark.tried("homes", "OpenClaw 2026.9: sessions and jobs in databases", "imported")
+async def test_sessions_and_jobs_of_databases_are_imported(tmp_path):
+    desk = Desk(tmp_path)
+    home = openclaw_store(tmp_path / "other", openclaw_job("daily", CRON), openclaw_job("no", CRON, enabled=False))
+    before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    lines = await desk.bring(home, "openclaw")
+    assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
+    assert outcomes(lines, "session") == [("imported", "agents/main/agent/openclaw-agent.sqlite: s1")]
+    [archive] = (desk.data / "main").glob("2026-02-06-*.jsonl")
+    entries = [decode(json.loads(line)) for line in archive.read_text().splitlines()]
+    assert [entry.role for entry in entries] == ["user", "assistant", "tool", "assistant"]
+    assert entries[0].content == "[channel: telegram | id: 42]\nwhere is the giraffe?"
+    assert [(job.prompt, job.channel, job.enabled) for job in desk.jobs()] == [
+        ("do daily", "telegram:42", True),
+        ("do no", "telegram:42", False),
+    ]
+    assert unmentioned(home, lines) == {"agents/main/sessions/cold/ab12.jsonl.zst"}, "it is a part of the session"
+
+
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("DROP TABLE transcript_events", "no table of sessions"),
+        ("ALTER TABLE transcript_events RENAME TO told", "no table of sessions"),
+        (
+            "DROP TABLE transcript_events; CREATE VIEW transcript_events AS SELECT 's1' AS session_id, 1 AS seq, '' AS event_json",
+            "cannot be read",
+        ),
+        ("UPDATE transcript_events SET event_json = NULL, event_zstd = x'00ff' WHERE seq = 0", "2 parts"),
+    ],
+)
+async def test_a_database_of_another_form_or_with_damage_is_named(statement, why, tmp_path):
+    home = openclaw_store(tmp_path / "other")
+    with closing(sqlite3.connect(home / "agents/main/agent/openclaw-agent.sqlite")) as database:
+        database.executescript(statement)
+    lines = await Desk(tmp_path).bring(home, "openclaw")
+    assert why in reason(lines, "openclaw-agent.sqlite")
+
+
+@pytest.mark.tried("homes", "Hermes 0.19: memory, sessions and jobs of all profiles", "imported")
+async def test_further_workspaces_profiles_and_conversations_before_a_reset_are_imported(tmp_path):
+    desk, openclaw = Desk(tmp_path), openclaw_home(tmp_path / "openclaw")
+    write(openclaw / "workspace-work/MEMORY.md", "Works at night.\n")
+    write(openclaw / "workspace/memory/2026/plans.md", "To Vienna again.\n")
+    sessions = openclaw / "agents/main/sessions"
+    write(sessions / "s1.jsonl.reset.2026-02-05T00-00-00.000Z", (sessions / "s1.jsonl").read_text())
+    write(sessions / "s2.jsonl.deleted.2026-02-05T00-00-00.000Z", (sessions / "s1.jsonl").read_text())
+    lines = await desk.bring(openclaw, "openclaw")
+    assert len([line for line in lines if line.outcome == "imported" and line.kind == "memory"]) == 5
+    assert len([line for line in lines if line.outcome == "imported" and line.kind == "session"]) == 2
+    assert "it was deleted there" in reason(lines, "s2.jsonl")
+
+    hermes = hermes_home(tmp_path / "hermes")
+    hermes_home(hermes / "profiles/coder", hermes_job("daily", CRON))
+    lines = await desk.bring(hermes, "hermes")
+    assert [line.origin for line in lines if line.outcome == "imported" and line.origin.startswith("profiles/")] == [
+        "profiles/coder/memories/MEMORY.md",
+        "profiles/coder/memories/USER.md",
+        "profiles/coder/state.db: s1",
+        "profiles/coder/cron/jobs.json: daily",
+    ]
+    assert unmentioned(hermes, lines) == set()
+
+
+def unmentioned(home: Path, lines) -> set[str]:
+    """Return the files of a home that no line of the report is about, neither themselves nor a folder that they are in."""
+    origins = [line.origin.partition(": ")[0].partition(" (")[0].partition(",")[0] for line in lines]
+    files = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_symlink() or not path.is_dir()}
+    return {
+        file
+        for file in files
+        if not any(file == origin or (origin.endswith("/") and file.startswith(origin)) for origin in origins)
+    } - {f"{file}{end}" for file in files for end in ("-wal", "-shm")}
+
+
+@pytest.mark.parametrize("source", HOMES)
+async def test_every_file_of_a_home_is_imported_or_named_with_the_reason(source, tmp_path):
+    home = HOMES[source](tmp_path / "other")
+    for number, name in enumerate(
+        (
+            *("notes.txt", "memory.db", "workspace/todo.md", "workspace/memory/x.bin", "workspace/memory/.cursor"),
+            *("sessions/a/b/c/told.jsonl", "sessions/told.json", "workspace/sessions/old.jsonl.bak", "threads/1.json"),
+            *(
+                "agents/main/sessions/s1.json",
+                "agents/second/notes/a",
+                "cron/runs/1.json",
+                "cron/jobs.yaml",
+                ".git/HEAD",
+            ),
+            *(
+                "memories/people/ann.md",
+                "memories/MEMORY.md.bak",
+                "state.db-journal",
+                "auth/tokens.json",
+                "x\ny",
+                "logs/a.log",
+            ),
+        )
+    ):
+        write(home / name, f"text {number}")
+    (home / "link").symlink_to(tmp_path)
+    os.mkfifo(home / "workspace/pipe")
+    lines = await Desk(tmp_path).bring(home, source)
+    shown = {"x\ny": "x y"}
+    missing = {shown.get(file, file) for file in unmentioned(home, lines)} - {line.origin for line in lines}
+    # `sessions.json` was read, and says to which chats the sessions belong.
+    assert missing <= {"agents/main/sessions/sessions.json"}
+    assert all(line.reason for line in lines if line.outcome == "left out")
+    assert "keys and settings" in reason(lines, "auth/")
+
+
+async def test_more_files_than_anybody_reads_are_counted(tmp_path):
+    home = nanobot_home(tmp_path / "other")
+    for number in range(130):
+        write(home / f"workspace/n{number:03}.md", "x")
+    lines = [line for line in await Desk(tmp_path).bring(home, "nanobot") if line.kind == "file"]
+    assert len(lines) == 101
+    assert "30 further files" in next(line.reason for line in lines if line.origin == "workspace/")
+
+
+async def test_lines_that_are_damaged_are_counted_and_odd_ends_of_lines_are_text(tmp_path):
+    home = nanobot_home(tmp_path / "other")
+    entry = json.dumps({"timestamp": "2026-02-06 07:49", "content": "one\u2028two\x85three"}, ensure_ascii=False)
+    write(home / "workspace/memory/history.jsonl", f'{entry}\n{{torn\n{{"text": "of another form"}}\n')
+    (home / "workspace/memory/HISTORY.md").unlink()
+    lines = await Desk(tmp_path).bring(home, "nanobot")
+    assert ("imported", "workspace/memory/history.jsonl") in outcomes(lines, "memory")
+    assert ("left out", "workspace/memory/history.jsonl (2 lines)") in outcomes(lines, "memory")
+    assert "three" in (tmp_path / "home/data/memory/episodes/nanobot-history.md").read_text()
+
+    home = openclaw_home(tmp_path / "openclaw")
+    write(home / "agents/main/sessions/sessions.json", "{torn")
+    with (home / "agents/main/sessions/s1.jsonl").open("a") as session:
+        session.write('{"type": "turn", "text": "of a newer form"}\n{torn\n')
+    lines = await Desk(tmp_path).bring(home, "openclaw")
+    assert "it is damaged" in reason(lines, "sessions.json")
+    assert "3 parts" in reason([line for line in lines if line.outcome == "imported"], "s1.jsonl")
