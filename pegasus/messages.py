@@ -27,6 +27,8 @@ Metadata: TypeAlias = Mapping[str, Json]
 
 ACCOUNT: Final = "account"
 """Key of a message's metadata: the account that its guest is counted by. Stored, and removed from what a client sends."""
+FOLDER: Final = "folder"
+"""Key of the metadata of messages and tasks: the real path of the folder of an owner's own that the work is done in."""
 RELAYED: Final = "relayed"
 """Key of a message's metadata: True if its writer has not typed its text, but forwarded it or sent it by a program."""
 APART: Final = "apart"

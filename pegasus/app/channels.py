@@ -206,6 +206,7 @@ async def open_intake(tree: AgentTree, environment: Environment) -> Intake:
         environment.pairing,
         limits,
         tree.root.ref(GUEST_LIMITS),
+        environment.folder_problem,
     )
 
 

@@ -150,6 +150,8 @@ class Environment:
     """The disk of the workspace, for the notes of consolidation; None: nothing is consolidated."""
     guests: Path | None = None
     """Folder with one for each guest; None: guests have no files."""
+    folder_problem: Callable[[str], str] = lambda folder: "tasks have no folders here"
+    """Returns why tasks must not work in a folder of an owner's own, "" if they may. Blocks briefly."""
     closed_paths: tuple[Path, ...] = ()
     """Files and folders that tools never touch, whatever the settings allow: Pegasus's own home."""
     sandbox: LiveValue[Sandbox] = attrs.field(factory=lambda: LiveValue(NO_SANDBOX))

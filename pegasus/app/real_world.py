@@ -25,7 +25,7 @@ from pegasus.app.environment import Environment
 from pegasus.app.owner_notes import OwnerNotes
 from pegasus.app.reload import Reloader
 from pegasus.events import RecentEvents
-from pegasus.host import Home, ensure_token, own_home, wall_clock
+from pegasus.host import Home, ensure_token, folder_problem, own_home, wall_clock
 from pegasus.identity import (
     NOTES_FILE,
     OWNER_FILES,
@@ -147,6 +147,7 @@ def _make_environment(world: RealWorld, models: ModelService, reloader: Reloader
         random=Random(),  # noqa: S311 ids only
         workspace=home.workspace,
         guests=home.path / "guests",
+        folder_problem=partial(folder_problem, home=home.path, workspace=home.workspace),
         subagent_folders=(home.subagents,),
         skills=SkillCatalog(
             BUILT_IN, home.skills, accepted=AcceptedSkills(home.accepted_skills, home.workspace / "skills")

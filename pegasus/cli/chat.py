@@ -35,11 +35,11 @@ from typing import Final, cast
 import click
 import trio
 
-from pegasus.cli.commands import pegasus, program_name
+from pegasus.cli.commands import Options, pegasus, program_name
 from pegasus.cli.control import ask_daemon, find_daemon
 from pegasus.client import ClientError
 from pegasus.formatting import GOES_ON, plural, quote
-from pegasus.host import Home, print_error, read_daemon
+from pegasus.host import Home, folder_problem, print_error, read_daemon
 from pegasus.messages import ChannelInfo
 from pegasus.settings import Settings
 from pegasus.terminal import (
@@ -79,16 +79,26 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @pegasus.declare(
     "chat",
     click.Option(["--channel"], default="main", metavar="ID", show_default=True, help="Conversation."),
+    click.Option(["--folder"], default="", metavar="PATH", help="Folder that tasks of this chat work in."),
     is_client=True,
 )
-def run_chat_command(home: Home, settings: Settings, *, channel: str) -> int:
+def run_chat_command(home: Home, settings: Settings, *, channel: str, folder: str) -> int:
     """Chat in the terminal with the running agent.
 
     Without a terminal each line of stdin is a message, and each reply is printed. The exit code is 1 when no daemon
-    runs, it refuses, or it goes away for good, and 128 + n after signal n.
+    runs, it refuses, or it goes away for good, and 128 + n after signal n. With --folder, which is how one begins to work
+    somewhere, an agent is started on a terminal if none runs, as without a command.
     """
     check_channel(channel)
-    return trio.run(_Chat(home, settings, channel).run, None)
+    if folder:
+        folder = os.path.realpath(os.path.expanduser(folder))
+        if problem := folder_problem(folder, home.path, home.workspace):
+            raise click.BadParameter(problem, param_hint="--folder")
+    starts = bool(folder) and os.isatty(0) and read_daemon(home) is None
+    if starts:
+        home.prepare()
+    options = click.get_current_context().find_object(Options) if starts else None
+    return trio.run(_Chat(home, settings, channel, folder).run, None if options is None else options.arguments())
 
 
 def run_with_chat(home: Home, settings: Settings, options: Sequence[str]) -> int:
@@ -111,11 +121,13 @@ class _Chat:
     daemon's death are watched beside, and end the talking by cancelling it.
     """
 
-    def __init__(self, home: Home, settings: Settings, channel: str) -> None:
+    def __init__(self, home: Home, settings: Settings, channel: str, folder: str = "") -> None:
         self._home = home
         self._settings = settings
         self._channel = channel
         """The channelId of the conversation; its channel type is "cli"."""
+        self._folder = folder
+        """Folder that its tasks work in, "" = the workspace."""
         self._received: int | None = None
         """Number of the first signal, None before it."""
         self._own: DaemonProcess | None = None
@@ -170,6 +182,7 @@ class _Chat:
             ChannelInfo("cli", self._channel),
             self._home.history,
             self._settings.gateway.max_frame_bytes,
+            folder=self._folder,
             model=str(status.get("model", "")),
             speech=str(status.get("speech", "")),
             agent_runs=lambda: has_started or read_daemon(self._home) is not None,

@@ -111,12 +111,21 @@ class Conversation:
                     print(event.text)
     """
 
-    def __init__(self, find: FindEndpoint, channel: ChannelInfo, last_seq: int | None, random: Random) -> None:
+    def __init__(
+        self,
+        find: FindEndpoint,
+        channel: ChannelInfo,
+        last_seq: int | None,
+        random: Random,
+        metadata: Metadata | None = None,
+    ) -> None:
         self.channel = channel
         """The address that messages come from."""
         self.last_seq = last_seq
         """The last reply that was yielded, None before the first. Keep it to continue in another process."""
         self._find = find
+        self._metadata = metadata or {}
+        """Metadata of every message that brings none of its own."""
         self._random = random
         """For ids and for the jitter of delays."""
         self._id_prefix = f"{random.getrandbits(64):016x}"
@@ -180,7 +189,9 @@ class Conversation:
                 await self._room.wait()
         self._count += 1
         channel = attrs.evolve(self.channel, reply_to=reply_to) if reply_to is not None else self.channel
-        frame = MessageFrame(f"{self._id_prefix}-{self._count}", text, channel, metadata or {}, tuple(media))
+        frame = MessageFrame(
+            f"{self._id_prefix}-{self._count}", text, channel, metadata or self._metadata, tuple(media)
+        )
         self._unaccepted[frame.id] = frame
         if is_urgent:
             self._urgent.add(frame.id)
@@ -354,12 +365,18 @@ class Conversation:
 
 @asynccontextmanager
 async def open_conversation(
-    endpoint: FindEndpoint | Endpoint, channel: ChannelInfo, *, random: Random, last_seq: int | None = None
+    endpoint: FindEndpoint | Endpoint,
+    channel: ChannelInfo,
+    *,
+    random: Random,
+    last_seq: int | None = None,
+    metadata: Metadata | None = None,
 ) -> AsyncIterator[Conversation]:
     """Keep talking as `channel`: connects in the background, and again whenever the connection is lost.
 
     endpoint: an Endpoint, or a callable that looks it up before each attempt. random: for ids and jitter.
-    last_seq: the last reply that an earlier process received; None: everything that was not acknowledged comes again.
+    last_seq: the last reply that an earlier process received; None: everything that was not acknowledged comes again. metadata: of
+    each message that is sent without any.
     Never raises for a daemon that is away: the events say so. Leaving the block acknowledges what was yielded and closes the
     connection; what was not accepted by then (`unaccepted`) may never be.
 
@@ -371,7 +388,7 @@ async def open_conversation(
                 print(event)
     """
     find = endpoint if callable(endpoint) else lambda: endpoint
-    conversation = Conversation(find, channel, last_seq, random)
+    conversation = Conversation(find, channel, last_seq, random, metadata)
     async with background(conversation.run):
         try:
             yield conversation

@@ -4,6 +4,7 @@ Everything that makes a good supervised process, without knowledge of what the d
 
     home         the home directory: its paths, its token, its lock, the sample workspace of a first start
     data_format  the form of the files in data, and the way from an older one
+    own_folder   folders of a person's own that tasks may be given
     process      limits, protection, clock and standard streams of the process
     signals      signals that stop the daemon or make it reload
     daemon       the announcement that the daemon is ready
@@ -44,6 +45,7 @@ from pegasus.host.home import (
     resolve_home,
     write_private,
 )
+from pegasus.host.own_folder import folder_problem
 from pegasus.host.process import (
     command_name,
     fill_standard_streams,
@@ -68,6 +70,7 @@ __all__ = [
     "command_name",
     "ensure_token",
     "fill_standard_streams",
+    "folder_problem",
     "forbid_inspection",
     "handle_signals",
     "is_being_restored",

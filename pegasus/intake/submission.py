@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -53,7 +53,7 @@ from pegasus.conversation import sanitize_for_prompt
 from pegasus.intake.commands import lane_of
 from pegasus.intake.guest_limits import AdmitGuest
 from pegasus.intake.limits import GuestLimits, Priority, TooManyMessages
-from pegasus.messages import APART, ChannelInfo, InboundMessage, Metadata, OutboundMessage
+from pegasus.messages import APART, FOLDER, ChannelInfo, InboundMessage, Metadata, OutboundMessage
 from pegasus.retry import Pauses
 from pegasus.settings import LiveValue
 from pegasus.storage import (
@@ -112,6 +112,8 @@ class Intake:
     """Numbers of messages that a guest may send; no limits by default."""
     guests: Ref[AdmitGuest] | None = None
     """The actor that counts what they send (`run_guest_limits`); None: nobody does."""
+    folder_problem: Callable[[str], str] = lambda folder: "no tasks work in folders here"
+    """Returns why tasks must not work in a folder of an owner's own, "" if they may. Blocks briefly."""
 
     async def check_connect(self, channel: ChannelInfo, grant: TokenGrant | None = None) -> None:
         """Raise AccessDenied unless this channel may write: for a client that connects, before it has sent a message.
@@ -171,6 +173,8 @@ class Intake:
         is_owner = sender_of(message, self.owners.now).is_owner
         if in_group or not is_owner:
             message = attrs.evolve(message, metadata={**message.metadata, APART: True})
+        if FOLDER in message.metadata:
+            message = await self._with_folder(message, is_own=grant is not None and not is_bridge and is_owner)
         if is_owner:
             return await self.journal.request(
                 partial(Accept, message=message, lane=lane, priority=Priority.OWNER, owner=True)
@@ -181,6 +185,19 @@ class Intake:
         return await self.journal.request(
             partial(Accept, message=message, lane=lane, priority=Priority.PERSON, max_of_sender=max_of_sender)
         )
+
+    async def _with_folder(self, message: InboundMessage, *, is_own: bool) -> InboundMessage:
+        """Return a message that names a folder to work in, without it unless an owner's own client says so. Raises InvalidMessage."""
+        folder = message.metadata[FOLDER]
+        if not is_own or message.metadata.get(APART):
+            rest = {key: value for key, value in message.metadata.items() if key != FOLDER}
+            return attrs.evolve(message, metadata=rest)
+        problem = "found no text, allowed: the real path of a folder"
+        if isinstance(folder, str):
+            problem = await trio.to_thread.run_sync(self.folder_problem, folder, abandon_on_cancel=True)
+        if problem:
+            raise InvalidMessage(f"{FOLDER}: {problem}")
+        return message
 
     async def submit(self, message: InboundMessage, timeout: float = JOURNAL_TIMEOUT) -> Accepted | Overloaded:
         """Give the agent a message. When this returns Accepted, the message is on disk and will be answered, come what may.

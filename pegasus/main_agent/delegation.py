@@ -32,7 +32,7 @@ from pegasus.access import ROLE, Role, is_group
 from pegasus.conversation import OpenCall
 from pegasus.main_agent.chat_commands import EndedWork
 from pegasus.main_agent.session import USE_SKILL
-from pegasus.messages import ChannelInfo, Json, Metadata
+from pegasus.messages import FOLDER, ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import OUTSIDE, outside_metadata
 from pegasus.policy import owner_metadata
@@ -122,7 +122,7 @@ async def _spawn(agent: Ref[TaskAgentMessage], arguments: Metadata, context: Too
     """Begin a task and return the result of the call, which names the task's id. Raises ToolError."""
     task_type, description = str(arguments.get("type") or DEFAULT_TASK_TYPE), str(arguments["description"])
     task_id = await submit_task(agent, context, str(arguments["input"]), task_type, description)
-    return _spawned(task_id, task_type, description, await number_of_begun(agent, task_id))
+    return _spawned(task_id, task_type, description, await number_of_begun(agent, task_id), context.folder)
 
 
 async def _status(agent: Ref[TaskAgentMessage], arguments: Metadata, context: ToolContext) -> LabelledResult:
@@ -197,6 +197,9 @@ async def submit_task(
     metadata |= owner_metadata(context.owner_messages)
     if context.origin is not None:
         metadata["channel"] = to_wire(context.origin)
+    if context.folder:
+        metadata[FOLDER] = context.folder
+        text += f"\n\n(The work is done in the folder {context.folder}: relative paths and commands start there.)"
     request = partial(
         Submit,
         text=text,
@@ -242,12 +245,14 @@ def skill_task_result(task_id: str, skill: str) -> dict[str, Json]:
     return {"taskId": task_id, "status": "spawned", "skill": skill}
 
 
-def _spawned(task_id: str, task_type: str, description: str, number: int) -> dict[str, Json]:
+def _spawned(task_id: str, task_type: str, description: str, number: int, folder: str) -> dict[str, Json]:
     """Return the result of a call that has begun a task, the same for the call itself and for its repair after a crash.
 
-    number: the one by which people name the task, so that the agent can tell it to them; 0 if it is not known.
+    number: the one by which people name the task, so that the agent can tell it to them; 0 if it is not known. folder: that of the
+    chat, in which the task works; "" for none.
     """
     known: dict[str, Json] = {"number": number} if number else {}
+    known |= {"folder": folder} if folder else {}
     return {"taskId": task_id, "status": "spawned", "type": task_type, "description": description, **known}
 
 
@@ -329,4 +334,5 @@ def _begun_result(open_call: OpenCall, task: TaskView) -> dict[str, Json]:
     """Return the result that a call which has begun this task would have had without the crash: each tool has its own form."""
     if open_call.call.name == USE_SKILL:
         return skill_task_result(task.task_id, str(open_call.call.arguments.get("skill")).removeprefix("/"))
-    return _spawned(task.task_id, task.task_type, task.description, task.number)
+    folder = str(task.metadata.get(FOLDER, ""))
+    return _spawned(task.task_id, task.task_type, task.description, task.number, folder)

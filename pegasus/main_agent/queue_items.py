@@ -39,7 +39,7 @@ from pegasus.conversation import (
 from pegasus.formatting import plural, truncate
 from pegasus.identity import SILENCE
 from pegasus.intake import Priority
-from pegasus.messages import ACCOUNT, APART, INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
+from pegasus.messages import ACCOUNT, APART, FOLDER, INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
 from pegasus.outside import FENCE, FENCED_FROM, OUTSIDE, Untrusted, fenced_metadata, parse_outside
 from pegasus.quotes import parse_quotes
@@ -261,6 +261,8 @@ def notification_item(notification: Notification) -> InboundMessage:
     metadata[APART] = notification.metadata.get(APART, is_from_guest)
     if ACCOUNT in notification.metadata:
         metadata[ACCOUNT] = notification.metadata[ACCOUNT]
+    if FOLDER in notification.metadata:  # what the agent begins because of it is done there, too
+        metadata[FOLDER] = notification.metadata[FOLDER]
     if notification.metadata.get(PLACED) is True:
         metadata[PLACED] = True
     text = notification.text if notification.result is None else encode_json(notification.result)

@@ -45,7 +45,7 @@ from pegasus.policy import OwnerMessage
 from pegasus.skills import Skill, SkillCatalog, expand, format_help
 from pegasus.storage import Item
 from pegasus.tasks import TaskAgentMessage
-from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
+from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, as_tool_error, folder_of, parameters
 
 SKILL_NOTE: Final = "skill"
 """`metadata.type` of the note that ends an item whose skill became a task, and end of the keys of that task and its answer."""
@@ -217,6 +217,7 @@ class SkillInvoker:
             cause=cause_of(item.message),
             principal=principal,
             origin=channel,
+            folder=folder_of(item.message.metadata, principal),
             outside=session.outside,
             owner_messages=owner_messages,
         )

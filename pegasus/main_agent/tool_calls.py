@@ -32,7 +32,7 @@ from pegasus.messages import Json
 from pegasus.models import ToolCall
 from pegasus.outside import fenced_metadata
 from pegasus.storage import JournalMessage, Posted
-from pegasus.tools import ToolContext, ToolOutcome, earlier_calls
+from pegasus.tools import ToolContext, ToolOutcome, earlier_calls, folder_of
 from pegasus.wire import encode_json
 
 _REPEATED: Final = f"not carried out: the same call came {MOST_IN_A_ROW} times in a row"
@@ -147,6 +147,7 @@ class CallRunner:
             principal=turn.principal,
             user_id=channel.user_id,
             origin=channel,
+            folder=folder_of(turn.item.message.metadata, turn.principal),
             max_result=self._services.result_limit(),
             outside=self._session.outside,
             owner_messages=words.of_call(call.name),

@@ -30,7 +30,7 @@ from pegasus.main_agent.chat_commands import EndedWork, Withdraw
 from pegasus.main_agent.chat_prompt import ChatPrompt
 from pegasus.main_agent.queue_items import OWN_TURN
 from pegasus.main_agent.services import AgentServices
-from pegasus.messages import APART, Address, ChannelInfo, Json
+from pegasus.messages import APART, FOLDER, Address, ChannelInfo, Json
 from pegasus.observe import get_logger
 from pegasus.storage import Item, JournalMessage, NextItemOfAddress, StorageError
 
@@ -176,6 +176,10 @@ def may_join(item: Item, turn: AgentTurn) -> bool:
     if any(message.metadata.get(OWN_TURN) is True for message in (turn.item.message, item.message)):
         return False
     if ours.reply_to != theirs.reply_to:
+        return False
+    if turn.item.message.metadata.get(FOLDER) != item.message.metadata.get(
+        FOLDER
+    ):  # what is begun is done in one of them
         return False
     if turn.principal.recorded != turn.sender(item).recorded:
         return False

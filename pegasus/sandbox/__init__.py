@@ -19,7 +19,7 @@ mistake.
 
 from pegasus.sandbox.autorun import MOST_ENTRIES, MOST_FOLDERS, MOST_FOUND, AutorunSnapshot
 from pegasus.sandbox.background import BackgroundCommand, BackgroundCommands, CommandError
-from pegasus.sandbox.folders import is_within
+from pegasus.sandbox.folders import Folders, is_within
 from pegasus.sandbox.guarded import (
     NO_SANDBOX,
     CommandLimits,
@@ -47,6 +47,7 @@ __all__ = [
     "CommandResult",
     "Dial",
     "DialError",
+    "Folders",
     "GuardedProcess",
     "ProcessError",
     "Sandbox",

@@ -24,6 +24,7 @@ from pegasus.client import (
 )
 from pegasus.formatting import plural, truncate
 from pegasus.host import print_error
+from pegasus.messages import FOLDER
 from pegasus.terminal.greeting import ChatConfig
 from pegasus.terminal.history import LONGEST_ENTRY, HistoryFile
 from pegasus.terminal.interactive import InteractiveChat, MakeScreen
@@ -60,7 +61,8 @@ async def run_chat(where: FindEndpoint | Endpoint, config: ChatConfig, random: R
     the jitter of reconnecting. Raises DaemonGone when there is nobody to talk with. Cancelled, it ends at once and leaves
     the terminal as it was.
     """
-    async with open_conversation(where, config.channel, random=random) as conversation:
+    metadata = {FOLDER: config.folder} if config.folder else None
+    async with open_conversation(where, config.channel, random=random, metadata=metadata) as conversation:
         if not has_screen():
             # Replies go to stdout as they are, unless it is a terminal, where escape sequences would take effect.
             show = neutralise if sys.stdout.isatty() else str

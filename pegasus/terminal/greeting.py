@@ -36,6 +36,8 @@ class ChatConfig:
     """File of the typed messages."""
     max_frame_bytes: int
     """Size above which the gateway refuses a message."""
+    folder: str = ""
+    """Folder that the tasks of this chat work in, a real path; "" = the workspace."""
     model: str = ""
     """Model of the agent, for the greeting; "" = not known."""
     speech: str = ""
@@ -54,7 +56,8 @@ def greeting(agent: str, config: ChatConfig) -> str:
     example = TRY_STAND_IN if config.model.startswith("offline/") else TRY
     manner = f", {MANNERS[config.speech]}" if config.speech in MANNERS else ""
     leaving = f"stops {agent}" if config.leave_rules().stops_agent else f"leaves, and {agent} goes on"
-    return f"Talking with {agent}{model}{manner}.\n{example}\n/help shows what there is, Ctrl-D {leaving}."
+    work = f" Its tasks work in {config.folder}." if config.folder else ""
+    return f"Talking with {agent}{model}{manner}.{work}\n{example}\n/help shows what there is, Ctrl-D {leaving}."
 
 
 def gone_text(agent: str, config: ChatConfig, *, was_stopped: bool) -> str:

@@ -2,7 +2,8 @@
 
 `base` defines what a tool is, and how a call asks an owner while it runs. `executor` holds the tools by name and runs them: there
 arguments are checked and deadlines enforced. `gate` asks the policy before each call, and `named_files` finds the files that a command
-names. `guest_folders` gives a guest's work the only files that it can reach. Each category has its own file or folder:
+names. `guest_folders` gives a guest's work the only files that it can reach, `own_folder` an owner's the folder of a
+chat. Each category has its own file or folder:
 `files/`, `web/`, `shell` (commands and their environment; `pegasus.sandbox` runs them) and `background` (commands that go on
 running), both with `walls` around them, `basic`, `memory`, `persona` and `media`. `standard` puts together what an installation
 has, and what a model with a small context window is shown of it. `text` knows encodings.
@@ -45,6 +46,7 @@ from pegasus.tools.gate import Gate, PolicyGate, earlier_calls, sending
 from pegasus.tools.guest_folders import own_place, size_of
 from pegasus.tools.media import save_attachment_tool, speak_tool
 from pegasus.tools.memory import found_json, memory_tools
+from pegasus.tools.own_folder import folder_of, in_folder
 from pegasus.tools.persona import persona_tool
 from pegasus.tools.shell import command_environment, passed_on
 from pegasus.tools.standard import (
@@ -82,8 +84,10 @@ __all__ = [
     "command_environment",
     "current_time",
     "earlier_calls",
+    "folder_of",
     "found_json",
     "hidden_path",
+    "in_folder",
     "is_valid_schema",
     "lean_task_specs",
     "may_be_walls",

@@ -224,6 +224,10 @@ class ToolContext:
     """The person that the call is made for, if known."""
     workspace: Path = Path()
     """The folder where relative paths start."""
+    folder: str = ""
+    """Folder of an owner's own that the work is done in, a real path, in place of the workspace; "": it has none."""
+    desk: Path | None = None
+    """The agent's workspace, where `folder` takes its place; else None."""
     allowed_paths: tuple[Path, ...] = ()
     """Folders, as real paths. Files in and below them may be read and written; () allows none."""
     closed_paths: tuple[Path, ...] = ()
@@ -263,6 +267,11 @@ class ToolContext:
     """The caller keeps what it wants to do until an owner has answered, although it is no task that could wait."""
     answer_calls: Callable[[], Sequence[PlannedCall]] = tuple
     """Returns the calls of the same answer of the model that were not made yet, this one among them, in their order."""
+
+    @property
+    def places(self) -> tuple[Path, ...]:
+        """Folders in which the work is at home: `workspace`, and the agent's own if that is another one."""
+        return (self.workspace,) if self.desk is None else (self.workspace, self.desk)
 
 
 @attrs.frozen(eq=False, repr=False)

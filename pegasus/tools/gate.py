@@ -153,7 +153,7 @@ class PolicyGate:
         if ruling.decision is Decision.ALLOW:
             # Between this decision and the call a link may be swapped, so the call gets no more rights than were
             # decided about.
-            return attrs.evolve(context, allowed_paths=(context.workspace,)) if call.stays_inside else context
+            return attrs.evolve(context, allowed_paths=context.places) if call.stays_inside else context
         if ruling.decision is Decision.DENY:
             return ToolOutcome.failure(
                 f"{tool.name} is not allowed here: {ruling.why}. Do not try to get around this; say what you need."
@@ -410,13 +410,15 @@ def _path_forms(path: str, context: ToolContext) -> Iterable[str]:
     """Yield a path where it leads and, if that is in the workspace, from there on."""
     real = real_path(context, path)
     yield real
-    if _is_in_workspace(path, context):
-        yield os.path.relpath(real, context.workspace)
+    for place in context.places:
+        if is_within(real, str(place)):
+            yield os.path.relpath(real, place)
 
 
 def _is_in_workspace(path: str, context: ToolContext) -> bool:
-    """Return whether a path leads to the workspace or below it."""
-    return is_within(real_path(context, path), str(context.workspace))
+    """Return whether a path leads to the workspace or below it, or to the folder that the work is done in."""
+    real = real_path(context, path)
+    return any(is_within(real, str(place)) for place in context.places)
 
 
 def _network_call(call: CallRequest, arguments: Metadata, context: ToolContext) -> CallRequest:

@@ -30,6 +30,7 @@ from pegasus.observe import get_logger
 from pegasus.sandbox import MOST_ENTRIES, MOST_FOLDERS, MOST_FOUND, AutorunSnapshot, Sandbox
 from pegasus.tools.base import ToolContext
 from pegasus.tools.guest_folders import has_own_place
+from pegasus.tools.own_folder import opened
 
 _log = get_logger("sandbox")
 _NAMED: Final = 5
@@ -67,6 +68,8 @@ async def enclose(sandbox: Sandbox, context: ToolContext, *, lasts: bool = False
 
 async def _of_work(sandbox: Sandbox, context: ToolContext) -> Sandbox:
     """Return the walls with the folders that the work may see."""
+    if context.folder:
+        return attrs.evolve(sandbox, folders=opened(sandbox.folders, context.folder))
     if not has_own_place(context.principal):
         return sandbox
     return attrs.evolve(sandbox, folders=await trio.to_thread.run_sync(sandbox.folders.only, str(context.workspace)))

@@ -72,6 +72,8 @@ from pegasus.tools import (
     ToolExecutor,
     ToolOutcome,
     earlier_calls,
+    folder_of,
+    in_folder,
     lean_task_specs,
     prepare_arguments,
     result_limit,
@@ -433,6 +435,7 @@ class Stages:
             earlier=partial(earlier_calls, task.messages, call_id, self._toolbox.get),
             answer_calls=self._answer_calls,
         )
+        context = in_folder(context, folder_of(task.input_metadata, self._person))
         return attrs.evolve(context, origin=channel) if name.startswith("memory_") else context
 
     def _answer_calls(self) -> Sequence[PlannedCall]:

@@ -113,7 +113,7 @@ def locate(context: ToolContext, path: str, *, follow: bool = True) -> LocatedPa
     for folder in map(str, context.allowed_paths):
         if is_within(real, folder):
             _refuse_system_folders(real, path)
-            in_workspace = any(is_within(real, str(place)) for place in (context.workspace, *context.open_paths))
+            in_workspace = any(is_within(real, str(place)) for place in (*context.places, *context.open_paths))
             if not in_workspace and any(is_within(real, str(closed)) for closed in context.closed_paths):
                 raise _closed_error(path)
             steps = tuple(os.path.relpath(real, folder).split(os.sep)) if real != folder else ()
@@ -146,7 +146,7 @@ def real_path(context: ToolContext, path: str) -> str:
 
 def is_prompt_file(context: ToolContext, path: str) -> bool:
     """Return whether a path leads to a file of the workspace that is part of every prompt, such as AGENTS.md."""
-    return any(name.casefold() in _PROMPT_FILES for name in _inner_names(context, path))
+    return any(name.casefold() in _PROMPT_FILES for name in _inner_names(context, path, context.places[-1:]))
 
 
 def runs_by_itself(context: ToolContext, path: str, moved: str = "") -> bool:
@@ -155,7 +155,7 @@ def runs_by_itself(context: ToolContext, path: str, moved: str = "") -> bool:
     It goes by names (`pegasus.autorun_files`). moved: what is moved there, which may be a folder with such files in it, or one that
     has them under its new name.
     """
-    names = _inner_names(context, path)
+    names = _inner_names(context, path, context.places)
     if any(map(is_autorun_file, names)):
         return True
     entries = 0
@@ -169,19 +169,19 @@ def runs_by_itself(context: ToolContext, path: str, moved: str = "") -> bool:
     return False
 
 
-def _inner_names(context: ToolContext, path: str) -> set[str]:
-    """Return what a path means in the workspace, relative to it: where it leads, and the link itself, which a move replaces."""
-    names = set()
+def _inner_names(context: ToolContext, path: str, places: Sequence[Path]) -> set[str]:
+    """Return what a path means in these folders, relative to each: where it leads, and the link itself, which a move replaces."""
+    names = set[str]()
     for follow in (True, False) if path else ():  # "" leads nowhere, and `locate` refuses it
         with suppress(ValueError, OSError):
             real = _resolve(os.path.join(context.workspace, _expand_home(path)), follow=follow)
-            names.add(os.path.relpath(real, context.workspace))
+            names.update(os.path.relpath(real, place) for place in places)
     return names
 
 
 def notes_of_owners(context: ToolContext) -> tuple[Path, ...]:
     """Return the folder with the notes of owners' conversations and what is in it: closed to work for guests. Blocks briefly."""
-    folder = context.workspace / NOTES_FOLDER
+    folder = context.places[-1] / NOTES_FOLDER
     try:
         return (folder, *sorted(folder.iterdir()))
     except OSError:

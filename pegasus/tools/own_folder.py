@@ -1,0 +1,39 @@
+"""The folder of an owner's own that the tasks of a chat work in, in place of the workspace (`pegasus chat --folder`).
+
+The chat's client names it with each message, and the intake lets only an owner's own client do so. It is kept with the
+task, never among the arguments of a call. Relative paths and commands start there, commands may write there, and it is
+guarded like the workspace, which the work can still reach by whole paths.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+
+from pegasus.access import Principal
+from pegasus.messages import FOLDER, Metadata
+from pegasus.sandbox import Folders, is_within
+from pegasus.tools.base import ToolContext
+
+
+def folder_of(recorded: Metadata, person: Principal) -> str:
+    """Return the folder that is recorded with a message or a task, "" if there is none or the work is not for an owner alone."""
+    folder = recorded.get(FOLDER)
+    return folder if isinstance(folder, str) and person.is_owner and not person.is_apart else ""
+
+
+def in_folder(context: ToolContext, folder: str) -> ToolContext:
+    """Return the context of a call that works in this folder; "" changes nothing."""
+    if not folder:
+        return context
+    place = Path(folder)
+    allowed = (*context.allowed_paths, place)
+    return attrs.evolve(context, folder=folder, workspace=place, desk=context.workspace, allowed_paths=allowed)
+
+
+def opened(folders: Folders, folder: str) -> Folders:
+    """Return the folders of a command that may write to this one as well."""
+    if any(is_within(folder, path) for path in folders.writable):
+        return folders
+    return attrs.evolve(folders, writable=(*folders.writable, folder))

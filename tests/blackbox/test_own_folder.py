@@ -1,0 +1,160 @@
+"""Work in a folder of the owner's own, which a chat names with its messages, with the real process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pegasus.testing.provider.answers import Call
+from tests.blackbox.support import command, serving, until
+from tests.blackbox.support.walls import WALLS
+from tests.blackbox.support.work import Office, act, answer, heard, shell
+
+
+def results(view):
+    """What the tools of a task have answered, the last round of them."""
+    return [json.loads(result.content) for result in view.request.turns[-1].results]
+
+
+def project(tmp_path, name="project"):
+    folder = tmp_path / name
+    folder.mkdir()
+    return folder
+
+
+async def test_a_task_of_the_chat_works_in_its_folder_with_tools_and_commands(tmp_path, walled):
+    folder, seen = project(tmp_path), []
+    (folder / "notes.txt").write_text("here")
+
+    def keep(view):
+        seen.extend(results(view))
+        return answer("done")
+
+    calls = (
+        Call("read_file", {"path": "notes.txt"}),
+        Call("write_file", {"path": "src/new.py", "content": "print(1)\n"}),
+        shell("pwd; cat notes.txt; echo made > by_command.txt"),
+    )
+    book = Office({"work": [act(*calls), keep]})
+    async with serving(tmp_path, book, {**WALLS, "sandbox.writable": []}, env=walled) as daemon:
+        async with daemon.client() as client:
+            await client.say("do work", metadata={"folder": str(folder)})
+            assert await heard(client) == ["completed: done"]
+        assert "folder" in book.of("work")[0].request.turns[0].text
+        assert seen[0]["content"] == "here"
+        assert seen[2]["stdout"] == f"{folder}\nhere"
+        assert (folder / "src/new.py").read_text() == "print(1)\n"
+        assert (folder / "by_command.txt").read_text() == "made\n"
+        assert not (daemon.home / "workspace/src").exists()
+
+
+async def test_two_chats_have_two_folders_and_a_third_has_the_workspace(tmp_path):
+    one, two = project(tmp_path, "one"), project(tmp_path, "two")
+    write = act(Call("write_file", {"path": "file.txt", "content": "x"}))
+    book = Office({name: [write, answer("done")] for name in ("a", "b", "c")})
+    async with (
+        serving(tmp_path, book) as daemon,
+        daemon.client("cli", "one") as first,
+        daemon.client("cli", "two") as second,
+        daemon.client("cli", "three") as third,
+    ):
+        await first.say("do a", metadata={"folder": str(one)})
+        await heard(first)
+        assert (one / "file.txt").exists()
+        await second.say("do b", metadata={"folder": str(two)})
+        await heard(second)
+        assert (two / "file.txt").exists()
+        assert not (daemon.home / "workspace/file.txt").exists()
+        await third.say("do c")
+        await heard(third)
+        assert (daemon.home / "workspace/file.txt").exists()
+
+
+async def test_the_folder_is_kept_with_the_task_over_a_restart(tmp_path):
+    folder = project(tmp_path)
+    write = act(Call("write_file", {"path": "late.txt", "content": "x"}))
+    book = Office({"work": [act(Call("ask_user", {"question": "Which?"})), write, answer("done")]})
+    async with serving(tmp_path, book) as daemon:
+        async with daemon.client() as client:
+            await client.say("do work", metadata={"folder": str(folder)})
+            [asked] = await heard(client)
+        await daemon.restart()
+        async with daemon.client() as client:
+            # This message comes without a folder: that of the task counts.
+            await client.say(f"tell {asked.split()[2]} the blue one")
+            await until(lambda: (folder / "late.txt").exists(), "the file")
+
+
+async def test_files_that_programs_run_are_guarded_there_as_in_the_workspace(tmp_path, walled):
+    folder, seen = project(tmp_path), []
+    (folder / ".git").mkdir()
+    (folder / ".git/config").write_text("[core]\n")
+    page = folder / "page.txt"
+    page.write_text("text of somebody else")
+
+    def keep(view):
+        seen.extend(results(view))
+        return answer("done")
+
+    # What was read from a file is text from outside: after that nobody but an owner lets the settings of git be changed.
+    spoil = shell("echo '[core] fsmonitor = evil' >> .git/config; cat .git/config")
+    book = Office({"work": [act(Call("read_file", {"path": "page.txt"})), act(spoil), keep]})
+    settings = {**WALLS, "sandbox.writable": []}
+    async with serving(tmp_path, book, settings, env=walled) as daemon, daemon.client() as client:
+        await client.say("do work", metadata={"folder": str(folder)})
+        await heard(client)
+        status = await client.call("status")
+    text = (folder / ".git/config").read_text()
+    if status["sandbox"]["kind"] == "bubblewrap":
+        assert "fsmonitor" not in text
+    else:
+        assert "changed what other programs run" in seen[0]["note"]
+
+
+async def test_what_is_not_a_folder_of_ones_own_is_refused_with_a_sentence(tmp_path):
+    closed = project(tmp_path, "closed")
+    closed.chmod(0o500)
+    file = tmp_path / "file"
+    file.write_text("")
+    link = tmp_path / "link"
+    link.symlink_to(closed)
+    async with serving(tmp_path, Office()) as daemon, daemon.client() as client:
+        refused = [
+            str(daemon.home),
+            str(daemon.home / "data"),
+            str(daemon.home.parent.parent),
+            "/",
+            "/etc",
+            "/usr/share",
+        ]
+        refused += ["/proc/self", "/root", "/root/.ssh", str(Path.home()), str(file), str(tmp_path / "missing")]
+        refused += [str(link), "relative", "", 7, "/home/somebody"]
+        for folder in refused:
+            id = await client.post("hello", metadata={"folder": folder})
+            frame = await client.get("error", "accepted", id=id)
+            assert frame["type"] == "error", (folder, frame)
+            assert "folder" in frame["message"]
+
+
+async def test_a_guests_message_has_no_folder(tmp_path):
+    folder = project(tmp_path)
+    write = act(Call("write_file", {"path": "file.txt", "content": "x"}))
+    book = Office({"work": [write, answer("done")]})
+    settings = {"channels.irc.access": "open"}
+    async with serving(tmp_path, book, settings) as daemon, daemon.bridge("irc") as bridge:
+        channel = {"type": "irc", "channelId": "eve"}
+        await bridge.say("do work", channel=channel, metadata={"folder": str(folder)})
+        await heard(bridge)
+        assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("name", ["/etc", "{home}", "missing"])
+async def test_the_command_refuses_it_before_it_talks_to_anybody(tmp_path, name):
+    home = tmp_path / "home"
+    folder = name.format(home=home) if name != "missing" else str(tmp_path / "missing")
+    result = await command("--home", str(home), "chat", "--folder", folder)
+    assert result.code == 2
+    assert "--folder" in result.err
+    assert "Traceback" not in result.err
