@@ -223,7 +223,7 @@ def _part_of(target: Path, home: Home) -> Iterator[BinaryIO]:
     _check_target(target, home)
     part = target.with_name(f".{target.name}.part")
     descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "r+b", buffering=1 << 20) as stream:
+    with os.fdopen(descriptor, "r+b", buffering=1 << 16) as stream:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
