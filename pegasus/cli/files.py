@@ -19,6 +19,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
@@ -198,22 +199,30 @@ def run_list_of_skills(home: Home, settings: Settings) -> Answer:
     return {"skills": rows, "proposed": proposed, "problems": [str(problem) for problem in skills.problems]}
 
 
-@SKILLS.declare("check")
-def run_check(home: Home, settings: Settings) -> int:
-    """Check the files of skills.
+@SKILLS.declare("check", click.Argument(["name"], required=False))
+def run_check(home: Home, settings: Settings, *, name: str | None = None) -> int:
+    """Check the files of skills, or of the one with this NAME.
 
     The exit code is 1 if a skill cannot be used as it stands.
     """
-    skills = skills_of(home)
-    for problem in skills.problems:
+    catalog = skills_of(home)
+    skills, problems = catalog.all(), catalog.problems
+    if name is not None:
+        # A skill that is left out is known by its folder only.
+        problems = tuple(problem for problem in problems if name in Path(problem.file).parts[-2:])
+        skills = tuple(skill for skill in skills if skill.name == name)
+        if not skills and not problems:
+            names = ", ".join(sorted(skill.name for skill in catalog.all()))
+            return report_failure(f"there is no skill {quote(name)}; there are: {names or 'none'}")
+    for problem in problems:
         print_text(str(problem))
     # Doubts are printed below problems: first what keeps a skill from being loaded, then what makes it fail later.
-    doubts = [f"{skill.folder}: {doubt}" for skill in skills.all() for doubt in doubts_about(skill, home, settings)]
+    doubts = [f"{skill.folder}: {doubt}" for skill in skills for doubt in doubts_about(skill, home, settings)]
     for doubt in doubts:
         print_text(doubt)
-    if doubts or any(problem.is_fatal for problem in skills.problems):
+    if doubts or any(problem.is_fatal for problem in problems):
         return 1
-    print(f"{plural(len(skills.all()), 'skill')}: ok")
+    print(f"{plural(len(skills), 'skill')}: ok")
     return 0
 
 

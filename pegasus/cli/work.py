@@ -288,7 +288,7 @@ def jobs_text(answer: Answer) -> str:
     """
     jobs = answer["jobs"]
     if not jobs:
-        return f"No jobs; add one with: {program_name()} cron add --cron '0 9 * * 1-5' --prompt 'What is new?' --channel cli:main"
+        return f"No jobs; add one with: {program_name()} cron add 'every weekday at 9' --prompt 'What is new?' --channel cli:main"
     return "\n".join(fit_terminal(_job_line(job)) for job in jobs)
 
 
@@ -312,6 +312,7 @@ def run_cron_list(home: Home, settings: Settings) -> Answer:
 
 @CRON.declare(
     "add",
+    click.Argument(["when"], nargs=-1, metavar="[WHEN]"),
     click.Option(["--cron", "cron"], metavar="EXPR", help="minute hour day month weekday, as '0 9 * * 1-5'."),
     click.Option(["--every"], type=Number(), metavar="SECONDS", help="Seconds between two runs."),
     click.Option(["--at"], metavar="TIME", help="Once, as 2026-12-01T09:00."),
@@ -324,12 +325,19 @@ def run_cron_list(home: Home, settings: Settings) -> Answer:
     JSON,
     is_client=True,
 )
-def run_cron_add(home: Home, settings: Settings, *, as_json: bool = False, **values: Any) -> int:
-    """Add a job, with one of --cron, --every and --at."""
+def run_cron_add(
+    home: Home, settings: Settings, *, when: tuple[str, ...] = (), as_json: bool = False, **values: Any
+) -> int:
+    """Add a job.
+
+    WHEN is "in 10 minutes", "tomorrow at 9" or "every weekday at 8:30"; or give one of --cron, --every and --at.
+    """
     # Values that were not given are not sent, so the defaults are the daemon's. It checks the rest, too: which of the
     # three kinds of schedule were given, the expression, and the channel.
     given = {key: value for key, value in values.items() if value is not None}
-    schedule: Json = {key: given.pop(key) for key in ("cron", "every", "at", "tz") if key in given}
+    schedule: dict[str, Json] = {key: given.pop(key) for key in ("cron", "every", "at", "tz") if key in given}
+    if when:
+        schedule["when"] = " ".join(when)
     text = json_line if as_json else job_text("Added")
     return show(home, settings, "cron.add", {"schedule": schedule, **given}, text, lambda: None)
 

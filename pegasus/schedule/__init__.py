@@ -3,6 +3,7 @@
 A job is a prompt with times: a cron expression with a time zone, an interval, or one point in time. A run of it is a message to the
 Main Agent or a background task, with the rights of whoever made the job. docs/user/schedule.md is for people who use it.
 
+* `words`: times as people say them, such as "tomorrow at 9".
 * `times`: schedules, and when each comes next; functions only.
 * `jobs`: jobs, what is allowed in them, their file, and the requests to the actor about them.
 * `heartbeat`: what HEARTBEAT.md asks for, and when it is looked at.

@@ -187,8 +187,8 @@ def draft_job(
 ) -> JobDraft:
     """Return the draft for values as they come from a tool call, a program or the command line. Raises ScheduleError.
 
-    values: `schedule` (an object with `cron` and `tz`, `every`, or `at`), `prompt`, and maybe `channel`, `name`, `kind`, `missed`,
-    `enabled`. origin: the channel of a job that names none; None: it must name one.
+    values: `schedule` (an object with `cron` and `tz`, `every`, `at`, or `when` in words), `prompt`, and maybe `channel`,
+    `name`, `kind`, `missed`, `enabled`. origin: the channel of a job that names none; None: it must name one.
     """
     # A misspelt value is refused instead of ignored: a model that is told so repeats the call correctly.
     known = {"schedule", "prompt", "channel", "name", "kind", "missed", "enabled", "replyTo"}
@@ -197,8 +197,8 @@ def draft_job(
     given = values.get("schedule")
     if not isinstance(given, Mapping):
         raise ScheduleError("schedule: an object with one of cron (and tz), every and at is needed")
-    if unknown := sorted(set(given) - {"cron", "tz", "every", "at"}):
-        raise ScheduleError(f"schedule.{unknown[0]}: not known here; allowed: cron, tz, every, at")
+    if unknown := sorted(set(given) - {"cron", "tz", "every", "at", "when"}):
+        raise ScheduleError(f"schedule.{unknown[0]}: not known here; allowed: cron, tz, every, at, when")
     prompt = _text(values, "prompt", LONGEST_PROMPT)
     if not prompt.strip():
         raise ScheduleError("prompt: found nothing, allowed: what is to be done")
@@ -207,7 +207,12 @@ def draft_job(
         raise ScheduleError(f"enabled: found {quote(enabled)}, allowed: true or false")
     return JobDraft(
         schedule=make_schedule(
-            now, cron=_text(given, "cron"), every=_seconds(given), at=_text(given, "at"), tz=_text(given, "tz")
+            now,
+            cron=_text(given, "cron"),
+            every=_seconds(given),
+            at=_text(given, "at"),
+            tz=_text(given, "tz"),
+            when=_text(given, "when"),
         ),
         prompt=prompt,
         channel=_channel(values, origin),

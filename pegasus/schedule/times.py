@@ -21,6 +21,7 @@ from cronsim import CronSim, CronSimError
 from tzlocal import get_localzone_name
 
 from pegasus.formatting import quote
+from pegasus.schedule.words import read_words
 
 LATEST: Final = 253_370_764_800_000
 """1 January 9999, ms. Calendars of Python end soon after it."""
@@ -62,13 +63,20 @@ class Schedule:
     """A point in time in ISO 8601, with its offset from UTC."""
 
 
-def make_schedule(now: int, *, cron: str = "", every: float = 0.0, at: str = "", tz: str = "") -> Schedule:
+def make_schedule(
+    now: int, *, cron: str = "", every: float = 0.0, at: str = "", tz: str = "", when: str = ""
+) -> Schedule:
     """Return a schedule that a person or a model has asked for.
 
     now: a schedule that has no run after this time is refused. tz: IANA name, for `cron` and for an `at` without an offset; "" = the
-    zone of this machine. Raises ScheduleError.
+    zone of this machine. when: the schedule in words, in place of the other three. Raises ScheduleError.
     """
     given = Schedule(" ".join(cron.split()), tz.strip(), every, at.strip())
+    if when.strip() and not (given.cron or given.every or given.at):
+        given = _schedule_of_words(when, now, given.tz)
+        every = given.every
+    elif when.strip():
+        raise ScheduleError("schedule: when is allowed without cron, every and at")
     require_one_kind(given)
     if every:
         if not (math.isfinite(every) and 0 < every <= LONGEST_INTERVAL):
@@ -86,10 +94,21 @@ def make_schedule(now: int, *, cron: str = "", every: float = 0.0, at: str = "",
     return schedule
 
 
+def _schedule_of_words(words: str, now: int, tz: str) -> Schedule:
+    """Return what a schedule in words means. Raises ScheduleError."""
+    try:
+        kind, value = read_words(words, datetime.fromtimestamp(now / 1000, _zone(tz or local_zone())))
+    except ValueError as error:
+        raise error if isinstance(error, ScheduleError) else ScheduleError(f"when: {error}") from None
+    if isinstance(value, float):
+        return Schedule(every=value)
+    return Schedule(cron=value, tz=tz) if kind == "cron" else Schedule(at=value, tz=tz)
+
+
 def require_one_kind(schedule: Schedule) -> None:
     """Raise ScheduleError unless exactly one of `cron`, `every` and `at` is set."""
     if [bool(schedule.cron), bool(schedule.every), bool(schedule.at)].count(True) != 1:
-        raise ScheduleError("schedule: exactly one of cron, every and at is needed")
+        raise ScheduleError("schedule: exactly one of cron, every and at is needed, or when")
 
 
 def next_run(schedule: Schedule, after: int) -> int | None:

@@ -70,6 +70,19 @@ async def test_jobs_are_kept_on_the_command_line(shared, name):
         assert refused.err.count("\n") == 1
 
 
+async def test_a_job_is_added_in_words(tmp_path):
+    async with serving(tmp_path, Book()) as daemon:
+        words = ("cron", "add", "every", "weekday", "at", "8:30", "--tz", "Europe/Berlin")
+        added = await daemon.command(*words, "--prompt", "x", "--channel", "web:c1", "--json")
+        assert json.loads(added.out)["schedule"] == {"cron": "30 8 * * 1-5", "tz": "Europe/Berlin"}
+        once = await daemon.command("cron", "add", "in 2 hours", "--prompt", "x", "--channel", "web:c1", "--json")
+        assert 7100_000 < json.loads(once.out)["next"] - time.time() * 1000 < 7205_000
+        for wrong, why in ((["soon"], "in 10 minutes"), (["at 9", "--every", "60"], "without cron"), ([], "or when")):
+            refused = await daemon.command("cron", "add", *wrong, "--prompt", "x", "--channel", "web:c1")
+            assert refused.code == 1
+            assert why in refused.err
+
+
 async def test_a_run_during_which_the_process_is_killed_is_finished_once(tmp_path):
     """kill -9 while the model thinks about the run: the next start goes on with it, and does not run it again."""
     cut = [True]

@@ -39,6 +39,19 @@ def test_the_built_in_skills_are_listed_and_in_order(pegasus):
     assert pegasus("skills", "check") == (0, "6 skills: ok\n", "")
 
 
+def test_one_skill_is_checked_by_its_name(pegasus, write):
+    write("good")
+    folder = write("bad", front="name: [\n")
+    assert pegasus("skills", "check", "good") == (0, "1 skill: ok\n", "")
+    code, out, err = pegasus("skills", "check", "bad")
+    assert (code, err) == (1, "")
+    assert out.startswith(str(folder))
+    assert pegasus("skills", "check")[0] == 1
+    code, _, err = pegasus("skills", "check", "goood")
+    assert code == 1
+    assert 'no skill "goood"; there are: commit, decide,' in err
+
+
 def test_the_list_says_where_a_skill_comes_from_and_who_may_call_it(pegasus, write):
     write("commit", "description: mine\ndisable-model-invocation: true\n")
     write("near", "description: here\nuser-invocable: false\ncontext: fork\n", where="workspace/skills")
