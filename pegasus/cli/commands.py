@@ -163,14 +163,42 @@ class OneOf(click.Choice[str]):
 _HELP: Final = {"help_option_names": ["-h", "--help"]}
 """click's context settings of every command: `-h` beside `--help`."""
 _MEANT: Final = {
-    "model": "init",
-    "models": "init",
-    "setup": "init",
-    "settings": "config",
-    "start": "run",
-    "log": "logs",
+    name: command
+    for command, names in {
+        "init": "auth channel channels configure login model models onboard setup",
+        "run": "daemon gateway serve start up",
+        "service": "autostart",
+        "chat": "attach continue repl resume tui",
+        "send": "agent ask exec message prompt",
+        "open": "dashboard ui web",
+        "approvals": "allow approve deny permissions",
+        "pair": "pairing",
+        "sessions": "conversations history session",
+        "cron": "jobs schedule",
+        "mcp": "connectors extensions plugin plugins tools",
+        "config": "env settings",
+        "persona": "identity soul",
+        "doctor": "health security",
+        "reload": "restart",
+        "update": "upgrade",
+        "backup": "export",
+        "import": "migrate",
+        "logs": "log",
+        "--help": "help",
+        "--version": "version",
+    }.items()
+    for name in names.split()
+} | {
+    "-c": "chat",
+    "--continue": "chat",
+    "-r": "sessions",
+    "--resume": "sessions",
+    "-p": "send",
+    "--print": "send",
+    "-m": "--set models.default=<provider>/<model>",
+    "--model": "--set models.default=<provider>/<model>",
 }
-"""Commands that people look for under another name."""
+"""Commands and options that people look for under the name that they have in other programs."""
 
 MISTAKES_WITH_AGENT: Final = (
     "pegasus: the running agent goes on with the settings it has; "
@@ -417,7 +445,7 @@ class CommandGroup(_Command, click.Group):
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
             known, meant = self.list_commands(ctx), _MEANT.get(error.command_name, "")
-            if meant in known:
+            if meant in known or (meant.startswith("-") and ctx.parent is None):
                 raise click.UsageError(f"{error.message} Did you mean {meant!r}?", ctx) from None
             raise click.NoSuchCommand(error.command_name, error.message, known, ctx) from None
 
@@ -464,6 +492,15 @@ class _MainGroup(CommandGroup):
         # Only a shell that completes needs it; a daemon that starts does not.
         make: type[CompletionItem] = import_module("click.shell_completion").CompletionItem
         return [make(name) for name in self.list_commands(ctx) if name.startswith(incomplete)]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options before the command. Raises NoSuchOption, which suggests what other programs have it for."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if meant := _MEANT.get(error.option_name):
+                raise click.UsageError(f"{error.message} Did you mean {meant!r}?", ctx) from None
+            raise
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the module of a command, which declares it, and return the command; None for a name that is none."""
