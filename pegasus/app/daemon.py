@@ -326,7 +326,7 @@ def _methods(
         **PersonaMethods(services.persona_changes, world.persona, owners).methods(),
         **services.approvals.methods(),
         **views.methods(),
-        **HistoryMethods(journal, world.home.data, world.in_force).methods(),
+        **HistoryMethods(journal, world.home.data, world.in_force, environment.names).methods(),
         **CompletionMethod(commands, services.main_agent.toolset.now.skills, models.choices).methods(),
         **ServerMethods(environment.mcp, world.in_force, reloader.edit).methods(),
         **TokenMethods(tokens).methods(),

@@ -25,7 +25,7 @@ from pegasus.app.owner_notes import OwnerNotes
 from pegasus.conversation import new_fence
 from pegasus.events import RecentEvents
 from pegasus.identity import Persona, WorkspaceFiles
-from pegasus.main_agent import SessionArchives, SessionFiles
+from pegasus.main_agent import ConversationNames, SessionArchives, SessionFiles
 from pegasus.mcp import McpServers
 from pegasus.memory import Memory
 from pegasus.messages import Address, ChannelInfo
@@ -162,6 +162,8 @@ class Environment:
     """Makes the tools of tasks, without those about tasks themselves. Called once."""
     archives: Callable[[SessionFiles], SessionArchives]
     """Returns the archives of a session."""
+    names: ConversationNames = attrs.field(factory=ConversationNames)
+    """Names that an owner has given to conversations. The tree loads them when the journal runs."""
     mcp: McpServers = attrs.field(factory=McpServers)
     """MCP servers, whose tools the Main Agent and tasks have beside their own."""
     secrets: KnownSecrets = attrs.field(factory=KnownSecrets)

@@ -34,7 +34,7 @@ from pegasus.identity import (
     persona_of_settings,
     read_persona_state,
 )
-from pegasus.main_agent import FolderArchives, SessionFiles, archive_prefix, notes_disk
+from pegasus.main_agent import ConversationNames, FolderArchives, SessionFiles, archive_prefix, notes_disk
 from pegasus.mcp import TOKENS_FOLDER, McpServers, files_context
 from pegasus.memory import Memory, memory_in
 from pegasus.models import ModelService, ModelSwitch, PriceList, UsageTracker
@@ -166,7 +166,8 @@ def _make_environment(world: RealWorld, models: ModelService, reloader: Reloader
         sandbox=world.sandbox,
         owner_notes=world.notes,
         make_tools=make_tools,
-        archives=partial(_archives_in, home),
+        names=(names := ConversationNames()),
+        archives=partial(_archives_in, home, names),
         mcp=McpServers(
             settings.mcp.servers,
             files_context(home.workspace),
@@ -181,8 +182,8 @@ def _make_environment(world: RealWorld, models: ModelService, reloader: Reloader
     )
 
 
-def _archives_in(home: Home, files: SessionFiles) -> FolderArchives:
-    return FolderArchives(home.data / files.folder, files)
+def _archives_in(home: Home, names: ConversationNames, files: SessionFiles) -> FolderArchives:
+    return FolderArchives(home.data / files.folder, files, lambda: names.all)
 
 
 def _fence_of(token: str) -> str:

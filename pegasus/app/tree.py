@@ -149,6 +149,7 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     )
     # Books and choices are read here, between the journal that has them and the first actor that asks for them.
     await environment.pairing.load(journal, environment.clock)
+    await environment.names.load(journal)
     if (usage := environment.models.usage) is not None:
         keeper = Child("keeper", serve_usage, usage, journal, backoff=CHILD_BACKOFF)
         await root.start_child(Child("usage", supervisor([keeper], intensity=CHILD_INTENSITY)))

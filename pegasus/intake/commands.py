@@ -43,8 +43,8 @@ CONTROL_COMMANDS: Final = frozenset(
     }
 )
 """Commands that wait in the control lane."""
-CONVERSATION_COMMANDS: Final = frozenset({"/new", "/compact", "/resume", "/retry"})
-"""Commands that change the conversation. They wait in the main lane."""
+CONVERSATION_COMMANDS: Final = frozenset({"/new", "/compact", "/resume", "/retry", "/rename"})
+"""Commands that change the conversation, or are about the one that it is in their turn. They wait in the main lane."""
 COMMAND_ALIASES: Final[Mapping[str, str]] = MappingProxyType({"/clear": "/new", "/cost": "/usage"})
 """Second names of commands. Their answers say what the command is called."""
 COMMANDS: Final = CONTROL_COMMANDS | CONVERSATION_COMMANDS | COMMAND_ALIASES.keys()
@@ -93,6 +93,7 @@ OTHER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "/memory": "pegasus memory",
         "/mention": "@file",
         "/models": "/model",
+        "/name": "/rename",
         "/personality": "/persona",
         "/permissions": "/approvals",
         "/ps": "/tasks",
@@ -125,6 +126,7 @@ OTHER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "/think": "/model",
         "/threads": "/resume",
         "/todos": "/tasks",
+        "/title": "/rename",
         "/tokens": "/context",
         "/tools": "pegasus mcp",
         "/voice": "/speech",

@@ -51,7 +51,8 @@ _HELP: Final = {
     "/clear": "the same as /new",
     "/compact": "put a summary in the place of this conversation (all of it is archived); /compact WORDS says what matters",
     "/retry": "answer your last message here once more",
-    "/resume": "earlier conversations; /resume N goes on with one of them",
+    "/resume": "earlier conversations; /resume N or /resume NAME goes on with one of them",
+    "/rename": "for my owner: /rename NAME gives this conversation a name, by which /resume finds it",
     "/undo": "for my owner: take back the last change of my memory, /undo 2 the last two",
     "/context": "what fills my context window",
     "/status": "what I am doing, and with which model",
@@ -75,7 +76,9 @@ _HELP: Final = {
 Commands that nobody answers in this installation are left out."""
 ARGUMENT_WITHIN: Final = 1_000
 """Characters of a command in which its argument has to stand. Every command is looked at, and some have megabytes."""
-_OWN: Final = frozenset({"/stop", "/new", "/clear", "/compact", "/retry", "/resume", "/context", "/status", "/help"})
+_OWN: Final = frozenset(
+    {"/stop", "/new", "/clear", "/compact", "/retry", "/resume", "/rename", "/context", "/status", "/help"}
+)
 """Commands that the actor answers itself."""
 OTHERS_GO_ON: Final = "What I do for others goes on; only my owner can stop that."
 """End of the answer to a guest's /stop that has spared work for somebody else."""
@@ -84,6 +87,7 @@ CHANGES_ARE_THE_OWNERS: Final = {
     "/compact": "compact this conversation",
     "/resume": "go on with another conversation",
     "/retry": "have an answer taken back",
+    "/rename": "name this conversation",
 }
 """By command, what only an owner can do where all channels share one session."""
 _NAMED: Final = 3

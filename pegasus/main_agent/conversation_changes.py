@@ -1,8 +1,9 @@
-"""The commands that change a conversation: /new, /compact, /resume and /retry.
+"""The commands that change a conversation: /new, /compact, /resume, /retry and /rename.
 
-They wait in the main lane, whose turn alone may write to the session. Each changes it in one durable step (`Session.restart`), which
-keeps the session before as an archive. The entry that the step writes names the command's item, so that a crash behind the step is
-recognised: carried out again, the command then only answers. A /stop before the step leaves the conversation as it was.
+They wait in the main lane, whose turn alone may write to the session. Each but /rename changes it in one durable step
+(`Session.restart`), which keeps the session before as an archive. The entry that the step writes names the command's item, so that a
+crash behind the step is recognised: carried out again, the command then only answers. A /stop before the step leaves the conversation
+as it was. A name is kept beside the session (`ConversationNames`), and may be given twice.
 
 Where all channels share one session, only an owner may do this.
 """
@@ -24,13 +25,17 @@ from pegasus.main_agent.item_endings import begin_session
 from pegasus.main_agent.replies import reply_to_sender
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import (
+    CONVERSATION,
     REPLACED,
     ApartArchives,
     ItemProgress,
+    NameRefused,
     Session,
     SessionArchives,
+    conversation_id,
     is_archive,
     is_begun_by,
+    name_key,
     read_archive,
     retry,
 )
@@ -41,6 +46,8 @@ COMMAND: Final = "command"
 """Last part of the idempotency key of a command's answer. Stored in the outbox, so it must not change between versions."""
 LISTED: Final = 10
 """Archives that /resume lists."""
+LOOKED_AT: Final = 1_000
+"""Archives among which /resume looks for a name."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -80,6 +87,8 @@ class ConversationChanges:
                 await self._say(item, await self._compact(item))
             case "/resume":
                 await self._say(item, await self._resume(item))
+            case "/rename":
+                await self._say(item, await self._rename(item, person))
             case "/retry":
                 refusal = await self._retry(item)
                 if not refusal:
@@ -149,7 +158,8 @@ class ConversationChanges:
             return f"/resume did not work: {error}"
         if not entries:
             return f"{session.files.file(name)} holds no message that can be read."
-        first = attrs.evolve(entries[0], metadata={**entries[0].metadata, **_marks(item)})
+        same: dict[str, Json] = {CONVERSATION: conversation_id(entries[0])}  # it is that conversation again
+        first = attrs.evolve(entries[0], metadata={**entries[0].metadata, **_marks(item), **same})
         # Of all archives since, nothing stands before the conversation in its history.
         known = entries[0].metadata.get(REPLACED)
         since: list[Json] = [*(known if isinstance(known, list) else []), *names[: names.index(name) + 1]]
@@ -164,9 +174,10 @@ class ConversationChanges:
         else:
             await session.commit((first, *entries[1:]))
             before = ""
-        title = await archives.title(name)
-        about = f", which begins with “{title}”" if title else ""
-        return f"You are back in the conversation of {_when(name)}{about}.{before}"
+        title, given = await archives.title(name), self._services.names.all.get(name_key(session.files, first))
+        about = f" “{given}” of {_when(name)}" if given else f" of {_when(name)}"
+        about += f", which begins with “{title}”" if title and not given else ""
+        return f"You are back in the conversation{about}.{before}"
 
     def _archives(self) -> SessionArchives | None:
         """Return the archives that may be gone on with: of the same session, and of the same kind."""
@@ -174,6 +185,26 @@ class ConversationChanges:
             return None
         archives = self._services.archives(self._session.files)
         return ApartArchives(archives) if self._session.is_apart else archives
+
+    # ------------------------------------------------------------------ /rename
+
+    async def _rename(self, item: Item, person: Principal) -> str:
+        """Name the conversation, or say what it is called. Return the answer."""
+        if not person.is_owner:
+            return "Only my owner names conversations."
+        names, entries, wanted = self._services.names, self._session.entries, _argument(item)
+        if not entries:
+            return "There is nothing to name yet: nothing was said in this conversation."
+        key = name_key(self._session.files, entries[0])
+        if not wanted.strip():
+            name = names.all.get(key)
+            return f"This conversation is called “{name}”." if name else "/rename NAME gives this conversation a name."
+        try:
+            return f"This conversation is called “{await names.give(key, wanted)}” now; /resume finds it by that."
+        except NameRefused as error:
+            return str(error)
+        except StorageError as error:
+            return f"/rename did not work: {error}"
 
     # ------------------------------------------------------------------ /retry
 
@@ -231,7 +262,9 @@ async def _list_archives(archives: SessionArchives, names: Sequence[str]) -> str
 
 
 async def _find_archive(archives: SessionArchives, names: Sequence[str], wanted: str) -> str:
-    """Return the name of the archive that a person means: by number, by name, or by words of its first message.
+    """Return the name of the archive that a person means: by number, by its file, by its name, or by words of that.
+
+    One without a name is found by words of its first message. Of several the newest counts.
 
     Anything else that is returned is the answer to them. Raises OSError.
     """
@@ -242,8 +275,10 @@ async def _find_archive(archives: SessionArchives, names: Sequence[str], wanted:
         return f"There is no conversation {wanted[:9]}; /resume lists those that there are."
     named = [name for name in names if name == wanted or name.removesuffix(".jsonl") == wanted.removesuffix(".jsonl")]
     if not named:
-        words = wanted.casefold()
-        named = [name for name in names[:100] if words in (await archives.title(name)).casefold()]
+        words = " ".join(wanted.split()).casefold()
+        titles = [(name, (await archives.title(name)).casefold()) for name in names[:LOOKED_AT]]
+        # A whole name goes before one that only contains the words.
+        named = [name for name, title in titles if title == words] or [name for name, title in titles if words in title]
     if not named:
         return f"No earlier conversation here is called {quote(wanted, 60)}; /resume lists those that there are."
     return named[0]

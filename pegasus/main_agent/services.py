@@ -23,7 +23,7 @@ from pegasus.main_agent.compaction import Compactor
 from pegasus.main_agent.consolidation import Consolidator
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.queue_items import cause_of
-from pegasus.main_agent.session import SessionArchives, SessionFiles
+from pegasus.main_agent.session import ConversationNames, SessionArchives, SessionFiles
 from pegasus.main_agent.toolset import AgentToolset
 from pegasus.media import AttachmentReader
 from pegasus.messages import Address, InboundMessage, Json, Metadata
@@ -115,6 +115,8 @@ class AgentServices:
     """Reads PDFs and recordings that people attach; None: they are only named."""
     archives: Callable[[SessionFiles], SessionArchives] | None = None
     """Returns the archives of a session, for people who go on with one; None: there are none."""
+    names: ConversationNames = attrs.field(factory=ConversationNames)
+    """Names that an owner has given to conversations."""
     make_fence: Callable[[], str] = new_fence
     """Makes the id for the fences of a conversation. It must not be possible to guess it."""
 

@@ -129,6 +129,7 @@ def _bracketed(brackets: str, texts: Sequence[str], spaces: int) -> str:
 
 ROW_FILES: Final[Mapping[str, tuple[str, RowForm]]] = {
     "access": ("access.json", Lists(("people", "codes"))),
+    "conversation-names": ("main/names.json", Object()),
     "guest-files": ("guests/{owner}/sent.json", Object(is_long=True)),
     "hook-deliveries": ("web/deliveries.json", Lists(("deliveries",))),
     "jobs": ("cron/jobs.json", Array()),

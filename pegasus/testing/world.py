@@ -51,6 +51,7 @@ from pegasus.main_agent import (
     GLOBAL,
     AgentStatus,
     ArchivePage,
+    ConversationNames,
     EndedWork,
     SessionFiles,
     archive_age,
@@ -277,8 +278,8 @@ class DiskArchives:
         page = await archives.read((await archives.names())[-1], offset=0, skip=0, lines=10, most=10_000)
     """
 
-    def __init__(self, disk: MemoryDisk, files: SessionFiles = GLOBAL) -> None:
-        self._disk = disk
+    def __init__(self, disk: MemoryDisk, names: ConversationNames | None = None, files: SessionFiles = GLOBAL) -> None:
+        self._disk, self._names, self._files = disk, names or ConversationNames(), files
         self._prefix = f"{files.folder}/{files.prefix}"
 
     async def names(self) -> tuple[str, ...]:
@@ -295,7 +296,7 @@ class DiskArchives:
     async def title(self, name: str) -> str:
         """See `pegasus.main_agent.SessionArchives`."""
         await trio.lowlevel.checkpoint()
-        return title_of(self._disk.content(self._prefix + name).splitlines())
+        return title_of(self._disk.content(self._prefix + name).splitlines(), self._files, self._names.all)
 
     async def read(self, name: str, offset: int, skip: int, lines: int, limit: int) -> ArchivePage:
         """See `pegasus.main_agent.SessionArchives`."""
@@ -397,7 +398,8 @@ def world_environment(
             journal, DiskMemoryFolder(disk), clock, notes=NotesFile(DiskFolder(disk, WORKSPACE))
         ),
         make_tools=lambda memory: (current_time(clock), *memory_tools(memory), *tools),
-        archives=partial(DiskArchives, disk),
+        names=(names := ConversationNames()),
+        archives=partial(DiskArchives, disk, names),
         secrets=KnownSecrets(secrets),
     )
     # Nobody has to connect first, so tasks begin at once.

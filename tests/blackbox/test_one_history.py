@@ -111,8 +111,9 @@ async def test_guests_and_tokens_of_other_conversations_are_told_nothing(tmp_pat
                     ("GET", "/api/conversations/current/messages"),
                     ("POST", "/api/conversations/current/retry"),
                     ("POST", "/api/conversations/current/edit"),
+                    ("POST", "/api/conversations/current/rename"),
                 ]:
-                    body = {"id": "m-1", "text": "x"} if path.endswith("edit") else None
+                    body = {"edit": {"id": "m-1", "text": "x"}, "rename": {"name": "x"}}.get(path.rpartition("/")[2])
                     answer = await http.request(verb, path, json=body)
                     assert answer.status_code == 403, (path, answer.text)
                     assert "secret" not in answer.text
@@ -275,3 +276,34 @@ async def test_a_conversation_that_goes_on_again_has_its_own_history(tmp_path):
         assert [text for _, text in texts(await told(http))] == ["one", "echo: one"]
         await page.ask("three", "m-3")
         assert [text for _, text in texts(await told(http))] == ["one", "echo: one", "three", "echo: three"]
+
+
+async def test_a_conversation_is_named_and_keeps_its_name_in_all_its_files_and_over_a_restart(tmp_path):
+    async with serving(tmp_path, Book(), HTTP) as daemon:
+        async with daemon.client("cli", "main") as terminal, over_http(daemon) as http:
+            await terminal.ask("the word is xyzzy", "m-1")
+
+            async def rename(name, key="current"):
+                return await http.post(f"/api/conversations/{quote(key, safe='')}/rename", json={"name": name})
+
+            long = "Ünïcode \u05e9\u05dc\u05d5\u05dd 🦦"
+            assert (await rename(f" {long}\n\u202e ")).json() == {"name": long}
+            [row] = await listed(http)
+            assert (row["title"], row["named"]) == (long, True)
+            assert [row["key"] for row in await listed(http, find="🦦")] == ["current"]
+            for name, status in {"x" * 81: 400, 7: 400}.items():
+                assert (await rename(name)).status_code == status
+            for key in ("2020-01-01-000000", "nonsense", "../../token"):
+                assert (await rename("x", key)).status_code == 404, key
+            await terminal.ask("/new", "m-2")
+            await terminal.ask("something else", "m-3")
+            titles = {row["title"]: row["key"] for row in await listed(http)}
+            assert list(titles) == ["something else", long]
+            assert (await rename("Other", titles[long])).json() == {"name": "Other"}
+        await daemon.restart()
+        async with daemon.client("cli", "other") as terminal, over_http(daemon) as http:
+            assert [row["title"] for row in await listed(http)] == ["something else", "Other"]
+            assert "“Other”" in await terminal.ask("/resume other", "m-4")
+            assert [row["title"] for row in await listed(http) if not row["archived"]] == ["Other"]
+            assert (await http.post("/api/conversations/current/rename", json={"name": ""})).json() == {"name": ""}
+            assert {row["title"] for row in await listed(http)} == {"the word is xyzzy", "something else"}

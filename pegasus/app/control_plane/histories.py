@@ -4,6 +4,7 @@
     history.show    what was said in one, on any channel
     history.retry   answer the last message again
     history.edit    go back to a message, and say something else instead
+    history.rename  give a conversation a name
 
 A conversation has what an owner has said in private, so only owners get in here, and no client that belongs to one conversation.
 """
@@ -32,6 +33,7 @@ from pegasus.gateway import (
     NotAllowed,
     NotFound,
     Params,
+    bad_params_for,
     read_number,
     require_text,
 )
@@ -41,9 +43,12 @@ from pegasus.main_agent import (
     MOST_ROWS,
     OWN_TURN,
     PAGE_ROWS,
+    ConversationNames,
+    NameRefused,
     Place,
     SessionPlace,
     conversation_json,
+    conversation_name_key,
     find_message,
     find_session,
     history_json,
@@ -68,7 +73,7 @@ class HistoryMethods:
 
     Example::
 
-        methods = HistoryMethods(journal, home.data, reloader.in_force)
+        methods = HistoryMethods(journal, home.data, reloader.in_force, environment.names)
         [newest, *_] = (await methods.list(caller, {"find": "lisbon"}))["conversations"]
         await methods.show(caller, {"key": newest["key"]})
     """
@@ -79,6 +84,8 @@ class HistoryMethods:
     """`<home>/data`."""
     settings: LiveValue[Settings]
     """All settings."""
+    names: ConversationNames
+    """Names of conversations."""
 
     def methods(self) -> dict[str, Method]:
         """Return the methods by the names that they have on the wire."""
@@ -87,6 +94,7 @@ class HistoryMethods:
             "history.show": self.show,
             "history.retry": self.retry,
             "history.edit": self.edit,
+            "history.rename": self.rename,
         }
 
     async def list(self, caller: Caller, params: Params) -> Json:
@@ -97,7 +105,8 @@ class HistoryMethods:
         self._check(caller)
         find = require_text(params, "find") if params.get("find") else ""
         limit = min(read_number(params, "limit", PAGE_ROWS) or PAGE_ROWS, MOST_ROWS)
-        page = await _read(list_conversations, os.fspath(self.data), find, read_number(params, "offset", 0), limit)
+        offset, given = read_number(params, "offset", 0), self.names.all
+        page = await _read(list_conversations, os.fspath(self.data), given, find, offset, limit)
         return {"conversations": [conversation_json(row) for row in page.rows], "next": page.next}
 
     async def show(self, caller: Caller, params: Params) -> Json:
@@ -132,6 +141,21 @@ class HistoryMethods:
         if not text.strip() or command_of(text):
             raise BadParams("text: allowed: a message; send a command as a message of its own")
         return await self._go_back(caller, params, require_text(params, "id", "the id of a message"), text)
+
+    async def rename(self, caller: Caller, params: Params) -> Json:
+        """Give the conversation `key` the name `name`, "" for its title of before. Return the name as it is kept.
+
+        Files of one conversation have one name: what a compaction or an edit has archived is renamed as well.
+        """
+        self._check(caller)
+        place, name = self._place(caller, params), params.get("name")
+        if not isinstance(name, str):
+            raise BadParams(f"name: found {quote(name, 40)}, allowed: a text")
+        key = await _read(conversation_name_key, os.fspath(self.data), place)
+        if key is None:
+            raise NotFound(f"key: there is no conversation {quote(place.file)}")
+        with bad_params_for(NameRefused):
+            return {"name": await self.names.give(key, name)}
 
     async def _go_back(self, caller: Caller, params: Params, id: str | None, text: str | None) -> Json:
         """Put a message into the queue that replaces the message `id`, None for the last one. text: None: the same again.

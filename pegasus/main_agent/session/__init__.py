@@ -6,6 +6,7 @@
     media_queue     files that the tool `send_file` has gathered and no entry has sent yet
     pending_notes   notes of a consolidation that are not written yet, as the session names them
     files           names of the files of a session
+    names           names that an owner has given to conversations
     archives        earlier sessions, a page at a time; the tool `session_archive_read`
     listing         all sessions, for people
     history         what was said with one address, or in a whole conversation, for a chat window
@@ -38,7 +39,7 @@ from pegasus.main_agent.session.archives import (
     says_apart,
     title_of,
 )
-from pegasus.main_agent.session.conversations import conversation_json, list_conversations
+from pegasus.main_agent.session.conversations import conversation_json, conversation_name_key, list_conversations
 from pegasus.main_agent.session.files import (
     CURRENT,
     GLOBAL,
@@ -70,6 +71,14 @@ from pegasus.main_agent.session.listing import (
 )
 from pegasus.main_agent.session.loading import load_session, read_archive
 from pegasus.main_agent.session.media_queue import SEND_FILE, SENT, files_sent_by, gathered, send_file_path, sent
+from pegasus.main_agent.session.names import (
+    CONVERSATION,
+    NAME_LENGTH,
+    ConversationNames,
+    NameRefused,
+    conversation_id,
+    name_key,
+)
 from pegasus.main_agent.session.pending_notes import (
     PendingNotes,
     done_entry,
@@ -95,11 +104,13 @@ from pegasus.main_agent.session.session import (
 )
 
 __all__ = [
+    "CONVERSATION",
     "CURRENT",
     "CUT",
     "GLOBAL",
     "LONGEST",
     "MOST_ROWS",
+    "NAME_LENGTH",
     "NO_CHAT",
     "PAGE_ROWS",
     "REPLACED",
@@ -111,8 +122,10 @@ __all__ = [
     "USE_SKILL",
     "ApartArchives",
     "ArchivePage",
+    "ConversationNames",
     "FolderArchives",
     "ItemProgress",
+    "NameRefused",
     "NextStep",
     "PendingNotes",
     "Place",
@@ -126,7 +139,9 @@ __all__ = [
     "chat_files",
     "chat_key",
     "chat_of",
+    "conversation_id",
     "conversation_json",
+    "conversation_name_key",
     "done_entry",
     "edit",
     "files_sent_by",
@@ -142,6 +157,7 @@ __all__ = [
     "list_conversations",
     "list_sessions",
     "load_session",
+    "name_key",
     "note_of",
     "open_archive",
     "opening_entry",

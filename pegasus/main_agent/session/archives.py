@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -34,6 +34,7 @@ import trio
 from pegasus.conversation import BadEntry, Entry, decode, parse_metadata_line
 from pegasus.formatting import format_time, truncate
 from pegasus.main_agent.session.files import CURRENT, GLOBAL, SessionFiles
+from pegasus.main_agent.session.names import name_key
 from pegasus.messages import APART, Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import Untrusted, join_outside
@@ -97,7 +98,7 @@ class SessionArchives(Protocol):
         """Return whether guests were heard in the conversation that an archive holds. Raises OSError."""
 
     async def title(self, name: str) -> str:
-        """Return the beginning of the first message in an archive, "" if there is none. Raises OSError."""
+        """Return the name of the conversation in an archive, else the beginning of its first message, else "". Raises OSError."""
 
     async def read(self, name: str, offset: int, skip: int, lines: int, limit: int) -> ArchivePage:
         """Return a page of an archive.
@@ -117,11 +118,15 @@ class FolderArchives:
         page = await archives.read((await archives.names())[-1], 1, 0, 50, 20_000)
     """
 
-    def __init__(self, folder: str | Path, files: SessionFiles = GLOBAL) -> None:
+    def __init__(
+        self, folder: str | Path, files: SessionFiles = GLOBAL, given: Callable[[], Mapping[str, str]] = dict
+    ) -> None:
+        """Name the folder. given: returns the names of conversations (`ConversationNames.all`)."""
         self._folder = os.fspath(folder)
         """Path of the folder, in which archives of other sessions may lie as well."""
         self._files = files
         """Names of the session's files, by which its archives are told from others."""
+        self._given = given
 
     async def names(self) -> tuple[str, ...]:
         """Return their names, oldest first. Cancelled: the reading thread ends by itself."""
@@ -138,12 +143,13 @@ class FolderArchives:
         return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
 
     async def title(self, name: str) -> str:
-        """Return the beginning of the first message. Cancelled: the reading thread ends by itself."""
+        """Return the name, or the beginning of the first message. Cancelled: the reading thread ends by itself."""
+        given = self._given()
 
         def read() -> str:
             """Return it; block while the disk reads the first lines."""
             with open_archive(self._folder, name, self._files) as file:
-                return title_of(iter(partial(file.readline, LONGEST), b""))
+                return title_of(iter(partial(file.readline, LONGEST), b""), self._files, given)
 
         return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
 
@@ -176,7 +182,7 @@ class ApartArchives:
         return await self._archives.read(name, offset, skip, lines, limit)
 
     async def title(self, name: str) -> str:
-        """Return the beginning of the first message, as `SessionArchives.title` does."""
+        """Return what an archive is called, as `SessionArchives.title` does."""
         return await self._archives.title(name)
 
     async def is_apart(self, name: str) -> bool:
@@ -262,10 +268,15 @@ def says_apart(first_line: bytes) -> bool:
     return entry is not None and entry.metadata.get(APART) is True
 
 
-def title_of(lines: Iterable[bytes]) -> str:
-    """Return the beginning of the first message that somebody wrote, on one line; "" if the first lines hold none."""
-    for raw in islice(lines, _TITLE_LINES):
+def title_of(lines: Iterable[bytes], files: SessionFiles, given: Mapping[str, str]) -> str:
+    """Return the name of a conversation, else the beginning of the first message that somebody wrote, on one line.
+
+    "" if the first lines hold none. lines: of its file. given: the names of conversations.
+    """
+    for number, raw in enumerate(islice(lines, _TITLE_LINES)):
         entry = read_line(raw)
+        if not number and entry is not None and (name := given.get(name_key(files, entry))):
+            return name
         if entry is None or entry.role != "user" or entry.metadata.get("type") is not None:
             continue
         text = entry.content.partition("\n")[2] if parse_metadata_line(entry.content) else entry.content

@@ -7,16 +7,18 @@ more files, at most SEARCHED bytes together. Nothing is asked of a running agent
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
 import attrs
 
 from pegasus.formatting import truncate
-from pegasus.main_agent.session.archives import open_archive
+from pegasus.main_agent.session.archives import LONGEST, open_archive, read_line
 from pegasus.main_agent.session.files import CURRENT
 from pegasus.main_agent.session.history import PastMessage, read_messages
 from pegasus.main_agent.session.listing import COUNTED, MOST_ROWS, SessionPlace, chat_of, session_places
+from pegasus.main_agent.session.names import name_key
 from pegasus.messages import Json
 
 TITLE_LENGTH: Final = 80
@@ -32,7 +34,9 @@ class ListedConversation:
     key: str
     """Name by which it is read: that of its file, without the ending."""
     title: str
-    """Beginning of its first message; "" if it has none."""
+    """Name that an owner has given to it, else the beginning of its first message; "" if it has none."""
+    is_named: bool
+    """An owner has given the name."""
     last: int
     """Time of the last message in ms; of the last change of the file if none is known."""
     messages: int | None
@@ -58,11 +62,11 @@ def conversation_key(place: SessionPlace) -> str:
     return place.file.removesuffix(".jsonl")
 
 
-def list_conversations(data: str, find: str, offset: int, limit: int) -> ConversationPage:
+def list_conversations(data: str, given: Mapping[str, str], find: str, offset: int, limit: int) -> ConversationPage:
     """Return a page of all conversations in which something was said.
 
-    data: `<home>/data`. find: only those whose title, chat or messages contain this, in any case; "" for all. Blocks. Raises OSError
-    if a folder cannot be read; a file that is gone meanwhile is left out.
+    data: `<home>/data`. given: names of conversations (`ConversationNames.all`). find: only those whose name, chat or messages contain
+    this, in any case; "" for all. Blocks. Raises OSError if a folder cannot be read; a file that is gone meanwhile is left out.
     """
     places = session_places(data)
     wanted, limit = find.casefold(), max(1, min(limit, MOST_ROWS))
@@ -72,27 +76,48 @@ def list_conversations(data: str, find: str, offset: int, limit: int) -> Convers
         if len(rows) >= limit or room <= 0:
             return ConversationPage(tuple(rows), number)
         with suppress(OSError):
-            row, size = _summarise(data, place, changed // 1_000_000, wanted)
+            row, size = _summarise(data, given, place, changed // 1_000_000, wanted)
             room -= size if wanted else 0
             rows += [] if row is None else [row]
     return ConversationPage(tuple(rows), None)
 
 
-def _summarise(data: str, place: SessionPlace, changed: int, wanted: str) -> tuple[ListedConversation | None, int]:
+def conversation_name_key(data: str, place: SessionPlace) -> str | None:
+    """Return the key of a conversation among the names, None if it has no first entry that can be read. Blocks. Raises OSError."""
+    with (
+        suppress(FileNotFoundError),
+        open_archive(os.path.join(data, place.files.folder), place.name, place.files) as file,
+    ):
+        first = read_line(file.readline(LONGEST))
+        return None if first is None else name_key(place.files, first)
+    return None
+
+
+def _summarise(
+    data: str, given: Mapping[str, str], place: SessionPlace, changed: int, wanted: str
+) -> tuple[ListedConversation | None, int]:
     """Return a conversation, None if nothing was said or it is not wanted, and the bytes that were read. Raises OSError."""
     with open_archive(os.path.join(data, place.files.folder), place.name, place.files) as file:
         size = os.fstat(file.fileno()).st_size
+        first = read_line(file.readline(LONGEST))
+    name = "" if first is None else given.get(name_key(place.files, first), "")
     # The newest messages of a long file; all of a usual one.
     messages, is_whole = read_messages(data, place.files, place.name, SEARCHED if wanted else COUNTED)
     if not messages:
         return None, size
     chat = chat_of(data, place)
-    if wanted and not any(wanted in text.casefold() for text in (chat, *(message.text for message in messages))):
+    if wanted and not any(wanted in text.casefold() for text in (chat, name, *(message.text for message in messages))):
         return None, size
     count = len(messages) if is_whole else None
-    title = _title(messages)
-    key = conversation_key(place)
-    return ListedConversation(key, title, messages[-1].ts or changed, count, place.name != CURRENT, chat), size
+    return ListedConversation(
+        conversation_key(place),
+        name or _title(messages),
+        bool(name),
+        messages[-1].ts or changed,
+        count,
+        place.name != CURRENT,
+        chat,
+    ), size
 
 
 def _title(messages: list[PastMessage]) -> str:
@@ -107,6 +132,7 @@ def conversation_json(row: ListedConversation) -> dict[str, Json]:
     return {
         "key": row.key,
         "title": row.title,
+        "named": row.is_named,
         "last": row.last,
         "messages": row.messages,
         "archived": row.archived,

@@ -39,6 +39,7 @@ from pegasus.conversation import (
 )
 from pegasus.main_agent.session.files import GLOBAL, SessionFiles
 from pegasus.main_agent.session.media_queue import MediaQueue
+from pegasus.main_agent.session.names import with_id
 from pegasus.main_agent.session.pending_notes import carried_over
 from pegasus.messages import APART, Address, Json, Metadata, OutboundMessage
 from pegasus.models import ToolCall
@@ -334,7 +335,7 @@ class Session:
                 self._unwritten = ()
                 name = await self._journal.ask(ArchiveName, path, at, prefix)
             entries = begin(name)
-            carried = [carried_over(self.entries, first) for first in entries[:1]]
+            carried = [with_id(self.entries, carried_over(self.entries, first)) for first in entries[:1]]
             entries = self._with_chat((*carried, *entries[1:]), is_first=True)
             content = b"".join(map(encode, entries))
             # If another archive has taken the name meanwhile, this fails and is tried again with the next name.

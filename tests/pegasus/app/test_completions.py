@@ -23,6 +23,7 @@ async def test_it_names_commands_skills_of_people_and_models(tmp_path):
         "/compact",
         "/retry",
         "/resume",
+        "/rename",
         "/context",
         "/status",
         "/usage",

@@ -138,7 +138,7 @@ def test_every_method_is_named():
         PersonaMethods(None, None, ()),
         ApprovalFlow(*[None] * 6),
         ViewMethods(*[None] * 6),
-        HistoryMethods(*[None] * 3),
+        HistoryMethods(*[None] * 4),
         TokenMethods(None),
         PairingMethods(None, ()),
         ServerMethods(*[None] * 3),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import trio
 
@@ -146,6 +148,58 @@ async def test_a_conversation_that_is_not_there_is_told_and_changes_nothing(auto
         await world.say(f"/resume {wanted}")
         assert "/resume lists those that there are" in (await world.next_reply()).text
         assert world.session() == before
+
+
+# ------------------------------------------------------------------ /rename
+
+
+async def test_a_name_stays_with_its_conversation_and_resume_finds_it(autojump_clock):
+    compact = ScriptedModel(lambda request: say(GOOD))
+    async with open_world(ScriptedModel(echo), models={"compact": compact}) as world:
+
+        async def told(text):
+            await world.say(text)
+            return (await world.next_reply()).text
+
+        assert "nothing to name yet" in await told("/rename Too early")
+        await told("the word is xyzzy")
+        assert "“Invoices of May” now" in await told("/rename  Invoices\u202e  of May ")
+        assert await told("/rename") == "This conversation is called “Invoices of May”."
+        for n in range(4):
+            await told(f"message {n} " + "words " * 100)
+        await told("/compact")
+        assert await told("/rename") == "This conversation is called “Invoices of May”."
+        await told("/new")
+        await told("Invoices of May, again")  # contains the name, and is newer
+        assert "/rename NAME gives" in await told("/rename")
+        await told("/new")
+        await told("something else")
+        listed = await told("/resume")
+        assert "2. " in listed
+        assert listed.count(" Invoices of May\n") == 2  # before the compaction, and since
+        assert "in the conversation “Invoices of May” of 20" in await told("/resume invoices  OF may")
+        assert await told("/rename") == "This conversation is called “Invoices of May”."
+        assert "A name has at most 80 characters; this one has 81." in await told(f"/rename {'x' * 81}")
+    names = json.loads(world.disk.content("main/names.json"))
+    assert list(names.values()) == ["Invoices of May"]
+
+
+async def test_names_are_known_after_a_restart(autojump_clock):
+    disk = MemoryDisk()
+    async with open_world(ScriptedModel(echo), disk=disk) as world:
+        for text in ("hello", "/rename First"):
+            await world.say(text)
+            await world.next_reply()
+    async with open_world(ScriptedModel(echo), disk=disk) as world:
+        await world.say("/rename", message_id="after the restart")
+        assert "“First”" in (await world.next_reply()).text
+
+
+async def test_a_guest_names_nothing(autojump_clock):
+    async with open_world(ScriptedModel(echo), settings=OWNERS, channels=[FakeChannel("telegram")]) as world:
+        await world.say("/rename Mine", channel=ChannelInfo("telegram", "99", "99"))
+        assert (await world.next_reply("telegram")).text.startswith("Only my owner ")
+    assert "main/names.json" not in world.disk.paths()
 
 
 # ------------------------------------------------------------------ /retry
