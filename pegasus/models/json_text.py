@@ -135,6 +135,9 @@ def name_in(text: str) -> str:
 
 # ------------------------------------------------------------------ arguments of tool calls
 
+NAME_KEYS: Final = ("name", "tool", "tool_name", "function", "function_name", "action")
+ARGUMENT_KEYS: Final = ("arguments", "parameters", "args", "input", "tool_input", "action_input", "kwargs", "params")
+"""Keys of the name and of the arguments in the JSON of a call."""
 _UNKNOWN: Final = "is not JSON"
 """End of the message about NaN and infinities, which have no meaning that could be repaired."""
 _DEEPEST: Final = 200
@@ -176,6 +179,14 @@ def parse_arguments(raw: object, *, cut: str = "") -> tuple[Metadata, str | None
     dumped = json.dumps(raw, ensure_ascii=False)
     repaired = join_surrogates(dumped)
     return (raw if repaired is dumped else json.loads(repaired)), None
+
+
+def unwrap_arguments(arguments: Metadata, schema: Metadata) -> Metadata:
+    """Return the arguments that a model wrote as a whole call (`{"name": …, "arguments": {…}}`) where only they belong."""
+    known, extra = schema.get("properties"), {*arguments} - {*NAME_KEYS, "type", "id"}
+    wrapped = arguments[next(iter(extra))] if len(extra) == 1 and extra <= {*ARGUMENT_KEYS, "properties"} else None
+    is_own = not isinstance(known, dict) or not known or not known.keys().isdisjoint(arguments)
+    return wrapped if isinstance(wrapped, dict) and not is_own else arguments
 
 
 def _repaired(text: str) -> Json:

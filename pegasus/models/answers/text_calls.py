@@ -9,6 +9,7 @@ https://github.com/ggml-org/llama.cpp/blob/master/docs/function-calling.md):
     <tool_call>reply\n<arg_key>text</arg_key>\n<arg_value>Hi</arg_value></tool_call>              GLM
     <tool_call><function=reply><parameter=text>Hi</parameter></function></tool_call>              Qwen3-Coder
     <function=reply>{…}</function>   <|python_tag|>{"name": …, "parameters": {…}}              Llama
+    <|python_tag|>reply.call(text="Hi")              Llama's own tools
     [TOOL_CALLS][{"name": …, "arguments": {…}}]   [TOOL_CALLS]reply[ARGS]{…}              Mistral
     functools[{"name": …, "arguments": {…}}]   <|tool_call|>[{…}]<|/tool_call|>              Phi
     <｜tool▁call▁begin｜>function<｜tool▁sep｜>reply\n```json\n{…}\n```<｜tool▁call▁end｜>              DeepSeek
@@ -52,10 +53,8 @@ import attrs
 
 from pegasus.messages import Json, Metadata
 from pegasus.models.answers.text_regions import (
-    ARGUMENT_KEYS,
     BAR,
     LEFT_OVER,
-    NAME_KEYS,
     TextRegion,
     find_last_value,
     find_regions,
@@ -63,7 +62,9 @@ from pegasus.models.answers.text_regions import (
 from pegasus.models.base import AssistantTurn, ModelRequest, ToolSpec, UserTurn
 from pegasus.models.formats import ToolNames, encode_json
 from pegasus.models.json_text import (
+    ARGUMENT_KEYS,
     CUT_CALL,
+    NAME_KEYS,
     end_of_value,
     ends_outside_text,
     json_or_text,
@@ -362,7 +363,7 @@ def _python_call(call: ast.expr | None, offered: ToolNames) -> _Parsed | None:
     if not isinstance(call, ast.Call):
         return None
     match call.func:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
+        case ast.Attribute(value=ast.Name(id=name), attr="call") | ast.Name(id=name) | ast.Attribute(attr=name):
             tool = offered.get(name)
         case _:
             tool = None

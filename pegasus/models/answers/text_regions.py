@@ -14,11 +14,8 @@ from typing import Final
 
 import attrs
 
-from pegasus.models.json_text import end_of_value, end_of_values
+from pegasus.models.json_text import ARGUMENT_KEYS, NAME_KEYS, end_of_value, end_of_values
 
-NAME_KEYS: Final = ("name", "tool", "tool_name", "function", "function_name", "action")
-ARGUMENT_KEYS: Final = ("arguments", "parameters", "args", "input", "tool_input", "action_input", "kwargs", "params")
-"""Keys of the name and of the arguments in the JSON of a call."""
 BAR: Final = "[|｜]"
 """Bar of a tag: DeepSeek writes it full-width."""
 _PREFIX: Final = rf"(?:{BAR}?DSML{BAR}|[a-z]\w*:)?"

@@ -45,7 +45,7 @@ from pegasus.models.base import (
 )
 from pegasus.models.formats.pictures import RefusedPictures, describe_pictures
 from pegasus.models.formats.wire_names import ToolNames, wire_id, wire_name
-from pegasus.models.json_text import join_surrogates, parse_arguments
+from pegasus.models.json_text import join_surrogates, parse_arguments, unwrap_arguments
 from pegasus.models.refusals import output_limit, provider_message
 from pegasus.outside import without_fences
 
@@ -476,6 +476,8 @@ class AnswerAssembler(ABC):
             if cut and is_empty and call is last:
                 error = f"the arguments are missing: {cut}"
             name = join_surrogates(self.names.own_name(call.name))
+            if (tool := self.names.get(call.name)) is not None:
+                arguments = unwrap_arguments(arguments, tool.parameters)
             calls.append(ToolCall(wire_id(call.id or f"call_{number}"), name, arguments, error))
         return tuple(calls), reason
 

@@ -60,7 +60,11 @@ _DECORATION: Final = frozenset(
         "default",
         "api",
         "call",
+        "mcp",
+        "multitooluse",
         "name",
+        "namespace",
+        "pegasus",
     }
     | {"assistant", "to", "commentary", "final", "recipient"}
 )
@@ -68,7 +72,10 @@ _DECORATION: Final = frozenset(
 _TOKEN: Final = re.compile(r"<[^<>]*>?")
 """Special token of a chat template, or another tag."""
 _WORD: Final = re.compile(r"[\w-]+")
-_AROUND: Final = re.compile(r"^(?:(?:functions?|tools?|default_api)[_.:/]+)+(?=\w)|[_.:#]+\d+$", re.IGNORECASE)
+_BEFORE: Final = re.compile(
+    r"(?:functions?|tools?|default_api|(?:tool_)?calls?|multi_tool_use|mcp|pegasus)[_.:/]+(?=\w)", re.IGNORECASE
+)
+_BEHIND: Final = re.compile(r"[_.:#]+\d+$")
 """Decoration that may be joined to a name whose own words are joined alike."""
 _LONGEST: Final = 300
 """Characters of a name that are looked at."""
@@ -119,12 +126,15 @@ class ToolNames(Mapping[str, ToolSpec]):
                 for known in {_plain(tool.name), _plain(wire_name(tool.name))}:
                     self._plain[known] = tool if self._plain.get(known, tool) is tool else None
         # What stands behind a special token belongs to the template; before it stands the name, if anything does.
-        before = _TOKEN.split(name)[0]
-        core = before if _WORD.search(before) else _TOKEN.sub(" ", name)
+        written = _TOKEN.split(name)[0]
+        core = written if _WORD.search(written) else _TOKEN.sub(" ", name)
         words = [word for word in _WORD.findall(core) if not word.isdigit() and _plain(word) not in _DECORATION]
         candidates = (core, *words) if len(words) == 1 else (core,)
         for candidate in candidates:
-            for form in (candidate, _AROUND.sub("", candidate.strip())):
+            forms = [candidate, _BEHIND.sub("", candidate.strip())]
+            while before := _BEFORE.match(forms[-1]):
+                forms.append(forms[-1][before.end() :])
+            for form in forms:
                 if (found := self._plain.get(_plain(form))) is not None:
                     return found
         return None

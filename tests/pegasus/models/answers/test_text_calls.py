@@ -60,6 +60,7 @@ FORMATS = {
     "llama": ('<function=reply>{"text": "Hi"}</function>', [HI]),
     "llama, python tag": ('<|python_tag|>{"name": "reply", "parameters": {"text": "Hi"}}<|eom_id|>', [HI]),
     "llama, pythonic": ('[reply(text="Hi"), current_time()]', [HI, NOW]),
+    "llama, python tag, code": ('<|python_tag|>reply.call(text="Hi")<|eom_id|>', [HI]),
     "mistral": (f"[TOOL_CALLS][{JSON}]", [HI]),
     "mistral, newer": ('[TOOL_CALLS]reply[ARGS]{"text": "Hi"}[TOOL_CALLS]current_time[ARGS]{}', [HI, NOW]),
     "phi": (f"functools[{JSON}]", [HI]),

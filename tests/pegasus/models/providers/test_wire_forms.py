@@ -175,6 +175,11 @@ DECORATED = [
     "<|channel|>commentary to=functions.reply",
     "assistant to=functions.reply<|message|>",
     "reply\u200b",
+    "mcp__pegasus__reply",
+    "namespace::reply",
+    "multi_tool_use.reply",
+    "pegasus.reply",
+    "call_reply",
 ]
 
 
@@ -229,6 +234,28 @@ SURPLUS = [
 @pytest.mark.parametrize("arguments", SURPLUS)
 async def test_arguments_with_a_surplus_are_repaired(server: ProviderServer, arguments: str) -> None:
     assert (await answer_to(server, events(chunk(call(arguments), "tool_calls"), DONE))).calls == (HI,)
+
+
+WRAPPED = [
+    '{"arguments": {"text": "hi"}}',
+    '{"name": "reply", "parameters": {"text": "hi"}}',
+    '{"type": "function", "function": "reply", "input": {"text": "hi"}}',
+    '{"properties": {"text": "hi"}}',
+]
+
+
+@pytest.mark.parametrize("arguments", WRAPPED)
+async def test_arguments_that_are_a_whole_call_are_unwrapped(server: ProviderServer, arguments: str) -> None:
+    assert (await answer_to(server, events(chunk(call(arguments), "tool_calls"), DONE))).calls == (HI,)
+
+
+async def test_a_tool_of_which_input_is_an_argument_gets_it(server: ProviderServer) -> None:
+    schema = {"type": "object", "properties": {"input": {"type": "object"}}}
+    tools = (ToolSpec("reply", "…", schema),)
+    response = await answer_to(
+        server, events(chunk(call('{"input": {"text": "hi"}}'), "tool_calls"), DONE), tools=tools
+    )
+    assert response.calls[0].arguments == {"input": {"text": "hi"}}
 
 
 async def test_different_objects_are_left_to_the_model(server: ProviderServer) -> None:
