@@ -166,23 +166,27 @@ class Reloader:
                 taken_up = await self._apply(await trio.to_thread.run_sync(load_settings, self.in_force.now.source))
         return {"changed": list(taken_up.changed), "afterRestart": list(taken_up.after_restart)}
 
-    async def edit(self, change: Callable[[str], str]) -> None:
+    async def edit(self, change: Callable[[str], str]) -> ReloadResult:
         """Change the text of the settings file, and put what it says then in force. change: returns the new text for the old one.
 
         The file is written last, when nothing can be wrong with it any more; what a person has changed in it by hand meanwhile is put
-        in force as well. Raises what `change` and `reload` raise, EditError without a file, HomeError; then nothing has changed.
+        in force as well. Returns as `apply` does. Raises what `change` and `reload` raise, HomeError, and EditError without a file or
+        if somebody else changes it at this moment; then nothing has changed.
         """
         async with self._lock:
-            await self._apply(await trio.to_thread.run_sync(self._write_changed, change))
+            return await self._apply(await trio.to_thread.run_sync(self._write_changed, change))
 
     def _write_changed(self, change: Callable[[str], str]) -> Settings:
         """Return the settings of the changed file, which is written."""
         source = self.in_force.now.source
         if source.file is None:
             raise EditError("this agent has no settings file")
-        content = change(settings_text(source))
+        old = settings_text(source)
+        content = change(old)
         new = load_settings(source, content=content)
         self._check_in_use(new)
+        if settings_text(source) != old:
+            raise EditError("the settings file was changed meanwhile; nothing was written, try again")
         write_private(source.file.resolve(), content)
         return new
 

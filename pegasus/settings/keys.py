@@ -57,6 +57,8 @@ class Key:
     (`each`) or of anything."""
     is_allowed: Callable[[Any], bool] = lambda _: True
     """Limits of a value that has the type."""
+    choices: tuple[str, ...] = ()
+    """All values, if it holds one of some words."""
     secret: bool = False
     """The value is never shown."""
     has_ids: bool = False
@@ -230,13 +232,13 @@ def whole(default: int, doc: str, *, least: int, most: int | None = None, restar
 def text(default: str, doc: str, *, filled: bool = False, secret: bool = False, restart: bool = False) -> str:
     """Declare a key that holds a line of text. filled: not an empty one. secret: never shown."""
     if filled:
-        return _key(Key(doc, "one line of text, not empty", str, bool, secret, restart=restart), default)
+        return _key(Key(doc, "one line of text, not empty", str, bool, secret=secret, restart=restart), default)
     return _key(Key(doc, "one line of text", str, secret=secret, restart=restart), default)
 
 
 def choice(default: str, doc: str, *choices: str, restart: bool = False) -> str:
     """Declare a key that holds one of some words."""
-    return _key(Key(doc, one_of(choices), str, choices.__contains__, restart=restart), default)
+    return _key(Key(doc, one_of(choices), str, choices.__contains__, choices, restart=restart), default)
 
 
 def flag(default: bool, doc: str, *, restart: bool = False) -> bool:

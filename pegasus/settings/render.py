@@ -12,7 +12,7 @@ what a value is but why. Secrets are masked, so that its output can be put into 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -85,14 +85,15 @@ def effective(settings: Settings) -> str:
     return "\n".join(lines).lstrip("\n")
 
 
-def effective_view(settings: Settings) -> list[Json]:
-    """Return all settings as JSON: a list of tables {name, keys: [{key, value, origin, restart}]}, secrets masked.
+def effective_view(settings: Settings, why_fixed: Callable[[str, Key], str]) -> list[Json]:
+    """Return all settings as JSON: a list of tables {name, path, keys: [{key, value, doc, …}]}, secrets masked.
 
     value: as it would stand in a TOML file. origin: the source of a value that is not the default; absent for defaults. restart: true
-    for a key whose new value counts from the next start on; absent for all others.
+    for a key whose new value counts from the next start on; absent for all others. doc, allowed, choices: meaning and values, as they
+    are declared. fixed: what `why_fixed` says about a key that cannot be changed from afar.
     """
     defaults = leaves(Settings())
-    tables: dict[str, list[Json]] = {}
+    tables: dict[tuple[str, ...], list[Json]] = {}
     for path, key, value in walk(settings):
         if path[0] == "providers" and path[1] in SERVICE_TYPES and not _is_set(path[1], settings):
             continue
@@ -100,10 +101,16 @@ def effective_view(settings: Settings) -> list[Json]:
         line: dict[str, Json] = {"key": path[-1], "value": as_toml(_masked(value, key))}
         if defaults.get(name) != value:
             line["origin"] = settings.origins.get(name, "")
-        if key.restart:
-            line["restart"] = True
-        tables.setdefault(".".join(path[:-1]), []).append(line)
-    return [{"name": name, "keys": keys} for name, keys in tables.items()]
+        facts: dict[str, Json] = {
+            "restart": key.restart,
+            "doc": key.doc,
+            "allowed": key.allowed,
+            "choices": ["true", "false"] if key.type is bool else list(key.choices),
+            "fixed": why_fixed(name, key),
+        }
+        line.update({fact: value for fact, value in facts.items() if value})
+        tables.setdefault(path[:-1], []).append(line)
+    return [{"name": ".".join(path), "path": list(path), "keys": keys} for path, keys in tables.items()]
 
 
 def shown_value(settings: Settings, path: Sequence[str]) -> str:

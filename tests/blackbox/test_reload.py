@@ -280,7 +280,7 @@ async def test_walls_that_are_required_and_not_there_change_nothing(tmp_path):
         await client.send({"type": "call", "id": "r", "method": "config.reload", "params": {}})
         assert "sandbox.mode" in (await client.get("error", id="r"))["message"]
         shown = json.dumps(await client.call("config.show"))
-        assert '{"key": "max_replies", "value": "200"}' in shown
+        assert '{"key": "max_replies", "value": "200"' in shown
 
 
 async def test_a_file_with_mistakes_changes_nothing_and_each_is_said_as_config_check_says_it(tmp_path):

@@ -18,12 +18,14 @@ Read the files in this order; each uses only those before it:
     stopping    the answer that is being made for one conversation, which people end without ending anything else
     status      the daemon as a whole
     servers     kinds of tools of MCP servers
+    settings    what is in force, and changing a key of the file
 """
 
 from pegasus.app.control_plane.access import MESSAGE_METHODS, READ_METHODS, PairingMethods, SignInMethod, TokenMethods
 from pegasus.app.control_plane.histories import HistoryMethods
 from pegasus.app.control_plane.knowledge import MemoryMethods, PersonaMethods
 from pegasus.app.control_plane.servers import ServerMethods
+from pegasus.app.control_plane.settings import SettingsMethods
 from pegasus.app.control_plane.status import StatusMethods, actor_json
 from pegasus.app.control_plane.stopping import InterruptMethod
 from pegasus.app.control_plane.views import CompletionMethod, ViewMethods
@@ -42,6 +44,7 @@ __all__ = [
     "PairingMethods",
     "PersonaMethods",
     "ServerMethods",
+    "SettingsMethods",
     "SignInMethod",
     "StatusMethods",
     "TaskMethods",

@@ -38,7 +38,7 @@ class ServerMethods:
     """The servers."""
     in_force: LiveSettings
     """The settings."""
-    change_settings: Callable[[Callable[[str], str]], Awaitable[None]]
+    change_settings: Callable[[Callable[[str], str]], Awaitable[object]]
     """Changes the text of the settings file, and puts it in force (`Reloader.edit`)."""
 
     def methods(self) -> dict[str, Method]:

@@ -4,7 +4,6 @@
     markdown        texts as HTML that is safe to insert
     skills.list     the skills, with the text of each
     sessions.list   the sessions of all chats and their archives; sessions.show: lines of one
-    config.show     the settings in force, secrets masked
     conversations.list  the conversations that are known
     log.tail        the last lines of the log
     completions     commands, skills and models, for the menus of a chat
@@ -45,7 +44,7 @@ from pegasus.main_agent import (
     session_json,
 )
 from pegasus.messages import Address, Json
-from pegasus.settings import LiveValue, Settings, effective_view
+from pegasus.settings import LiveValue, Settings
 from pegasus.skills import SkillCatalog, skill_view
 from pegasus.storage import JournalMessage, KnownAddresses
 from pegasus.web import render_markdown
@@ -98,7 +97,6 @@ class ViewMethods:
             "skills.list": self.list_skills,
             "sessions.list": self.list_sessions,
             "sessions.show": self.show_session,
-            "config.show": self.show_settings,
             "conversations.list": self.list_conversations,
             "log.tail": self.tail_log,
         }
@@ -187,11 +185,6 @@ class ViewMethods:
         return {"file": place.file, "chat": chat or None, "lines": lines, "next": following}
 
     # ---------------------------------------------------------------- the installation
-
-    async def show_settings(self, caller: Caller, params: Params) -> Json:
-        """Return the settings in force: for each table its keys with value (as TOML) and origin; secrets are masked."""
-        await trio.lowlevel.checkpoint()
-        return {"sections": effective_view(self.settings.now)}
 
     async def list_conversations(self, caller: Caller, params: Params) -> Json:
         """Return the addresses that the agent may write to: those that have written, and those of the settings."""

@@ -114,12 +114,6 @@ async def test_only_sessions_are_shown(tmp_path, name):
         await views_in(tmp_path).show_session(CALLER, {"file": name})
 
 
-async def test_settings_are_shown_without_secrets(tmp_path):
-    sections = (await views_in(tmp_path).show_settings(CALLER, {}))["sections"]
-    gateway = next(section for section in sections if section["name"] == "gateway")
-    assert {"key": "port", "value": "7717", "restart": True} in gateway["keys"]
-
-
 async def test_skills_are_listed_with_their_texts(tmp_path):
     skills = (await views_in(tmp_path).list_skills(CALLER, {}))["skills"]
     review = next(skill for skill in skills if skill["name"] == "review")

@@ -22,6 +22,7 @@ from pegasus.app.control_plane import (
     PairingMethods,
     PersonaMethods,
     ServerMethods,
+    SettingsMethods,
     StatusMethods,
     TaskMethods,
     TokenMethods,
@@ -142,6 +143,7 @@ def test_every_method_is_named():
         TokenMethods(None),
         PairingMethods(None, ()),
         ServerMethods(*[None] * 3),
+        SettingsMethods(None, None),
     )
     methods = {name for part in parts for name in part.methods()}
     assert named == {*methods, "config.reload", "usage", "completions", "clients"}
