@@ -160,6 +160,8 @@ class Environment:
     """Notes to owners about files that commands have changed."""
     make_tools: Callable[[Memory], Sequence[Tool]]
     """Makes the tools of tasks, without those about tasks themselves. Called once."""
+    adapt_tool: Callable[[Tool], Tool] = lambda tool: tool
+    """Returns the tool that is run in place of one, for a replay in which tools give the results that were recorded."""
     archives: Callable[[SessionFiles], SessionArchives]
     """Returns the archives of a session."""
     names: ConversationNames = attrs.field(factory=ConversationNames)

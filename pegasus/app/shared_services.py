@@ -61,7 +61,7 @@ class SharedServices:
         when a setting of the tools has changed.
         """
         return ToolExecutor(
-            tools,
+            map(self.environment.adapt_tool, tools),
             timeout=settings.tools.timeout,
             timeouts=settings.tools.timeouts,
             secrets=self.environment.secrets,

@@ -12,9 +12,24 @@ The commands are in `pegasus.cli.backup`. The daemon makes a backup before it ch
 that an older version has written (`pegasus.host.data_format`). Only then is this package imported.
 """
 
+from pegasus.backup.blanking import without_secrets
 from pegasus.backup.errors import BackupError
 from pegasus.backup.making import Made, make_backup
 from pegasus.backup.restoring import Restored, restore_backup
 from pegasus.backup.sealing import is_sealed, read_passphrase
+from pegasus.backup.snapshot import Changed, FoundFile, Snapshot, take_snapshot
 
-__all__ = ["BackupError", "Made", "Restored", "is_sealed", "make_backup", "read_passphrase", "restore_backup"]
+__all__ = [
+    "BackupError",
+    "Changed",
+    "FoundFile",
+    "Made",
+    "Restored",
+    "Snapshot",
+    "is_sealed",
+    "make_backup",
+    "read_passphrase",
+    "restore_backup",
+    "take_snapshot",
+    "without_secrets",
+]

@@ -20,6 +20,7 @@ order; each uses only those before it:
     init          the command init
     importing     the command import
     backup        the commands backup, move and restore
+    update        the command update
     status        the commands status and tree
     trace         the command trace
     mcp           the command mcp

@@ -61,6 +61,7 @@ from pegasus.main_agent.chats import chat_agents
 from pegasus.main_agent.compaction import Compactor, find_open_tasks
 from pegasus.main_agent.consolidation import Consolidator, notes_disk
 from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
+from pegasus.main_agent.item_endings import model_failure
 from pegasus.main_agent.queue_items import OWN_TURN, forward_notifications
 from pegasus.main_agent.replies import IN_REPLY_TO, QUESTION, item_of_key
 from pegasus.main_agent.reply_decisions import post_of_held
@@ -174,6 +175,7 @@ __all__ = [
     "list_sessions",
     "main_agent",
     "message_publisher",
+    "model_failure",
     "model_text",
     "notes_disk",
     "open_archive",

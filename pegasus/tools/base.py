@@ -310,8 +310,11 @@ class Tool:
     spec: ToolSpec
     """Name, description and JSON Schema as the model sees them. Arguments are checked against this
     schema before `run`."""
-    run: Callable[[Metadata, ToolContext], Awaitable[Json | LabelledResult | ResultWithImages | AwaitsOwner]]
+    run: Callable[
+        [Metadata, ToolContext], Awaitable[Json | LabelledResult | ResultWithImages | AwaitsOwner | ToolOutcome]
+    ]
     """The work. Returns JSON (`LabelledResult` if its origin depends on the call, `ResultWithImages` with pictures). Raises ToolError.
+    `ToolOutcome`: a result as it was recorded before.
     `AwaitsOwner`: it has asked an owner (`ToolContext.questions`), and will be called again with the same key when the question is
     over. It is cancelled at the deadline of the call, so it must clean up on cancel."""
     category: str = "custom"

@@ -80,6 +80,8 @@ async def _run_prepared(tool: Tool, arguments: Metadata, timeout: float, context
     try:
         with trio.move_on_after(timeout):
             result = await tool.run(arguments, context)
+            if isinstance(result, ToolOutcome):
+                return result
             if isinstance(result, AwaitsOwner):
                 return ToolOutcome("", failed=True, approval=result.approval)
             pictures: tuple[Media, ...] = ()

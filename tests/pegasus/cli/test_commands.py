@@ -179,6 +179,7 @@ def test_help_lists_the_commands_that_are_there(pegasus):
         "backup",
         "restore",
         "move",
+        "update",
         "persona",
         "token",
         "service",

@@ -1,0 +1,288 @@
+"""Comparison of two records: that of the home, and that of its replay.
+
+Compared is what people and the agent itself go on with: items, conversations, replies, tasks, memory, approvals, jobs. Left out is
+what differs from one run to the next without a meaning: times, durations, counts of tokens, fences, numbers of lines, and the second
+in the name of an archive. Times of jobs may be off by SLACK, since a job is made some milliseconds after the answer that asks for it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from difflib import SequenceMatcher
+from typing import Any, Final
+
+import attrs
+
+from pegasus.messages import Json
+from pegasus.update.record import Line, Record, facts_of, message_id, new_entries, time_of
+from pegasus.update.report import Difference
+
+SLACK: Final = 2_000
+"""Difference of two times of a job that means nothing, ms."""
+MOST: Final = 200
+"""Differences that are listed."""
+_LONGEST: Final = 2_000
+"""Characters of a value that are shown."""
+_ARCHIVE_NAME: Final = re.compile(r"\d{4}-\d{2}-\d{2}-\d{6}(?:-\d+)?(?=\.jsonl)")
+_VARIES: Final = (
+    re.compile(r'(?<="seq":)\d+'),
+    re.compile(r"\b1[5-9]\d{11}\b"),
+    re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}(?:\.\d+)?(?:\+\d\d:\d\d)?"),
+    re.compile(r'(?<="(?:durationMs)":)\d+'),
+    re.compile(r"(?<=\W)\d+(?:\.\d+)? ?(?:ms|s|min|h)\b"),
+)
+"""Parts of results and answers of the program itself that come from the clock."""
+_COMMAND_ANSWER: Final = re.compile(r"\d[\d.,:]*")
+_NO_FACTS: Final = frozenset({"item", "fence", "usage", "closes", "stop", "seconds", "notesId", "id"})
+"""Metadata that varies."""
+
+
+@attrs.define(eq=False)
+class Comparison:
+    """Collects what is the same, and what is not.
+
+    Example: `compared = compare(before, after); compared.same, compared.different`.
+    """
+
+    same: int = 0
+    different: list[Difference] = attrs.field(factory=list)
+    count: int = 0
+    """Differences, also those that are not listed."""
+
+    def add(self, what: str, before: Any, after: Any) -> None:
+        """Compare a thing. None: it is not there."""
+        if before == after:
+            self.same += before is not None
+            return
+        self.count += 1
+        if len(self.different) < MOST:
+            self.different.append(Difference(what, _shown(before), _shown(after)))
+
+    def sequences(self, what: str, before: Sequence[Any], after: Sequence[Any]) -> None:
+        """Compare two lists; what is missing or new in the middle of one is found."""
+        if before == after:
+            self.same += len(before)
+            return
+        a, b = [_key(value) for value in before], [_key(value) for value in after]
+        for kind, i, j, k, m in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+            if kind == "equal":
+                self.same += j - i
+                continue
+            for n in range(max(j - i, m - k)):
+                old = before[i + n] if i + n < j else None
+                new = after[k + n] if k + n < m else None
+                self.add(what, old, new)
+
+    def mappings(self, what: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Compare two mappings key by key."""
+        for key in dict.fromkeys((*before, *after)):
+            self.add(f"{what} {key}", before.get(key), after.get(key))
+
+
+def compare(before: Record, after: Record, end: int) -> Comparison:
+    """Compare what was recorded with what its replay has recorded. end: time at which the record ends, ms."""
+    found = Comparison()
+    mask = _Mask([before, after])
+    found.sequences("message", _items(before, end, mask), _items(after, end, mask))
+    for path in dict.fromkeys((*before.sessions, *after.sessions)):
+        found.sequences(f"conversation {path}", _entries(before, path, mask), _entries(after, path, mask))
+    old, new = _replies(before, mask), _replies(after, mask)
+    for address in dict.fromkeys((*old, *new)):
+        a, b = old.get(address, []), new.get(address, [])
+        # The oldest replies of the outbox are gone when it was written anew.
+        b = b[len(b) - len(a) :] if before.first > 1 and len(b) > len(a) else b
+        found.sequences(f"reply to {address}", a, b)
+    for task_id in dict.fromkeys((*before.tasks, *after.tasks)):
+        events = [[_event(event, mask) for event in record.tasks.get(task_id, [])] for record in (before, after)]
+        found.sequences(f"task {task_id}", *events)
+    found.mappings("memory", before.memory, after.memory)
+    found.mappings("notes", before.notes, after.notes)
+    found.sequences("change of memory", _changes(before, mask), _changes(after, mask))
+    found.mappings("approval", _approvals(before, mask), _approvals(after, mask))
+    _compare_jobs(found, before, after)
+    return found
+
+
+class _Mask:
+    """Replaces what varies in texts: fences and names of archives everywhere, times in what the program says itself."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        fences = set[str]()
+        for record in records:
+            for entry in (
+                *record.entries,
+                *(e for events in record.tasks.values() for ev in events for e in new_entries(ev)),
+            ):
+                fence = facts_of(entry).get("fence")
+                if isinstance(fence, str) and len(fence) >= 6:
+                    fences.add(fence)
+        self._fences = re.compile("|".join(map(re.escape, sorted(fences)))) if fences else None
+
+    def text(self, text: Any, *, is_own: bool = False) -> Any:
+        """Return a text without what varies. is_own: the program has written it."""
+        if not isinstance(text, str):
+            return text
+        if self._fences is not None:
+            text = self._fences.sub("FENCE", text)
+        text = _ARCHIVE_NAME.sub("ARCHIVE", text)
+        if is_own:
+            for pattern in _VARIES:
+                text = pattern.sub("#", text)
+        return text
+
+    def value(self, value: Any, *, is_own: bool = False) -> Any:
+        """Return a JSON value whose texts are masked."""
+        if isinstance(value, str):
+            return self.text(value, is_own=is_own)
+        if isinstance(value, dict):
+            return {key: self.value(item, is_own=is_own) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.value(item, is_own=is_own) for item in value]
+        return value
+
+
+def _items(record: Record, end: int, mask: _Mask) -> list[Any]:
+    """Return the items in their order, each with whether it was done."""
+    found = []
+    for line in record.messages:
+        message = line["message"]
+        # An item that came at the very end may be done a moment later.
+        is_done = "?" if time_of(line, "at") > end - 1_000 else line["n"] in record.done
+        key = re.sub(r"(schedule/[^/]+)/\d+", r"\1", message_id(line))
+        found.append(
+            {
+                "id": key,
+                "text": mask.text(message.get("text"), is_own=key.find("\x1f") >= 0),
+                "lane": line.get("lane", "main"),
+                "rank": line.get("rank", 0),
+                "metadata": mask.value(message.get("metadata") or {}),
+                "done": is_done,
+            }
+        )
+    return found
+
+
+def _entries(record: Record, path: str, mask: _Mask) -> list[Any]:
+    """Return the lines of a conversation, from its oldest archive on."""
+    found: list[Any] = []
+    for number, part in enumerate(record.sessions.get(path, [])):
+        found += [_entry(entry, mask) | ({"part": number} if number else {}) for entry in part.lines]
+    return found
+
+
+def _entry(entry: Line, mask: _Mask) -> Line:
+    is_own = entry.get("role") in ("tool", "system")
+    form: Line = {"role": entry.get("role"), "content": mask.text(entry.get("content", ""), is_own=is_own)}
+    if calls := entry.get("toolCalls"):
+        form["calls"] = mask.value(calls)
+    if call_id := entry.get("toolCallId"):
+        form["call"] = call_id
+    facts = {key: mask.value(value, is_own=True) for key, value in facts_of(entry).items() if key not in _NO_FACTS}
+    if facts:
+        form["metadata"] = facts
+    return form
+
+
+def _replies(record: Record, mask: _Mask) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for line in record.replies:
+        message = line["message"]
+        channel = message.get("channel") or {}
+        is_command = str(line.get("key", "")).endswith("/command")
+        text = mask.text(message.get("text", ""), is_own=is_command)
+        facts = {k: v for k, v in (message.get("metadata") or {}).items() if k != "usage"}
+        form = {
+            "text": _COMMAND_ANSWER.sub("#", text) if is_command else text,
+            "thread": channel.get("replyTo"),
+            "files": [file.get("name") for file in message.get("files") or []],
+            "metadata": mask.value(facts, is_own=True),
+        }
+        found.setdefault(f"{channel.get('type')}:{channel.get('channelId')}", []).append(form)
+    return found
+
+
+def _event(event: Line, mask: _Mask) -> Line:
+    data = event.get("data") if isinstance(event.get("data"), dict) else {}
+    form = {key: value for key, value in (data or {}).items() if key not in ("durationMs", "newMessages")}
+    messages = [_entry(entry, mask) for entry in new_entries(event)]
+    return {"event": event.get("event"), **mask.value(form), **({"messages": messages} if messages else {})}
+
+
+def _changes(record: Record, mask: _Mask) -> list[Any]:
+    void = {line["void"] for line in record.changes if "void" in line}
+    return [
+        {
+            "path": line.get("path"),
+            "how": line.get("how"),
+            "by": {
+                k: v for k, v in (line.get("by") or {}).items() if k in ("kind", "task", "channel", "why", "source")
+            },
+            "text": mask.text(line.get("text")),
+        }
+        for line in record.changes
+        if "n" in line and line["n"] not in void
+    ]
+
+
+def _approvals(record: Record, mask: _Mask) -> dict[str, Any]:
+    found: dict[str, Line] = {}
+    for line in record.approvals:
+        kept = ("tool", "arguments", "state", "scope", "by", "who", "carriedOut", "revoked", "allowed", "hash")
+        step = {key: line[key] for key in kept if key in line}
+        found[str(line.get("id"))] = {**found.get(str(line.get("id")), {}), **mask.value(step)}
+    return found
+
+
+def _compare_jobs(found: Comparison, before: Record, after: Record) -> None:
+    old = {str(job.get("id")): job for job in before.jobs}
+    new = {str(job.get("id")): job for job in after.jobs}
+    for job_id in dict.fromkeys((*old, *new)):
+        a, b = old.get(job_id), new.get(job_id)
+        found.add(f"job {job_id}", a, a if a is not None and b is not None and _is_same_job(a, b) else b)
+
+
+def _is_same_job(a: Line, b: Line) -> bool:
+    for key in {*a, *b} - {"last", "judged"}:
+        if key == "next" and _is_near(a.get(key), b.get(key)):
+            continue
+        if key == "schedule" and _is_same_schedule(a.get(key), b.get(key)):
+            continue
+        if a.get(key) != b.get(key):
+            return False
+    return True
+
+
+def _is_same_schedule(a: Any, b: Any) -> bool:
+    if not isinstance(a, dict) or not isinstance(b, dict):
+        return bool(a == b)
+
+    def moment(value: Any) -> Any:
+        try:
+            return int(datetime.fromisoformat(str(value)).timestamp() * 1000)
+        except ValueError:
+            return value
+
+    rest = [{key: value for key, value in each.items() if key != "at"} for each in (a, b)]
+    return rest[0] == rest[1] and _is_near(moment(a.get("at")), moment(b.get("at")))
+
+
+def _is_near(a: Any, b: Any) -> bool:
+    if isinstance(a, int) and isinstance(b, int):
+        return abs(a - b) <= SLACK
+    return bool(a == b)
+
+
+def _key(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=True)
+
+
+def _shown(value: Any) -> Json:
+    """Return a value for the report, without the middle of long texts."""
+    if isinstance(value, str) and len(value) > _LONGEST:
+        return f"{value[: _LONGEST // 2]} … {value[-_LONGEST // 2 :]}"
+    if isinstance(value, dict):
+        return {str(key): _shown(item) for key, item in value.items()}
+    return [_shown(item) for item in value[:50]] if isinstance(value, list) else value

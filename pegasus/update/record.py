@@ -1,0 +1,208 @@
+"""Everything that a home has recorded, read with JSON alone.
+
+No other part of the product is asked how to read it: what the version under test misreads must not be missing on both sides of the
+comparison. The forms are those of docs/storage.md; lines that are no JSON are left out, as they are at a start.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+
+Line = dict[str, Any]
+"""A line of a log."""
+_ARCHIVE: Final = re.compile(r"(?P<session>.*?)(?P<time>\d{4}-\d{2}-\d{2}-\d{6})(?:-(?P<n>\d{1,9}))?\.jsonl")
+
+
+@attrs.frozen(eq=False)
+class SessionPart:
+    """A file of a conversation: an archive, or the one that goes on."""
+
+    path: str
+    """Below data/."""
+    lines: list[Line]
+    """Its entries."""
+
+
+@attrs.define(eq=False)
+class Record:
+    """Everything that a home has recorded.
+
+    Example: `read_record({"inbox/inbox.jsonl": b"…"}).messages`.
+    """
+
+    messages: list[Line] = attrs.field(factory=list)
+    """Accepted items, by their numbers: `{"n","at","lane"?,"rank"?,"owner"?,"message"}`."""
+    done: dict[int, int] = attrs.field(factory=dict)
+    """Time at which each item was done, by its number."""
+    first: int = 1
+    """Number of the first item whose successors are all there."""
+    addresses: list[Line] = attrs.field(factory=list)
+    """Lines of the inbox that name addresses."""
+    replies: list[Line] = attrs.field(factory=list)
+    """Lines of the outbox of type "reply"."""
+    sessions: dict[str, list[SessionPart]] = attrs.field(factory=dict)
+    """The files of each conversation, oldest first, by the path of the one that goes on."""
+    tasks: dict[str, list[Line]] = attrs.field(factory=dict)
+    """Events of each task, by its id, in the order in which the tasks were created."""
+    task_paths: dict[str, str] = attrs.field(factory=dict)
+    """Path of each log, by the id of the task."""
+    changes: list[Line] = attrs.field(factory=list)
+    """Lines of the log of memory."""
+    memory: dict[str, str] = attrs.field(factory=dict)
+    """Texts of memory, by path below its folder."""
+    notes: dict[str, str] = attrs.field(factory=dict)
+    """Texts of the notes in the workspace, by their names."""
+    jobs: list[Line] = attrs.field(factory=list)
+    """Scheduled jobs."""
+    approvals: list[Line] = attrs.field(factory=list)
+    """Lines about approvals."""
+
+    @property
+    def entries(self) -> Iterator[Line]:
+        """Return the entries of all conversations, one conversation after the other."""
+        for parts in self.sessions.values():
+            for part in parts:
+                yield from part.lines
+
+
+def read_record(data: Mapping[str, bytes], workspace: Mapping[str, bytes]) -> Record:
+    """Return what the files of a home say. data: contents by path below data/. workspace: likewise, of the notes at least."""
+    record = Record()
+    _read_inbox(record, data.get("inbox/inbox.jsonl", b""))
+    outbox = parse_lines(data.get("outbox/outbox.jsonl", b""))
+    record.replies = [line for line in outbox if line.get("type") == "reply" and isinstance(line.get("message"), dict)]
+    _read_sessions(record, data)
+    for path in sorted(data):
+        if path.startswith("tasks/") and path.count("/") == 2 and path.endswith(".jsonl"):
+            if events := [line for line in parse_lines(data[path]) if "event" in line]:
+                task_id = path.rpartition("/")[2].removesuffix(".jsonl")
+                record.tasks[task_id], record.task_paths[task_id] = events, path
+        elif path.startswith("memory/") and path.endswith(".md"):
+            record.memory[path.removeprefix("memory/")] = _text(data[path])
+    record.tasks = dict(sorted(record.tasks.items(), key=lambda item: time_of(item[1][0])))
+    record.changes = parse_lines(data.get("memory/.log/changes.jsonl", b""))
+    record.notes = {
+        path.removeprefix("memory/"): _text(content)
+        for path, content in workspace.items()
+        if path.startswith("memory/") and path.endswith(".md")
+    }
+    record.jobs = _rows(data.get("cron/jobs.json", b""))
+    record.approvals = parse_lines(data.get("approvals.jsonl", b""))
+    return record
+
+
+def _read_inbox(record: Record, content: bytes) -> None:
+    for line in parse_lines(content):
+        match line.get("type"):
+            case "message" if isinstance(line.get("message"), dict) and isinstance(line.get("n"), int):
+                record.messages.append(line)
+            case "done" if isinstance(line.get("n"), int):
+                record.done[line["n"]] = time_of(line, "at")
+            case "compacted" if isinstance(line.get("lastN"), int):
+                record.first = line["lastN"] + 1
+            case "address" | "addresses" | "heard":
+                record.addresses.append(line)
+    record.messages.sort(key=lambda line: line["n"])
+
+
+def _read_sessions(record: Record, data: Mapping[str, bytes]) -> None:
+    """Read the files of all conversations. An archive is named after the time at which the next file began."""
+    found: defaultdict[str, list[tuple[tuple[str, int], str]]] = defaultdict(list)
+    for path in data:
+        if not path.startswith(("main/", "sessions/")) or not path.endswith(".jsonl"):
+            continue
+        if match := _ARCHIVE.fullmatch(path):
+            current = (
+                f"{match['session']}current.jsonl" if path.startswith("main/") else f"{match['session'][:-1]}.jsonl"
+            )
+            found[current].append(((match["time"], int(match["n"] or 1)), path))
+        else:
+            found[path].append((("~", 0), path))
+    for current, paths in sorted(found.items()):
+        record.sessions[current] = [
+            SessionPart(path, [line for line in parse_lines(data[path]) if isinstance(line.get("role"), str)])
+            for _, path in sorted(paths)
+        ]
+
+
+def parse_lines(content: bytes) -> list[Line]:
+    """Return the JSON objects of a file of lines; what is none is left out."""
+    found = []
+    for raw in content.split(b"\n"):
+        try:
+            value = json.loads(raw.lstrip(b"\0"))
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            found.append(value)
+    return found
+
+
+def _rows(content: bytes) -> list[Line]:
+    try:
+        value = json.loads(content)
+    except ValueError:
+        return []
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def time_of(line: Line, key: str = "ts") -> int:
+    """Return the time of a line, ms; 0 if it has none."""
+    value = line.get(key)
+    return int(value) if isinstance(value, int | float) and abs(value) < 1 << 53 else 0
+
+
+def facts_of(entry: Line) -> Line:
+    """Return the metadata of an entry."""
+    facts = entry.get("metadata")
+    return facts if isinstance(facts, dict) else {}
+
+
+def new_entries(event: Line) -> list[Line]:
+    """Return the messages that an event adds to the conversation of its task."""
+    data = event.get("data")
+    found = data.get("newMessages") if isinstance(data, dict) else None
+    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+
+def calls_of(entry: Line) -> list[Line]:
+    """Return the tool calls of an entry."""
+    calls = entry.get("toolCalls")
+    return [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+
+
+def message_id(line: Line) -> str:
+    """Return the id of an accepted item, with its address."""
+    message = line["message"]
+    channel = message.get("channel") or {}
+    return f"{channel.get('type')}:{channel.get('channelId')} {message.get('id')}"
+
+
+def is_internal(line: Line) -> bool:
+    """Return whether nobody on a channel has written an accepted item."""
+    return str(line["message"].get("id", "")).startswith("\x1f")
+
+
+def last_time(record: Record) -> int:
+    """Return the time of the newest thing that was recorded, 0 if nothing was."""
+    return max(all_times(record), default=0)
+
+
+def all_times(record: Record) -> Iterable[int]:
+    """Return the times of everything that was recorded."""
+    yield from (time_of(line, "at") for line in record.messages)
+    yield from record.done.values()
+    yield from map(time_of, record.entries)
+    yield from (time_of(event) for events in record.tasks.values() for event in events)
+    yield from map(time_of, record.changes)
+    yield from (time_of(line, key) for line in record.approvals for key in ("created", "at"))
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "surrogateescape")

@@ -1,0 +1,223 @@
+"""Recorded answers of models and tools, found by their place in the logs, with the time at which they came.
+
+An answer of the Main Agent belongs to the message that it was thought about, an answer in a task to the task; each request takes the
+next one of its place. A result belongs to its call. So it does not matter what a request says: another prompt is no difference, but
+another number of requests is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
+from random import Random
+from typing import Any, Final
+
+import attrs
+
+from pegasus.update.beginning import ENDS, made_in_order
+from pegasus.update.record import (
+    Line,
+    Record,
+    SessionPart,
+    calls_of,
+    facts_of,
+    is_internal,
+    message_id,
+    new_entries,
+    time_of,
+)
+
+APOLOGY: Final = "apology"
+STOPPED: Final = "stopped"
+_PROGRAM: Final = frozenset({APOLOGY, "limit", "cut"})
+"""Kinds of entries of the assistant that no model has written."""
+_PATIENCE: Final = 1_000
+"""Time within which an item and an answer may have passed each other, ms."""
+
+
+@attrs.define(eq=False)
+class RecordedAnswer:
+    """An answer of a model."""
+
+    at: float
+    """Time at which it came, ms."""
+    entry: Line
+    """Text, calls and metadata of the thought; {} for a failure."""
+    error: str = ""
+    """Text for whoever waited, if the model could not be asked."""
+
+
+@attrs.define(eq=False)
+class AnswersOfPlace:
+    """The answers of one place: a message, or a task."""
+
+    answers: deque[RecordedAnswer] = attrs.field(factory=deque)
+    hangs: bool = False
+    """Nothing came any more: somebody has ended the work, or the record ends before."""
+
+
+def own_lines(parts: Iterable[SessionPart]) -> list[Line]:
+    """Return the lines of a conversation once each: what a compaction has kept stands in two files. Openings are among them."""
+    found: list[Line] = []
+    before: set[str] = set()
+    for part in parts:
+        keys = [_identity(line) for line in part.lines]
+        found += [line for line, key in zip(part.lines, keys, strict=True) if key not in before]
+        before = set(keys)
+    return found
+
+
+def _identity(line: Line) -> str:
+    return f"{time_of(line)} {line.get('role')} {line.get('toolCallId')} {line.get('content')} {line.get('toolCalls')}"
+
+
+class RecordedAnswers:
+    """Everything that models and tools have answered since a time.
+
+    Example: `answers.of_item(message_id(line)).answers.popleft().entry["content"]`.
+    """
+
+    def __init__(self, record: Record, since: int) -> None:
+        self.record = record
+        self.since = since
+        self.ids: dict[int, str] = {line["n"]: message_id(line) for line in record.messages}
+        """Ids of messages by number."""
+        self.items: defaultdict[str, AnswersOfPlace] = defaultdict(AnswersOfPlace)
+        """Answers by message."""
+        self.tasks: defaultdict[str, AnswersOfPlace] = defaultdict(AnswersOfPlace)
+        """Answers by task."""
+        self.reflections: dict[str, RecordedAnswer] = {}
+        """Last answer of the reflection on a task."""
+        self.results: dict[tuple[str, str], Line] = {}
+        """Results by message or task, and call."""
+        self.session_of: dict[str, str] = {}
+        """Path of the conversation by message."""
+        self.summaries: defaultdict[str, deque[RecordedAnswer]] = defaultdict(deque)
+        """Openings of compacted sessions, by path."""
+        self.compactions: dict[str, list[int]] = {}
+        """By path, numbers of the thoughts of the conversation before which it was compacted by itself."""
+        self.thoughts: defaultdict[str, int] = defaultdict(int)
+        """Thoughts that were asked for, by path."""
+        for path, parts in record.sessions.items():
+            self._read_session(path, parts)
+        for task_id, events in record.tasks.items():
+            self._read_task(task_id, events)
+        self._adjust_to_items()
+
+    def _read_session(self, path: str, parts: list[SessionPart]) -> None:
+        current, count, compactions = "", 0, list[int]()
+        apologies = self._apologies()
+        for line in own_lines(parts):
+            facts, at = facts_of(line), time_of(line)
+            if line["role"] == "user" and isinstance(facts.get("item"), int):
+                current = self.ids.get(facts["item"], "")
+                self.session_of[current] = path
+            if at < self.since:
+                continue
+            place = self.items[current]
+            kind = facts.get("type")
+            if line["role"] == "assistant" and kind not in _PROGRAM:
+                place.answers.append(RecordedAnswer(at, line))
+                count += 1
+            elif kind == APOLOGY and current in apologies and not _declined(place):
+                place.answers.append(RecordedAnswer(at, {}, apologies[current]))
+                count += 1
+            elif kind == STOPPED:
+                place.hangs = True
+            elif kind == "compact":
+                self.summaries[path].append(RecordedAnswer(at, line))
+                if "closes" not in facts and "consolidation" not in facts:
+                    compactions.append(count)
+            if line["role"] == "tool":
+                self.results[current, str(line.get("toolCallId"))] = line
+        self.compactions[path] = compactions
+
+    def _apologies(self) -> dict[str, str]:
+        """Return the texts of failures of the model, by message."""
+        found = {}
+        for line in self.record.replies:
+            _, _, rest = str(line.get("key", "")).partition("/")
+            number, _, kind = rest.rpartition("/")
+            number = number.rpartition("/")[2]
+            if kind == APOLOGY and number.isdigit():
+                found[self.ids.get(int(number), "")] = str(line["message"].get("text", ""))
+        return {key: text for key, text in found.items() if text.startswith("The model did not answer")}
+
+    def _read_task(self, task_id: str, events: list[Line]) -> None:
+        place = self.tasks[task_id]
+        is_over = False
+        for event in events:
+            at, data = time_of(event), event.get("data") or {}
+            for entry in new_entries(event):
+                if entry.get("role") == "tool":
+                    self.results[task_id, str(entry.get("toolCallId"))] = entry
+            is_over = is_over or event["event"] in ENDS
+            if at < self.since:
+                continue
+            if event["event"] == "REASON_DONE":
+                place.answers.append(RecordedAnswer(at, _thought(data, new_entries(event))))
+            elif event["event"] == "TASK_FAILED" and data.get("reason") != STOPPED:
+                place.answers.append(RecordedAnswer(at, {}, str(data.get("error"))))
+            elif event["event"] == "REFLECTION_COMPLETE":
+                self.reflections[task_id] = RecordedAnswer(at, {"content": data.get("assessment", "")})
+            elif event["event"] == "TASK_FAILED":
+                place.hangs = True
+        place.hangs = place.hangs or not is_over
+
+    def _adjust_to_items(self) -> None:
+        """Let the answers that led to an item come no sooner than whatever came before it in the inbox."""
+        for line in self.record.messages:
+            if not is_internal(line):
+                continue
+            task_id = str((line["message"].get("metadata") or {}).get("taskId", ""))
+            at = time_of(line, "at") + item_offset(line["n"])
+            answers = [answer for answer in self.tasks[task_id].answers if answer.at <= at] if task_id else []
+            if answers and answers[-1].at > at - _PATIENCE:
+                answers[-1].at = at
+
+    def is_unfinished(self, id: str) -> bool:
+        """Return whether an item was not done, so that an answer may be missing."""
+        numbers = [number for number, known in self.ids.items() if known == id]
+        return not any(number in self.record.done for number in numbers)
+
+
+def item_offset(n: int) -> float:
+    """Return the part of a millisecond by which items of one millisecond follow one another."""
+    return (n % 10_000) * 1e-5
+
+
+def _declined(place: AnswersOfPlace) -> bool:
+    return bool(place.answers) and facts_of(place.answers[-1].entry).get("stopReason") == "refusal"
+
+
+def _thought(data: Line, entries: list[Line]) -> Line:
+    """Return the answer behind an event as an entry."""
+    reasoning = data.get("reasoning") or {}
+    turn = next((entry for entry in entries if entry.get("role") == "assistant"), {})
+    calls = calls_of({"toolCalls": reasoning.get("toolCalls")})
+    return {"content": reasoning.get("response", ""), "toolCalls": calls, "metadata": facts_of(turn)}
+
+
+class RecordedIds(Random):
+    """Ids as they were made: of jobs, approvals and grants, told apart by their lengths."""
+
+    def __init__(self, record: Record, since: int) -> None:
+        super().__init__(0)
+        self._ids: defaultdict[int, deque[str]] = defaultdict(deque)
+        for id in _made_ids(record, since):
+            self._ids[len(id)].append(id)
+
+    def choices(self, population: Any, weights: Any = None, *, cum_weights: Any = None, k: int = 1) -> list[Any]:
+        """Return the characters of the next id of this length, if there is one."""
+        if self._ids[k]:
+            return list(self._ids[k].popleft())
+        return super().choices(population, weights, cum_weights=cum_weights, k=k)
+
+
+def _made_ids(record: Record, since: int) -> Iterator[str]:
+    """Yield the ids that were made since a time, in the order of their making, without their first letters."""
+    seen = set[str]()
+    for id in made_in_order(record, since):
+        if id not in seen:
+            seen.add(id)
+            yield id.partition("-")[2]
