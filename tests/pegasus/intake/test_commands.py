@@ -25,7 +25,6 @@ def test_a_first_word_that_looks_like_a_command_and_is_none_is_found(text):
         "/Users is empty",
         "/",
         "//",
-        "/?",
         "/1",
         "/foo.",
         "/foo:bar",
@@ -66,12 +65,17 @@ def test_what_leaves_the_chat_is_known_and_stands_alone(name):
         ("/models", "Did you mean /model?"),
         ("/permissions", "Did you mean /approvals?"),
         ("/commands", "Did you mean /help?"),
+        ("/?", "Did you mean /help?"),
+        ("/init", "On the command line `pegasus init` does that."),
+        ("/export", "On the command line `pegasus sessions show` does that."),
+        ("/agents", "Did you mean /tasks?"),
         ("/bye", "Did you mean /exit?"),
         ("/memory", "On the command line `pegasus memory` does that."),
         ("/add", "In a terminal @file attaches a file."),
     ],
 )
 def test_what_other_agents_call_it_leads_to_ours(name, says):
+    assert find_unknown(name, COMMANDS) == name
     assert says in describe_unknown(name, COMMANDS)
 
 
