@@ -74,6 +74,10 @@ async def test_tasks_and_memory_are_those_of_the_command_line(serving_http):
             assert (await http.get(path)).status_code in (400, 404), path
         assert (await http.get("/api/tasks/77")).status_code == 404
         assert (await http.post("/api/tasks/77/cancel")).status_code == 404
+        for what in ("cancel", "resume", "suspend", "continue"):
+            refused = await http.post(f"/api/tasks/none/{what}")
+            assert refused.status_code == 404, what
+            assert 'there is no task "none"' in refused.json()["error"]["message"]
         put = await http.put("/api/memory/facts/tea.md", json={"content": "# Tea\n\nGreen ☃"})
         assert put.status_code == 200, put.text
         assert (await http.get("/api/memory/facts/tea.md")).json()["content"] == "# Tea\n\nGreen ☃\n"

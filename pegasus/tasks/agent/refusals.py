@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pegasus.formatting import quote
-from pegasus.tasks.agent.state import TaskEntry, TaskRegistry
+from pegasus.tasks.agent.state import TaskEntry
 from pegasus.tasks.core.fsm import FOR_APPROVAL, FOR_PERSON, is_interrupted
 from pegasus.tasks.core.task_events import TaskState
 from pegasus.tasks.core.views import TaskError, TaskView
@@ -54,14 +54,12 @@ def check_resting(entry: TaskEntry, text: str) -> None:
         raise TaskError(f"task {name} is completed; say what it is to do now")
 
 
-def find_running(registry: TaskRegistry, task_id: str, name: str) -> TaskEntry:
-    """Return a task that is at work, waits, or reflects. Raises TaskError for another. name: as it was called."""
-    entry = registry.tasks.get(task_id)
-    if entry is not None and entry.is_ending:
+def check_running(entry: TaskEntry, name: str) -> None:
+    """Raise TaskError unless the task is at work, waits, or reflects. name: as it was called."""
+    if entry.is_ending:
         raise not_running(name, ": it is being stopped already")
-    if entry is None or (entry.is_over and entry.ref is None and not entry.reflects):
+    if entry.is_over and entry.ref is None and not entry.reflects:
         raise not_running(name, ": it has ended")
-    return entry
 
 
 def not_running(name: str, why: str = "") -> TaskError:

@@ -58,7 +58,7 @@ from pegasus.tasks.agent.refusals import (
     check_pausable,
     check_resting,
     check_resumable,
-    find_running,
+    check_running,
     not_running,
 )
 from pegasus.tasks.agent.state import TaskAgentState, TaskEntry
@@ -386,7 +386,8 @@ class TaskScheduler:
         is not running, or is being cancelled already. For a task that is over, a reflection that runs or is due is ended and the task
         stays completed.
         """
-        entry = find_running(self._state.registry, await self._state.resolve(name), name)
+        entry = await self._state.find(await self._state.resolve(name))
+        check_running(entry, name)
         what = entry.view.description or entry.view.input_text
         seconds = trio.current_time() - entry.since if entry.holds_slot else 0.0
         was_over, was_waiting, error = entry.is_over, not entry.holds_slot, f"stopped by {by}"

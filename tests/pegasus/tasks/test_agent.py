@@ -706,8 +706,8 @@ async def test_stop_ends_the_tasks_of_a_channel_and_no_others(autojump_clock):
 async def test_what_is_finished_or_unknown_cannot_be_cancelled(autojump_clock):
     async with open_desk(ScriptedModel(["ok"])) as desk:
         task = await desk.run()
-        for task_id in (task.task_id, "0123456789abcdef"):
-            with pytest.raises(TaskError, match="is not running"):
+        for task_id, why in ((task.task_id, "is not running"), ("0123456789abcdef", "there is no task")):
+            with pytest.raises(TaskError, match=why):
                 await desk.agent.ask(Cancel, task_id, "x")
 
 
