@@ -139,6 +139,10 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "Memory marks what was written by somebody who has read from outside, whatever source they claim.": (
         "tests/pegasus/main_agent/test_labels.py::test_memory_marks_what_was_written_after_a_page_was_read",
     ),
+    "Sentences that an owner has typed to be remembered bear no mark.": (
+        "tests/pegasus/policy/test_dictation.py::test_everything_else_is_not",
+        "tests/pegasus/tools/test_memory_tools.py::test_what_an_owner_dictates_bears_no_mark_though_the_conversation_has_read_something",
+    ),
     "Whatever is imported from another agent counts as text from outside, unless its owner vouches for it, and holds no key.": (
         "tests/pegasus/importing/test_import.py::test_memory_sessions_and_jobs_are_imported",
         "tests/pegasus/importing/test_import.py::test_what_its_owner_vouches_for_is_the_owners_words",

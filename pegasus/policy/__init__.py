@@ -1,11 +1,13 @@
 """Policy: the pure rules about calls and texts, which know no people. `pegasus.access` decides by them who may do what.
 
-`tool_kinds` has the kinds of tools of other programs, `value_rules` the calls of such tools that need no question, and `owner_values`
-the arguments that an owner has typed. `bare_commands` tells which command lines a rule may allow by their text. `forms` has the forms
-of a server's questions, and `shown_text` what must not be hidden in a text that an owner decides about.
+`tool_kinds` has the kinds of tools of other programs, `value_rules` the calls of such tools that need no question, `owner_values`
+the arguments that an owner has typed, and `dictation` the sentences that one wants remembered. `bare_commands` tells which command
+lines a rule may allow by their text. `forms` has the forms of a server's questions, and `shown_text` what must not be hidden in a text
+that an owner decides about.
 """
 
 from pegasus.policy.bare_commands import is_bare_code, is_bare_line
+from pegasus.policy.dictation import is_dictated
 from pegasus.policy.forms import FormError, describe_form, fill_form, parse_answer
 from pegasus.policy.owner_values import (
     MOST_MESSAGES,
@@ -33,6 +35,7 @@ __all__ = [
     "host_notes",
     "is_bare_code",
     "is_bare_line",
+    "is_dictated",
     "make_visible",
     "owner_metadata",
     "parse_answer",

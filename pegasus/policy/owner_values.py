@@ -230,7 +230,7 @@ def _elements(schema: Metadata, root: Metadata) -> Metadata:
 
 
 @lru_cache(maxsize=256)
-def _counting_part(text: str) -> str:
+def counting_part(text: str) -> str:
     """Return what counts of a message, with a mark in the place of each part that does not."""
     if len(text) > LONGEST_MESSAGE:
         return ""
@@ -254,7 +254,7 @@ class OwnerText:
     """A message of an owner, in which values are looked for."""
 
     def __init__(self, text: str) -> None:
-        self._text = _counting_part(text)
+        self._text = counting_part(text)
         """The part that counts."""
 
     def holds(self, unit: ValueUnit) -> bool:

@@ -33,6 +33,7 @@ from pegasus.memory import (
 from pegasus.messages import ChannelInfo, Json
 from pegasus.models import ToolSpec
 from pegasus.outside import Untrusted, join_outside
+from pegasus.policy import is_dictated
 from pegasus.storage import StorageError
 from pegasus.tools.base import Effect, LabelledResult, Reach, Tool, ToolContext, as_tool_error, parameters
 
@@ -154,14 +155,14 @@ def memory_tools(
 
     async def write(arguments: Any, context: ToolContext) -> Json:
         """Replace a file. Empty content forgets it."""
-        origin = author_of(arguments, context), context.outside
+        origin = author_of(arguments, context), _seen_before(arguments["content"], context)
         kept = await _changed_by(memory, arguments, arguments["content"], context)
         return _describe_change(arguments, await kept.write(arguments["path"], arguments["content"], *origin))
 
     async def patch(arguments: Any, context: ToolContext) -> Json:
         """Replace one passage. A passage that is not there, or more than once, is refused by memory."""
-        origin = author_of(arguments, context), context.outside
         texts = arguments["old_str"], arguments["new_str"]
+        origin = author_of(arguments, context), _seen_before(texts[1], context)
         kept = await _changed_by(memory, arguments, texts[1], context)
         if context.principal.is_apart and kept is memory:
             raise MemoryRefused("this is changed in a private conversation only; memory_append adds something")
@@ -169,8 +170,8 @@ def memory_tools(
 
     async def append(arguments: Any, context: ToolContext) -> Json:
         """Add an entry, and renew the summary if one is given."""
-        origin = author_of(arguments, context), context.outside
         texts = arguments["entry"], arguments.get("summary")
+        origin = author_of(arguments, context), _seen_before("\n".join(filter(None, texts)), context)
         kept = await _changed_by(memory, arguments, texts[0], context)
         return _describe_change(arguments, await kept.append(arguments["path"], *texts, *origin))
 
@@ -182,6 +183,11 @@ def memory_tools(
         _tool(_PATCH, patch, Effect.IDEMPOTENT),
         _tool(_APPEND, append, Effect.IDEMPOTENT),
     )
+
+
+def _seen_before(text: str, context: ToolContext) -> tuple[str, ...]:
+    """Return what may have chosen these words: the sources that the work has read, and none for words that an owner has dictated."""
+    return () if context.outside and is_dictated(text, context.owner_messages) else tuple(context.outside)
 
 
 def _seen_by(memory: Memory, context: ToolContext) -> Memory | ApartMemory:
