@@ -79,13 +79,20 @@ def _mapping(source: str) -> Metadata:
 
 
 def _plain_mapping(source: str) -> Metadata | None:
-    """Return the mapping of a front matter of simple lines, `key: text` and `key: true`, as YAML reads it; None for any other."""
+    """Return the mapping of simple lines, `key: text` and `key: true`, also below `metadata:`, as YAML reads it; else None."""
     mapping: dict[str, Json] = {}
-    for line in map(_PLAIN_LINE.fullmatch, source.split("\n")):
-        if line is None:
+    inner: dict[str, Json] | None = None
+    for text in source.split("\n"):
+        if text == "metadata:" and inner is None:
+            inner = mapping["metadata"] = {}
+            continue
+        is_inner = text.startswith("  ")
+        line = _PLAIN_LINE.fullmatch(text.removeprefix("  "))
+        if line is None or (is_inner and (inner is None or [*mapping][-1] != "metadata")):
             return None
         key, quoted, plain = line.groups()
         if key in _NO_TEXTS or (quoted is None and plain not in _TRUTHS and plain.lower() in _NO_TEXTS):
             return None
-        mapping[key] = _TRUTHS.get(plain, plain) if quoted is None else quoted
-    return mapping
+        into = inner if is_inner and inner is not None else mapping
+        into[key] = _TRUTHS.get(plain, plain) if quoted is None else quoted
+    return None if inner == {} else mapping

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 from typing import Final
 
 import attrs
@@ -45,6 +44,7 @@ from pegasus.policy import OwnerMessage
 from pegasus.skills import Skill, SkillCatalog, expand, format_help
 from pegasus.storage import Item
 from pegasus.tasks import TaskAgentMessage
+from pegasus.tool_patterns import is_named
 from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, as_tool_error, folder_of, parameters
 
 SKILL_NOTE: Final = "skill"
@@ -135,8 +135,8 @@ class ActiveSkills:
         if self.missing:
             return f"{call.name}: the skill {self.missing[0]} is not there any more, so nothing but {REPLY.name} is allowed now"
         for skill in self.skills:
-            if skill.tools is not None and not any(fnmatchcase(name, pattern) for pattern in skill.tools):
-                allowed = ", ".join(dict.fromkeys((*skill.tools, REPLY.name)))
+            if not is_named(skill.tools, name, call.arguments):
+                allowed = ", ".join(dict.fromkeys((*(skill.tools or ()), REPLY.name)))
                 return f"{call.name}: not allowed while the skill {skill.name} is in force, which allows {allowed}"
         return None
 

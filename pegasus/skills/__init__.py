@@ -1,8 +1,8 @@
 """Skills: instructions in folders with a SKILL.md, called by name by people (`/name arguments`) and by the model.
 
 The format is that of other agents. `skill` parses a SKILL.md and fills the arguments of a call into its body,
-`catalog` finds skills in folders and notices changes, `acceptance` knows which skills of the workspace count, `listing`
-describes them in the prompt and for people.
+`foreign_tools` has the names of their tools, `catalog` finds skills in folders and notices changes, `acceptance` knows which skills
+of the workspace count, `listing` describes them in the prompt and for people.
 Nothing here runs a skill: the Main Agent puts its text into the conversation or hands it to a task.
 
 A person or a model gives a name; what happens then, seen from here::

@@ -380,7 +380,7 @@ MAX_FILES: Final = 50
 """Files of a skill that are listed."""
 MAX_DEPTH: Final = 3
 """Levels of folders below the skill's own that are listed."""
-MAX_FILE_BYTES: Final = 64 << 10
+MAX_FILE_BYTES: Final = 256 << 10
 """Bytes of a file that can be read."""
 
 

@@ -26,6 +26,9 @@ DESCRIPTION_SHARE: Final = 0.125
 """Part of the list that one description may take, so that a long one does not displace all
 others."""
 
+LONGEST_WORD: Final = 30
+"""Characters of a word that is left out rather than cut. Texts without blanks, such as Chinese ones, are cut anywhere."""
+
 _HEADING: Final = "## Available Skills\n\n"
 """The heading that the prompt puts above the list. It counts as part of the section."""
 _INTRODUCTION: Final = """\
@@ -49,7 +52,7 @@ def format_listing(skills: Iterable[Skill], window: int) -> str:
     max_description = int(budget * DESCRIPTION_SHARE * CHARACTERS_PER_TOKEN)
     lines: list[str] = []
     for skill in callable_skills:
-        line = f"- {_format_call(skill)}: {truncate(skill.description, max(max_description, 1))}"
+        line = f"- {_format_call(skill)}: {_shorten(skill.description, max(max_description, 1))}"
         budget -= _count_tokens(line) + 1
         if budget < 0:
             break
@@ -64,7 +67,7 @@ def format_help(skills: Iterable[Skill]) -> str:
     """Return a line for each skill that people may call, by name, with the first sentence of its description."""
     callable_skills = sorted((skill for skill in skills if skill.by_user), key=lambda skill: skill.name)
     return "\n".join(
-        f"/{_format_call(skill)} — {truncate(_first_sentence(skill.description), MAX_SENTENCE)}"
+        f"/{_format_call(skill)} — {_shorten(_first_sentence(skill.description), MAX_SENTENCE)}"
         for skill in callable_skills
     )
 
@@ -91,6 +94,14 @@ def format_accepted(skill: ProposedSkill) -> str:
 def _first_sentence(text: str) -> str:
     first, dot, rest = text.partition(". ")
     return f"{first}." if dot and rest else text
+
+
+def _shorten(text: str, limit: int) -> str:
+    """Return a text cut to `limit` characters, between two words where it has any near its end."""
+    cut = truncate(text, limit)
+    words, blank, rest = cut.rpartition(" ")
+    is_cut = len(cut) == limit and cut.endswith("…") and not text.startswith(cut)
+    return f"{words.rstrip(',;:')}…" if is_cut and blank and len(rest) <= LONGEST_WORD else cut
 
 
 def _format_call(skill: Skill) -> str:

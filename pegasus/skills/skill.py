@@ -21,15 +21,16 @@ import attrs
 
 from pegasus import frontmatter
 from pegasus.messages import Json
+from pegasus.skills.foreign_tools import ONLY_IN_TASKS, tools_named
+from pegasus.tool_patterns import is_named
 from pegasus.wire import kind
 
 FILE: Final = "SKILL.md"
 """Name of the file that makes a folder a skill."""
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 """The form of a name. The folder and the skill have the same name, so that people find the file."""
-MAX_BYTES: Final = 64 << 10
-"""Bytes of a SKILL.md: about 16,000 tokens, three times the recommended maximum of
-agentskills.io."""
+MAX_BYTES: Final = 256 << 10
+"""Bytes of a SKILL.md. The format has no limit, and published ones have up to 100 kB; OpenClaw reads as much as here."""
 MAX_DESCRIPTION: Final = 1024
 """Characters of a description (https://agentskills.io/specification)."""
 MAX_FIRST_PARAGRAPH: Final = 200
@@ -40,30 +41,26 @@ _KEYS: Final = (
     *("context", "agent", "model", "argument-hint", "arguments"),
 )
 """Keys of the front matter that have a meaning."""
-_IGNORED_KEYS: Final = frozenset(["license", "compatibility", "metadata", "version"])
-"""Keys of the common format that have no meaning here."""
+OWN_PREFIX: Final = "pegasus-"
+"""Beginning of the same keys below `metadata`, where the common format has a place for those of one agent."""
+_IGNORED_KEYS: Final = (
+    # The common format, then what Claude Code, OpenClaw, nanobot, Hermes and Cursor add to it.
+    *("license", "compatibility", "metadata", "version", "author", "homepage", "repository", "platforms", "tags"),
+    *("category", "keywords", "emoji", "os", "when_to_use", "hooks", "paths", "shell", "effort", "mode", "always"),
+    *("command-dispatch", "command-tool", "command-arg-mode", "requires", "triggers", "prerequisites", "setup"),
+    *("related_skills", "required_environment_variables", "required_credential_files", "globs", "alwaysApply"),
+)
+"""Keys of other agents that change nothing here, or are read elsewhere."""
+_TOOL_KEYS: Final = ("allowed-tools", "allowed_tools", "allowedTools", "tools")
+"""Spellings of the key with the tools. A list that was passed over would allow every tool."""
+_AGENTS: Final = {"general-purpose": "general", "Explore": "explore", "Plan": "plan"}
+"""Types of Claude Code's subagents and their equivalents."""
 _CONTEXTS: Final = ("inline", "fork")
 """Values of `context`, the default first."""
 _MODEL: Final = re.compile(r"[^\s/]+/\S+|default|subagent|compact|reflection")
 """A model, or the role of one."""
 _TOOL: Final = re.compile(r"[^\s,()]+(?:\([^)]*\))?")
 """A tool in a list, with the part in parentheses that limits it in Claude Code."""
-_FOREIGN_TOOLS: Final[Mapping[str, str]] = {
-    "Read": "read_file",
-    "Write": "write_file",
-    "Edit": "edit_file",
-    "MultiEdit": "edit_file",
-    "Grep": "grep_files",
-    "Glob": "list_files",
-    "LS": "list_files",
-    "Bash": "shell_exec",
-    "WebFetch": "web_fetch",
-    "WebSearch": "web_search",
-    "Task": "spawn_subagent",
-    "Agent": "spawn_subagent",
-    "Skill": "use_skill",
-}
-"""Tools of Claude Code (https://code.claude.com/docs/en/skills) and their equivalents."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -100,6 +97,8 @@ class Skill:
     """Text behind the name in lists."""
     first: int = 1
     """The number of the first positional argument: `$1`, or `$0`."""
+    argument_names: tuple[str, ...] = ()
+    """Names of the positional arguments in their order, for `$name`."""
     manifest: Mapping[str, str] | None = None
     """Hashes of its files as the owner has accepted them; None for a skill that needs no acceptance."""
 
@@ -116,24 +115,28 @@ def parse_skill(text: str, folder: Path) -> tuple[Skill, list[str]]:
     """
     front, body = frontmatter.split(text)
     known = ", ".join(_KEYS)
-    unknown = [key for key in front if key not in _KEYS and key not in _IGNORED_KEYS]
+    front = _with_own_metadata(front)
+    unknown = [key for key in front if key not in _KEYS and key not in _IGNORED_KEYS and key not in _TOOL_KEYS]
     warnings = [f"unknown key {key!r} (known: {known})" for key in unknown]
     name = _parse_name(front, folder.name)
     if not body:
         raise ValueError("there is nothing after the front matter; the body is what the skill says")
+    tools = _parse_tools(next((front[key] for key in _TOOL_KEYS if key in front), None), warnings)
+    agent = _parse_line(front, "agent")
     skill = Skill(
         name,
         _parse_description(front, body, warnings),
         body,
         folder,
-        tools=_parse_tools(front.get("allowed-tools"), warnings),
-        model=_parse_model(front),
-        fork=_parse_choice(front, "context", _CONTEXTS) == "fork",
-        agent=_parse_line(front, "agent") or "general",
+        tools=tools,
+        model=_parse_model(front, warnings),
+        fork=_parse_choice(front, "context", _CONTEXTS) == "fork" if "context" in front else _needs_task(tools),
+        agent=_AGENTS.get(agent, agent) or "general",
         by_model=not _parse_flag(front, "disable-model-invocation", default=False),
         by_user=_parse_flag(front, "user-invocable", default=True),
         argument_hint=_parse_line(front, "argument-hint")[:MAX_FIRST_PARAGRAPH],
-        first=0 if _parse_choice(front, "arguments", ("one-based", "zero-based")) == "zero-based" else 1,
+        first=0 if front.get("arguments") == "zero-based" else 1,
+        argument_names=_parse_argument_names(front.get("arguments")),
     )
     if not skill.by_model and not skill.by_user:
         warnings.append("neither the model nor people may call it, so nobody can")
@@ -154,7 +157,7 @@ def _parse_name(front: Mapping[str, Json], folder: str) -> str:
 
 def _parse_description(front: Mapping[str, Json], body: str, warnings: list[str]) -> str:
     """Return the description, cut if it is too long, or the first paragraph that is not a heading."""
-    description = _parse_line(front, "description")
+    description = f"{_parse_line(front, 'description')} {_parse_line(front, 'when_to_use')}".strip()
     if len(description) > MAX_DESCRIPTION:
         warnings.append(f"the description is cut: it has {len(description):,} characters, allowed: {MAX_DESCRIPTION:,}")
         return description[: MAX_DESCRIPTION - 1] + "…"
@@ -168,10 +171,8 @@ def _parse_description(front: Mapping[str, Json], body: str, warnings: list[str]
 def _parse_tools(value: Json, warnings: list[str]) -> tuple[str, ...] | None:
     """Return the names of tools, which are separated by commas or blanks; None for no limit.
 
-    `Bash(git add *)` allows a tool in part. That is not possible here, so it is left out: the skill
-    gets less, never more.
-
-    `*` means no limit. An empty list means no tool at all.
+    `Bash(git add *)` allows commands that begin so. Any other tool is allowed whole or not at all, so `Read(docs/*)` is left out: the
+    skill gets less, never more. `*` means no limit. An empty list means no tool at all.
     """
     if value is None:
         return None
@@ -183,23 +184,48 @@ def _parse_tools(value: Json, warnings: list[str]) -> tuple[str, ...] | None:
         raise ValueError(f"allowed-tools must be names of tools with commas between, found {kind(value)}")
     names: dict[str, None] = {}
     for name in given:
-        if "(" in name:
-            warnings.append(f"allowed-tools {name}: a tool is allowed whole or not at all; this one is left out")
-        elif name:
-            # Tools of MCP servers are written with a prefix there.
-            names[_FOREIGN_TOOLS.get(name, name.removeprefix("mcp__"))] = None
+        found = tools_named(name) if name else ()
+        if found is None:
+            warnings.append(f"allowed-tools {name}: only commands are allowed in part; this one is left out")
+        names.update(dict.fromkeys(found or ()))
     return None if "*" in names else tuple(names)
 
 
-def _parse_model(front: Mapping[str, Json]) -> str:
+def _needs_task(tools: tuple[str, ...] | None) -> bool:
+    """Return whether a list has a tool that a conversation has not. Skills of other agents do not say where they run."""
+    return tools is not None and any(is_named(tools, tool) for tool in ONLY_IN_TASKS)
+
+
+def _parse_model(front: Mapping[str, Json], warnings: list[str]) -> str:
     """Return the model. Whether the provider exists is checked when the skill is called."""
     model = _parse_line(front, "model")
     if model in ("", "inherit"):
         return ""
     if not _MODEL.fullmatch(model):
+        # Another agent's name for one of its models, such as "sonnet".
         allowed = '"<provider>/<model>" or a role (default, subagent, compact, reflection)'
-        raise ValueError(f"model {model!r}: allowed: {allowed}")
+        warnings.append(f"model {model!r}: allowed: {allowed}; the usual model is used")
+        return ""
     return model
+
+
+def _parse_argument_names(value: Json) -> tuple[str, ...]:
+    """Return the names of arguments, a list or words in a text. Raises ValueError for anything else."""
+    if value is None or value in ("one-based", "zero-based"):
+        return ()
+    names = value.replace(",", " ").split() if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(isinstance(name, str) and name.isidentifier() for name in names):
+        raise ValueError(f"arguments {value!r}: allowed: one-based, zero-based, or names of arguments")
+    return tuple(map(str, names))
+
+
+def _with_own_metadata(front: Mapping[str, Json]) -> Mapping[str, Json]:
+    """Return a front matter with the keys that stand below `metadata` with OWN_PREFIX. A key outside of it wins."""
+    inner = front.get("metadata")
+    if not isinstance(inner, Mapping):
+        return front
+    own = {key.removeprefix(OWN_PREFIX): value for key, value in inner.items() if str(key).startswith(OWN_PREFIX)}
+    return {**own, **front}
 
 
 def _parse_choice(front: Mapping[str, Json], key: str, allowed: tuple[str, ...]) -> str:
@@ -244,7 +270,7 @@ def _visible_line(text: str) -> str:
 # The body is passed over once. Arguments that were filled in are never looked at again, whatever they contain: text of a user
 # must not be able to insert placeholders. The result is bounded, because a body may repeat a long argument many times.
 
-MAX_EXPANDED: Final = 256 << 10
+MAX_EXPANDED: Final = 512 << 10
 """Characters of a body with its arguments. If they would make it longer, they stand once, at its
 end."""
 
@@ -253,6 +279,7 @@ _PLACEHOLDER: Final = re.compile(
       | \$ARGUMENTS\[(?P<index>\d{1,4})\]
       | (?P<all>\$ARGUMENTS)(?![A-Za-z0-9_])
       | \$(?P<number>\d{1,2})(?!\d)(?![.,]\d)  # not the $100 or $1.50 of a price
+      | \$(?P<name>[A-Za-z_]\w{0,63})
     """,
     re.VERBOSE,
 )
@@ -282,7 +309,12 @@ def expand(skill: Skill, arguments: str) -> str:
             return None
         if placeholder["all"]:
             return arguments
-        index = int(placeholder["index"] or int(placeholder["number"]) - skill.first)
+        if name := placeholder["name"]:
+            if name not in skill.argument_names:
+                return None
+            index = skill.argument_names.index(name)
+        else:
+            index = int(placeholder["index"] or int(placeholder["number"]) - skill.first)
         if index < 0:  # $0 in a skill that counts from 1
             return None
         return words[index] if index < len(words) else ""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -23,6 +22,7 @@ import attrs
 
 from pegasus import frontmatter
 from pegasus.messages import Json, Metadata
+from pegasus.tool_patterns import is_named
 from pegasus.wire import kind
 
 BUILT_IN_TYPES: Final = Path(__file__).parents[1] / "subagents"
@@ -64,14 +64,9 @@ class TaskType:
         """Name or role of the model that thinks for a task of this type."""
         return self.model or "subagent"
 
-    def allows(self, tool: str) -> bool:
-        """Return whether a task may use the tool: both for the list that the model sees and for a call that it makes."""
-        return _is_named(self.tools, tool) and _is_named(self.within, tool)
-
-
-def _is_named(patterns: tuple[str, ...] | None, tool: str) -> bool:
-    """Return whether one of the patterns matches; None matches everything."""
-    return patterns is None or any(fnmatchcase(tool, pattern) for pattern in patterns)
+    def allows(self, tool: str, arguments: Metadata | None = None) -> bool:
+        """Return whether a task may use the tool. arguments: those of a call; None for the list that the model sees."""
+        return all(is_named(patterns, tool, arguments) for patterns in (self.tools, self.within))
 
 
 TaskTypes: TypeAlias = Mapping[str, TaskType]

@@ -62,6 +62,7 @@ from pegasus.tasks.core.task_types import TaskType
 from pegasus.tasks.run.deps import TaskDeps
 from pegasus.tasks.run.permission import ASK_PERMISSION, ask_permission
 from pegasus.tasks.run.thinker import ASK_USER, NOTIFY, OWN_TOOLS, Thought
+from pegasus.tool_patterns import is_named
 from pegasus.tools import (
     REFLECTION_TOOLS,
     Effect,
@@ -385,12 +386,17 @@ class Stages:
         if call.name == ASK_PERMISSION.name:
             return await ask_permission(call, self._toolbox, self._type, self._tool_context)
         tool = self._toolbox.get(call.name)
-        if tool is not None and self._type.allows(call.name):
+        if tool is not None and self._type.allows(call.name, call.arguments):
             return await self._toolbox.run(tool, call.arguments, self._tool_context(call.id, call.name))
         why = "there is no such tool"
         if tool is not None:
             limited = " with the limits that this one has" if self._type.within is not None else ""
             why = f"it is not available to tasks of type {self._type.name}{limited}"
+        if tool is not None and self._type.allows(call.name):
+            part = ", ".join(
+                name for name in self._type.within or self._type.tools or () if is_named([name], call.name)
+            )
+            return ToolOutcome.failure(f"{call.name}: this task may use it in part only: {part}")
         window = self._deps.context_window(self._model_name)
         names = ", ".join(tool.name for tool in (*(tool.spec for tool in self._offered(window)), *OWN_TOOLS))
         return ToolOutcome.failure(f"{call.name}: {why}. There are: {names}")
@@ -444,7 +450,7 @@ class Stages:
         plan = self._fsm.context.plan
         for call in (step.call for step in (plan.steps if plan is not None else ()) if not step.completed):
             tool = self._toolbox.get(call.name) if call is not None and call.error is None else None
-            if call is not None and tool is not None and self._type.allows(call.name):
+            if call is not None and tool is not None and self._type.allows(call.name, call.arguments):
                 arguments, problem = prepare_arguments(tool.spec.parameters, call.arguments)
                 if problem is None:
                     found.append(PlannedCall(tool, arguments, self._tool_context(call.id, call.name)))

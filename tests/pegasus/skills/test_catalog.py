@@ -173,7 +173,7 @@ def test_files_that_are_too_large_or_no_text_cost_only_their_own_skill(folders):
     assert [problem.text.split(":")[0] for problem in skills.problems] == [
         "the folder 'Upper'",
         "is not UTF-8 text (byte 3)",
-        "is larger than 64 kB; longer material belongs into files beside it",
+        "is larger than 256 kB; longer material belongs into files beside it",
     ]
 
 

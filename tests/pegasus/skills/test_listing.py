@@ -24,6 +24,12 @@ def test_each_skill_that_the_model_may_call_has_a_line():
     assert "skill-001" not in text
 
 
+def test_a_description_that_is_too_long_ends_with_a_whole_word():
+    text = format_listing(skills(1, "Commits the changes of a repository, with a message that says why."), 8_192)
+    assert text.endswith("- skill-000: Commits the changes of a…")
+    assert "…" in format_listing(skills(1, "做" * 200), 8_192)
+
+
 def test_without_skills_there_is_no_section():
     assert format_listing([], 100_000) == ""
     assert format_listing([attrs.evolve(skills(1)[0], by_model=False)], 100_000) == ""

@@ -1,10 +1,12 @@
 """What a SKILL.md says, and what is said of a wrong one."""
 
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
-from pegasus.skills import BUILT_IN, SkillCatalog
+from pegasus.skills import BUILT_IN, SkillCatalog, expand
 from pegasus.skills.skill import MAX_DESCRIPTION, parse_skill
 
 
@@ -78,17 +80,105 @@ def test_a_description_that_is_too_long_is_cut_and_that_is_said():
         ("'*'", None),
         ("read_file, *", None),
         ("[]", ()),
-        ("Bash(git add *), read_file", ("read_file",)),
+        ("Bash(git add *), read_file", ("shell_exec(git add *)", "read_file")),
+        ("Bash(git:*) Bash(npm run test:*) Read", ("shell_exec(git *)", "shell_exec(npm run test *)", "read_file")),
+        ("Bash(*), Read(**)", ("shell_exec", "read_file")),
+        ("mcp__github, mcp__linear__*", ("github__*", "linear__*")),
+        ("Read(./docs/**), Grep", ("grep_files",)),
+        ("functions.Read, default_api:web_fetch, bash_20250124", ("read_file", "web_fetch", "shell_exec")),
     ],
 )
 def test_allowed_tools_in_every_common_spelling(written, meant):
     assert skill_of(f"---\ndescription: d\nallowed-tools: {written}\n---\nBody").tools == meant
 
 
-def test_a_tool_that_is_allowed_in_part_is_not_allowed_and_that_is_said():
-    [warning] = warnings_of("---\ndescription: d\nallowed-tools: Bash(git add *)\n---\nBody")
-    assert "Bash(git add *)" in warning
+AGENTS = {
+    "Claude Code": ("Read, Write, Edit, Bash, Grep, Glob, WebFetch, WebSearch", "web_search"),
+    "OpenClaw": ("read, write, edit, exec, web_fetch, web_search, grep, find", "web_search"),
+    "Codex": ("shell, apply_patch, read_file, list_dir, grep_files, web_search, write_file, web_fetch", "web_search"),
+    "Gemini CLI": (
+        "read_file, write_file, replace, run_shell_command, search_file_content, glob, web_fetch, google_web_search",
+        "web_search",
+    ),
+    "Cursor": ("read_file, write, edit_file, run_terminal_cmd, grep_search, list_dir, web_search, fetch", "web_search"),
+    "OpenCode": ("read, write, edit, bash, grep, glob, webfetch, websearch", "web_search"),
+    "Hermes": (
+        "read_file, write_file, patch, terminal, search_files, list_files, web_extract, web_search",
+        "web_search",
+    ),
+    "Copilot": (
+        "readFile, createFile, editFiles, runInTerminal, textSearch, listDirectory, fetch, search/web",
+        "web_search",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "agent", [pytest.param(name, marks=pytest.mark.tried("skills", f"tools of {name}", "mapped")) for name in AGENTS]
+)
+def test_tools_of_other_agents_are_tools_here_and_a_skill_that_needs_them_is_a_task(agent):
+    skill = skill_of(f"---\ndescription: d\nallowed-tools: {AGENTS[agent][0]}\n---\nBody")
+    files = {
+        "read_file",
+        "write_file",
+        "edit_file",
+        "shell_exec",
+        "grep_files",
+        "list_files",
+        "web_fetch",
+        "web_search",
+    }
+    assert set(skill.tools) == files
+    assert skill.fork, "a conversation has none of these tools"
+
+
+def test_where_a_skill_runs_is_its_own_word_if_it_has_one():
+    assert not skill_of("---\ndescription: d\ncontext: inline\nallowed-tools: Read\n---\nBody").fork
+    assert not skill_of("---\ndescription: d\nallowed-tools: memory_*, current_time\n---\nBody").fork
+    assert not skill_of("---\ndescription: d\n---\nBody").fork
+
+
+def test_a_tool_that_cannot_be_allowed_in_part_is_not_allowed_and_that_is_said():
+    [warning] = warnings_of("---\ndescription: d\nallowed-tools: Write(docs/*)\n---\nBody")
+    assert "Write(docs/*)" in warning
     assert "left out" in warning
+
+
+@pytest.mark.parametrize("key", ["allowed_tools", "allowedTools", "tools"])
+def test_other_spellings_of_the_list_of_tools_are_limits_too(key):
+    assert skill_of(f"---\ndescription: d\n{key}: [read_file]\n---\nBody").tools == ("read_file",)
+
+
+def test_keys_of_other_agents_are_no_mistakes():
+    front = (
+        "description: d\nhomepage: https://example.com\nplatforms: [linux, macos]\nversion: 1.2\nauthor: Ann\n"
+        "when_to_use: When it rains.\nmodel: sonnet\ncontext: fork\nagent: Explore\narguments: [issue, branch]\n"
+        'metadata: {openclaw: {"emoji": "x", "requires": {"bins": ["git"]}}}\n'
+    )
+    skill = skill_of(f"---\n{front}---\nMend $issue on $branch, not $HOME.")
+    [warning] = warnings_of(f"---\n{front}---\nBody")
+    assert "'sonnet'" in warning
+    assert (skill.description, skill.agent, skill.model) == ("d When it rains.", "explore", "")
+    assert expand(skill, "42 main") == "Mend 42 on main, not $HOME."
+
+
+def test_keys_of_this_agent_may_stand_below_metadata_as_the_common_format_wants():
+    text = "---\ndescription: d\nmetadata:\n  pegasus-context: fork\n  author: x\n  pegasus-disable-model-invocation: true\n---\nB"
+    skill = skill_of(text)
+    assert (skill.fork, skill.by_model) == (True, False)
+    assert warnings_of(text) == []
+
+
+def test_the_built_in_skills_keep_to_the_common_format():
+    """The rules of the reference validator (PyPI `skills-ref` 0.1.1)."""
+    for file in BUILT_IN.glob("*/SKILL.md"):
+        front = yaml.safe_load(file.read_text().split("---\n")[1])
+        assert set(front) <= {"name", "description", "license", "allowed-tools", "metadata", "compatibility"}
+        assert front["name"] == file.parent.name
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", front["name"])
+        assert 0 < len(front["description"]) <= 1024
+        assert all(isinstance(key, str) for key in front.get("metadata", {}))
+        assert "," not in front["allowed-tools"], "names are separated by blanks"
 
 
 def test_keys_of_the_common_format_are_passed_over_and_others_are_named():
@@ -119,8 +209,7 @@ def test_a_skill_that_nobody_may_call_is_doubtful():
         ("---\nuser-invocable: 1\n---\nBody", "thing", "must be true or false"),
         ("---\nuser-invocable: maybe\n---\nBody", "thing", "must be true or false"),
         ("---\nallowed-tools: 7\n---\nBody", "thing", "allowed-tools must be"),
-        ("---\nmodel: sonnet\n---\nBody", "thing", 'allowed: "<provider>/<model>"'),
-        ("---\narguments: two-based\n---\nBody", "thing", "allowed: one-based, zero-based"),
+        ("---\narguments: two-based\n---\nBody", "thing", "allowed: one-based, zero-based, or names"),
     ],
 )
 def test_a_wrong_file_says_what_is_wrong(text, folder, problem):

@@ -51,7 +51,7 @@ def test_one_is_read_as_text(skill):
         ("references/../.git/config", "is hidden"),
         ("to-hidden", "is hidden"),
         ("binary", "is not UTF-8 text"),
-        ("large", "is larger than 64 kB"),
+        ("large", "is larger than 256 kB"),
         ("pipe", "is not a regular file"),
         ("a\0b", "null"),
     ],

@@ -37,6 +37,16 @@ async def test_another_tool_is_refused_when_it_is_called_all_the_same(autojump_c
     assert "with the limits that this one has. There are: echo, notify, ask_user, ask_permission" in refused.content
 
 
+async def test_a_tool_that_is_allowed_in_part_is_shown_and_refused_outside_of_it(autojump_clock):
+    model = ScriptedModel([say("", call("echo", "a", x=1)), "done"])
+    async with open_desk(model) as desk:
+        await desk.run(tools=("echo(git *)",))
+        assert desk.calls == []
+    [refused] = model.requests[1].turns[-1].results
+    assert refused.content == "Error: echo: this task may use it in part only: echo(git *)"
+    assert names(model.requests[0]) == {"echo", "notify", "ask_user", "ask_permission"}
+
+
 async def test_no_tools_leaves_words_to_its_submitter_alone(autojump_clock):
     model = ScriptedModel(["done"])
     async with open_desk(model) as desk:
