@@ -269,6 +269,20 @@ class ReplyDraft:
 
 
 @attrs.frozen
+class FileEdit:
+    """A file that a task has just changed in the folder of a chat, for the people of the chat. It is not stored and may be lost."""
+
+    channel: ChannelInfo
+    """Channel that the work was asked for on."""
+    task_id: str
+    """The task."""
+    path: str
+    """The file, an absolute path."""
+    diff: str
+    """Removed and added lines as a block of Markdown, bounded; a sentence for what is no text."""
+
+
+@attrs.frozen
 class Said:
     """Something that was said in a conversation, for its other clients. It is not stored: the session has it, and a client reads that.
 

@@ -35,6 +35,7 @@ from pegasus.messages import (
     Address,
     ApprovalNotice,
     ChannelInfo,
+    FileEdit,
     Json,
     Media,
     Metadata,
@@ -276,13 +277,13 @@ class ErrorFrame:
 
 
 ClientFrame: TypeAlias = HelloFrame | MessageFrame | AckFrame | CallFrame
-AgentEvent: TypeAlias = OutboundMessage | Typing | ReplyDraft | TaskProgress | ApprovalNotice | Said
+AgentEvent: TypeAlias = OutboundMessage | Typing | ReplyDraft | TaskProgress | FileEdit | ApprovalNotice | Said
 """Values that the agent sends to the clients of a conversation: replies, what was said elsewhere, and the state of its work."""
 
 ServerFrame: TypeAlias = WelcomeFrame | AcceptedFrame | AgentEvent | ResultFrame | EventFrame | ErrorFrame
 """Replies, drafts and signs travel as the values that the rest of the product uses: OutboundMessage is `reply`, ReplyDraft is
-`progress`, TaskProgress is `task`, ApprovalNotice is `approval`, Said is `said`, and Typing is `typing`, whose `after` the gateway
-leaves out."""
+`progress`, TaskProgress is `task`, FileEdit is `edit`, ApprovalNotice is `approval`, Said is `said`, and Typing is `typing`, whose
+`after` the gateway leaves out."""
 
 _CLIENT_FRAMES: Final[Mapping[str, type[ClientFrame]]] = {
     "hello": HelloFrame,
@@ -297,6 +298,7 @@ _SERVER_FRAMES: Final[Mapping[str, type[ServerFrame]]] = {
     "typing": Typing,
     "progress": ReplyDraft,
     "task": TaskProgress,
+    "edit": FileEdit,
     "approval": ApprovalNotice,
     "said": Said,
     "result": ResultFrame,

@@ -22,6 +22,7 @@ Read the files in this order; each uses only those before it:
     approvals            calls of tasks that wait for an owner's answer
     control_plane        the methods that programs may call
     services             all services, built once from the environment
+    undo                 the answer to /undo
     chat_commands        answers to commands in a chat that the Main Agent cannot give alone
     tree                 the supervision tree
     channels             gateway, HTTP server and adapters of chat services, as children of the tree

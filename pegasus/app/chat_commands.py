@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import attrs
 
 from pegasus.access import APPROVALS, APPROVE, DENY, Principal, RequestRefused, access_text, access_view
 from pegasus.app.services import Services
+from pegasus.app.undo import UndoCommand
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import quote, truncate
 from pegasus.main_agent import (
@@ -31,7 +32,6 @@ from pegasus.main_agent import (
     persona_answer,
     skills_answer,
 )
-from pegasus.memory import Author, Change, MemoryRefused
 from pegasus.messages import InboundMessage
 from pegasus.models import (
     SPEECHES,
@@ -41,10 +41,6 @@ from pegasus.models import (
     ModelSwitch,
 )
 
-MOST_UNDONE: Final = 20
-"""Changes that one /undo takes back at most."""
-LOOKED_AT: Final = 200
-"""Changes among which the last ones that count are looked for."""
 CommandAnswer: TypeAlias = Callable[[InboundMessage, Principal], Awaitable[str]]
 """Returns the answer to a command. A StorageError that it raises becomes the answer."""
 
@@ -95,34 +91,8 @@ class ChatCommands:
         return await self.services.environment.models.usage_text(message.channel)
 
     async def _undo(self, message: InboundMessage, person: Principal) -> str:
-        """Take back the last changes of memory, for an owner.
-
-        What a person has changed by hand, and what is taken back already, is not counted. Each undo in the log names the command, so
-        that a command that is carried out again after a crash takes back nothing more.
-        """
-        if not person.is_owner:
-            return "Only my owner takes back what I have remembered."
-        wanted = argument_of(message).strip() or "1"
-        if not (wanted.isdecimal() and wanted.isascii() and 1 <= int(wanted[:4]) <= MOST_UNDONE):
-            return f"/undo: found {quote(wanted, 40)}; allowed: a number from 1 to {MOST_UNDONE}."
-        memory, key = self.services.memory, f"{message.channel.address} {message.id} /undo"
-        changes = await memory.log(limit=LOOKED_AT)
-        undone = {change.undoes for change in changes}
-        done = [change for change in changes if change.by.key == key]
-        lines = [undone_line(change) for change in done[::-1]]
-        wanted_changes = [
-            change for change in changes if change.how not in ("undo", "edit") and change.n not in undone
-        ][: int(wanted) - len(done)]
-        for change in wanted_changes:
-            author = Author("user", user=message.channel.user_id or "", channel=str(message.channel.address), key=key)
-            try:
-                lines.append(undone_line(await memory.undo(change.n, author)))
-            except MemoryRefused as error:
-                lines.append(f"{str(error)[:1].upper()}{str(error)[1:]}. Nothing older was touched.")
-                break
-        return (
-            "\n".join(lines) or "There is no change of my memory to take back. pegasus memory log shows the older ones."
-        )
+        """Take back the last changes of memory and of files."""
+        return await UndoCommand(self.services, message, person).answer(argument_of(message).strip())
 
     async def _model(self, message: InboundMessage, person: Principal) -> str:
         """Show the model to an owner, or change it: that of the chat, if each has a conversation of its own."""
@@ -216,11 +186,6 @@ class ChatCommands:
         """Show the skills or, for an owner, accept one of the workspace."""
         environment = self.services.environment
         return await skills_answer(environment.skills, environment.clock, message, person)
-
-
-def undone_line(change: Change) -> str:
-    """Return what an undo has done, with the number that takes it back again."""
-    return f"Change {change.undoes} of {change.path} is taken back (pegasus memory undo {change.n} makes it again)."
 
 
 def argument_of(message: InboundMessage) -> str:

@@ -47,7 +47,7 @@ from pegasus.schedule import ScheduleMessage, ScheduleServices, serve_schedule
 from pegasus.settings import LiveSettings, LiveValue, SessionSettings, Settings
 from pegasus.skills import BUILT_IN, SkillCatalog
 from pegasus.storage import Disk, JournalMessage
-from pegasus.tools import Tool
+from pegasus.tools import KeptChanges, Tool
 
 # The supervision tree in `tree` starts the actors under exactly these names.
 BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/notifications"
@@ -150,6 +150,8 @@ class Environment:
     """The disk of the workspace, for the notes of consolidation; None: nothing is consolidated."""
     guests: Path | None = None
     """Folder with one for each guest; None: guests have no files."""
+    kept_changes: KeptChanges | None = None
+    """Keeps what file tools of tasks change; None: nothing is kept."""
     folder_problem: Callable[[str], str] = lambda folder: "tasks have no folders here"
     """Returns why tasks must not work in a folder of an owner's own, "" if they may. Blocks briefly."""
     closed_paths: tuple[Path, ...] = ()

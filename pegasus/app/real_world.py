@@ -43,7 +43,7 @@ from pegasus.sandbox import Sandbox, SandboxProbe, probe_sandbox
 from pegasus.settings import SANDBOX_KEYS, LiveSettings, LiveValue, Settings
 from pegasus.skills import BUILT_IN, AcceptedSkills, SkillCatalog
 from pegasus.storage import FileDisk
-from pegasus.tools import Tool, standard_tools, with_network
+from pegasus.tools import KeptChanges, Tool, standard_tools, with_network
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -147,6 +147,7 @@ def _make_environment(world: RealWorld, models: ModelService, reloader: Reloader
         random=Random(),  # noqa: S311 ids only
         workspace=home.workspace,
         guests=home.path / "guests",
+        kept_changes=KeptChanges(home.data / "undo", wall_clock),
         folder_problem=partial(folder_problem, home=home.path, workspace=home.workspace),
         subagent_folders=(home.subagents,),
         skills=SkillCatalog(

@@ -17,15 +17,16 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
+import attrs
 import trio
 
 from actors import ActorError, Inbox, MailboxFull, Ref
 from pegasus.access import ApprovalMessage, ListApprovals, WithdrawApprovals
-from pegasus.app.environment import APPROVALS, BUS
+from pegasus.app.environment import APPROVALS, BUS, SWITCHBOARD
 from pegasus.app.shared_services import SPEECH_KEYS, SharedServices
 from pegasus.events import BusMessage, Deliver, EventType, Subscribe
 from pegasus.main_agent import TaskProgressSender
-from pegasus.messages import TaskProgress
+from pegasus.messages import FileEdit, TaskProgress
 from pegasus.observe import get_logger
 from pegasus.settings import SANDBOX_KEYS, Settings
 from pegasus.storage import JournalMessage, LaneDone, StorageError
@@ -66,7 +67,7 @@ def task_deps(shared: SharedServices, find: Callable[[str], Ref[Any]]) -> TaskDe
     def make_context(settings: Settings) -> ToolContext:
         """Return the context in which tools of tasks run: their folders, and the window that results must fit into."""
         window = environment.models.context_window("subagent")
-        return base_context(
+        context = base_context(
             environment.workspace,
             settings.tools.allowed_paths,
             window,
@@ -74,6 +75,7 @@ def task_deps(shared: SharedServices, find: Callable[[str], Ref[Any]]) -> TaskDe
             guests=environment.guests,
             guest_bytes=settings.limits.guest_disk_mb << 20,
         )
+        return attrs.evolve(context, changes=environment.kept_changes, show_edit=partial(_show_edit, find(SWITCHBOARD)))
 
     def limits_changed(_: frozenset[str]) -> None:
         """Tell the task system that its limits have changed, so that tasks which were queued may start now."""
@@ -129,6 +131,16 @@ async def observe_tasks(
         over = [update.task.task_id for update in updates if update.task.is_over and (update.ends or not update.run)]
         if over:
             _withdraw_approvals(approvals, over)
+
+
+def _show_edit(switchboard: Ref[FileEdit], edit: FileEdit) -> None:
+    """Show people of a chat what a task has changed; called in a thread. A task is never slowed down by people who watch it."""
+
+    def tell() -> None:
+        with suppress(ActorError):
+            switchboard.tell_nowait(edit)
+
+    trio.from_thread.run_sync(tell)
 
 
 def _withdraw_approvals(approvals: Ref[ApprovalMessage], task_ids: Sequence[str]) -> None:

@@ -28,7 +28,7 @@ import trio
 
 from actors import ActorError, Inbox, Ref
 from pegasus.intake import report_undelivered
-from pegasus.messages import ApprovalNotice, OutboundMessage, ReplyDraft, Said, TaskProgress, Typing
+from pegasus.messages import ApprovalNotice, FileEdit, OutboundMessage, ReplyDraft, Said, TaskProgress, Typing
 from pegasus.storage import Acknowledge, Connected, Disconnected, JournalMessage, Unacknowledged, load_files
 
 GOODBYE: Final = 1.0
@@ -55,7 +55,9 @@ class CatchUp:
     """
 
 
-AdapterMessage: TypeAlias = DeliverReply | Typing | ReplyDraft | TaskProgress | ApprovalNotice | Said | CatchUp
+AdapterMessage: TypeAlias = (
+    DeliverReply | Typing | ReplyDraft | TaskProgress | FileEdit | ApprovalNotice | Said | CatchUp
+)
 """Approvals go to the gateway only. On other channels they are replies."""
 
 

@@ -22,7 +22,7 @@ import trio
 
 from actors import ActorError, Inbox, MailboxFull, Ref
 from pegasus.channels.adapter import AdapterMessage, CatchUp, DeliverReply
-from pegasus.messages import OutboundMessage, ReplyDraft, TaskProgress, Typing
+from pegasus.messages import FileEdit, OutboundMessage, ReplyDraft, TaskProgress, Typing
 from pegasus.observe import get_logger
 from pegasus.retry import retry
 from pegasus.storage import JournalMessage, NextReplies, StorageError
@@ -30,7 +30,7 @@ from pegasus.storage import JournalMessage, NextReplies, StorageError
 FULL_MAILBOX_TIME = 1.0
 """Seconds that the other channels wait for an adapter whose mailbox is full."""
 
-SwitchboardMessage: TypeAlias = Typing | ReplyDraft | TaskProgress
+SwitchboardMessage: TypeAlias = Typing | ReplyDraft | TaskProgress | FileEdit
 """Replies are not sent to the switchboard. It pulls them from the journal's outbox, where they are safe until acknowledged."""
 
 _log = get_logger("switchboard")

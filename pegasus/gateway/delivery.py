@@ -25,7 +25,17 @@ from pegasus.access import OWNER_GRANT, TokenGrant
 from pegasus.gateway.config import Caller, Params, notice_for
 from pegasus.gateway.reply_feed import ReplyFeed, Routes
 from pegasus.gateway.send_queue import SendQueue
-from pegasus.messages import Address, ApprovalNotice, Json, OutboundMessage, ReplyDraft, Said, TaskProgress, Typing
+from pegasus.messages import (
+    Address,
+    ApprovalNotice,
+    FileEdit,
+    Json,
+    OutboundMessage,
+    ReplyDraft,
+    Said,
+    TaskProgress,
+    Typing,
+)
 from pegasus.observe import get_logger
 from pegasus.protocol import HelloFrame, encode_frame
 from pegasus.settings import LiveValue
@@ -185,6 +195,13 @@ class Hub:
         frame = encode_frame(task)
         for feed in self._routes.recipients(task.channel.type, task.channel.channel_id):
             feed.show_state(task.task_id, frame)
+
+    def edit(self, edit: FileEdit) -> None:
+        """Show the owners of a conversation what a task has changed in a file."""
+        frame = encode_frame(edit)
+        for feed in self._routes.recipients(edit.channel.type, edit.channel.channel_id):
+            if feed.is_owners(self._owners.now):
+                feed.show_said(frame)
 
     def said(self, said: Said) -> None:
         """Show what was said to the other clients of the conversation, as far as they are an owner's terminals and pages."""

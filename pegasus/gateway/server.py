@@ -30,7 +30,7 @@ from pegasus.gateway.config import MAX_NEWCOMERS, MAX_PENDING, SILENT_TIME, Gate
 from pegasus.gateway.delivery import Hub, Listeners, OpenApprovals, OpenTasks
 from pegasus.gateway.services import BrowserIdentity, GatewayServices, HandshakeSlot
 from pegasus.intake import Intake
-from pegasus.messages import ApprovalNotice, ReplyDraft, Said, TaskProgress, Typing
+from pegasus.messages import ApprovalNotice, FileEdit, ReplyDraft, Said, TaskProgress, Typing
 from pegasus.observe import Logger, get_logger
 from pegasus.protocol import GOING_AWAY, STOPPING
 from pegasus.settings import LiveValue
@@ -108,6 +108,8 @@ async def run_gateway(
                     hub.progress(message)
                 case TaskProgress():
                     hub.task(message)
+                case FileEdit():
+                    hub.edit(message)
                 case Said():
                     hub.said(message)
                 case ApprovalNotice():

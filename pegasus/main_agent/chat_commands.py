@@ -53,7 +53,7 @@ _HELP: Final = {
     "/retry": "answer your last message here once more",
     "/resume": "earlier conversations; /resume N or /resume NAME goes on with one of them",
     "/rename": "for my owner: /rename NAME gives this conversation a name, by which /resume finds it",
-    "/undo": "for my owner: take back the last change of my memory, /undo 2 the last two",
+    "/undo": "take back the last change of memory or of a file that a task made, /undo 2 the last two",
     "/context": "what fills my context window",
     "/status": "what I am doing, and with which model",
     "/tasks": "my background tasks; /tasks show N tells more about one, /tasks cancel N ends it",

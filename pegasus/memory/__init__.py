@@ -40,6 +40,7 @@ from pegasus.memory.notes import (
 )
 from pegasus.memory.pages import FOLDER, Found, Hit, MemoryFile, MemoryRefused, describe_file, files_view
 from pegasus.memory.provenance import SOURCES, labels_in, marks_in, warning_for
+from pegasus.memory.taking_back import difference, split_lines
 
 __all__ = [
     "FOLDER",
@@ -68,6 +69,7 @@ __all__ = [
     "check_logged",
     "check_shared",
     "describe_file",
+    "difference",
     "files_view",
     "is_wrong_kind",
     "labels_in",
@@ -83,6 +85,7 @@ __all__ = [
     "read_whole",
     "rewritten_notes",
     "seen_by",
+    "split_lines",
     "view_of",
     "warning_for",
 ]

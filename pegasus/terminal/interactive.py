@@ -41,7 +41,7 @@ from pegasus.client import (
 from pegasus.formatting import format_usage
 from pegasus.host import wall_clock
 from pegasus.intake import describe_unknown, find_unknown
-from pegasus.messages import ApprovalNotice, Media, OutboundMessage, ReplyDraft, Said, TaskProgress, Typing
+from pegasus.messages import ApprovalNotice, FileEdit, Media, OutboundMessage, ReplyDraft, Said, TaskProgress, Typing
 from pegasus.protocol import STOPPING
 from pegasus.terminal.completion import Suggestions, ask_suggestions
 from pegasus.terminal.greeting import ChatConfig, gone_text, greeting
@@ -339,6 +339,9 @@ class InteractiveChat:
                 self._note_task(event)
             case ApprovalNotice():
                 self._show_approval(event)
+            case FileEdit(task_id=task_id, path=path, diff=diff):
+                task = self._tasks.get(task_id)
+                self._screen.reply(f"task {task.number}" if task else "a task", f"`{path}`\n\n{diff}", lambda: None)
             case Said():
                 self._show_said(event)
             case MessageAccepted():

@@ -2,11 +2,11 @@
 
 `base` defines what a tool is, and how a call asks an owner while it runs. `executor` holds the tools by name and runs them: there
 arguments are checked and deadlines enforced. `gate` asks the policy before each call, and `named_files` finds the files that a command
-names. `guest_folders` gives a guest's work the only files that it can reach, `own_folder` an owner's the folder of a
-chat. Each category has its own file or folder:
-`files/`, `web/`, `shell` (commands and their environment; `pegasus.sandbox` runs them) and `background` (commands that go on
-running), both with `walls` around them, `basic`, `memory`, `persona` and `media`. `standard` puts together what an installation
-has, and what a model with a small context window is shown of it. `text` knows encodings.
+names. `guest_folders` gives a guest's work the only files that it can reach, `own_folder` an owner's the folder of a chat.
+`kept_changes` holds what was in files before tools changed them, as `path_snapshots`, and `diffs` shows the difference. Each category
+has its own file or folder: `files/`, `web/`, `shell` (commands and their environment; `pegasus.sandbox` runs them) and `background`
+(commands that go on running), both with `walls` around them, `basic`, `memory`, `persona` and `media`. `standard` puts together what
+an installation has, and what a model with a small context window is shown of it. `text` knows encodings.
 
 A new tool is a `Tool` value; `docs/tools.md` has a complete example. Tools know nothing of tasks or
 conversations.
@@ -40,10 +40,12 @@ from pegasus.tools.base import (
     parameters,
 )
 from pegasus.tools.basic import current_time
+from pegasus.tools.diffs import diff_block
 from pegasus.tools.executor import ToolExecutor, is_valid_schema, prepare_arguments
-from pegasus.tools.files import read_content, save_incoming
+from pegasus.tools.files import UndoRefused, read_content, save_incoming, take_back
 from pegasus.tools.gate import Gate, PolicyGate, earlier_calls, sending
 from pegasus.tools.guest_folders import own_place, size_of
+from pegasus.tools.kept_changes import COMMAND, FileChange, KeptChanges
 from pegasus.tools.media import save_attachment_tool, speak_tool
 from pegasus.tools.memory import found_json, memory_tools
 from pegasus.tools.own_folder import folder_of, in_folder
@@ -63,12 +65,15 @@ from pegasus.tools.web import with_network
 
 __all__ = [
     "ALL_TASK_TOOLS",
+    "COMMAND",
     "MAIN_AGENT_TOOLS",
     "REFLECTION_TOOLS",
     "AwaitsOwner",
     "CallQuestions",
     "Effect",
+    "FileChange",
     "Gate",
+    "KeptChanges",
     "LabelledResult",
     "PlannedCall",
     "PolicyGate",
@@ -79,10 +84,12 @@ __all__ = [
     "ToolError",
     "ToolExecutor",
     "ToolOutcome",
+    "UndoRefused",
     "as_tool_error",
     "base_context",
     "command_environment",
     "current_time",
+    "diff_block",
     "earlier_calls",
     "folder_of",
     "found_json",
@@ -105,5 +112,6 @@ __all__ = [
     "size_of",
     "speak_tool",
     "standard_tools",
+    "take_back",
     "with_network",
 ]

@@ -36,7 +36,7 @@ from pegasus.sandbox import (
 )
 from pegasus.settings import LiveValue
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
-from pegasus.tools.shell import ENV, PTY, notes_of_end, prepare_command, time_left
+from pegasus.tools.shell import ENV, PTY, note_command, notes_of_end, prepare_command, time_left
 from pegasus.tools.walls import changed_files, enclose, look_for_changes, note_of_changes, note_of_walls
 
 MAX_WAIT: Final = 60.0
@@ -126,6 +126,7 @@ def background_tools(
             raise ToolError("command is empty")
         folder, environment, terminal = await prepare_command(arguments, context)
         walls = await enclose(sandbox.now, context, lasts=True)
+        await note_command(context, line)
         with as_tool_error(ProcessError, CommandError):
             look = partial(look_for_changes, walls, context, lasts=True)
             command = await commands.start(line, folder, environment, limits, terminal, walls, look)

@@ -31,11 +31,12 @@ from pegasus.access import (
     SeekApproval,
     WithdrawApprovals,
 )
-from pegasus.messages import ChannelInfo, Json, Media, Metadata, OwnerQuestion
+from pegasus.messages import ChannelInfo, FileEdit, Json, Media, Metadata, OwnerQuestion
 from pegasus.models import ToolSpec
 from pegasus.outside import Untrusted
 from pegasus.policy import OwnerMessage, ToolKind, ValueCall
 from pegasus.sandbox import BackgroundCommands
+from pegasus.tools.kept_changes import KeptChanges
 from pegasus.wire import encode_json
 
 ERROR: Final = "Error: "
@@ -261,6 +262,10 @@ class ToolContext:
     """Returns the calls that the caller has made before this one."""
     will_hold: Callable[[str, bytes, bytes | None], None] = lambda path, after, before: None
     """Told in a thread, before a file is changed, its real path, the content after and, if that is made of it, the one before."""
+    changes: KeptChanges | None = None
+    """Keeps what file tools change, so that a person can take it back; None: nothing is kept."""
+    show_edit: Callable[[FileEdit], None] | None = None
+    """Shows people that a file was changed. Called in a thread. None: nobody watches."""
     questions: CallQuestions | None = None
     """Asks an owner while the call runs. None: nobody can be asked, since only a task can wait for the answer."""
     holds: bool = False

@@ -26,6 +26,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -188,6 +189,7 @@ async def _run(
     # Ended by its own timeout, a command returns its output. The deadline of the call would return nothing.
     timeout = min(requested, time_left(limits.grace))
     sandbox = await enclose(sandbox, context)
+    await note_command(context, command if isinstance(command, str) else "run_python")
     with as_tool_error(ProcessError):
         result = await run_process(
             command,
@@ -204,6 +206,13 @@ async def _run(
         result = attrs.evolve(result, stdout=await trio.to_thread.run_sync(TerminalText().read, result.stdout.encode()))
     changed = note_of_changes(await changed_files(sandbox, context))
     return _format_result(result, timeout, limits, sandbox, changed)
+
+
+async def note_command(context: ToolContext, command: str) -> None:
+    """Keep that a command runs, beside the changes that can be taken back: what it changes cannot."""
+    if (changes := context.changes) is not None:
+        note = partial(changes.note_command, context.task_id, context.principal.guest, command)
+        await trio.to_thread.run_sync(note)
 
 
 async def prepare_command(arguments: Any, context: ToolContext) -> tuple[Path, dict[str, str], bool]:

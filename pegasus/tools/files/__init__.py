@@ -1,8 +1,8 @@
 """File tools: read_file, write_file, list_files, delete_file, move_file, get_file_info, edit_file, grep_files.
 
 `tools` describes them to the model and runs the work in threads; the work is in `reading`, `changing` and `searching`. `incoming`
-writes files that come in piece by piece, such as downloads. All of it goes through `paths`, which restricts access to the allowed
-folders.
+writes files that come in piece by piece, such as downloads. `keeping` keeps what is about to be changed, and `undo` takes it
+back. All of it goes through `paths`, which restricts access to the allowed folders.
 
 All of them work with descriptors of folders and not with paths, so that a link which is put in the way during a call
 leads nowhere.
@@ -19,9 +19,11 @@ from pegasus.tools.files.paths import (
 )
 from pegasus.tools.files.reading import read_content
 from pegasus.tools.files.tools import file_tools
+from pegasus.tools.files.undo import UndoRefused, take_back
 
 __all__ = [
     "IncomingFile",
+    "UndoRefused",
     "file_tools",
     "is_prompt_file",
     "notes_of_owners",
@@ -31,4 +33,5 @@ __all__ = [
     "real_path",
     "runs_by_itself",
     "save_incoming",
+    "take_back",
 ]

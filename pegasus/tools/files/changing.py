@@ -34,6 +34,7 @@ from pegasus.guarded_open import open_folder
 from pegasus.messages import Json
 from pegasus.sandbox import is_within
 from pegasus.tools.base import ToolContext, ToolError
+from pegasus.tools.files.keeping import kept, missing_above
 from pegasus.tools.files.paths import (
     LocatedPath,
     folder_of,
@@ -67,9 +68,12 @@ def write(context: ToolContext, path: str, content: str, encoding: str = "utf-8"
     data = decode_base64(content) if wanted == BASE64 else _encode(content, wanted)
     located = _require_replaceable(locate(context, path), context)
     # From here on the folder is a descriptor; the path is not looked at again.
+    made = missing_above(located)
     with refusing(path), folder_of(located, make=True) as folder:
         context.will_hold(located.real, data, None)
-        _replace_file(folder, located.name, data, path, _status_or_none(folder, located.name))
+        before = _status_or_none(folder, located.name)
+        with kept(context, "write", located, folder, made=made, content=data):
+            replace_file(folder, located.name, data, path, before)
     return {"path": path, "bytesWritten": len(data), "encoding": wanted}
 
 
@@ -90,7 +94,7 @@ def _encode(content: str, encoding: str) -> bytes:
     return b"".join(parts)
 
 
-def _replace_file(folder: int, name: str, data: bytes, shown: str, before: os.stat_result | None) -> None:
+def replace_file(folder: int, name: str, data: bytes, shown: str, before: os.stat_result | None) -> None:
     """Replace the file `name` by one with this content.
 
     before: status of the file when it was read, or None if there was none. A file that somebody has
@@ -166,10 +170,10 @@ def _status_or_none(folder: int, name: str) -> os.stat_result | None:
 
 def _require_replaceable(located: LocatedPath, context: ToolContext) -> LocatedPath:
     """Return the path, unless it is or contains the workspace, an allowed folder or a closed one: tools keep their own ground."""
-    for kept in map(str, (context.workspace, *context.allowed_paths, *context.closed_paths)):
-        if is_within(kept, located.real):
+    for ground in map(str, (context.workspace, *context.allowed_paths, *context.closed_paths)):
+        if is_within(ground, located.real):
             raise ToolError(
-                f"{located.shown} holds the folder {kept}, which tools may work in but not replace, move or remove"
+                f"{located.shown} holds the folder {ground}, which tools may work in but not replace, move or remove"
             )
     return located
 
@@ -200,7 +204,8 @@ def edit(context: ToolContext, path: str, old_string: str, new_string: str, repl
             raise ToolError(f"{path} would grow to {size:,} bytes; edit_file makes files of up to {MAX_EDIT:,}")
         changed = _bytes_of(text.replace(old, new))
         context.will_hold(located.real, changed, data)
-        _replace_file(folder, located.name, changed, path, before)
+        with kept(context, "edit", located, folder, content=changed):
+            replace_file(folder, located.name, changed, path, before)
     return {"path": path, "replacements": count}
 
 
@@ -268,14 +273,16 @@ def delete(context: ToolContext, path: str) -> Json:
     with refusing(path):
         try:
             with folder_of(located) as folder:
+                os.stat(located.name, dir_fd=folder, follow_symlinks=False)
                 context.will_hold(located.real, b"", None)
-                _remove(folder, located.name, path, MAX_DEPTH)
+                with kept(context, "delete", located, folder):
+                    remove(folder, located.name, path, MAX_DEPTH)
         except (FileNotFoundError, NotADirectoryError):
             return {"path": path, "deleted": False, "note": "there is no such file or folder"}
     return {"path": path, "deleted": True}
 
 
-def _remove(folder: int, name: str, shown: str, levels: int) -> None:
+def remove(folder: int, name: str, shown: str, levels: int = MAX_DEPTH) -> None:
     """Delete a file, a link, or a folder with its content, depth first.
 
     The names of a folder are read before the first is deleted, because deleting while listing may
@@ -295,7 +302,7 @@ def _remove(folder: int, name: str, shown: str, levels: int) -> None:
     with open_folder(name, folder) as inner:
         for entry_name in os.listdir(inner):
             with suppress(FileNotFoundError):
-                _remove(inner, entry_name, shown, levels - 1)
+                remove(inner, entry_name, shown, levels - 1)
     os.rmdir(name, dir_fd=folder)
 
 
@@ -312,7 +319,8 @@ def move(context: ToolContext, source: str, target: str) -> Json:
     new = _require_replaceable(locate(context, target, follow=False), context)
     result: dict[str, Json] = {"from": source, "to": target, "moved": True}
     with refusing(source), folder_of(old) as from_folder:
-        status = os.stat(old.name, dir_fd=from_folder, follow_symlinks=False)
+        os.stat(old.name, dir_fd=from_folder, follow_symlinks=False)
+        made = missing_above(new)
         with refusing(target), folder_of(new, make=True) as to_folder:
             replaced = _status_or_none(to_folder, new.name)
             if replaced is not None and stat.S_ISDIR(replaced.st_mode):
@@ -324,20 +332,30 @@ def move(context: ToolContext, source: str, target: str) -> Json:
             # A rename is atomic: other programs see the file under one of its names, and a file that
             # it replaces exists until the moment of the replacement.
             context.will_hold(old.real, b"", None)
-            try:
-                os.rename(old.name, new.name, src_dir_fd=from_folder, dst_dir_fd=to_folder)
-            except OSError as error:
-                if error.errno == errno.EINVAL:
-                    raise ToolError(f"{source} cannot be moved into itself") from None
-                if error.errno != errno.EXDEV:
-                    raise
-                if not stat.S_ISREG(status.st_mode):
-                    kind = kind_of(status)
-                    raise ToolError(
-                        f"{target} is on another disk, to where only files can be moved; {source} is {kind}"
-                    ) from None
-                _move_across_disks(from_folder, old.name, to_folder, new.name, source)
+            with kept(context, "move", new, to_folder, made=made, source=old, source_folder=from_folder):
+                rename(from_folder, old.name, to_folder, new.name, source, target)
     return result
+
+
+def rename(from_folder: int, old: str, to_folder: int, new: str, source: str, target: str) -> None:
+    """Give what is at a name of an open folder a name in another one, also on another disk. Raises ToolError, OSError.
+
+    source, target: both, for messages.
+    """
+    try:
+        os.rename(old, new, src_dir_fd=from_folder, dst_dir_fd=to_folder)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            raise ToolError(f"{source} cannot be moved into itself") from None
+        if error.errno != errno.EXDEV:
+            raise
+        status = os.stat(old, dir_fd=from_folder, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
+            kind = kind_of(status)
+            raise ToolError(
+                f"{target} is on another disk, to where only files can be moved; {source} is {kind}"
+            ) from None
+        _move_across_disks(from_folder, old, to_folder, new, source)
 
 
 def _move_across_disks(from_folder: int, old: str, to_folder: int, new: str, shown: str) -> None:

@@ -93,6 +93,7 @@ def test_every_frame_that_is_shown_is_one():
                     "task",
                     "approval",
                     "said",
+                    "edit",
                     "result",
                     "event",
                     "error",

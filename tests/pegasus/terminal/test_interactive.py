@@ -12,7 +12,16 @@ import pytest
 import trio
 
 from pegasus.client import MessageRejected, Offline
-from pegasus.messages import ApprovalNotice, ChannelInfo, Media, OutboundMessage, ReplyDraft, TaskProgress, Typing
+from pegasus.messages import (
+    ApprovalNotice,
+    ChannelInfo,
+    FileEdit,
+    Media,
+    OutboundMessage,
+    ReplyDraft,
+    TaskProgress,
+    Typing,
+)
 from pegasus.terminal import interactive
 from pegasus.terminal.completion import Suggestions
 from pegasus.terminal.greeting import ChatConfig
@@ -260,6 +269,11 @@ async def test_a_task_that_has_asked_something_waits_in_the_line_until_it_goes_o
     await rig.screen.wait("status", ChatStatus(lost=True))
     shown = [[len(status.asking), len(status.tasks)] for (status,) in rig.screen.of("status")]
     assert shown == [[0, 0], [1, 0], [0, 1], [1, 0], [0, 0]]
+
+
+async def test_what_a_task_changes_in_a_file_is_shown_as_a_difference(rig):
+    rig.talk.tell(task("ACTING"), FileEdit(CHANNEL, "t-1", "/home/me/a.txt", "```diff\n-tea\n```"))
+    await rig.screen.wait("reply", "task 1", "`/home/me/a.txt`\n\n```diff\n-tea\n```")
 
 
 async def test_the_first_welcome_greets_and_the_next_do_not(rig):
