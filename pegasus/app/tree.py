@@ -77,6 +77,7 @@ from pegasus.main_agent import (
     forward_notifications,
     main_agent,
     message_publisher,
+    remove_old_archives,
 )
 from pegasus.mcp import ServerDown
 from pegasus.messages import Address, ChannelInfo
@@ -84,7 +85,14 @@ from pegasus.models import serve_usage
 from pegasus.observe import get_logger
 from pegasus.schedule import Heartbeat, ScheduleServices
 from pegasus.settings import Settings
-from pegasus.storage import JournalMessage, KnownAddresses, run_journal, sweep_media
+from pegasus.storage import (
+    JournalMessage,
+    KnownAddresses,
+    RetentionRule,
+    media_rule,
+    remove_old_files,
+    run_journal,
+)
 from pegasus.tasks import Notify, TaskLogs, task_agent, task_persister
 
 ROOT_INTENSITY = Intensity(restarts=3, period=60.0)
@@ -156,11 +164,7 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     await environment.models.traits.load(journal)
     if environment.has_chats:
         await environment.models.chat_choices.load(journal)
-    keep_days = environment.in_force.follow(lambda settings: settings.media.keep_days, "media.keep_days")
-    sweep = partial(sweep_media, clock=environment.clock, keep_days=keep_days)
-    await root.start_child(
-        Child("media", supervisor([Child("sweep", sweep, journal, backoff=CHILD_BACKOFF)], intensity=CHILD_INTENSITY))
-    )
+    await root.start_child(_retention_child(root, environment, journal))
     # The journal knows who wrote before this start. It is asked once: the prompt must not change when somebody new writes.
     services = build_services(environment, journal, root.ref, await journal.ask(KnownAddresses))
     tools = Child(
@@ -186,6 +190,22 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     chats: Ref[MainAgentMessage] = root.ref(CHATS)
     agents = (chats,) if environment.has_chats else (root.ref(GLOBAL_AGENT), chats)
     return AgentTree(root, journal, MainAgents(agents), services)
+
+
+def _retention_child(root: Supervisor, environment: Environment, journal: Ref[JournalMessage]) -> Child[Any]:
+    """Return what removes old files, as a child of the root."""
+    follow = environment.in_force.follow
+    media = follow(lambda settings: settings.media.keep_days, "media.keep_days")
+    archives = follow(lambda settings: settings.retention.archive_days, "retention.archive_days")
+    tasks = follow(lambda settings: settings.retention.task_days, "retention.task_days")
+    logs = TaskLogs(root.ref("tasks/persister"), root.ref("tasks/bus"))
+    rules = (
+        media_rule(journal, media),
+        RetentionRule("archives of conversations", archives, partial(remove_old_archives, journal)),
+        RetentionRule("logs of tasks", tasks, logs.remove_old),
+    )
+    remover = Child("remover", remove_old_files, environment.clock, rules, backoff=CHILD_BACKOFF)
+    return Child("retention", supervisor([remover], intensity=CHILD_INTENSITY))
 
 
 def _approvals_child(root: Supervisor, services: Services) -> Child[Any]:

@@ -404,10 +404,19 @@ class LogSettings:
 
 @attrs.frozen(eq=False, repr=False)
 class RetentionSettings:
-    """Bounds of what only people look at. Conversations, tasks and memory are kept; files have media.keep_days."""
+    """Bounds of what the agent does not need for its work. Memory is never removed; files have media.keep_days."""
 
     log_mb: int = whole(10, "megabytes of a log file, which then gets a number behind its name", least=1, most=10_000)
     log_files: int = whole(5, "log files in all; the oldest is removed", least=2, most=1_000)
+    archive_days: int = whole(
+        0, "days after which an archived conversation is removed, by its last line; 0 = never", least=0, most=36500
+    )
+    task_days: int = whole(
+        0,
+        "days after which the log of a task that is over is removed, by its last event; 0 = never",
+        least=0,
+        most=36500,
+    )
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -501,7 +510,7 @@ class Settings:
     telemetry: TelemetrySettings = section(TelemetrySettings)
     """[telemetry]: read by the daemon at its start."""
     retention: RetentionSettings = section(RetentionSettings)
-    """[retention]: read with [log], at every reload."""
+    """[retention]: read with [log], at every reload, and once an hour by what removes old files."""
     log: LogSettings = section(LogSettings)
     """[log]: what is logged, and how."""
     origins: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)

@@ -11,7 +11,8 @@ implement the same messages with a database. docs/storage.md states what is prom
 
     keyed_store             the small durable state: rows that are put and deleted by key, and lines
     row_files               place and form of its files
-    media_files             files that travel with messages, kept by their content and removed when old
+    retention               removal of what is old
+    media_files             files that travel with messages, kept by their content
     journal                 the actor: gathers messages, writes them as one batch, answers
     reply_queries           handing out replies
     inbox, outbox           state of the two logs, pure
@@ -59,7 +60,6 @@ from pegasus.storage.media_files import (
     kept_path,
     load_files,
     read_kept,
-    sweep_media,
 )
 from pegasus.storage.messages import (
     Acknowledge,
@@ -92,6 +92,7 @@ from pegasus.storage.messages import (
     Unroutable,
 )
 from pegasus.storage.outbox import UNDELIVERED_REPLY, undelivered_item
+from pegasus.storage.retention import RetentionRule, media_rule, remove_old_files
 from pegasus.storage.volume import Volume
 
 __all__ = [
@@ -136,6 +137,7 @@ __all__ = [
     "ReadFiles",
     "RemoveOldFiles",
     "ReplaceFile",
+    "RetentionRule",
     "Route",
     "SetAside",
     "StorageError",
@@ -151,12 +153,13 @@ __all__ = [
     "keep_file",
     "kept_path",
     "load_files",
+    "media_rule",
     "own_channel",
     "read_kept",
+    "remove_old_files",
     "run_in_thread",
     "run_journal",
     "stored_lines",
     "stored_rows",
-    "sweep_media",
     "undelivered_item",
 ]

@@ -204,8 +204,8 @@ async def answer_whole_file(
             reply.send(None)
         case SetAside(reply, path, content):
             reply.send(await disk.run(Volume.keep_copy, path, content))
-        case RemoveOldFiles(reply, path, since, before, limit):
-            reply.send(await disk.run(Volume.remove_old, path, since, before, limit))
+        case RemoveOldFiles(reply, paths, since, before, limit, names, spared):
+            reply.send(await disk.run(Volume.remove_old, paths, since, before, limit, names, spared))
         case Archive(reply, path, content, at, name, prefix):
             if (error := await flush()) is not None:
                 raise error

@@ -86,8 +86,11 @@ class Files(Protocol):
     def rename(self, old: str, new: str) -> None:
         """Give a file another name, replacing the file that has it. Durable with the next `sync_folder`."""
 
-    def written_between(self, folder: str, since: int, before: int, limit: int) -> list[str]:
-        """Return the paths of at most `limit` files directly in a folder that were last written then (ms since the epoch)."""
+    def written(self, folder: str) -> dict[str, int]:
+        """Return the names of the files directly in a folder, with the time of the last write in ms since the epoch."""
+
+    def remove_folder(self, folder: str) -> None:
+        """Delete a folder that is empty."""
 
     def remove(self, path: str) -> None:
         """Delete a file. Durable with the next `sync_folder`."""
@@ -189,17 +192,19 @@ class OsFiles:
         """Replace in one step: a reader finds the old file or the new one, and a crash leaves one of them."""
         os.replace(self._full(old), self._full(new))
 
-    def written_between(self, folder: str, since: int, before: int, limit: int) -> list[str]:
-        """Look at regular files only. They come in no order, so with `limit` an old file may be left for the next call."""
-        found: list[str] = []
+    def written(self, folder: str) -> dict[str, int]:
+        """Look at regular files only. A folder that is missing has none."""
+        found: dict[str, int] = {}
         with suppress(FileNotFoundError), os.scandir(self._full(folder)) as names:
             for name in names:
                 status = name.stat(follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode) and since <= status.st_mtime_ns // 1_000_000 < before:
-                    found.append(f"{folder}/{name.name}")
-                    if len(found) >= limit:
-                        break
+                if stat.S_ISREG(status.st_mode):
+                    found[name.name] = status.st_mtime_ns // 1_000_000
         return found
+
+    def remove_folder(self, folder: str) -> None:
+        """Delete the folder. One that holds something, or is missing, raises OSError."""
+        os.rmdir(self._full(folder))
 
     def remove(self, path: str) -> None:
         """Delete the name. A missing file raises FileNotFoundError."""

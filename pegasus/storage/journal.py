@@ -76,6 +76,7 @@ from pegasus.storage.messages import (
     LeaseLost,
     NextReplies,
     ReadFiles,
+    RemoveOldFiles,
     Route,
     StorageError,
     TakeLease,
@@ -320,7 +321,7 @@ class _Journal:
         Invalid paths (ValueError) and errors of the disk go to the asker.
         """
         try:
-            check_paths(message.paths if isinstance(message, ReadFiles) else (message.path,))
+            check_paths(message.paths if isinstance(message, (ReadFiles, RemoveOldFiles)) else (message.path,))
             self._check_lease(getattr(message, "lease", None))
             await answer_whole_file(message, self._disk, self.flush)
         except (StorageError, LeaseLost, ValueError) as error:

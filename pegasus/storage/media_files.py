@@ -1,19 +1,14 @@
-"""Files that travel with messages: kept below data/media by their content, loaded when a reply is delivered, removed when old.
+"""Files that travel with messages: kept below data/media by their content, loaded when a reply is delivered.
 
 The name of such a file is the SHA-256 of its content. So the same content is kept once, whoever sends it, and keeping it again changes
 nothing. A file that was damaged is recognised. Whatever becomes of the file that somebody attached, the copy stays.
 
 A file is kept before the message that names it is posted. A crash between the two leaves a file that nobody names.
 
-**Removal.** `sweep_media` removes old files in data/media and data/transcripts, once an hour while the agent runs. A file is old when
-its content was not kept again for `media.keep_days`. A reply that nobody fetches is given up after
-GIVEN_UP_DAYS, so a file stays longer than that in any case, and no reply in the outbox misses one. An item that is being worked on
-has kept its files a moment ago. A session goes on naming a file that was removed; in place of a picture it then shows a line that
-says so.
-
-Age is measured by the wall clock, which may be wrong. A clock that was set back makes files younger, and none is removed. A clock
-that was set forward by more than a day makes all of them old at once. So nothing is removed for a week then, in which somebody may
-notice. A file from before EARLIEST was written while the clock was wrong, and stays.
+`pegasus.storage.retention` removes them when they are old. A file is old when its content was not kept again for `media.keep_days`. A
+reply that nobody fetches is given up after GIVEN_UP_DAYS, so a file stays longer than that in any case, and no reply in the outbox
+misses one. An item that is being worked on has kept its files a moment ago. A session goes on naming a file that was removed; in
+place of a picture it then shows a line that says so.
 """
 
 from __future__ import annotations
@@ -21,34 +16,21 @@ from __future__ import annotations
 import hashlib
 import re
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
 import trio
 
-from actors import ActorError, Inbox, Ref
+from actors import Ref
 from pegasus.messages import Media, OutboundMessage, StoredFile
 from pegasus.observe import get_logger
-from pegasus.settings import LiveValue
-from pegasus.storage.messages import JournalMessage, ReadFile, ReadFiles, RemoveOldFiles, ReplaceFile, StorageError
-from pegasus.storage.outbox import GIVEN_UP_DAYS
+from pegasus.storage.messages import JournalMessage, ReadFile, ReadFiles, ReplaceFile, StorageError
 
 MEDIA_FOLDER: Final = "media"
 """Folder of the files, below data/. Sessions and the outbox name files in it, so it must not change."""
 TRANSCRIPTS: Final = "transcripts"
 """Folder below data/ of what recordings say."""
-PERIOD: Final = 3600.0
-"""Seconds between two sweeps."""
-AT_ONCE: Final = 500
-"""Files that one sweep removes from a folder, so that the journal is not held up."""
-JUMP: Final = 86_400.0
-"""Seconds by which the clock is ahead of the time that has passed, for it to count as set forward. A machine that slept is, too."""
-DISTRUST: Final = 7 * 86_400.0
-"""Seconds for which nothing is removed then."""
-EARLIEST: Final = 1_735_689_600_000
-"""2025-01-01, ms since the epoch."""
-_DAY_MS: Final = 86_400_000
 
 _log = get_logger("media")
 _KEPT_NAME: Final = re.compile(rf"{MEDIA_FOLDER}/([0-9a-f]{{64}})\.[a-z0-9]{{1,8}}")
@@ -110,35 +92,3 @@ def _encode_each(files: Sequence[StoredFile], contents: Sequence[bytes | Storage
         if isinstance(content, bytes) and hashlib.sha256(content).hexdigest() in file.file:
             found[file] = Media(file.name, file.mime, b64encode(content).decode("ascii"))
     return found
-
-
-# ------------------------------------------------------------------ removal
-
-
-async def sweep_media(
-    inbox: Inbox[object], journal: Ref[JournalMessage], clock: Callable[[], int], keep_days: LiveValue[int]
-) -> None:
-    """Run the actor. clock: returns the wall clock, ms. keep_days: the setting; 0 = nothing is ever removed.
-
-    Cancelled: what was removed by then is gone, the rest comes later.
-    """
-    inbox.started()
-    trusted_from, offset = 0.0, clock() / 1000 - trio.current_time()
-    while True:
-        await trio.sleep(PERIOD)
-        now, time = clock(), trio.current_time()
-        if now / 1000 - time - offset > JUMP:
-            trusted_from = time + DISTRUST
-            _log.warning("the clock was set forward, so no file in data/media is removed for a week")
-        offset = now / 1000 - time
-        if (days := keep_days.now) <= 0 or time < trusted_from:
-            continue
-        before = now - max(days, GIVEN_UP_DAYS + 1) * _DAY_MS
-        for folder in (MEDIA_FOLDER, TRANSCRIPTS):
-            try:
-                removed = await journal.ask(RemoveOldFiles, folder, EARLIEST, before, AT_ONCE)
-            except (StorageError, ActorError) as error:
-                _log.warning("old files cannot be removed", folder=folder, error=str(error))
-                continue
-            if removed:
-                _log.info("removed old files", folder=folder, files=removed, days=days)

@@ -419,18 +419,25 @@ class SetAside:
 
 @attrs.frozen(eq=False, repr=False)
 class RemoveOldFiles:
-    """Request: delete at most `limit` files of the folder `path`, written from `since` until `before` (ms). Answer: how many."""
+    """Request: delete at most `limit` files of these folders, written from `since` until `before` (ms). Answer: their paths.
 
-    reply: Reply[int]
-    """Handle for the number of deleted files."""
-    path: str
-    """Folder below data/. Its subfolders are left alone."""
+    A folder that is empty then is deleted as well.
+    """
+
+    reply: Reply[tuple[str, ...]]
+    """Handle for the paths of the deleted files."""
+    paths: tuple[str, ...]
+    """Folders below data/, in this order. Their subfolders are left alone."""
     since: int
     """Time from which on files count, ms since the epoch."""
     before: int
     """Time before which files count, ms since the epoch."""
     limit: int
     """Bound on the work of one message, so that other messages need not wait long for it."""
+    names: str = ".*"
+    """Expression of the names that count. Of files with the same text in its group "of" the newest one stays, however old it is."""
+    spared: frozenset[str] = frozenset()
+    """Paths below data/ that stay."""
 
 
 @attrs.frozen(eq=False, repr=False)

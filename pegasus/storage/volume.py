@@ -35,8 +35,10 @@ from __future__ import annotations
 
 import errno
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 from pegasus.formatting import format_time
@@ -314,16 +316,25 @@ class Volume:
             self._files.close(path)
         return size
 
-    def remove_old(self, folder: str, since: int, before: int, limit: int) -> int:
-        """Delete at most `limit` files directly in a folder that were last written in this time (ms); return how many were deleted.
+    def remove_old(
+        self, folders: Iterable[str], since: int, before: int, limit: int, names: str, spared: Container[str]
+    ) -> tuple[str, ...]:
+        """Delete old files as `RemoveOldFiles` says, and folders that are empty then; return the paths of those files.
 
         A file that cannot be deleted is left. After a crash some may be there again.
         """
-        with self._refusing("read", folder):
-            paths = self._files.written_between(folder, since, before, limit)
-        for path in paths:
-            self._remove_if_possible(path)
-        return sum(not self._files.exists(path) for path in paths)
+        gone: list[str] = []
+        for folder in folders:
+            with self._refusing("read", folder):
+                old = _old_names(self._files.written(folder), since, before, names)
+            paths = [path for name in old if (path := f"{folder}/{name}") not in spared][: limit - len(gone)]
+            for path in paths:
+                self._remove_if_possible(path)
+            gone += [path for path in paths if not self._files.exists(path)]
+            if paths:
+                with suppress(OSError):
+                    self._files.remove_folder(folder)
+        return tuple(gone)
 
     def _remove_if_possible(self, path: str) -> None:
         """Delete a file that does no harm if it stays."""
@@ -423,6 +434,14 @@ class Volume:
         advice = _ADVICE.get(error.errno or 0)
         reason = error.strerror or str(error)
         return StorageError(f"cannot {verb} {self._name}/{path}: {reason}{f'; {advice}' if advice else ''}")
+
+
+def _old_names(written: Mapping[str, int], since: int, before: int, names: str) -> list[str]:
+    """Return the names of old files, the oldest first, without the newest one of those that the expression groups together."""
+    found = [(at, name, match) for name, at in written.items() if (match := re.fullmatch(names, name))]
+    newest = {match["of"]: name for _, name, match in sorted(found, key=itemgetter(0, 1)) if "of" in match.groupdict()}
+    kept = set(newest.values())
+    return [name for at, name, _ in sorted(found, key=itemgetter(0, 1)) if since <= at < before and name not in kept]
 
 
 def _next_path(path: str) -> str:

@@ -227,10 +227,13 @@ class MemoryFiles:
         self.names[path] = _Node()
         self.names[path].written = self.now()
 
-    def written_between(self, folder: str, since: int, before: int, limit: int) -> list[str]:
-        """Return the paths of at most `limit` files of a folder that were begun then."""
-        found = [path for path, node in self.names.items() if since <= node.written < before]
-        return [path for path in found if path.rpartition("/")[0] == folder][:limit]
+    def written(self, folder: str) -> dict[str, int]:
+        """Return the files of a folder with the time at which they were begun."""
+        found = ((path.rpartition("/"), node.written) for path, node in self.names.items())
+        return {name: at for (parent, _, name), at in found if parent == folder}
+
+    def remove_folder(self, folder: str) -> None:
+        """Do nothing: a folder is there if there is something in it."""
 
     def write(self, path: str, data: bytes) -> None:
         """Append the data, or as much of it as the capacity allows, which raises ENOSPC as a real disk does.

@@ -36,6 +36,7 @@ from pegasus.main_agent.session.archives import (
     line_text,
     open_archive,
     page_of,
+    remove_old_archives,
     says_apart,
     title_of,
 )
@@ -167,6 +168,7 @@ __all__ = [
     "read_archive",
     "read_conversation",
     "read_history",
+    "remove_old_archives",
     "retry",
     "said_in",
     "says_apart",

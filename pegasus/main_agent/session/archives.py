@@ -1,6 +1,7 @@
 """Archives: earlier sessions, which `session_archive_read` and `pegasus sessions` read.
 
-/new and compaction turn the current session into an archive. It is never changed after that, except that a person may delete it.
+/new and compaction turn the current session into an archive. It is never changed after that, except that it may be deleted, by a
+person or when it is old (`remove_old_archives`).
 
 Archives are read from the folder directly, not through the journal. An archive may be large, and the journal does one request after
 the other, so reading through it would delay every message that is written meanwhile. Because archives do not change, reading them
@@ -21,7 +22,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -31,13 +32,15 @@ from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 import attrs
 import trio
 
+from actors import Ref
 from pegasus.conversation import BadEntry, Entry, decode, parse_metadata_line
 from pegasus.formatting import format_time, truncate
-from pegasus.main_agent.session.files import CURRENT, GLOBAL, SessionFiles
+from pegasus.main_agent.session.files import CURRENT, GLOBAL, SESSIONS, SessionFiles
 from pegasus.main_agent.session.names import name_key
 from pegasus.messages import APART, Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import Untrusted, join_outside
+from pegasus.storage import JournalMessage, RemoveOldFiles
 from pegasus.tools import Effect, LabelledResult, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.wire import decode_json, encode_json
 
@@ -58,6 +61,22 @@ _TITLE_LINES: Final = 200
 """Lines in which that message is looked for."""
 _NAME: Final = re.compile(r"(\d{4}-\d{2}-\d{2}-\d{6})(?:-(\d{1,9}))?\.jsonl")
 """`2026-02-25-143000.jsonl`, with `-2` and so on if there are several of one second."""
+
+
+_OLD: Final = {GLOBAL.folder: rf"(?P<of>){_NAME.pattern}", SESSIONS: rf"(?P<of>[^.]+\.){_NAME.pattern}"}
+"""Folders of archives, and the names of those in it that may be removed. Each conversation keeps its last one, which goes on in the
+session that there is now."""
+
+
+async def remove_old_archives(journal: Ref[JournalMessage], since: int, before: int, limit: int) -> Sequence[str]:
+    """Remove archives whose last line was written in this time (ms), at most so many; return their paths below data/.
+
+    The running sessions stay, and the archive that each of them continues. Raises StorageError and ActorError.
+    """
+    removed: list[str] = []
+    for folder, names in _OLD.items():
+        removed += await journal.ask(RemoveOldFiles, (folder,), since, before, limit - len(removed), names)
+    return removed
 
 
 def is_archive(name: str) -> bool:

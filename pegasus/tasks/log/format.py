@@ -56,6 +56,7 @@ PENDING: Final = f"{FOLDER}/pending.json"
 _BY_NAME: Final[Mapping[str, EventType]] = MappingProxyType({kind.name: kind for kind in EVENT_DATA})
 _TASK_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_INDEXED_DATE: Final = re.compile(rb'"date":"(\d{4}-\d\d-\d\d)"')
 # For a pending list that is no JSON any more: a pattern finds ids where a parser gives up.
 _ID_IN_DAMAGED_LIST: Final = re.compile(rb'"taskId"\s*:\s*"([A-Za-z0-9_-]{1,64})"')
 
@@ -259,6 +260,12 @@ def find_entries(index: bytes, task_ids: Iterable[str]) -> dict[str, tuple[int, 
         line += index.count(b"\n", before, place)
         before, numbered[entry.task_id] = place, (line, entry)
     return numbered
+
+
+def find_dates(index: bytes) -> list[str]:
+    """Return the days on which the tasks of the index were created, the oldest first."""
+    found = (day.decode() for day in set(_INDEXED_DATE.findall(index)))
+    return sorted(day for day in found if is_date(day))
 
 
 def find_numbered(index: bytes, number: int) -> str | None:

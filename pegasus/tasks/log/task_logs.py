@@ -56,7 +56,16 @@ from pegasus.events import BusMessage, Emit, Event, EventType
 from pegasus.formatting import format_day
 from pegasus.observe import get_logger
 from pegasus.retry import retry
-from pegasus.storage import Commit, JournalMessage, ReadFile, ReadFiles, ReplaceFile, SetAside, StorageError
+from pegasus.storage import (
+    Commit,
+    JournalMessage,
+    ReadFile,
+    ReadFiles,
+    RemoveOldFiles,
+    ReplaceFile,
+    SetAside,
+    StorageError,
+)
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.views import TaskView, no_such_number, parse_number, task_view
 from pegasus.tasks.log.format import (
@@ -66,6 +75,7 @@ from pegasus.tasks.log.format import (
     IndexEntry,
     PendingTask,
     find_date,
+    find_dates,
     find_entries,
     find_latest,
     find_numbered,
@@ -198,7 +208,26 @@ class ReadLatest:
     """Tasks whose logs are not wanted: b"" stands for each."""
 
 
-PersisterMessage: TypeAlias = RecordEvents | GetPending | Forget | ReadLogs | ListLogs | FindNumbered | ReadLatest
+@attrs.frozen(eq=False, repr=False)
+class RemoveLogs:
+    """Delete the logs whose last event was written from `since` until `before` (ms), at most `limit`; those of pending tasks stay.
+
+    The index keeps their lines, so that their numbers are not given again.
+    """
+
+    reply: Reply[tuple[str, ...]]
+    """Receives the paths of the deleted files below data/. Fails with StorageError if the disk refuses."""
+    since: int
+    """Time in ms since the epoch, and likewise `before`."""
+    before: int
+    """No event was written since this time."""
+    limit: int
+    """Files at most."""
+
+
+PersisterMessage: TypeAlias = (
+    RecordEvents | GetPending | Forget | ReadLogs | ListLogs | FindNumbered | ReadLatest | RemoveLogs
+)
 """Everything that the persister accepts."""
 
 
@@ -297,6 +326,10 @@ class TaskLogs:
         """Return the tasks that the last run left unfinished, and those that are unfinished now; oldest first."""
         return await self._persister.ask(GetPending)
 
+    async def remove_old(self, since: int, before: int, limit: int) -> tuple[str, ...]:
+        """Delete the logs of tasks that were over in this time (ms), at most so many; return their paths below data/."""
+        return await self._persister.ask(RemoveLogs, since, before, limit)
+
     async def forget(self, *task_ids: str) -> None:
         """Take tasks off the pending list. Not durable at once."""
         await self._persister.tell(Forget(task_ids))
@@ -387,6 +420,8 @@ HANDLED_TOGETHER: Final = 64
 READ_TOGETHER: Final = 64
 """Logs that are read at a time: other requests to the journal wait no longer than that."""
 
+_LOGS: Final = r"[A-Za-z0-9_-]{1,64}\.jsonl(\.bad-\d+)?"
+"""Names of logs, and of torn ends of them."""
 _BEGINS: Final = (EventType.TASK_CREATED, EventType.TASK_RESUMED)
 """Events by which a task becomes pending."""
 
@@ -525,7 +560,7 @@ class _Store:
             if self._pending.pop(task_id, None) is not None and self.rewrite_at == math.inf:
                 self.rewrite_at = trio.current_time() + FORGET_AFTER
 
-    async def _answer(self, message: GetPending | ReadLogs | ListLogs | FindNumbered | ReadLatest) -> None:
+    async def _answer(self, message: GetPending | ReadLogs | ListLogs | FindNumbered | ReadLatest | RemoveLogs) -> None:
         try:
             match message:
                 case GetPending(reply):
@@ -540,6 +575,8 @@ class _Store:
                     reply.send((find_numbered(index, number), last_number(index)))
                 case ReadLatest(reply, count, known):
                     reply.send(await self._read_latest(count, known))
+                case RemoveLogs(reply, since, before, limit):
+                    reply.send(await self._remove_old(since, before, limit))
         except StorageError as error:
             message.reply.fail(error)
 
@@ -659,6 +696,16 @@ class _Store:
         except StorageError as error:
             self.rewrite_at = trio.current_time() + RETRY_AFTER
             _persister_log.warning("pending.json not stored yet, retrying", error=str(error), seconds=RETRY_AFTER)
+
+    async def _remove_old(self, since: int, before: int, limit: int) -> tuple[str, ...]:
+        """Delete old logs, and what was set aside of them. Nothing is written meanwhile, since the persister waits for the answer."""
+        index = await self._journal.ask(ReadFile, INDEX)
+        folders = tuple(f"{FOLDER}/{day}" for day in find_dates(index) if day <= format_day(before))
+        named = find_entries(index, self._pending)
+        pending = {task_path(task_id, entry.date) for task_id, (_, entry) in named.items()}
+        pending |= {path for task_id in self._pending if (path := self._likely_path(task_id)) is not None}
+        ask = partial(RemoveOldFiles, names=_LOGS, spared=frozenset(pending))
+        return await self._journal.ask(ask, folders, since, before, limit) if folders else ()
 
     # ------------------------------------------------------------------ reading
 

@@ -1,12 +1,14 @@
-"""Old files in data/media: removed when they are old and the clock can be trusted, and only then."""
+"""What is old: removed when it is old and the clock can be trusted, and only then."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 import trio
 
+from pegasus.main_agent import remove_old_archives
 from pegasus.settings import LiveValue
-from pegasus.storage import FileDisk, RemoveOldFiles, sweep_media
+from pegasus.storage import FileDisk, RemoveOldFiles, media_rule, remove_old_files, retention
 from pegasus.storage.volume import Volume
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.world import START
@@ -55,13 +57,15 @@ class Journal:
         self.disk = disk
 
     async def ask(self, make, *arguments):
-        assert make is RemoveOldFiles
-        return await self.disk.run(Volume.remove_old, *arguments)
+        request = make(None, *arguments)
+        fields = (request.paths, request.since, request.before, request.limit, request.names, request.spared)
+        return await self.disk.run(Volume.remove_old, *fields)
 
 
 async def lives(disk, hours, clock=None, keep_days=90):
     with trio.move_on_after(hours * 3600 + 1):
-        await sweep_media(Inbox(), Journal(disk), clock or Clock(), LiveValue(keep_days))
+        rule = media_rule(Journal(disk), LiveValue(keep_days))
+        await remove_old_files(Inbox(), clock or Clock(), [rule])
 
 
 async def test_what_is_older_than_the_setting_is_removed_and_the_rest_stays(autojump_clock):
@@ -89,7 +93,8 @@ async def test_a_clock_that_is_set_back_removes_nothing(autojump_clock):
 async def test_a_clock_that_is_set_forward_removes_nothing_for_a_week(autojump_clock):
     disk, clock = disk_with(a=60), Clock()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(sweep_media, Inbox(), Journal(disk), clock, LiveValue(90))
+        rules = [media_rule(Journal(disk), LiveValue(90))]
+        nursery.start_soon(remove_old_files, Inbox(), clock, rules)
         await trio.sleep(100)
         clock.ahead = 3650 * DAY
         await trio.sleep(6 * 86_400)
@@ -103,7 +108,7 @@ async def test_a_clock_that_is_set_forward_removes_nothing_for_a_week(autojump_c
 async def test_the_journal_removes_them_between_its_other_work(autojump_clock):
     disk = disk_with(old=100, young=1)
     async with run_journal(disk) as journal:
-        assert await journal.ask(RemoveOldFiles, "media", 0, START - 90 * DAY, 10) == 1
+        assert await journal.ask(RemoveOldFiles, ("media",), 0, START - 90 * DAY, 10) == ("media/old.png",)
     assert "media/old.png" not in disk.paths()
     assert "media/young.png" in disk.paths()
 
@@ -132,6 +137,50 @@ async def test_a_real_folder_loses_its_old_files_and_nothing_else(tmp_path):
     (tmp_path / "outside").write_bytes(b"x")
     os.symlink(tmp_path / "outside", tmp_path / "media" / "link")
     disk = FileDisk(tmp_path)
-    assert await disk.run(Volume.remove_old, "media", 0, START - 50 * DAY, 10) == 1
+    assert await disk.run(Volume.remove_old, ("media",), 0, START - 50 * DAY, 10, ".*", ()) == ("media/old",)
     assert sorted(path.name for path in (tmp_path / "media").iterdir()) == ["inner", "link", "young"]
-    assert await disk.run(Volume.remove_old, "missing", 0, START, 10) == 0
+    assert await disk.run(Volume.remove_old, ("missing",), 0, START, 10, ".*", ()) == ()
+
+
+async def test_a_folder_that_is_empty_then_goes_as_well(tmp_path):
+    for day in ("2026-01-01", "2026-01-02"):
+        (tmp_path / "tasks" / day).mkdir(parents=True)
+        for name in ("a.jsonl", "b.jsonl", "a.jsonl.bad-1", "notes.txt"):
+            (tmp_path / "tasks" / day / name).write_bytes(b"x")
+            os.utime(tmp_path / "tasks" / day / name, (START / 1000 - 100 * 86_400,) * 2)
+    (tmp_path / "tasks/2026-01-02/notes.txt").unlink()
+    disk, folders = FileDisk(tmp_path), ("tasks/2026-01-01", "tasks/2026-01-02")
+    await disk.run(
+        Volume.remove_old, folders, 0, START - DAY, 100, r"\w+\.jsonl(\.bad-\d+)?", {"tasks/2026-01-01/b.jsonl"}
+    )
+    assert sorted(path.name for path in (tmp_path / "tasks").rglob("*")) == ["2026-01-01", "b.jsonl", "notes.txt"]
+
+
+async def test_archives_go_and_the_last_of_each_conversation_stays(tmp_path):
+    """What a session continues stays, and so do sessions themselves, files of others, and names that only look alike."""
+    old = [
+        *("main/2026-01-01-000000.jsonl", "main/2026-01-02-000000.jsonl"),
+        *("sessions/web%3Aa.2026-01-01-000000.jsonl", "sessions/web%3Aa.2026-01-01-000000-2.jsonl"),
+        "sessions/web%3Ab.2026-01-01-000000.jsonl",
+    ]
+    others = ["main/current.jsonl", "main/notes.jsonl", "main/current.jsonl.bad-1", "sessions/web%3Aa.jsonl"]
+    young = ["sessions/web%3Ac.2026-01-01-000000.jsonl", "sessions/web%3Ac.2026-02-01-000000.jsonl"]
+    for number, name in enumerate([*old, *others, *young]):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"{}\n")
+        age = 1 if name == young[1] else 100
+        os.utime(path, (START / 1000 - age * 86_400 + number,) * 2)
+    async with run_journal(FileDisk(tmp_path)) as journal:
+        gone = await remove_old_archives(journal, 0, START - 50 * DAY, 10)
+    assert set(gone) == {old[0], old[2], young[0]}
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.jsonl*")}
+    assert left - {"inbox/inbox.jsonl", "outbox/outbox.jsonl"} == {*old, *others, *young} - set(gone)
+
+
+async def test_the_log_names_what_was_removed(autojump_clock, monkeypatch):
+    said = []
+    monkeypatch.setattr(retention, "_log", SimpleNamespace(info=lambda text, **facts: said.append(facts)))
+    await lives(disk_with(old=91, young=89), 3)
+    [facts] = said
+    assert (facts["files"], facts["names"]) == (2, "media/old.png, transcripts/old.json")
