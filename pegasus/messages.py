@@ -36,7 +36,11 @@ APART: Final = "apart"
 the owner's other conversations. Stored, and removed from what a client sends."""
 GOES_BACK: Final = "goesBack"
 """Key in the metadata of a message that replaces an earlier one of its conversation: an object with its `id`, and with `again`, true
-if it is to be answered once more as it is. Only the program sets it. Stored, so it must not change."""
+if it is to be answered once more as it is. A message with `whole` takes its place with all that it has, and is said as a new one if
+that message is not there any more. Only the program sets it. Stored, so it must not change."""
+INSTRUCTIONS: Final = "instructions"
+"""Key in the metadata of a message: what the program of its sender asks of the agent in this conversation, a text. Stored, and removed
+from what a client sends."""
 INTERNAL_ID_PREFIX: Final = "\x1f"
 """First character of the id of an item that the program itself makes. No id from outside has control characters, so nobody
 can make such an item or take its place."""
@@ -111,6 +115,15 @@ class Address:
 
     def __str__(self) -> str:
         return f"{self.type}:{self.channel_id}"
+
+    @cached_property
+    def is_separate(self) -> bool:
+        """True for a conversation of its own whatever `agent.scope` says: one of several chats of a program.
+
+        >>> Address("api", "token-webui/3f").is_separate, Address("api", "token-webui").is_separate
+        (True, False)
+        """
+        return self.type == "api" and "/" in self.channel_id
 
     @cached_property
     def escaped(self) -> Address:

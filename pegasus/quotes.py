@@ -33,12 +33,14 @@ FORWARDS: Final = "forwards"
 SHARES: Final = "shares"
 MARKS: Final = "marks"
 THREAD: Final = "thread"
+EARLIER: Final = "earlier"
 _WORDS: Final = {
     ANSWERS: "this answers a message",
     MARKS: "the part of it that is marked",
     FORWARDS: "this forwards a message",
     SHARES: "this shares a message",
     THREAD: "from the thread that this stands in: a message",
+    EARLIER: "said in this chat before, as its program shows it: a message",
 }
 """Beginning of a quote's label, by kind."""
 
@@ -48,7 +50,8 @@ class Quote:
     """Words that a message refers to: `Quote("answers", "Shall we go on Friday?", "Anna")`."""
 
     kind: str
-    """Relation of the message to them: "answers", "marks" (a part of what is answered), "forwards", "shares" or "thread"."""
+    """Relation of the message to them: "answers", "marks" (a part of what is answered), "forwards", "shares", "thread" or
+    "earlier"."""
     text: str
     """The words; "" if there are none that can be read, and then `note` says why."""
     author: str = ""

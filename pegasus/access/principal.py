@@ -14,7 +14,7 @@ from typing import Final
 
 import attrs
 
-from pegasus.messages import ACCOUNT, APART, GOES_BACK, ChannelInfo, InboundMessage, Json, Metadata
+from pegasus.messages import ACCOUNT, APART, GOES_BACK, INSTRUCTIONS, ChannelInfo, InboundMessage, Json, Metadata
 
 ROLE: Final = "role"
 """Key of a role in the metadata of messages, of tasks and of their notifications. Stored, so it must not change."""
@@ -24,7 +24,7 @@ one, unless the settings say something else."""
 DOOR: Final = "door"
 """Key in the metadata of a message that has not come on a door of its sender's own, but through a bridge or a token that may only
 send messages. An owner's answer to an approval then counts once. Stored, so it must not change."""
-_PROVED: Final = (ROLE, ACCOUNT, APART, DOOR, GOES_BACK)
+_PROVED: Final = (ROLE, ACCOUNT, APART, DOOR, GOES_BACK, INSTRUCTIONS)
 """Keys of what the program itself adds to a message; what a client claims under them is removed."""
 _NOTHING: Final[Metadata] = MappingProxyType({})
 """Metadata of work that has none."""

@@ -30,6 +30,7 @@ import unicodedata
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 import attrs
@@ -75,6 +76,7 @@ NAME_RULE: Final = (
     "without control characters, invisible ones and compatibility forms (NFKC)"
 )
 
+_NOTHING: Final[Metadata] = MappingProxyType({})
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters, and halves of surrogate pairs, which no UTF-8 file can hold."""
 _INVISIBLE: Final = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\ufe00-\ufe0f\U000e0100-\U000e01ef]")
@@ -145,12 +147,14 @@ class Intake:
         *,
         is_bridge: bool = True,
         is_repeated: bool = False,
+        added: Metadata = _NOTHING,
     ) -> Answer[Accepted | Overloaded]:
         """Put the message into the journal's mailbox, and return the answer to wait for.
 
         grant: the rights of the client's token, which decide who may be an owner and whom a guest's message is counted for; None: an
         adapter within the program, whose service has checked who writes. is_bridge: the client or adapter speaks for many people.
-        is_repeated: the message was sent before, without an answer, and does not count again.
+        is_repeated: the message was sent before, without an answer, and does not count again. added: metadata of this program, which
+        no sender may claim.
 
         The answer is Accepted once the message is on disk. It raises StorageError if the disk refused, and ActorError if the
         journal has gone or does not answer in time.
@@ -170,6 +174,8 @@ class Intake:
             raise
         in_group = is_group(message.channel, message.metadata)
         message = with_role(message, None) if grant is None else grant.attest(message, is_bridge=is_bridge)
+        if added:
+            message = attrs.evolve(message, metadata={**message.metadata, **added})
         is_owner = sender_of(message, self.owners.now).is_owner
         if in_group or not is_owner:
             message = attrs.evolve(message, metadata={**message.metadata, APART: True})

@@ -68,6 +68,7 @@ from pegasus.main_agent.session import (
     NextStep,
     Session,
     chat_files,
+    cut_back,
     edit,
     load_session,
     retry,
@@ -181,7 +182,7 @@ class _MainAgent:
     _chat: Address | None
     """The chat whose items it takes; None: those of all."""
     _apart: bool | None
-    """True to take only items of conversations in which guests are heard, False for only others, None for both."""
+    """True to take only items of conversations with a session of their own, False for only others, None for both."""
     _journal: Ref[JournalMessage]
     """Hands out the items, and takes answers of commands into the outbox."""
     _services: AgentServices
@@ -291,11 +292,23 @@ class _MainAgent:
             await apologise(item, self._session, self._services.clock(), log_set_aside(item, MAX_ATTEMPTS))
             # Files that were gathered before the crash are sent all the same: the calls have told the model so.
             await self._loop.send_gathered(item)
-        elif GOES_BACK in item.message.metadata:
+        elif GOES_BACK in item.message.metadata and not await self._is_said_anew(turn, progress):
             await self._go_back(turn, progress)
         elif not ("/" in item.message.text and await self._obey(turn, progress)):
             # A /retry has recorded the message that it is about.
             await self._loop.run(turn, self._session.progress(item.n, item.message.id))
+
+    async def _is_said_anew(self, turn: AgentTurn, progress: ItemProgress) -> bool:
+        """Return whether an item is worked on like any other, with what it takes the place of already taken back."""
+        item, facts = turn.item, turn.item.message.metadata[GOES_BACK]
+        if not isinstance(facts, dict) or facts.get("whole") is not True:
+            return False
+        by_guest = not turn.principal.is_owner
+        # A guest's program may take back what it has said itself, where nobody else writes.
+        if progress.next is NextStep.RECORD and (not by_guest or item.message.channel.address.is_separate):
+            now = self._services.clock()
+            await cut_back(self._session, item, now, str(facts.get("id")), by_guest=by_guest)
+        return True
 
     async def _go_back(self, turn: AgentTurn, progress: ItemProgress) -> None:
         """Work on a message that replaces an earlier one: what was said since that is taken back before, in the same step."""

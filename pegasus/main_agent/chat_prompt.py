@@ -23,12 +23,15 @@ from pegasus import __version__
 from pegasus.conversation import Entry
 from pegasus.formatting import cut_text, format_time
 from pegasus.identity import ABOUT_OWNER, MAX_LEAN_TEXT, MAX_TEXT, NOTES_FILE, WorkspaceFiles
+from pegasus.main_agent.session import is_message
 from pegasus.memory import LONGEST_NOTES, own_notes
-from pegasus.messages import Address
+from pegasus.messages import INSTRUCTIONS, Address
 from pegasus.outside import Untrusted
 
 LONGEST_LEAN_NOTES: Final = 600
 """Characters of MEMORY.md in a lean prompt: about 150 tokens."""
+LONGEST_LEAN_INSTRUCTIONS: Final = 4_000
+"""Characters of a program's instructions in a lean prompt."""
 
 _OWNER: Final = """\
 ## Your Owner
@@ -46,6 +49,11 @@ _HISTORY: Final = (
     " A task can search them."
 )
 """Line about the files that keep what the notes leave out."""
+_INSTRUCTIONS: Final = """\
+## Instructions of the Program
+
+The program that this conversation comes through ({who}) asks this of you here. It allows nothing that you may not do otherwise."""
+"""Head of what the client of a conversation sends as its system message."""
 _HIDDEN: Final = "(Notes with words from outside are not shown here; a task can read them in the file.)"
 """Sentence in place of lines with words from outside, so that the model knows of them without reading them."""
 
@@ -68,7 +76,9 @@ class ChatPrompt:
     has_hidden: bool = False
     """True if there is more in the file."""
     chat: str = ""
-    """Section about this chat; the last one, since no other chat has the same."""
+    """Section about this chat, which no other has."""
+    instructions: str = ""
+    """Section with the instructions of the chat's program; the last one, since they may change with each message."""
 
     def after(self, prompt: str, *, lean: bool) -> str:
         """Return the whole prompt. lean: whether the model's window is small."""
@@ -76,7 +86,9 @@ class ChatPrompt:
         hidden = f"\n\n{_HIDDEN}" if self.has_hidden and not lean else ""
         memory = f"{_NOTES}\n\n{notes}{hidden}" if notes or hidden else ""
         owner = f"{_OWNER}\n\n{cut_text(self.owner, MAX_LEAN_TEXT if lean else MAX_TEXT)}" if self.owner else ""
-        return "\n\n".join(part for part in (prompt, "" if lean else self.place, owner, memory, self.chat) if part)
+        instructions = cut_text(self.instructions, LONGEST_LEAN_INSTRUCTIONS) if lean else self.instructions
+        parts = (prompt, "" if lean else self.place, owner, memory, self.chat, instructions)
+        return "\n\n".join(part for part in parts if part)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -89,12 +101,27 @@ class ChatPrompts:
     """Has USER.md and MEMORY.md as they count."""
 
     def of(
-        self, chat: Address, entries: Sequence[Entry], outside: Sequence[Untrusted], *, is_owner: bool
+        self,
+        chat: Address,
+        entries: Sequence[Entry],
+        outside: Sequence[Untrusted],
+        *,
+        is_owner: bool,
     ) -> ChatPrompt:
         """Return what stands in a prompt from now on.
 
         entries, outside: of the session. is_owner: the work is an owner's.
         """
+        instructions = _instructions_in(entries)
+        if instructions:
+            head = _INSTRUCTIONS.format(who="your owner's" if is_owner else "a guest's")
+            instructions = f"{head}\n\n{instructions}"
+        return attrs.evolve(self._facts(chat, entries, outside, is_owner=is_owner), instructions=instructions)
+
+    def _facts(
+        self, chat: Address, entries: Sequence[Entry], outside: Sequence[Untrusted], *, is_owner: bool
+    ) -> ChatPrompt:
+        """Return what the program itself says about the chat, and knows of the owner."""
         runtime = f"- Pegasus {__version__} on {platform.system()}"
         where = chat.escaped
         lines = ["## This Conversation", "", f"- Channel: {where.type}", f"- Chat: {where.channel_id}"]
@@ -110,3 +137,9 @@ class ChatPrompts:
         text = self.files.text(NOTES_FILE)
         notes = own_notes(text)
         return ChatPrompt(place, self.files.text(ABOUT_OWNER), notes, len(notes) < len(text.strip()), this_chat)
+
+
+def _instructions_in(entries: Sequence[Entry]) -> str:
+    """Return the instructions that came with the newest message of a person, "" if there were none."""
+    newest = next((entry for entry in reversed(entries) if is_message(entry)), None)
+    return str(newest.metadata.get(INSTRUCTIONS, "")) if newest is not None else ""

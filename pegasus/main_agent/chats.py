@@ -1,6 +1,7 @@
 """The agents of chats: one Main Agent for each chat that has something to do, side by side.
 
-With `agent.scope = "chat"` these are all chats, with "global" those in which guests are heard.
+With `agent.scope = "chat"` these are all chats, with "global" those in which guests are heard, and those that are separate
+(`Address.is_separate`).
 
 Nobody routes messages. The journal is asked which chat without an agent has an item that is due (`NextChat`), an agent is started for
 it, and that takes the items of its chat, in order. So a chat exists in memory while it works, and for a while after that; the others
@@ -134,7 +135,7 @@ class _Chats:
     _nursery: trio.Nursery
     """Runs a task for each chat, which starts its agent and sees it end."""
     _apart: bool | None = None
-    """Only chats in which guests are heard; None: all."""
+    """Only chats with a session of their own; None: all."""
     _chats: dict[Address, _ChatAgent] = attrs.field(init=False, factory=dict)
     """Chats whose items the journal is not asked about: they have an agent, or have crashed a moment ago."""
     _crashes: dict[Address, int] = attrs.field(init=False, factory=dict)

@@ -39,7 +39,7 @@ from pegasus.conversation import (
 from pegasus.formatting import plural, truncate
 from pegasus.identity import SILENCE
 from pegasus.intake import Priority
-from pegasus.messages import ACCOUNT, APART, FOLDER, INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
+from pegasus.messages import ACCOUNT, APART, FOLDER, INSTRUCTIONS, INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
 from pegasus.outside import FENCE, FENCED_FROM, OUTSIDE, Untrusted, fenced_metadata, parse_outside
 from pegasus.quotes import parse_quotes
@@ -103,6 +103,8 @@ def user_entry(
     metadata: dict[str, Json] = {"messageId": message.id}
     if message.channel.user_id is not None:
         metadata["userId"] = message.channel.user_id
+    if INSTRUCTIONS in message.metadata:
+        metadata[INSTRUCTIONS] = clean_text(str(message.metadata[INSTRUCTIONS]))
     if media.refs:
         metadata["media"] = list(media.refs)
     if media.files:

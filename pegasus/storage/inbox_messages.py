@@ -161,7 +161,7 @@ class NextItem:
     address: Address | None = None
     """Only items of this address; None = of all."""
     apart: bool | None = None
-    """Only items of conversations in which guests are heard (`pegasus.messages.APART`), or only others; None = both."""
+    """Only items of conversations with a session of their own (guests are heard, or it is separate), or only others; None = both."""
 
 
 @attrs.frozen(eq=False, repr=False)

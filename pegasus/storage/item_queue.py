@@ -89,6 +89,11 @@ class QueuedItem:
     """True for a report of the agent itself."""
 
     @property
+    def has_own_session(self) -> bool:
+        """Return whether its conversation is one of its own also where all others share one."""
+        return self.is_apart or self.address.is_separate
+
+    @property
     def turn(self) -> int:
         """Number that orders the items of one side: the lowest is next."""
         return self.n + self.priority * AGEING if self.lane == MAIN else self.n
@@ -160,13 +165,13 @@ class ItemQueue:
         """Return the number of items that are not done.
 
         address, lane: only those of this one; None = of all. priority: only those that are as urgent as that, or more; None = all.
-        apart: only those of conversations in which guests are heard, or only others; None = both.
+        apart: only those of conversations with a session of their own, or only others; None = both.
         """
         lanes = [self.of(name, address) for name in (self._lanes if lane is None else [lane])]
         if priority is None and apart is None:
             return sum(map(len, lanes))
         return sum(
-            (priority is None or item.priority <= priority) and apart in (None, item.is_apart)
+            (priority is None or item.priority <= priority) and apart in (None, item.has_own_session)
             for items in lanes
             for item in items
         )
@@ -176,7 +181,7 @@ class ItemQueue:
 
         address: only those of this one; None = of any. apart: as in `count_waiting`.
         """
-        items = [item for item in self.of(lane, address) if apart in (None, item.is_apart)]
+        items = [item for item in self.of(lane, address) if apart in (None, item.has_own_session)]
         first = min(items, key=lambda item: item.order, default=None)
         if first is None or first.handed_out < math.inf or self._owners_in_a_row[lane] < OWNERS_IN_A_ROW:
             return first
@@ -185,14 +190,16 @@ class ItemQueue:
 
     def due_chat(self, lane: str, except_for: Set[Address], apart: bool | None = None) -> Address | None:
         """Return the address of the item that would be handed out first if these addresses had none. apart: as in `count_waiting`."""
-        items = [item for item in self.of(lane) if item.address not in except_for and apart in (None, item.is_apart)]
+        items = [
+            item for item in self.of(lane) if item.address not in except_for and apart in (None, item.has_own_session)
+        ]
         first = min(items, key=lambda item: item.order, default=None)
         return None if first is None else first.address
 
     def newer(self, address: Address, after: int, apart: bool | None = None) -> QueuedItem | None:
         """Return the oldest item of lane "main" that waits, comes from this address and has a number above `after`.
 
-        apart: as in `count_waiting`.
+        apart: only one of a conversation in which guests are heard, or only another; None = both.
         """
         items = (item for item in self.of(MAIN, address) if apart in (None, item.is_apart))
         return next((item for item in items if item.n > after and item.handed_out == math.inf), None)
@@ -297,7 +304,7 @@ class ItemQueries:
                 return self._queue.due(query.lane, query.address, query.apart)
             case TakeItem():
                 item = self._queue.item(query.n)
-                return item if item is None or query.apart in (None, item.is_apart) else None
+                return item if item is None or query.apart in (None, item.has_own_session) else None
             case NextItemOfAddress():
                 return self._queue.newer(query.address, query.after, query.apart)
 

@@ -142,6 +142,7 @@ ROW_FILES: Final[Mapping[str, tuple[str, RowForm]]] = {
 """File below data/ and form of each collection of rows."""
 LINE_FILES: Final[Mapping[str, str]] = {
     "approvals": "approvals.jsonl",
+    "client-chats": "web/chats.jsonl",
     "channel-deliveries": "channels/{owner}.jsonl",
     "persona-proposals": "identity/proposals.jsonl",
     "usage": "usage/{owner}.jsonl",

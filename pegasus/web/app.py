@@ -32,6 +32,7 @@ from pegasus.web.config import WebServices
 from pegasus.web.operations import Operation, openapi_operation
 from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
 from pegasus.web.routes import (
+    ClientTurns,
     Conversations,
     EventFeed,
     completion_operations,
@@ -215,7 +216,7 @@ def build_application(services: WebServices, rules: AccessRules, feed: EventFeed
     operations = (
         *page_operations(load_static_files()),
         *message_operations(conversations),
-        *completion_operations(conversations, services),
+        *completion_operations(ClientTurns(conversations, services)),
         *event_operations(feed),
         *control_operations(feed),
         *webhook_operations(services),

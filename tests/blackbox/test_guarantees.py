@@ -210,7 +210,8 @@ async def test_http_a_body_has_32_mebibytes(house, name, path):
             body = {"model": "x", "user": name, "messages": [{"role": "user", "content": text}]}
         async with http(daemon) as client:
             assert (await client.post(path, json=body)).is_success
-            assert texts(await read_replies(client, name, 1)) == ["read"]
+            chat = name if path == "/api/messages" else f"home/{name}"
+            assert texts(await read_replies(client, chat, 1)) == ["read"]
         host, _, port = daemon.at.http.removeprefix("http://").rpartition(":")
         async with await trio.open_tcp_stream(host, int(port)) as stream:
             head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {daemon.token}\r\n"
@@ -243,9 +244,9 @@ async def test_openai_a_request_during_a_kill_9_is_answered_once_among_the_repli
         await daemon.start()
         book.release()
         async with http(daemon) as client:
-            assert texts(await read_replies(client, name, 1)) == ["echo: hello"]
+            assert texts(await read_replies(client, f"home/{name}", 1)) == ["echo: hello"]
             assert await ask_as_openai(client, name, "hello again") == "echo: hello again"
-            assert texts(await read_replies(client, name, 1)) == ["echo: hello again"], (
+            assert texts(await read_replies(client, f"home/{name}", 1)) == ["echo: hello again"], (
                 "the answer before counts as had"
             )
 
@@ -276,7 +277,7 @@ async def test_openai_a_request_that_had_not_arrived_at_a_kill_9_is_lost(house, 
         await daemon.start()
         async with http(daemon) as client:
             assert await ask_as_openai(client, name, "whole") == "echo: whole"
-            assert texts(await read_replies(client, name, 1)) == ["echo: whole"]
+            assert texts(await read_replies(client, f"home/{name}", 1)) == ["echo: whole"]
         assert book.about("half") == []
 
 

@@ -51,7 +51,7 @@ from pegasus.main_agent.session.files import (
     chat_key,
     session_files_of,
 )
-from pegasus.main_agent.session.going_back import edit, retry
+from pegasus.main_agent.session.going_back import cut_back, edit, retry
 from pegasus.main_agent.session.history import (
     Place,
     find_message,
@@ -143,6 +143,7 @@ __all__ = [
     "conversation_id",
     "conversation_json",
     "conversation_name_key",
+    "cut_back",
     "done_entry",
     "edit",
     "files_sent_by",

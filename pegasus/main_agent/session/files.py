@@ -1,9 +1,9 @@
 """Names of the files of a session, and of the chat that it belongs to.
 
 With `agent.scope = "global"` there is one session, in `data/main/current.jsonl`, whose archives lie beside it. With "chat" each chat
-has one, in `data/sessions/<key>.jsonl`. The key is that of the chat, `telegram:-100123`, with every byte but `A-Za-z0-9_-`
-percent-encoded (RFC 3986), so that two chats never share a file and the chat can be read from the name. There is no dot in a key, so
-`<key>.<time>.jsonl` is an archive of that chat and of no other.
+has one, and with both each that is separate (`Address.is_separate`), in `data/sessions/<key>.jsonl`. The key is that of the chat,
+`telegram:-100123`, with every byte but `A-Za-z0-9_-` percent-encoded (RFC 3986), so that two chats never share a file and the chat can
+be read from the name. There is no dot in a key, so `<key>.<time>.jsonl` is an archive of that chat and of no other.
 
 File systems allow names of 255 bytes. A key beyond LONGEST_KEY is cut, and ends in CUT and the SHA-256 of the whole. The first line
 of the file then names the chat. No other key contains CUT, so nobody can choose a channelId whose key is that of a long one.
@@ -65,7 +65,7 @@ NO_CHAT: Final = SessionFiles(SESSIONS, f"{CUT}.jsonl", f"{CUT}.")
 
 def session_files_of(scope: str, chat: Address) -> SessionFiles:
     """Return the files of the session that has the conversation with a chat. scope: the setting `agent.scope`."""
-    return chat_files(chat) if scope == "chat" else GLOBAL
+    return chat_files(chat) if scope == "chat" or chat.is_separate else GLOBAL
 
 
 def archive_prefix(scope: str, chat: ChannelInfo | None) -> str:
@@ -73,9 +73,9 @@ def archive_prefix(scope: str, chat: ChannelInfo | None) -> str:
 
     scope: the setting `agent.scope`. chat: None if it is not known; with a conversation for each chat, it then has none.
     """
-    if scope != "chat":
-        return GLOBAL.prefix
-    return NO_CHAT.prefix if chat is None else chat_files(chat.address).prefix
+    if chat is None:
+        return NO_CHAT.prefix if scope == "chat" else GLOBAL.prefix
+    return session_files_of(scope, chat.address).prefix
 
 
 def chat_files(chat: Address) -> SessionFiles:

@@ -6,6 +6,8 @@ Read the files in this order; each uses only those before it:
     conversations  a message, the end of its turn, and the replies
     messages       messages and replies
     events         events of the agent as they happen
+    client_chats   which conversation a request of an OpenAI client is about
+    client_turns   a turn for such a client
     openai         the API of OpenAI's chat, as far as front ends use it
     prometheus     numbers for Prometheus as text
     control        the control plane's methods, and metrics made of their answers
@@ -14,6 +16,7 @@ Read the files in this order; each uses only those before it:
 
 from __future__ import annotations
 
+from pegasus.web.routes.client_turns import ClientTurns
 from pegasus.web.routes.control import control_operations
 from pegasus.web.routes.conversations import Conversations
 from pegasus.web.routes.events import EventFeed, event_operations, gather_events
@@ -23,6 +26,7 @@ from pegasus.web.routes.pages import load_static_files, page_operations
 from pegasus.web.routes.webhooks import webhook_operations
 
 __all__ = [
+    "ClientTurns",
     "Conversations",
     "EventFeed",
     "completion_operations",

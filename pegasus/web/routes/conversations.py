@@ -25,6 +25,7 @@ from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from itertools import chain
+from types import MappingProxyType
 from typing import Final
 
 import attrs
@@ -36,7 +37,7 @@ from pegasus.channels import AckTracker, FollowedTurn, OnSaid, TurnFollower
 from pegasus.gateway import ClientUpdate, Listeners, MessagesMissed
 from pegasus.intake import JOURNAL_TIMEOUT, Intake, InvalidMessage, TooManyMessages
 from pegasus.main_agent import IN_REPLY_TO, OWN_TURN, QUESTION, item_of_key
-from pegasus.messages import Address, ApprovalNotice, InboundMessage, OutboundMessage, ReplyDraft
+from pegasus.messages import Address, ApprovalNotice, InboundMessage, Metadata, OutboundMessage, ReplyDraft
 from pegasus.storage import (
     Accepted,
     JournalMessage,
@@ -50,6 +51,7 @@ from pegasus.storage import (
 )
 from pegasus.web.visitors import ApiError
 
+_NOTHING: Final[Metadata] = MappingProxyType({})
 API: Final = "api"
 """Channel type of programs."""
 MOST_TURNS: Final = 500
@@ -107,10 +109,10 @@ class Conversations:
         self._waiting: dict[PendingRequest, None] = {}
         """Requests that wait, in the order in which they came."""
 
-    async def submit(self, message: InboundMessage, grant: TokenGrant) -> Accepted:
-        """Return when the message is on disk. Raises ApiError, ActorError and StorageError."""
+    async def submit(self, message: InboundMessage, grant: TokenGrant, added: Metadata = _NOTHING) -> Accepted:
+        """Return when the message is on disk. Raises ApiError, ActorError and StorageError. added: as for `Intake.send`."""
         try:
-            answer = await self._intake.send(message, grant, is_bridge=False)
+            answer = await self._intake.send(message, grant, is_bridge=False, added=added)
             result = await answer.get(JOURNAL_TIMEOUT)
         except InvalidMessage as error:
             raise ApiError(400, "bad_request", str(error)) from None
@@ -131,12 +133,13 @@ class Conversations:
         *,
         on_accepted: Callable[[], Awaitable[None]] | None = None,
         wants_unasked: bool = False,
+        added: Metadata = _NOTHING,
     ) -> TurnTranscript:
         """Send a message; return when its turn has ended, or after so many seconds. on_said: takes what is said meanwhile.
 
         on_accepted: called when the message is on disk. Nothing is said before, and no refusal comes behind it.
 
-        wants_unasked: the turn has what was said unasked as well, before its own replies.
+        wants_unasked: the turn has what was said unasked as well, before its own replies. added: as for `Intake.send`.
 
         The message goes on being handled when the time is over, and when this is cancelled. Raises as `submit`.
         """
@@ -148,7 +151,7 @@ class Conversations:
             with self._listeners.listen(address) as messages:
                 # Listening has begun before: a reply could otherwise come between the two and be heard by
                 # nobody.
-                accepted = await self.submit(message, grant)
+                accepted = await self.submit(message, grant, added)
                 if on_accepted is not None:
                     await on_accepted()
                 # A repeated request whose turn has ended is answered from memory. If the turn still runs, the

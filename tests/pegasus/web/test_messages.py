@@ -16,7 +16,7 @@ from pegasus.channels import GrowingText
 from pegasus.messages import ChannelInfo, ReplyDraft
 from pegasus.models import Usage
 from pegasus.storage import Overloaded, StorageError
-from pegasus.web.routes.openai import ReasoningPieces
+from pegasus.web.routes.client_turns import ReasoningPieces
 from tests.pegasus.web.world import TOKEN, world
 
 C1 = {"type": "api", "channelId": "c1"}
@@ -257,7 +257,9 @@ def test_reasoning_comes_in_pieces_also_when_its_beginning_is_left_out():
 
 async def test_reasoning_is_streamed_apart_from_the_text():
     async with world() as there, there.owner() as client, trio.open_nursery() as nursery:
-        drafts = [ReplyDraft(ChannelInfo("api", "c1"), text, thought) for text, thought in (("", "Hm"), ("Yes", "Hm!"))]
+        drafts = [
+            ReplyDraft(ChannelInfo("api", "home/c1"), text, thought) for text, thought in (("", "Hm"), ("Yes", "Hm!"))
+        ]
         nursery.start_soon(partial(answer, there, "Yes, it is", drafts=drafts))
         response = await ask(there, client, stream=True, user="c1")
         chunks = [json.loads(line[6:]) for line in response.text.split("\n\n") if line.startswith("data: {")]
@@ -292,7 +294,7 @@ async def test_only_the_last_user_message_is_new_input():
         assert body["choices"][0]["message"]["content"] == "one\n\ntwo"
         assert body["choices"][0]["finish_reason"] == "stop"
         [(message, _)] = there.journal.accepted
-        assert (message.text, message.channel.channel_id, message.media[0].mime) == ("look", "c1", "image/png")
+        assert (message.text, message.channel.channel_id, message.media[0].mime) == ("look", "home/c1", "image/png")
         await there.journal.until(lambda: there.journal.acks)  # nobody will ask for these again
 
 
@@ -378,7 +380,7 @@ async def test_streams_of_one_conversation_at_the_same_time_show_their_own_draft
         client, shown = openai_client(there), {}
 
         async def ask(name):
-            stream = await client.chat.completions.create(**complete(there, stream=True))
+            stream = await client.chat.completions.create(**complete(there, stream=True, user="c1"))
             pieces = [choice.delta.content or "" async for chunk in stream for choice in chunk.choices]
             shown[name] = "".join(pieces)
 

@@ -8,7 +8,7 @@ import trio
 from pegasus.messages import Address, ChannelInfo, ReplyDraft
 from tests.pegasus.web.world import world
 
-CHANNEL = ChannelInfo("api", "c1")
+CHANNEL = ChannelInfo("api", "home/c1")
 PATHS = {"completions": "/v1/chat/completions", "stream": "/v1/chat/completions", "rest": "/api/messages?wait=20"}
 
 
@@ -29,7 +29,7 @@ class Asking:
         return n
 
     async def _ask(self, text, kind, headers):
-        body = {"text": text, "channel": {"channelId": "c1"}}
+        body = {"text": text, "channel": {"channelId": "home/c1"}}
         if kind != "rest":
             body = {"model": "x", "user": "c1", "messages": [{"role": "user", "content": text}]}
             body["stream"] = kind == "stream"
@@ -167,11 +167,11 @@ async def test_what_is_said_unasked_waits_for_clients_that_can_ask_for_it(asking
     await there.journal.finish(n)
     await asking.until_answered("hi")
     assert asking.answers == {"hi": "hello"}
-    found = (await asking.client.get("/api/replies?channelId=c1")).json()["replies"]
+    found = (await asking.client.get("/api/replies?channelId=home/c1")).json()["replies"]
     assert [reply["text"] for reply in found] == ["the task is done", "hello"]
     assert there.journal.acks == []
-    await asking.client.get("/api/replies?channelId=c1&after=2")
-    assert there.journal.acks == [(Address("api", "c1"), 2)]
+    await asking.client.get("/api/replies?channelId=home/c1&after=2")
+    assert there.journal.acks == [(Address("api", "home/c1"), 2)]
 
 
 async def test_what_somebody_has_said_unasked_to_a_client_that_left_comes_again(asking):
@@ -188,7 +188,7 @@ async def test_what_somebody_has_said_unasked_to_a_client_that_left_comes_again(
 
 async def test_an_answer_to_a_message_that_nobody_waits_for_is_in_no_other(asking):
     there = asking.there
-    sent = {"text": "for later", "id": "m-1", "channel": {"channelId": "c1"}}
+    sent = {"text": "for later", "id": "m-1", "channel": {"channelId": "home/c1"}}
     assert (await asking.client.post("/api/messages", json=sent)).status_code == 202
     n = await asking.begin("now")
     await there.say(CHANNEL, "later", item=1)
@@ -196,13 +196,13 @@ async def test_an_answer_to_a_message_that_nobody_waits_for_is_in_no_other(askin
     await there.journal.finish(n)
     await asking.until_answered("now")
     assert asking.answers == {"now": "at once"}
-    found = (await asking.client.get("/api/replies?channelId=c1")).json()["replies"]
+    found = (await asking.client.get("/api/replies?channelId=home/c1")).json()["replies"]
     assert [reply["text"] for reply in found] == ["later", "at once"]
 
 
 async def test_answers_that_nobody_fetches_keep_nothing_from_the_next_answer(asking):
     there = asking.there
-    sent = {"text": "for later", "id": "m-1", "channel": {"channelId": "c1"}}
+    sent = {"text": "for later", "id": "m-1", "channel": {"channelId": "home/c1"}}
     assert (await asking.client.post("/api/messages", json=sent)).status_code == 202
     for n in range(300):
         there.journal.post(CHANNEL, f"{n}", item=1)

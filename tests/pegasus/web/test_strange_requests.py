@@ -227,7 +227,7 @@ async def test_an_answer_does_not_fail_because_it_cannot_be_acknowledged():
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 async def test_an_answer_that_is_not_complete_says_so(monkeypatch, is_streamed):
-    monkeypatch.setattr("pegasus.web.routes.openai.LONGEST_WAIT", 0)
+    monkeypatch.setattr("pegasus.web.routes.client_turns.LONGEST_WAIT", 0)
     async with world() as there, there.owner() as client:
         response = await client.post("/v1/chat/completions", json=complete(stream=is_streamed))
         assert '"finish_reason":"length"' in response.text

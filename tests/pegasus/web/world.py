@@ -18,6 +18,7 @@ from pegasus.models import Usage
 from pegasus.settings import LiveValue
 from pegasus.storage import (
     Accepted,
+    Commit,
     ItemDone,
     OpenReplies,
     Posted,
@@ -67,6 +68,10 @@ class Journal(FakeJournal):
                 if self.failure is None:
                     self.files[path] = content
                 self.answer(reply, None)
+            case Commit(reply, appends, ()):
+                for path, content in appends:
+                    self.files[path] = self.files.get(path, b"") + content
+                self.answer(reply, ())
             case SetAside(reply, path, content):
                 self.files[copy := f"{path}.bad-1"] = content
                 self.answer(reply, copy)
