@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from pegasus.launching import go_on_as_current
+
 
 def main() -> None:
     """Run the command line and exit with its code.
@@ -11,6 +13,7 @@ def main() -> None:
     Everything is imported inside the `try`, so that Ctrl-C during the imports ends without a traceback.
     """
     try:
+        go_on_as_current(sys.argv[1:])
         from pegasus.collector import imports_uncollected
 
         with imports_uncollected():

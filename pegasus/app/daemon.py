@@ -15,6 +15,10 @@ own shutdown time. The journal is the first child and therefore the last to stop
 they stop is kept. A process that is killed instead loses nothing that it had acknowledged; the next start
 replays the journal.
 
+An update tries a version before it takes over (`is_trial`). Everything is started on the data of the home, which is brought into the
+form of that version, but the doors accept nothing, services are not connected, and nothing is worked on or sent. So whatever
+the trial has changed may be put back. It ends when stdin does, so that it does not outlive an update that was killed.
+
 Errors are translated into exit codes in one place, `run_daemon`. A mistake of the operator has a code that an
 outer supervisor should not answer with a restart (78, as in sysexits.h); an exhausted root supervisor has 70,
 which it should.
@@ -77,6 +81,7 @@ from pegasus.gateway import (
 )
 from pegasus.host import (
     FORMAT,
+    TRIAL_LINE,
     Home,
     HomeError,
     Notifier,
@@ -90,6 +95,7 @@ from pegasus.host import (
     own_home,
     prepare_data,
     print_error,
+    print_line,
     raise_descriptor_limit,
     wall_clock,
     write_private,
@@ -116,8 +122,12 @@ EXIT_BAD_SETTINGS: Final = 78
 _log = get_logger("daemon")
 
 
-def run_daemon(home: Home, settings: Settings, probe: SandboxProbe | None = None) -> int:
+def run_daemon(
+    home: Home, settings: Settings, probe: SandboxProbe | None = None, *, trial_of: str | None = None
+) -> int:
     """Run until a signal; return the exit code. Problems are written to stderr. probe: of the sandbox, if it has been begun.
+
+    trial_of: None, or the name of the backup from before a trial ("" for none).
 
     It blocks and must be called in the main thread, because it installs signal handlers. Raises nothing that is
     expected; an unexpected exception is a defect and ends the process with its traceback.
@@ -129,7 +139,8 @@ def run_daemon(home: Home, settings: Settings, probe: SandboxProbe | None = None
         try:
             with own_home(home):
                 # Everything in this block that blocks or may fail on a mistake of the operator comes before `trio.run`.
-                old = prepare_data(home, partial(_back_up, home))
+                back_up = partial(_back_up, home) if not trial_of else partial(_link, home.backups / trial_of)
+                old = prepare_data(home, back_up)
                 token = ensure_token(home, settings.gateway.token)
                 # The token is needed even if nobody connects: the redaction of logs has to know it.
                 world = look_at_world(home, settings, token, probe)
@@ -137,7 +148,7 @@ def run_daemon(home: Home, settings: Settings, probe: SandboxProbe | None = None
                     _log.info(
                         "data was brought into the form of this version", old=old, now=FORMAT, backups=str(home.backups)
                     )
-                code = trio.run(_daemon, world)
+                code = trio.run(_daemon, world, trial_of is not None)
                 world.files.close()
                 return code
         except BaseExceptionGroup as group:
@@ -168,8 +179,16 @@ def _back_up(home: Home, target: Path) -> None:
         raise HomeError(f"{text}; nothing was changed", exit_code=EXIT_FAILURE) from None
 
 
-async def _daemon(world: RealWorld) -> int:
-    """Start everything, wait for a stop, and stop everything. Return the exit code.
+def _link(backup: Path, target: Path) -> None:
+    """Give the backup that an update has just made a second name. Raises HomeError."""
+    try:
+        os.link(backup, target)
+    except OSError as error:
+        raise HomeError(f"{target}: cannot be made ({error.strerror}); nothing was changed", exit_code=1) from None
+
+
+async def _daemon(world: RealWorld, is_trial: bool) -> int:
+    """Start everything, wait for a stop, and stop everything. Return the exit code. is_trial: nothing is worked on.
 
     The nursery `watch` is outside the supervisor, for `_kill_when_late` must live until the tree has stopped.
     The inner nursery has what needs a running tree: its log and the work after the start. It is cancelled first
@@ -182,7 +201,7 @@ async def _daemon(world: RealWorld) -> int:
     """
     in_force, settings = world.in_force, world.in_force.now
     # Nothing is started here yet: models and handles are objects, and a mistake in the settings ends the process.
-    made = make_agent_world(world)
+    made = make_agent_world(world, is_trial=is_trial)
     environment, reloader, models = made.environment, made.reloader, made.reloader.models
     # A newcomer without a model gets something to try out with the stand-in.
     if models.client().name == OFFLINE and make_samples(world.home):
@@ -194,6 +213,10 @@ async def _daemon(world: RealWorld) -> int:
     # The ports are known from here on, also where the setting is 0.
     ws = url_of("ws", settings.gateway.host, listeners)
     http = url_of("http", settings.http.host, http_listeners) if http_listeners else None
+    if is_trial:  # the addresses are free, and nobody is to connect
+        for listener in [*listeners, *http_listeners]:
+            await listener.aclose()
+        listeners, http_listeners = [], []
     notifier = reloader.notifier = Notifier.from_environment()
     with handle_signals(grace=settings.run.shutdown_grace, on_reload=reloader.request) as signals:
         # Signals are handled before the tree starts: a stop during a long replay of the journal must not kill the process.
@@ -260,22 +283,37 @@ async def _daemon(world: RealWorld) -> int:
                 )
                 server = http_child(web, http_listeners) if http else None
                 # Messages may come as soon as this returns, and people may connect: the ready line follows at once.
-                channels.follow(await start_channels(tree, gateway, channels.children(), server))
-                # Read by commands that start programs as this process does (`pegasus mcp check`).
-                write_private(world.home.environment, encode_json(passed_on(os.environ)) + "\n")
-                with announced(world.home, notifier, ws=ws, http=http):
-                    _log.info("ready", model=reloader.models.client().name)
-                    nursery.start_soon(made.run)
-                    nursery.start_soon(export_telemetry, world, environment)
-                    nursery.start_soon(notifier.keep_alive)
-                    # From here on the process only waits. A part that fails for good raises through the nursery or the supervisor.
+                group = await start_channels(tree, gateway, {} if is_trial else channels.children(), server)
+                if is_trial:
+                    print_line(TRIAL_LINE)
+                    nursery.start_soon(_stop_with_stdin, signals)
                     await signals.stop.wait()
+                else:
+                    channels.follow(group)
+                    # Read by commands that start programs as this process does (`pegasus mcp check`).
+                    write_private(world.home.environment, encode_json(passed_on(os.environ)) + "\n")
+                    with announced(world.home, notifier, ws=ws, http=http):
+                        _log.info("ready", model=reloader.models.client().name)
+                        nursery.start_soon(made.run)
+                        nursery.start_soon(export_telemetry, world, environment)
+                        nursery.start_soon(notifier.keep_alive)
+                        # From here on the process only waits. A part that fails for good raises through the nursery or the supervisor.
+                        await signals.stop.wait()
                 nursery.cancel_scope.cancel()
             watch.cancel_scope.cancel()
     # The supervisor's block has ended here, so all files are closed; what was acknowledged is on disk.
     if signals.overran:
         _log.warning("the stop took too long and was cut short", grace=signals.grace)
     return 0
+
+
+async def _stop_with_stdin(signals: Signals) -> None:
+    """Stop when stdin ends: whoever tries this version is gone."""
+    while True:
+        await trio.lowlevel.wait_readable(0)
+        if not os.read(0, 4096):
+            break
+    signals.request_stop()
 
 
 def _methods(

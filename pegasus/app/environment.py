@@ -188,6 +188,8 @@ class Environment:
     """Channel types whose clients show approvals by themselves. On all others they are replies."""
     activity: Activity = attrs.field(factory=Activity)
     """Sums of what the agent has done since its start."""
+    is_trial: bool = False
+    """True: everything starts and nothing is worked on (`pegasus.app.daemon`)."""
     may_work: trio.Event = attrs.field(factory=trio.Event)
     """Set when background work may begin; in the daemon, when people can connect. Recovery of tasks is the work of seconds."""
     owners: LiveValue[Collection[str]] = attrs.field(init=False)

@@ -121,7 +121,9 @@ def find_changed_files(world: RealWorld, settings: Settings) -> frozenset[str]:
     return frozenset() if is_same else frozenset({"agent.persona"})
 
 
-def _make_environment(world: RealWorld, models: ModelService, reloader: Reloader, activity: Activity) -> Environment:
+def _make_environment(
+    world: RealWorld, models: ModelService, reloader: Reloader, activity: Activity, is_trial: bool
+) -> Environment:
     """Return the environment of the real world.
 
     The disk is that in the home, the clock the system's, the models those of the settings. Secrets of all sources are
@@ -179,6 +181,7 @@ def _make_environment(world: RealWorld, models: ModelService, reloader: Reloader
         secrets=reloader.secrets,
         recent=RecentEvents(wall_clock()),
         activity=activity,
+        is_trial=is_trial,
         switch=ModelSwitch(models, reloader.choose),
     )
 
@@ -242,13 +245,13 @@ class AgentWorld:
             await self.reloader.models.warm_up()
 
 
-def make_agent_world(world: RealWorld, *, writes_log: bool = True) -> AgentWorld:
+def make_agent_world(world: RealWorld, *, writes_log: bool = True, is_trial: bool = False) -> AgentWorld:
     """Return the world for an agent, with its models. writes_log: as in `Reloader`. Raises ModelConfigError."""
     activity = Activity(wall_clock)
     models, usage = _make_models(world.in_force.now, activity)
     changed_files = partial(find_changed_files, world)
     reloader = Reloader(world.home, world.in_force, world.token, models, changed_files, writes_log=writes_log)
-    return AgentWorld(_make_environment(world, models, reloader, activity), reloader, usage)
+    return AgentWorld(_make_environment(world, models, reloader, activity, is_trial), reloader, usage)
 
 
 @contextmanager

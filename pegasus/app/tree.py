@@ -150,7 +150,12 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     journal = await root.start_child(
         Child(
             "journal",
-            partial(run_journal, clock=environment.clock, activity=environment.activity),
+            partial(
+                run_journal,
+                clock=environment.clock,
+                activity=environment.activity,
+                hands_out=not environment.is_trial,
+            ),
             environment.disk,
             mailbox=JOURNAL_MAILBOX,
         )

@@ -49,8 +49,8 @@ _LOOKS: Final = 50
 """Looks at files that somebody changes in spite of the lock."""
 _IMMUTABLE: Final = ("media", "transcripts")
 """Folders of data whose files are named by their content, and never changed."""
-_LEFT_OUT: Final = frozenset({"lock", "run", "logs", "backups"})
-"""Names in a home that no backup has: they are made again, or are backups themselves."""
+_LEFT_OUT: Final = frozenset({"lock", "run", "logs", "backups", "versions"})
+"""Names in a home that no backup has: they are made again, are backups themselves, or programs."""
 SECRET_NAMES: Final = frozenset({"token", "mcp"})
 """Names in a home that hold nothing but secrets: the owner's token, and tokens of MCP servers."""
 VERSION_FILE: Final = "data/VERSION"

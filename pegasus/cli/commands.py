@@ -283,6 +283,17 @@ class Options:
         arguments = [part for name, value in named.items() if value is not None for part in (name, value)]
         return arguments + [part for override in self.overrides for part in ("--set", override)]
 
+    def lasting_arguments(self) -> list[str]:
+        """Return these options for a process in another folder: with folders in full, and those that the environment stands for."""
+        config = self.config or os.environ.get("PEGASUS_CONFIG")
+        named = self.home_name or (os.environ.get("PEGASUS_HOME") if self.profile is None else None)
+        lasting = attrs.evolve(
+            self,
+            home_name=str(Path(named).expanduser().absolute()) if named else None,
+            config=str(Path(config).expanduser().absolute()) if config else None,
+        )
+        return lasting.arguments()
+
     def shell_options(self) -> str:
         """Return the options that lead to this home again, for a command line that is shown to the person.
 

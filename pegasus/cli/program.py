@@ -23,21 +23,33 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 
 import click
 
 from pegasus.cli.commands import COMPLETE_VARIABLE, Options, pegasus, program_name
 from pegasus.collector import imports_uncollected
 from pegasus.formatting import first_cause
-from pegasus.host import Home, HomeError, fill_standard_streams, print_error, read_daemon, silence_stream
+from pegasus.host import (
+    Home,
+    HomeError,
+    fill_standard_streams,
+    is_asked_to_start_again,
+    print_error,
+    read_daemon,
+    silence_stream,
+)
 from pegasus.observe import get_logger, stop_logging
 from pegasus.settings import Settings, SettingsError, located
 
 
 @pegasus.declare(
-    "run", click.Option(["--no-cli"], is_flag=True, help="No chat, also if this is a terminal."), options_only=True
+    "run",
+    click.Option(["--no-cli"], is_flag=True, help="No chat, also if this is a terminal."),
+    click.Option(["--trial-of"], hidden=True),  # an update tries this version; the value is the name of its backup
+    options_only=True,
 )
-def run_agent(options: Options, *, no_cli: bool = False, joins: bool = False) -> int:
+def run_agent(options: Options, *, no_cli: bool = False, trial_of: str | None = None, joins: bool = False) -> int:
     """Run the agent until it is stopped; with a chat, on a terminal."""
     # joins: an agent that runs already is chatted with, on a terminal; `run` must start one, and fails.
     # The settings are checked in this process first: a mistake is reported on the terminal, not in the log of a child.
@@ -60,13 +72,19 @@ def run_agent(options: Options, *, no_cli: bool = False, joins: bool = False) ->
         return run_with_chat(home, settings, options.arguments())
     # No terminal, or the chat is off: this process becomes the daemon. With a chat it is a child, and this one the chat.
     home.prepare()
+    if trial_of is None and home.versions.is_dir():
+        import_module("pegasus.update").prepare_start(home)  # an installation that was never updated imports none of it
     with imports_uncollected():
         from pegasus.sandbox import SandboxProbe
 
         # It waits for bubblewrap, 15 ms of 280, while the other processor imports the rest.
         probe = SandboxProbe(settings, home.path, home.workspace)
         from pegasus.app import run_daemon
-    return run_daemon(home, settings, probe)
+    code = run_daemon(home, settings, probe, trial_of=trial_of)
+    if code == 0 and is_asked_to_start_again(home):
+        home.restart.unlink()
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
+    return code
 
 
 @click.pass_context

@@ -90,6 +90,9 @@ class ServiceManager(Protocol):
     def start(self) -> None:
         """Take the unit's file up, and start or restart the service. Raises ServiceRefused when it does not become ready."""
 
+    def restart(self) -> None:
+        """Start or restart the service, and do not wait until it is ready. Raises ServiceRefused."""
+
     def remove(self) -> None:
         """Stop the service, and remove its file. Raises ServiceRefused, OSError."""
 
@@ -158,6 +161,15 @@ def run_status(options: Options, *, as_json: bool, only_print: bool) -> int:
     return 0 if state.pid else 1
 
 
+def restart_service(options: Options) -> bool:
+    """Restart the service of this home; return False if none is installed. Raises ServiceRefused."""
+    manager = _manager_of(options)
+    if not manager.file.exists():
+        return False
+    manager.restart()
+    return True
+
+
 def can_install() -> bool:
     """Return whether a service manager of this user answers, so that `pegasus init` may ask about a service."""
     try:
@@ -191,7 +203,7 @@ def _install(options: Options, home: Home, settings: Settings, *, only_print: bo
     kept = _variables_of_shell(options, home, settings)
     unit = ServiceUnit(
         _unit_name(options),
-        (sys.executable, "-P", "-m", "pegasus", *_lasting_options(options), "run", "--no-cli"),
+        (sys.executable, "-P", "-m", "pegasus", *options.lasting_arguments(), "run", "--no-cli"),
         service_path(os.environ),
         environment_file=str(_environment_file(options)),
         log=str(home.log.parent / "service.log"),
@@ -259,18 +271,6 @@ def _variables_of_shell(options: Options, home: Home, settings: Settings) -> dic
     names |= {name for name in _OF_SEARCH if name in os.environ}
     own = {"HOME", "PATH", "USER", "LOGNAME", "SHELL", "TMPDIR"}
     return {name: os.environ[name] for name in sorted(names - own) if os.environ.get(name)}
-
-
-def _lasting_options(options: Options) -> list[str]:
-    """Return the global options of this command line, with folders in full, and those that the environment stands for."""
-    config = options.config or os.environ.get("PEGASUS_CONFIG")
-    named = options.home_name or (os.environ.get("PEGASUS_HOME") if options.profile is None else None)
-    lasting = attrs.evolve(
-        options,
-        home_name=str(Path(named).expanduser().absolute()) if named else None,
-        config=str(Path(config).expanduser().absolute()) if config else None,
-    )
-    return lasting.arguments()
 
 
 def _unit_name(options: Options) -> str:
@@ -369,6 +369,11 @@ class _Systemd:
                     f"look with: journalctl --user -u {self._name} -n 20"
                 )
 
+    def restart(self) -> None:
+        answer = self._call("--no-block", "restart", self._name)
+        if answer.returncode:
+            raise ServiceRefused(f"systemctl --user restart {self._name} failed ({_reason(answer)})")
+
     def remove(self) -> None:
         answer = self._call("disable", "--now", self._name)
         if answer.returncode:
@@ -422,6 +427,11 @@ class _Launchd:
         answer = _call(["launchctl", "bootstrap", self._domain, str(self.file)])
         if answer.returncode:
             raise ServiceRefused(f"launchctl bootstrap failed ({_reason(answer)})")
+
+    def restart(self) -> None:
+        answer = _call(["launchctl", "kickstart", "-k", f"{self._domain}/{self._label}"])
+        if answer.returncode:
+            raise ServiceRefused(f"launchctl kickstart failed ({_reason(answer)})")
 
     def remove(self) -> None:
         answer = _call(["launchctl", "bootout", f"{self._domain}/{self._label}"])

@@ -20,6 +20,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
+from typing import Final
 
 import attrs
 import trio
@@ -28,6 +29,9 @@ from pegasus import __version__
 from pegasus.host.home import Home, write_private
 from pegasus.host.process import command_name, print_line, wall_clock
 from pegasus.wire import decode_json, encode_line, from_wire, to_wire
+
+TRIAL_LINE: Final = "pegasus has started for a trial"
+"""Line on stdout of a version that an update tries. The version before reads it, so it must not change."""
 
 # ------------------------------------------------------------------ systemd
 
@@ -49,6 +53,8 @@ class Notifier:
 
     def __init__(self, address: str = "", watchdog: float | None = None) -> None:
         self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._variables: dict[str, str] = {}
+        """The variables that it was made from."""
         self._status = ""
         """The status of a process that is ready, "" before and once it stops."""
         self.watchdog = watchdog if address else None
@@ -58,8 +64,15 @@ class Notifier:
         """Make one from NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, which are removed: they are not meant for children."""
         notifier = cls(environ.get("NOTIFY_SOCKET", ""), _watchdog_seconds(environ))
         for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"):
-            environ.pop(name, None)
+            if (value := environ.pop(name, None)) is not None:
+                notifier._variables[name] = value
         return notifier
+
+    def hand_on(self, environ: MutableMapping[str, str] = os.environ) -> None:
+        """Give the connection to the program that goes on as this process."""
+        self._status = ""
+        environ.update(self._variables)
+        self.sign_of_life()
 
     def ready(self, status: str) -> None:
         """Notify that everything listens. status: the line that `systemctl status` shows."""
@@ -86,13 +99,18 @@ class Notifier:
         self._status = ""
         self._send("STOPPING=1\nSTATUS=stopping")
 
+    def sign_of_life(self) -> None:
+        """Send one sign of life, if they are wanted."""
+        if self.watchdog:
+            self._send("WATCHDOG=1")
+
     async def keep_alive(self) -> None:
         """Send signs of life, twice as often as wanted, until cancelled; return at once where none are wanted.
 
         They come from the event loop, so that they stop when it hangs: then the supervisor restarts the process.
         """
         while self.watchdog:
-            self._send("WATCHDOG=1")
+            self.sign_of_life()
             await trio.sleep(self.watchdog / 2)
 
     def _send(self, message: str) -> None:
@@ -167,10 +185,12 @@ def announced(
 ) -> Iterator[DaemonInfo]:
     """Announce the daemon while the body runs.
 
-    On entry: daemon.json, the ready line, READY=1. On exit: STOPPING=1, and daemon.json is gone. Raises HomeError
-    where daemon.json cannot be written. A closed stdout is no error.
+    On entry: daemon.json, the ready line, READY=1. On exit: STOPPING=1 unless the process is to start again (`ask_to_start_again`),
+    and daemon.json is gone. Raises HomeError where daemon.json cannot be written. A closed stdout is no error.
     """
     info = DaemonInfo(os.getpid(), ws, http, __version__, clock())
+    with suppress(OSError):  # of a process that had this number and was killed
+        home.restart.unlink(missing_ok=True)
     write_private(home.daemon, encode_line(to_wire(info)).decode())
     try:
         # Programs wait for the ready line; a person who sits there gets a sentence instead.
@@ -178,9 +198,28 @@ def announced(
         notifier.ready(info.ready_line)
         yield info
     finally:
-        notifier.stopping()
+        if is_asked_to_start_again(home):
+            notifier.hand_on()
+        else:
+            notifier.stopping()
         with suppress(OSError):
             home.daemon.unlink(missing_ok=True)
+
+
+def ask_to_start_again(home: Home, pid: int) -> None:
+    """Let this daemon start again, in the same process, when it is stopped in order. Raises HomeError.
+
+    The process keeps its environment, with keys that nobody else has, its terminal, and its place below whoever watches over it.
+    """
+    write_private(home.restart, f"{pid}\n")
+
+
+def is_asked_to_start_again(home: Home) -> bool:
+    """Return whether this process is to start again."""
+    try:
+        return home.restart.read_text().strip() == str(os.getpid())
+    except (OSError, ValueError):
+        return False
 
 
 def read_daemon(home: Home) -> DaemonInfo | None:
@@ -189,10 +228,10 @@ def read_daemon(home: Home) -> DaemonInfo | None:
         info = from_wire(decode_json(home.daemon.read_bytes()), DaemonInfo)
     except (OSError, ValueError):
         return None
-    return info if _is_alive(info.pid) else None
+    return info if is_alive(info.pid) else None
 
 
-def _is_alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Return True if the process runs. One of another user runs too, which kill(2) reports as a missing permission."""
     try:
         os.kill(pid, 0)

@@ -102,7 +102,7 @@ def prepare_data(home: Home, back_up: Callable[[Path], object]) -> int | None:
         # A migration to a form between that one and this has the same beginning, so its backup is the one to keep.
         backup = found.backup
         if not backup:
-            backup = _free_name(home, f"data-{old}-before-{FORMAT}")
+            backup = free_backup_name(home, f"data-{old}-before-{FORMAT}")
             back_up(home.backups / backup)
         write_private(_path(home), f"{FORMAT} from {old} {backup}\n")
     for number in range(old, FORMAT):
@@ -126,7 +126,7 @@ def _path(home: Home) -> Path:
     return home.data / "VERSION"
 
 
-def _free_name(home: Home, stem: str) -> str:
+def free_backup_name(home: Home, stem: str) -> str:
     """Return a name in the folder of backups that none has: an older one is never overwritten. Makes the folder."""
     try:
         home.backups.mkdir(mode=0o700, exist_ok=True)

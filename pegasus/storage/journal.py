@@ -117,16 +117,17 @@ async def run_journal(
     max_waiting: int = MAX_WAITING,
     report: Report = _log.warning,
     activity: Activity | None = None,
+    hands_out: bool = True,
 ) -> None:
     """Run the actor. It takes messages once inbox and outbox are read.
 
     mailbox: brings the messages of this actor; the inbox is a file. clock: wall clock, ms since the epoch. max_waiting: items that
-    may wait in a lane. report: logs damage, rewrites and refusals of the disk. activity: counts messages and replies. Raises
-    StorageError if inbox or outbox cannot be read.
+    may wait in a lane. report: logs damage, rewrites and refusals of the disk. activity: counts messages and replies. hands_out:
+    False: who asks for an item waits, and nothing is worked on. Raises StorageError if inbox or outbox cannot be read.
 
     >>> Child("journal", partial(run_journal, clock=now), FileDisk(home.data), mailbox=Mailbox(1024))
     """
-    journal = _Journal(mailbox, disk, clock, max_waiting, report, activity or Activity(clock))
+    journal = _Journal(mailbox, disk, clock, max_waiting, report, activity or Activity(clock), hands_out)
     await journal.load()
     try:
         await journal.serve()
@@ -163,8 +164,10 @@ class _Journal:
         max_waiting: int,
         report: Report,
         activity: Activity,
+        hands_out: bool,
     ) -> None:
         self._activity = activity
+        self._hands_out = hands_out
         self._mailbox = mailbox
         self._disk = disk
         self._clock = clock
@@ -236,7 +239,7 @@ class _Journal:
         if self._may_rewrite:
             await self._rewrite()
         # Items and replies are handed out at the end: whatever was accepted or posted in this round is on disk.
-        if work.item_queries or self._items.has_changed:
+        if self._hands_out and (work.item_queries or self._items.has_changed):
             await self._items.answer(work.item_queries)
         if work.reply_queries or self._replies.outgoing:
             self._replies.hand_out(work.reply_queries)

@@ -3,8 +3,10 @@
 candidate           the other version, installed in an environment of its own
 check               makes a copy of the home, and has the other version replay it in a process of its own
 report              what came out differently
+versions            the folder of versions, its locks, and what is undone when an update was not completed
+switching           the switch to another version, and back by itself
 
-The rest is what that process runs (`python -m pegasus.update.replay COPY`). It calls no model, tool or service:
+The rest is what the process of the check runs (`python -m pegasus.update.replay COPY`). It calls no model, tool or service:
 
 record              what a home has recorded, read with nothing but JSON, so that a defect cannot hide in what it is compared with
 beginning           the home as it was when the replayed days began
@@ -18,14 +20,26 @@ replay              all of it, and the guard against calls
 from pegasus.update.candidate import Candidate, UpdateError, prepare
 from pegasus.update.check import check_update
 from pegasus.update.report import CheckReport, Difference, report_json, report_text
+from pegasus.update.switching import MINUTE, UpdateWays, check_candidate, switch
+from pegasus.update.versions import LastUpdate, free_folder, one_update, prepare_start, read_last, remove_others
 
 __all__ = [
+    "MINUTE",
     "Candidate",
     "CheckReport",
     "Difference",
+    "LastUpdate",
     "UpdateError",
+    "UpdateWays",
+    "check_candidate",
     "check_update",
+    "free_folder",
+    "one_update",
     "prepare",
+    "prepare_start",
+    "read_last",
+    "remove_others",
     "report_json",
     "report_text",
+    "switch",
 ]

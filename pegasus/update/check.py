@@ -84,10 +84,10 @@ def _copy_home(home: Home, source: SettingsSource, copy: Path) -> None:
             held.add(changed.path)
     else:
         raise UpdateError(f"{home}: files change faster than they can be read; stop the agent, and check then")
+    (copy / "data").mkdir(exist_ok=True)
     version = home.data / "VERSION"
     if version.is_file():
         shutil.copyfile(version, copy / "data" / "VERSION")
-    (copy / "data").mkdir(exist_ok=True)
     (copy / "workspace").mkdir(exist_ok=True)
     _write_settings(source, copy)
     (copy / "starts.json").write_text(encode_json([*sorted(_starts(home))]))

@@ -23,7 +23,7 @@ def daemon(monkeypatch):
     """Stands in for the daemon; `calls` has what it was started with."""
     calls = []
 
-    def run_daemon(home, settings, probe):
+    def run_daemon(home, settings, probe, *, trial_of):
         calls.append((home, settings, False))
         return 0
 
@@ -41,7 +41,7 @@ def failing(monkeypatch):
     """failing(error): a daemon that ends with it."""
 
     def failing(error):
-        def run_daemon(home, settings, probe):
+        def run_daemon(home, settings, probe, *, trial_of):
             raise error
 
         monkeypatch.setattr(pegasus.app, "run_daemon", run_daemon)
@@ -96,7 +96,7 @@ def test_a_running_agent_is_joined_although_its_settings_file_has_mistakes(
 
 
 def test_the_daemons_exit_code_is_the_commands(pegasus, monkeypatch):
-    monkeypatch.setattr(pegasus_app(), "run_daemon", lambda *_: 70)
+    monkeypatch.setattr(pegasus_app(), "run_daemon", lambda *_, **__: 70)
     assert pegasus("run")[0] == 70
 
 
@@ -247,7 +247,7 @@ def test_the_daemon_imports_nothing_of_the_chat_nor_the_chat_of_the_daemon(modul
 
 def test_a_daemon_that_is_started_has_nothing_of_the_commands_that_ask_it_nor_of_what_its_clients_need():
     script = (
-        "import sys, pegasus.app; pegasus.app.run_daemon = lambda *_: 0; from pegasus.cli import main; "
+        "import sys, pegasus.app; pegasus.app.run_daemon = lambda *_, **__: 0; from pegasus.cli import main; "
         "code = main(['run', '--no-cli']); "
         "absent = ('pegasus.client', 'pegasus.terminal', 'pegasus.cli.control', 'pegasus.cli.init', 'tomlkit', "
         "'wsproto', 'h11', 'sqlite3'); "
