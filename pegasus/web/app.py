@@ -41,6 +41,7 @@ from pegasus.web.routes import (
     load_static_files,
     message_operations,
     page_operations,
+    response_operations,
     webhook_operations,
 )
 from pegasus.web.visitors import AccessRules, ApiError, RequestIdentity
@@ -213,10 +214,12 @@ def build_application(services: WebServices, rules: AccessRules, feed: EventFeed
     match the same request.
     """
     conversations = Conversations(services.intake, services.listeners)
+    turns = ClientTurns(conversations, services)
     operations = (
         *page_operations(load_static_files()),
         *message_operations(conversations),
-        *completion_operations(ClientTurns(conversations, services)),
+        *completion_operations(turns),
+        *response_operations(turns),
         *event_operations(feed),
         *control_operations(feed),
         *webhook_operations(services),

@@ -9,6 +9,7 @@ Read the files in this order; each uses only those before it:
     client_chats   which conversation a request of an OpenAI client is about
     client_turns   a turn for such a client
     openai         the API of OpenAI's chat, as far as front ends use it
+    responses      the API of OpenAI's responses
     prometheus     numbers for Prometheus as text
     control        the control plane's methods, and metrics made of their answers
     webhooks       webhooks of any service, and those of chat services
@@ -23,6 +24,7 @@ from pegasus.web.routes.events import EventFeed, event_operations, gather_events
 from pegasus.web.routes.messages import message_operations
 from pegasus.web.routes.openai import completion_operations
 from pegasus.web.routes.pages import load_static_files, page_operations
+from pegasus.web.routes.responses import response_operations
 from pegasus.web.routes.webhooks import webhook_operations
 
 __all__ = [
@@ -36,5 +38,6 @@ __all__ = [
     "load_static_files",
     "message_operations",
     "page_operations",
+    "response_operations",
     "webhook_operations",
 ]

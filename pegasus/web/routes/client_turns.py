@@ -294,6 +294,12 @@ def _in_words_of_clients(error: ApiError) -> ApiError:
     return ApiError(error.status, error.code, f"{_FIELDS.get(name, name)}{colon}{rest}")
 
 
+def model_of(fields: Mapping[str, Json]) -> str:
+    """Return the model of a request. Clients show the name that they have asked for, so it is given back, whatever it is."""
+    model = fields.get("model")
+    return model if isinstance(model, str) and model else MODEL
+
+
 def content_of(transcript: TurnTranscript) -> str:
     """Return the answer as one text: the replies, with an empty line between them."""
     return "\n\n".join(reply.text_with_names for reply in transcript.replies)
@@ -362,7 +368,7 @@ class ClientStream(EventStreamResponse):
 
     async def _begin(self, turn: ClientTurn) -> None:
         """Begin the response: the message is on disk, so that an error is an event from now on."""
-        self._is_begun = True
+        self._is_begun, self.turn = True, turn
         await self._send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await self.begin_events(turn)
         self._nursery.start_soon(self._keep_alive)

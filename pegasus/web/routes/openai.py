@@ -29,7 +29,15 @@ from pegasus.formatting import quote
 from pegasus.messages import Json
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, json_response
-from pegasus.web.routes.client_turns import MODEL, ClientMessage, ClientStream, ClientTurn, ClientTurns, content_of
+from pegasus.web.routes.client_turns import (
+    MODEL,
+    ClientMessage,
+    ClientStream,
+    ClientTurn,
+    ClientTurns,
+    content_of,
+    model_of,
+)
 from pegasus.web.routes.conversations import TurnTranscript
 from pegasus.web.visitors import ApiError
 from pegasus.wire import encode_json
@@ -81,12 +89,6 @@ def _is_answered(messages: Json) -> bool:
             if message["role"] == "user" or has_content:
                 return message["role"] == "assistant"
     return False
-
-
-def model_of(fields: Mapping[str, Json]) -> str:
-    """Return the model of a request. Clients show the name that they have asked for, so it is given back, whatever it is."""
-    model = fields.get("model")
-    return model if isinstance(model, str) and model else MODEL
 
 
 def chunk_json(head: Mapping[str, Json], delta: Mapping[str, Json], reason: str | None = None) -> str:

@@ -1,0 +1,97 @@
+"""`/v1/responses` by OpenAI's own client against the real daemon. Each event must be what the client's types say."""
+
+from __future__ import annotations
+
+import openai
+import pytest
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from tests.blackbox.support import Book
+from tests.blackbox.support.model import HANG_IN_THE_MIDDLE
+from tests.blackbox.test_openai_chats import PICTURE, heard, talking
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of the client's generators
+EVENT = TypeAdapter(ResponseStreamEvent)
+
+
+def strictly(model):
+    """Return what the client has parsed, checked against its types: it takes over what it gets without a look."""
+    return type(model).model_validate_json(model.model_dump_json(), strict=False)
+
+
+async def respond(client, input, *, stream=False, **fields):
+    """Return the response, whole or as the stream ends."""
+    answer = await client.responses.create(model="pegasus", input=input, stream=stream, **fields)
+    if not stream:
+        return strictly(answer)
+    events = [event async for event in answer]
+    for event in events:
+        EVENT.validate_json(event.model_dump_json())
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert [events[0].type, events[-1].type] == ["response.created", "response.completed"]
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert text == events[-1].response.output_text
+    return events[-1].response
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.tried(
+    "clients", "OpenAI's responses: streamed or not, previous_response_id", "one conversation, all events parsed"
+)
+async def test_a_response_follows_the_one_before(tmp_path, stream):
+    async with talking(tmp_path, book := Book()) as (_, client):
+        first = await respond(client, "I am Anna", stream=stream)
+        assert isinstance(first, Response)
+        assert (first.status, first.output_text) == ("completed", "echo: I am Anna")
+        other = await respond(client, "I am Bob", stream=stream)
+        second = await respond(client, "who am I?", stream=stream, previous_response_id=first.id)
+        assert heard(book.asked[-1]) == ["I am Anna", "who am I?"]
+        assert second.previous_response_id == first.id
+        await respond(client, "and I?", stream=stream, previous_response_id=other.id)
+        assert heard(book.asked[-1]) == ["I am Bob", "and I?"]
+        await respond(client, "from the beginning", stream=stream, previous_response_id=first.id)
+        assert heard(book.asked[-1]) == ["I am Anna", "from the beginning"]
+        assert first.usage.total_tokens == first.usage.input_tokens + first.usage.output_tokens > 0
+
+
+async def test_items_instructions_and_pictures(tmp_path):
+    async with talking(tmp_path, book := Book()) as (_, client):
+        look = [{"type": "input_text", "text": "look"}, {"type": "input_image", "image_url": PICTURE, "detail": "auto"}]
+        history = [{"role": "user", "content": look}]
+        first = await respond(client, history, instructions="Be brief.")
+        assert "Be brief." in book.asked[-1].system
+        history += [item.model_dump(exclude_none=True) for item in first.output]
+        history.append({"role": "user", "content": [{"type": "input_text", "text": "again"}]})
+        await respond(client, history)
+        assert (heard(book.asked[-1])[0], book.asked[-1].question.text) == ("look", "again")
+        assert "Be brief." not in book.asked[-1].system
+
+
+async def test_what_a_response_cannot_be_is_refused_with_a_sentence(tmp_path):
+    tool = {"type": "function", "name": "lookup", "parameters": {"type": "object"}, "strict": False}
+    async with talking(tmp_path, book := Book()) as (_, client):
+        for fields, error, words in (
+            ({"tools": [tool]}, openai.BadRequestError, "tools of its own"),
+            ({"previous_response_id": "resp_gone"}, openai.NotFoundError, "previous_response_id"),
+            ({"background": True}, openai.BadRequestError, "background"),
+            ({"input": []}, openai.BadRequestError, "role user"),
+        ):
+            with pytest.raises(error, match=words):
+                await client.responses.create(**{"model": "pegasus", "input": "hi", **fields})
+            with pytest.raises(error, match=words):
+                await client.responses.create(**{"model": "pegasus", "input": "hi", "stream": True, **fields})
+        assert book.asked == []
+        assert (await respond(client, "hi", tools=[tool], tool_choice="none")).output_text == "echo: hi"
+
+
+async def test_a_client_that_hangs_up_ends_its_response(tmp_path):
+    async with talking(tmp_path, book := Book({"a novel": HANG_IN_THE_MIDDLE})) as (_, client):
+        stream = await client.responses.create(model="pegasus", input="a novel", stream=True)
+        async for event in stream:
+            if event.type == "response.content_part.added":
+                break
+        await book.reached(1)
+        await stream.close()
+        await book.abandoned()
+        assert (await respond(client, "hello")).output_text == "echo: hello"
