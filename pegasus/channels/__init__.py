@@ -14,6 +14,7 @@ Adapters of chat services:
 * `service_adapter`: their base class, which keeps order, and handles outages, limits, refusals and parking.
 * `service_contract`: what they are given, what a service may refuse, and requests that it makes.
 * `message_intake`: the way in, until messages are on disk. `account_ids`: their ids, with the account that has numbered them.
+* `series`: messages that belong together, such as an album or a text that an app has split.
 * `call_pacing`: when a call may be made, and again. `attempts`: the calls that must not be repeated.
 * `delivery_log`: what a service has taken. `service_http`: HTTP to a service.
 * `splitting`, `blocks`, `plain_text`: Markdown in pieces that fit into a message, in a service's markup, and as plain text.

@@ -77,6 +77,8 @@ class SlackAdapter(ServiceAdapter):
     async def listen(self) -> None:
         """Hear what people write until cancelled; see `ServiceAdapter.listen`."""
         me = await self._ask_identity()
+        if self.background is not None:
+            self.incoming.series.resume(self.background)
         # `run` never returns: it ends with an exception, after which `listen` is called again.
         if self.settings.app_token:
             parts = urlsplit(self.settings.base_url)

@@ -31,6 +31,16 @@ import trio
 from pegasus.access import GROUP, MENTIONED, PairingRequired
 from pegasus.channels.account_ids import MessageIds
 from pegasus.channels.call_pacing import try_for
+from pegasus.channels.series import (
+    FILE,
+    FORWARD,
+    MOST_FILES,
+    SPLIT,
+    SeriesGatherer,
+    SeriesPart,
+    join_texts,
+    note_left_out,
+)
 from pegasus.channels.service_adapter import ServiceAdapter
 from pegasus.channels.service_contract import NotKept, RateLimited, ServiceDown
 from pegasus.channels.slack.api import SlackApi, SlackRefused
@@ -59,6 +69,7 @@ from pegasus.intake import is_attachment_label
 from pegasus.messages import RELAYED, ChannelInfo, InboundMessage, Json, Media
 from pegasus.observe import get_logger
 from pegasus.quotes import THREAD, Quote, quotes_metadata
+from pegasus.retry import retry
 
 MOST_SEEN: Final = 2_000
 """Messages that are remembered as handled, so that a repeated one with a file is not read again."""
@@ -72,6 +83,10 @@ MOST_OF_THREAD: Final = 20
 """Messages of a thread that are read when the agent first hears of it, from its root on."""
 USER_ID: Final = re.compile(r"[UW][A-Z0-9]{2,39}")
 """Id of a user in place of a name."""
+LONGEST_PART: Final = 4_000
+"""Characters of a message, behind which an app splits it."""
+LEAST_SPLIT: Final = 3_800
+"""Characters of a message that may have been split: an app looks for a blank before the limit."""
 FILE_NOTE: Final = "(attached: {name}, {mime}, {size:,} bytes; it could not be read: {reason})"
 """Line of the text in place of a file that could not be read."""
 
@@ -101,6 +116,8 @@ class SlackIncoming:
         self._click = click
         self.ids = MessageIds(adapter.log, adapter.context.clock)
         """Puts the app and its workspace into the ids of messages."""
+        self.series = SeriesGatherer(adapter.log, SlackMessage, self._part_of, join_parts, self._deliver_series)
+        """Gathers messages that belong together."""
         self.identity: SlackIdentity | None = None
         """The app; None until Slack has said who it is, and then nothing is taken."""
         self._ends: dict[str, trio.Event] = {}
@@ -155,28 +172,71 @@ class SlackIncoming:
     # ---------------------------------------------------------------- messages
 
     async def _take_message(self, message: SlackMessage, identity: SlackIdentity) -> None:
+        """Take a message; return when it is on disk or will never be taken. Raises NotKept."""
+        seen = message.channel, message.id
+        if seen in self._seen:
+            return
+        if not await self.series.take(message, partial(self._is_for_us, message), self._adapter.background):
+            await self._hand_in(message, identity)
+        self._note(seen)
+
+    async def _deliver_series(self, message: SlackMessage) -> None:
+        """Hand in a series as one message. Slack has forgotten it, so it is tried until it is on disk or will never be taken."""
+        while self.identity is None:  # noqa: ASYNC110 the run that is ending has known it, the next one asks for it first
+            await trio.sleep(THREAD_TIME)
+        await retry(partial(self._hand_in, message, self.identity), NotKept)
+
+    async def _is_for_us(self, message: SlackMessage) -> bool:
+        """Return whether a message is for the agent, and its sender may write. Raises NotKept."""
+        if not self._is_meant(message) or message.is_bot:
+            return False
+        return await self._adapter.refusal_of(*self._place_of(message)) is None
+
+    def _part_of(self, message: SlackMessage) -> SeriesPart:
+        """Return what decides whether a message is a part of a series."""
+        text = strip_mention(message.text, self.identity.user if self.identity else "").strip()
+        is_command = text.startswith("/")
+        # A message of several files is one event. What comes with words is complete.
+        reason = SPLIT if len(text) >= LEAST_SPLIT and not message.files else ""
+        reason = reason or (FORWARD if message.quotes and not text else FILE if message.files and not text else "")
+        return SeriesPart(
+            self.ids.of(message.id, message.sent),
+            message.channel,
+            message.user,
+            message.thread_ts,
+            "" if message.edited_ts else reason,
+            has_text=bool(text),
+            is_plain=bool(text) and not (is_command or reason or message.files or message.quotes or message.edited_ts),
+            may_begin=not (message.is_bot or is_command or message.edited_ts),
+            is_edit=bool(message.edited_ts),
+            sent=message.sent,
+        )
+
+    def _is_meant(self, message: SlackMessage) -> bool:
+        return message.is_direct or message.names_app or self._knows_thread(message)
+
+    def _place_of(self, message: SlackMessage) -> tuple[ChannelInfo, dict[str, Json]]:
+        """Return where a message was written and by whom, and the metadata by which it is judged."""
+        metadata: dict[str, Json] = {GROUP: not message.is_direct, MENTIONED: self._is_meant(message)}
+        return ChannelInfo(TYPE, message.channel, message.user, message.thread_ts), metadata
+
+    async def _hand_in(self, message: SlackMessage, identity: SlackIdentity) -> None:
         """Hand a message to the agent; return when it is on disk or will never be taken. Raises NotKept.
 
         Whether its sender may write is asked with an empty message first, so that nothing is read or looked up for strangers. A thread
         in which the agent is named is heard from then on.
         """
-        seen = message.channel, message.id
-        if seen in self._seen:
-            return
-        channel = ChannelInfo(TYPE, message.channel, message.user, message.thread_ts)
-        is_meant = message.is_direct or message.names_app or self._knows_thread(message)
-        metadata: dict[str, Json] = {GROUP: not message.is_direct, MENTIONED: is_meant}
+        channel, metadata = self._place_of(message)
         id = self.ids.of(message.id, message.sent)
         empty = InboundMessage("", channel, id, metadata)
         if not await self._is_let_in(empty, is_bot=message.is_bot) or not self._is_heard(message):
-            self._note(seen)
             return
         # From here on the sender may write. Names and files are asked of Slack, which takes time; the place in
         # the order is held meanwhile.
         began, files = await self._read_root(message, identity)
         text, is_typed = await self._read_text(message, identity)
         media, notes = await self._read_files((*message.files, *files))
-        metadata |= quotes_metadata(await self._read_quotes((*began, *message.quotes)))
+        metadata = metadata | quotes_metadata(await self._read_quotes((*began, *message.quotes)))
         if notes or not is_typed:  # they name files as whoever made those has called them
             metadata[RELAYED] = True
         whole = InboundMessage("\n".join([text, *notes]).strip(), channel, id, metadata, media)
@@ -184,9 +244,8 @@ class SlackIncoming:
         # Counted only now, since a message that could not be kept comes again. Those behind it in the conversation wait for this one.
         self._adapter.note_writer(message.channel, is_bot=message.is_bot)
         # A message outside of threads opens one with its own ts, in which people answer.
-        if is_kept and is_meant and (not message.is_direct or message.thread_ts is not None):
+        if is_kept and self._is_meant(message) and (not message.is_direct or message.thread_ts is not None):
             await self.remember_thread(message.channel, message.thread_ts or message.ts)
-        self._note(seen)
 
     async def _is_let_in(self, message: InboundMessage, *, is_bot: bool) -> bool:
         """Return whether the sender may write. Somebody unknown gets a code by the intake; the message has no text yet.
@@ -320,6 +379,22 @@ class SlackIncoming:
             raise SlackRefused("files", "too_large" if file.url else "not_on_slack")
         download = partial(self._api.download, file.url, room)
         return await try_for(DOWNLOAD_SECONDS, download, self._adapter.context.random)
+
+
+def join_parts(parts: Sequence[SlackMessage]) -> SlackMessage:
+    """Return the parts of a series as one message, which has the id of the first."""
+    text = join_texts((part.text for part in parts), lambda text: len(text) >= LONGEST_PART)
+    files = [file for part in parts for file in part.files]
+    if len(files) > MOST_FILES:
+        text = note_left_out(text, len(files) - MOST_FILES)
+    return attrs.evolve(
+        parts[0],
+        text=text,
+        files=tuple(files[:MOST_FILES]),
+        quotes=tuple(dict.fromkeys(quote for part in parts for quote in part.quotes)),
+        names_app=any(part.names_app for part in parts),
+        is_typed=all(part.is_typed for part in parts if part.text) and len(files) <= MOST_FILES,
+    )
 
 
 def _thread_key(channel: str, thread_ts: str) -> str:

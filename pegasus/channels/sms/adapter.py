@@ -35,18 +35,22 @@ from pegasus.channels.account_ids import MessageIds
 from pegasus.channels.adapter import AdapterMessage, ReplyRefused
 from pegasus.channels.attempts import SendAttempts
 from pegasus.channels.call_pacing import try_for
+from pegasus.channels.series import SeriesGatherer
 from pegasus.channels.service_adapter import ServiceAdapter
 from pegasus.channels.service_contract import NotKept, ServiceContext, ServiceDown, WebhookAnswer, WebhookRequest
 from pegasus.channels.sms.api import FileRefused, SentSms, TwilioApi
 from pegasus.channels.sms.file_links import LINK_PATH, SHOWN_TYPES, find_file
 from pegasus.channels.sms.pieces import SmsPiece, sms_pieces
 from pegasus.channels.sms.webhook import (
+    QUIET,
     TYPE,
     NoSms,
     RemoteFile,
     Sms,
     is_signed_by_twilio,
+    join_parts,
     parse_form,
+    part_of,
     read_sms,
     signed_address,
     sms_of_json,
@@ -95,6 +99,7 @@ class SmsAdapter(ServiceAdapter):
         self._attempts = SendAttempts(self.log)
         self._journal: Ref[JournalMessage] | None = None
         self._ids = MessageIds(self.log, context.clock)
+        self._series = SeriesGatherer(self.log, Sms, part_of, join_parts, self._deliver_series, QUIET)
 
     async def run(self, inbox: Inbox[AdapterMessage], journal: Ref[JournalMessage]) -> None:
         """Deliver and hear until stopped; see `Adapter.run`."""
@@ -112,6 +117,8 @@ class SmsAdapter(ServiceAdapter):
         self.is_up(self.settings.from_number)
         # Only when the account is known to work: files are fetched with its credentials.
         self._take_up_files()
+        if self.background is not None:
+            self._series.resume(self.background)
         await trio.sleep_forever()
 
     # ---------------------------------------------------------------- in
@@ -161,7 +168,20 @@ class SmsAdapter(ServiceAdapter):
         return f"{self.settings.account_sid}.{number}"
 
     async def _take_message(self, sms: Sms) -> None:
-        """Take a message; return when it is on disk, or when its files are on their way and that is on disk. Raises NotKept."""
+        """Take a message; return when it is on disk, alone or as a part of a series. Raises NotKept."""
+        if not await self._series.take(sms, partial(self._is_let_in, sms), self.background):
+            await self._hand_in(sms)
+
+    async def _is_let_in(self, sms: Sms) -> bool:
+        message = sms.to_message()
+        return await self.refusal_of(message.channel, message.metadata) is None
+
+    async def _deliver_series(self, sms: Sms) -> None:
+        """Hand in a series as one message. Twilio has forgotten it, so it is tried until it is on disk or will never be taken."""
+        await retry(partial(self._hand_in, sms), NotKept)
+
+    async def _hand_in(self, sms: Sms) -> None:
+        """Hand a message in; return when it is on disk, or when its files are on their way and that is on disk. Raises NotKept."""
         message = sms.to_message()
         # Nothing is fetched for strangers.
         if not sms.files or await self.refusal_of(message.channel, message.metadata) is not None:

@@ -21,6 +21,8 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import attrs
 
+from pegasus.channels.series import FILE, SPLIT, SeriesPart, join_texts, note_left_out
+from pegasus.channels.series import MOST_FILES as MOST_IN_SERIES
 from pegasus.formatting import truncate
 from pegasus.messages import RELAYED, ChannelInfo, InboundMessage, Json, Media
 from pegasus.wire import from_wire
@@ -33,6 +35,13 @@ MOST_FILES: Final = 10
 """Files of one message (https://www.twilio.com/docs/messaging/api/message-resource)."""
 LONGEST_ID: Final = 100
 """Characters of a MessageSid or a number. Both become keys on disk."""
+QUIET: Final = 3.0
+"""Seconds for which the rest of a message is waited for: a phone sends a long text, and several pictures, as several messages."""
+LEAST_SPLIT: Final = 1_500
+"""Characters of a text that may have been split: Twilio hands over 1,600 at most, and a phone may look for a blank before that."""
+FULL: Final = (70, 134, 153, 160, 306, 459, 1_530)
+"""Further lengths at which phones and networks split a text: whole messages of SMS, of each alphabet, and the parts of long ones."""
+LONGEST_PART: Final = 1_600
 HANDLED_BY_TWILIO: Final = ("STOP", "START", "HELP")
 """Values of OptOutType: Twilio has answered the person itself, and after STOP lets nothing through to them."""
 
@@ -180,6 +189,31 @@ def _files(fields: Mapping[str, str]) -> list[RemoteFile]:
         for number in range(wanted)
         if f"MediaUrl{number}" in fields
     ]
+
+
+def part_of(sms: Sms) -> SeriesPart:
+    """Return what decides whether a message is a part of a series."""
+    is_command = sms.text.startswith("/")
+    reason = FILE if sms.files else SPLIT if len(sms.text) >= LEAST_SPLIT or len(sms.text) in FULL else ""
+    return SeriesPart(
+        sms.id,
+        sms.sender,
+        sms.to,
+        None,
+        reason,
+        has_text=bool(sms.text),
+        is_plain=bool(sms.text) and not is_command and not reason,
+        may_begin=not is_command,
+    )
+
+
+def join_parts(parts: Sequence[Sms]) -> Sms:
+    """Return the parts of a series as one message, which has the id of the first."""
+    text = join_texts((part.text for part in parts), lambda text: len(text) in (*FULL, LONGEST_PART))
+    files = [file for part in parts for file in part.files]
+    if len(files) > MOST_IN_SERIES:
+        text = note_left_out(text, len(files) - MOST_IN_SERIES)
+    return attrs.evolve(parts[0], text=text, files=tuple(files[:MOST_IN_SERIES]))
 
 
 def sms_of_json(value: Json) -> Sms | None:

@@ -38,6 +38,7 @@ import trio
 from pegasus.access import GROUP, MENTIONED
 from pegasus.channels.account_ids import MessageIds
 from pegasus.channels.adapter import ReplyRefused
+from pegasus.channels.series import SeriesGatherer
 from pegasus.channels.service_adapter import DRAFT_PAUSE, ServiceAdapter, WebhookWork
 from pegasus.channels.service_contract import (
     NotKept,
@@ -49,8 +50,8 @@ from pegasus.channels.service_contract import (
 )
 from pegasus.channels.telegram.api import MOST_FILE_BYTES, BotApi
 from pegasus.channels.telegram.buttons import TelegramButtons, buttons_of
+from pegasus.channels.telegram.parts import join_parts, part_of
 from pegasus.channels.telegram.sending import TelegramPiece, TelegramSender, TextMessage, telegram_pieces
-from pegasus.channels.telegram.series import SeriesGatherer
 from pegasus.channels.telegram.updates import (
     ALLOWED,
     TYPE,
@@ -121,7 +122,7 @@ class TelegramAdapter(ServiceAdapter):
         self.sender = TelegramSender(self.api, self.log)
         self.buttons = TelegramButtons(self.api, self.sender, self.log, context)
         self.ids = MessageIds(self.log, context.clock)
-        self.series = SeriesGatherer(self.log, self._deliver_series)
+        self.series = SeriesGatherer(self.log, TelegramMessage, part_of, join_parts, self._deliver_series)
         self._under_way: dict[int, WebhookWork] = {}
         """Updates of webhooks that are being handled, by their number."""
         self._handled: set[int] = set()
@@ -221,7 +222,8 @@ class TelegramAdapter(ServiceAdapter):
                     if writer in writers:
                         held.append(update)
                         continue
-                    if await self._gathers(heard, _next_of(heard, read[place + 1 :]), found):
+                    following = _next_of(heard, read[place + 1 :])
+                    if await self.series.take(heard, partial(self._begins, heard, found), self.background, following):
                         taken.add(number)
                         continue
                     if not await self._admit(heard, found):
@@ -246,35 +248,19 @@ class TelegramAdapter(ServiceAdapter):
         await self._keep([heard.message for heard in found if heard.message.channel.channel_id not in slow])
         await self._keep(await self._fetch_all([each for each in found if each.message.channel.channel_id in slow]))
 
-    async def _gathers(
-        self, heard: TelegramMessage, following: TelegramMessage | None, found: list[TelegramMessage]
-    ) -> bool:
-        """Return whether a message is a part of a series, after adding it: see `series`. Nothing of strangers is gathered.
-
-        A series that it ends is on disk then. found: messages before it, which are handed in before a series of their chat is begun.
-        """
-        if self.series.is_known(heard):
-            return True
-        if not self.series.joins(heard):
-            await self.series.close(heard)
-            if not self.series.opens(heard, following) or self.background is None:
+    async def _begins(self, heard: TelegramMessage, found: list[TelegramMessage]) -> bool:
+        """Return whether a series may begin with a message. Messages before it in the chat, of those found, are handed in first."""
+        message = heard.message
+        # A part of an album is named by the caption of another one, so that is not asked of each part.
+        metadata = {**message.metadata, MENTIONED: True} if message.metadata.get(GROUP) is True else message.metadata
+        try:
+            if await self.refusal_of(message.channel, metadata) is not None:
                 return False
-            message = heard.message
-            # A part of an album is named by the caption of another one, so that is not asked of each part.
-            metadata = (
-                {**message.metadata, MENTIONED: True} if message.metadata.get(GROUP) is True else message.metadata
-            )
-            try:
-                if await self.refusal_of(message.channel, metadata) is not None:
-                    return False
-            except NotKept:
-                return False
-            if any(each.message.channel.channel_id == message.channel.channel_id for each in found):
-                await self._hand_in(found)
-                found.clear()
-        if self.background is None:
+        except NotKept:
             return False
-        await self.series.add(heard, self.background)
+        if any(each.message.channel.channel_id == message.channel.channel_id for each in found):
+            await self._hand_in(found)
+            found.clear()
         return True
 
     async def _deliver_series(self, heard: TelegramMessage) -> None:

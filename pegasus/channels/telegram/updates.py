@@ -31,6 +31,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from pegasus.access import GROUP, MENTIONED
+from pegasus.channels.series import ALBUM, FILE, FORWARD, SPLIT
 from pegasus.conversation import sanitize_name
 from pegasus.messages import RELAYED, ChannelInfo, InboundMessage, Json
 from pegasus.quotes import ANSWERS, FORWARDS, MARKS, Quote, quotes_metadata
@@ -47,10 +48,6 @@ _PAIR_PAYLOAD: Final = re.compile(r"(?:pair[_-])?([A-HJ-NP-Z2-9]{8})\Z")
 """Text behind `/start` when somebody has followed a link with a code (https://core.telegram.org/bots/features#deep-linking)."""
 _COMMAND: Final = re.compile(r"/([A-Za-z0-9_]{1,32})(?:@([A-Za-z0-9_]{3,32}))?(?=\s|\Z)")
 """A command at the beginning of a text, with the name of the bot that it is meant for if there is one."""
-ALBUM: Final = "album "
-FORWARD: Final = "forward"
-FILE: Final = "file"
-SPLIT: Final = "split"
 LONGEST_TEXT: Final = 4096
 """UTF-16 code units of a text, behind which an app splits it."""
 _LEAST_SPLIT: Final = 3_900

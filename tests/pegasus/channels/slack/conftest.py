@@ -89,9 +89,10 @@ class Stage:
         return self.slack.texts()
 
     async def settle(self) -> list[str]:
-        """Wait until nothing is under way; return the texts of all messages."""
-        await self.world.idle()
-        await trio.sleep(30)
+        """Wait until nothing is under way, also what waits for further parts; return the texts of all messages."""
+        for _ in range(2):  # pictures are read in real time
+            await self.world.idle()
+            await trio.sleep(30)
         return self.slack.texts()
 
     async def post(self, headers, body: bytes):

@@ -47,9 +47,10 @@ class SmsStage:
         return (await self.adapter.receive(self.twilio.receive_sms(sender, text, files, **keys))).status
 
     async def idle(self):
-        """Wait until everything that was said is answered, and the answers had time to go out."""
-        await self.world.idle()
-        await trio.sleep(40)
+        """Wait until everything that was said is answered, also what waits for further parts, and the answers had time to go out."""
+        for _ in range(2):  # pictures are read in real time
+            await self.world.idle()
+            await trio.sleep(40)
 
     def user_lines(self, guest=None):
         """What people have said, as it stands in the owner's session, or in that of a guest's number."""

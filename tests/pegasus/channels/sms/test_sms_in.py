@@ -257,6 +257,7 @@ async def test_credentials_go_to_twilio_and_not_to_where_it_redirects(play, auto
     async with play() as stage:
         await stage.idle()
         await stage.text(OWNER, "look", [("image/png", PNG)])
+        await stage.idle()
         first, second = stage.twilio.file_requests
         assert "authorization" in first.headers
         assert "authorization" not in second.headers

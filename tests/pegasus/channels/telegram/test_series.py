@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from pegasus.channels.telegram.series import LONGEST
+from pegasus.channels.series import LONGEST
 from pegasus.storage import Waiting
 from pegasus.testing.scripted import Hang, ScriptedModel
 from pegasus.testing.services.telegram import TelegramServer
@@ -123,6 +123,7 @@ async def test_what_belongs_to_nothing_does_not_wait_and_keeps_its_place(play, a
         stage.telegram.say(OWNER, "/status")
         stage.telegram.say(FRIEND, "me too")
         await trio.sleep(20)
+        await stage.world.idle()  # pictures are read in real time
         reads = [read for read in read_by(stage.model) if "first" in read]
         assert len(reads) == 1
 
