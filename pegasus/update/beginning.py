@@ -8,6 +8,7 @@ history (people who were let in, traits of models, settings, skills) is as it is
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -16,11 +17,14 @@ from pegasus.update.record import (
     Line,
     Record,
     calls_of,
+    facts_of,
     last_time,
     parse_lines,
     time_of,
 )
 
+NOTES: Final = "workspace/memory/MEMORY.md"
+"""Notes of the workspace, as the log of memory names them."""
 ENDS: Final = ("TASK_COMPLETED", "TASK_FAILED")
 """Events that end a task."""
 _DROPPED: Final = (
@@ -167,7 +171,25 @@ def memory_before(record: Record, since: int) -> dict[str, str]:
             found.pop(path, None)
             if bases.get(path):
                 found[path] = bases[path]
-    return {path: text for path, text in found.items() if path.endswith(".md")}
+    return {path: text for path, text in found.items() if path.endswith(".md") and path != NOTES}
+
+
+def notes_before(record: Record, since: int) -> dict[str, str]:
+    """Return the notes in the workspace at a time, by name: without what consolidations have written since."""
+    written = set()
+    for entry in record.entries:
+        notes = facts_of(entry).get("consolidation")
+        if time_of(entry) >= since and isinstance(notes, dict):
+            written.add(f"<!-- {notes.get('id')} -->")
+    found = {}
+    for name, text in record.notes.items():
+        head, *entries = re.split(r"(?m)^(?=## )", text)
+        found[name] = head + "".join(entry for entry in entries if not any(id in entry for id in written))
+    texts = [line for line in record.changes if line.get("path") == NOTES and "n" in line]
+    if any(time_of(line) >= since for line in texts):
+        before = [line.get("text") for line in texts if time_of(line) < since]
+        found["MEMORY.md"] = str(before[-1]) if before and before[-1] is not None else ""
+    return {name: text for name, text in found.items() if text.strip()}
 
 
 def _approvals_before(record: Record, since: int) -> Iterable[Line]:
@@ -193,6 +215,8 @@ def jobs_before(record: Record, since: int) -> list[Line]:
         if job_id in made:
             continue
         since_then = runs.get(job_id, [])
+        if _added_at(job, since_then) > since:
+            continue
         if since_then:
             job = {**job, "next": min(since_then), "runs": max(0, int(job.get("runs", 0)) - len(since_then))}
             job.pop("last", None)
@@ -200,6 +224,25 @@ def jobs_before(record: Record, since: int) -> list[Line]:
             job = {key: value for key, value in job.items() if value or key != "runs"}
         before.append(job)
     return before
+
+
+def _added_at(job: Line, runs: list[int]) -> int:
+    """Return the time at which a job with an interval was made, if it was made shortly before its first run; 0 for all others."""
+    every = (job.get("schedule") or {}).get("every")
+    first = min(runs, default=job.get("next") or 0)
+    return int(first - every * 1000) if isinstance(every, int | float) and first and every else 0
+
+
+def added_jobs(record: Record, since: int) -> list[tuple[int, Line]]:
+    """Return the jobs that were made since a time, but not by the agent, with the time of it."""
+    made = jobs_made(record, since)
+    runs: dict[str, list[int]] = {}
+    for job_id, due in job_runs(record, since):
+        runs.setdefault(job_id, []).append(due)
+    found = [
+        (_added_at(job, runs.get(str(job.get("id")), [])), job) for job in record.jobs if job.get("id") not in made
+    ]
+    return [(at, job) for at, job in found if at > since]
 
 
 def job_runs(record: Record, since: int) -> Iterable[tuple[str, int]]:
@@ -232,6 +275,7 @@ def jobs_made(record: Record, since: int) -> dict[str, int]:
 def made_in_order(record: Record, since: int) -> list[str]:
     """Return the ids of jobs, approvals and grants that were made since a time, oldest first."""
     made = [(at, id) for id, at in jobs_made(record, since).items()]
+    made += [(at, str(job.get("id"))) for at, job in added_jobs(record, since)]
     asked = [(max(time_of(line, "created"), time_of(line, "at")), line) for line in record.approvals]
     made += [(at, str(line.get("id"))) for at, line in asked if at >= since and ("tool" in line or "hash" in line)]
     return [id for _, id in sorted(made, key=lambda item: item[0])]

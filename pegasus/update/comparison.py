@@ -8,20 +8,27 @@ in the name of an archive. Times of jobs may be off by SLACK, since a job is mad
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from difflib import SequenceMatcher
-from typing import Any, Final
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
 
 import attrs
 
 from pegasus.messages import Json
 from pegasus.update.record import Line, Record, facts_of, message_id, new_entries, time_of
+from pegasus.update.recorded_answers import identity_of, own_lines
 from pegasus.update.report import Difference
 
 SLACK: Final = 2_000
 """Difference of two times of a job that means nothing, ms."""
+TAIL: Final = 1_000
+"""Last moments of a record, ms."""
+JOINED: Final = "joined"
+"""Reason of the end of an answer that stands for a message which was answered together with the next one."""
 MOST: Final = 200
 """Differences that are listed."""
 _LONGEST: Final = 2_000
@@ -36,8 +43,19 @@ _VARIES: Final = (
 )
 """Parts of results and answers of the program itself that come from the clock."""
 _COMMAND_ANSWER: Final = re.compile(r"\d[\d.,:]*")
+_OF_THE_MOMENT: Final = re.compile(r"\s*[^\n]* still waiting [^\n]*|\s*Model: [^\n]*")
+"""Parts of these that depend on how fast the machine was, and on models that were there."""
+_ABOUT_MODELS: Final = ("/usage", "/cost", "/model", "/speech", "/context")
+"""Commands whose answers are about models, which are not asked here."""
+_NOTES_ID: Final = re.compile(r"<!-- [0-9a-f]{12} -->")
+_TIMES: Final = 10**12
+"""A larger number is a time."""
 _NO_FACTS: Final = frozenset({"item", "fence", "usage", "closes", "stop", "seconds", "notesId", "id"})
 """Metadata that varies."""
+
+
+Timed: TypeAlias = tuple[int, Any]
+"""A thing with its time, ms."""
 
 
 @attrs.define(eq=False)
@@ -61,8 +79,14 @@ class Comparison:
         if len(self.different) < MOST:
             self.different.append(Difference(what, _shown(before), _shown(after)))
 
-    def sequences(self, what: str, before: Sequence[Any], after: Sequence[Any]) -> None:
-        """Compare two lists; what is missing or new in the middle of one is found."""
+    def sequences(self, what: str, old: Sequence[Timed], new: Sequence[Timed], end: float = math.inf) -> None:
+        """Compare two lists; what is missing or new in the middle of one is found.
+
+        end: time at which the record ends. What one of them has beyond the other in the last moments is no difference: the process was
+        stopped then, or was at work when the home was copied.
+        """
+        old, new = _without_tail(old, len(new), end), _without_tail(new, len(old), end)
+        before, after = [value for _, value in old], [value for _, value in new]
         if before == after:
             self.same += len(before)
             return
@@ -72,9 +96,9 @@ class Comparison:
                 self.same += j - i
                 continue
             for n in range(max(j - i, m - k)):
-                old = before[i + n] if i + n < j else None
-                new = after[k + n] if k + n < m else None
-                self.add(what, old, new)
+                was = before[i + n] if i + n < j else None
+                becomes = after[k + n] if k + n < m else None
+                self.add(what, was, becomes)
 
     def mappings(self, what: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
         """Compare two mappings key by key."""
@@ -86,21 +110,27 @@ def compare(before: Record, after: Record, end: int) -> Comparison:
     """Compare what was recorded with what its replay has recorded. end: time at which the record ends, ms."""
     found = Comparison()
     mask = _Mask([before, after])
-    found.sequences("message", _items(before, end, mask), _items(after, end, mask))
+    found.sequences("message", _items(before, before, mask), _items(after, before, mask), end)
     for path in dict.fromkeys((*before.sessions, *after.sessions)):
-        found.sequences(f"conversation {path}", _entries(before, path, mask), _entries(after, path, mask))
+        found.sequences(f"conversation {path}", _entries(before, path, mask), _entries(after, path, mask), end)
+        found.sequences(f"summary of {path}", _summaries(before, path, mask), _summaries(after, path, mask), end)
+    _compare_kept(found, before, after)
     old, new = _replies(before, mask), _replies(after, mask)
     for address in dict.fromkeys((*old, *new)):
         a, b = old.get(address, []), new.get(address, [])
         # The oldest replies of the outbox are gone when it was written anew.
         b = b[len(b) - len(a) :] if before.first > 1 and len(b) > len(a) else b
-        found.sequences(f"reply to {address}", a, b)
+        found.sequences(f"reply to {address}", a, b, end)
     for task_id in dict.fromkeys((*before.tasks, *after.tasks)):
-        events = [[_event(event, mask) for event in record.tasks.get(task_id, [])] for record in (before, after)]
-        found.sequences(f"task {task_id}", *events)
+        old_events, new_events = (
+            [(time_of(event), _event(event, mask)) for event in record.tasks.get(task_id, [])]
+            for record in (before, after)
+        )
+        found.sequences(f"task {task_id}", old_events, new_events, end)
     found.mappings("memory", before.memory, after.memory)
-    found.mappings("notes", before.notes, after.notes)
-    found.sequences("change of memory", _changes(before, mask), _changes(after, mask))
+    notes = [{name: _NOTES_ID.sub("", text) for name, text in record.notes.items()} for record in (before, after)]
+    found.mappings("notes", *notes)
+    found.sequences("change of memory", _changes(before, mask), _changes(after, mask), end)
     found.mappings("approval", _approvals(before, mask), _approvals(after, mask))
     _compare_jobs(found, before, after)
     return found
@@ -139,38 +169,65 @@ class _Mask:
             return self.text(value, is_own=is_own)
         if isinstance(value, dict):
             return {key: self.value(item, is_own=is_own) for key, item in value.items()}
+        if is_own and isinstance(value, int) and value > _TIMES:
+            return 0
         if isinstance(value, list):
             return [self.value(item, is_own=is_own) for item in value]
         return value
 
 
-def _items(record: Record, end: int, mask: _Mask) -> list[Any]:
-    """Return the items in their order, each with whether it was done."""
+def _items(record: Record, before: Record, mask: _Mask) -> list[Timed]:
+    """Return the items in their order, and whether those are done that were done before."""
+    done = {message_id(line) for line in before.messages if line["n"] in before.done}
     found = []
     for line in record.messages:
-        message = line["message"]
-        # An item that came at the very end may be done a moment later.
-        is_done = "?" if time_of(line, "at") > end - 1_000 else line["n"] in record.done
-        key = re.sub(r"(schedule/[^/]+)/\d+", r"\1", message_id(line))
-        found.append(
-            {
-                "id": key,
-                "text": mask.text(message.get("text"), is_own=key.find("\x1f") >= 0),
-                "lane": line.get("lane", "main"),
-                "rank": line.get("rank", 0),
-                "metadata": mask.value(message.get("metadata") or {}),
-                "done": is_done,
-            }
-        )
+        message, id = line["message"], message_id(line)
+        form = {
+            "id": re.sub(r"(schedule/[^/]+)/\d+", r"\1", id),
+            "text": mask.text(message.get("text"), is_own="\x1f" in id),
+            "lane": line.get("lane", "main"),
+            "rank": line.get("rank", 0),
+            "metadata": mask.value(message.get("metadata") or {}),
+            "done": id not in done or line["n"] in record.done,
+        }
+        found.append((time_of(line, "at"), form))
     return found
 
 
-def _entries(record: Record, path: str, mask: _Mask) -> list[Any]:
-    """Return the lines of a conversation, from its oldest archive on."""
-    found: list[Any] = []
-    for number, part in enumerate(record.sessions.get(path, [])):
-        found += [_entry(entry, mask) | ({"part": number} if number else {}) for entry in part.lines]
+def _entries(record: Record, path: str, mask: _Mask) -> list[Timed]:
+    """Return the lines of a conversation, from its oldest archive on, each once though a compaction has kept it in two files."""
+    lines = own_lines(record.sessions.get(path, []))
+    lines = [line for line in lines if facts_of(line).get("stopReason") != JOINED and not _is_summary(line)]
+    return [(time_of(line), _entry(line, mask)) for line in lines]
+
+
+def _is_summary(line: Line) -> bool:
+    """Return whether a line is the summary that a compaction has left. Where it stands depends on when it was ready."""
+    return facts_of(line).get("type") in ("compact", "consolidated")
+
+
+def _summaries(record: Record, path: str, mask: _Mask) -> list[Timed]:
+    lines = own_lines(record.sessions.get(path, []))
+    return [(time_of(line), _entry(line, mask)) for line in lines if _is_summary(line)]
+
+
+def _kept(record: Record, path: str) -> list[int]:
+    """Return how much each new file of a conversation has kept of the one before: the last so many lines, or -1 for other ones."""
+    found = []
+    parts = record.sessions.get(path, [])
+    for before, part in pairwise(parts):
+        known = [identity_of(line) for line in before.lines]
+        kept = [id for id in map(identity_of, part.lines) if id in set(known)]
+        found.append(len(kept) if not kept or known[-len(kept) :] == kept else -1)
     return found
+
+
+def _compare_kept(found: Comparison, before: Record, after: Record) -> None:
+    """Compare what compactions have kept. The cut may lie elsewhere, since a summary may have been begun some messages before."""
+    for path in before.sessions:
+        for number, (old, new) in enumerate(zip(_kept(before, path), _kept(after, path), strict=False)):
+            is_alike = new >= 0 and (new >= old // 3 or old < 3) and (old >= new // 3 or new < 3)
+            found.add(f"lines of {path} that compaction {number + 1} has kept", old, old if is_alike else new)
 
 
 def _entry(entry: Line, mask: _Mask) -> Line:
@@ -181,26 +238,33 @@ def _entry(entry: Line, mask: _Mask) -> Line:
     if call_id := entry.get("toolCallId"):
         form["call"] = call_id
     facts = {key: mask.value(value, is_own=True) for key, value in facts_of(entry).items() if key not in _NO_FACTS}
+    if isinstance(notes := facts.get("consolidation"), dict):
+        facts["consolidation"] = {key: notes.get(key) for key in ("text", "wanted", "messages")}
+    elif notes is not None:
+        facts["consolidation"] = "written"
     if facts:
         form["metadata"] = facts
     return form
 
 
-def _replies(record: Record, mask: _Mask) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+def _replies(record: Record, mask: _Mask) -> dict[str, list[Timed]]:
+    found: dict[str, list[Timed]] = {}
     for line in record.replies:
         message = line["message"]
         channel = message.get("channel") or {}
         is_command = str(line.get("key", "")).endswith("/command")
         text = mask.text(message.get("text", ""), is_own=is_command)
-        facts = {k: v for k, v in (message.get("metadata") or {}).items() if k != "usage"}
+        facts = {key: value for key, value in (message.get("metadata") or {}).items() if key != "usage"}
+        if is_command:
+            is_about_models = str(facts.get("question", "")).startswith(_ABOUT_MODELS)
+            text = "…" if is_about_models else _COMMAND_ANSWER.sub("#", _OF_THE_MOMENT.sub("", text))
         form = {
-            "text": _COMMAND_ANSWER.sub("#", text) if is_command else text,
+            "text": text,
             "thread": channel.get("replyTo"),
             "files": [file.get("name") for file in message.get("files") or []],
             "metadata": mask.value(facts, is_own=True),
         }
-        found.setdefault(f"{channel.get('type')}:{channel.get('channelId')}", []).append(form)
+        found.setdefault(f"{channel.get('type')}:{channel.get('channelId')}", []).append((time_of(line, "at"), form))
     return found
 
 
@@ -211,26 +275,23 @@ def _event(event: Line, mask: _Mask) -> Line:
     return {"event": event.get("event"), **mask.value(form), **({"messages": messages} if messages else {})}
 
 
-def _changes(record: Record, mask: _Mask) -> list[Any]:
+def _changes(record: Record, mask: _Mask) -> list[Timed]:
     void = {line["void"] for line in record.changes if "void" in line}
-    return [
-        {
-            "path": line.get("path"),
-            "how": line.get("how"),
-            "by": {
-                k: v for k, v in (line.get("by") or {}).items() if k in ("kind", "task", "channel", "why", "source")
-            },
-            "text": mask.text(line.get("text")),
-        }
-        for line in record.changes
-        if "n" in line and line["n"] not in void
-    ]
+    named = ("kind", "task", "channel", "why", "source")
+    found = []
+    for line in record.changes:
+        if "n" not in line or line["n"] in void:
+            continue
+        by = {key: value for key, value in (line.get("by") or {}).items() if key in named}
+        form = {"path": line.get("path"), "how": line.get("how"), "by": by, "text": mask.text(line.get("text"))}
+        found.append((time_of(line), form))
+    return found
 
 
 def _approvals(record: Record, mask: _Mask) -> dict[str, Any]:
     found: dict[str, Line] = {}
     for line in record.approvals:
-        kept = ("tool", "arguments", "state", "scope", "by", "who", "carriedOut", "revoked", "allowed", "hash")
+        kept = ("tool", "arguments", "state", "scope", "by", "who", "revoked", "allowed", "hash")
         step = {key: line[key] for key in kept if key in line}
         found[str(line.get("id"))] = {**found.get(str(line.get("id")), {}), **mask.value(step)}
     return found
@@ -273,6 +334,14 @@ def _is_near(a: Any, b: Any) -> bool:
     if isinstance(a, int) and isinstance(b, int):
         return abs(a - b) <= SLACK
     return bool(a == b)
+
+
+def _without_tail(things: Sequence[Timed], length: int, end: float) -> Sequence[Timed]:
+    """Return a list without what it has beyond a length in the last moments before the end."""
+    kept = len(things)
+    while kept > length and things[kept - 1][0] > end - TAIL:
+        kept -= 1
+    return things[:kept]
 
 
 def _key(value: Any) -> str:

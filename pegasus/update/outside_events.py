@@ -21,8 +21,9 @@ from actors import Ref
 from pegasus.access import AnswerApproval, AnswerScope, ApprovalMessage, Principal, Role, parse_scope
 from pegasus.memory import Author
 from pegasus.messages import Address, InboundMessage
+from pegasus.schedule import AddJob, Job, JobDraft, ScheduleMessage
 from pegasus.storage import Accept
-from pegasus.update.beginning import memory_before
+from pegasus.update.beginning import NOTES, added_jobs
 from pegasus.update.record import (
     Line,
     Record,
@@ -31,14 +32,14 @@ from pegasus.update.record import (
     message_id,
     time_of,
 )
-from pegasus.update.recorded_answers import STOPPED, item_offset, own_lines
+from pegasus.update.recorded_answers import STOPPED, own_lines
 from pegasus.update.replay_world import EVERYBODY, ReplayWorld, Stage
 from pegasus.wire import from_wire
 
 _PRODUCED_WITHIN: Final = 0.3
 """Seconds in which the product must have put an item of its own into the inbox that the record has there."""
 _NEAR: Final = 2_000
-"""Time within which a message and an answer may have passed each other, ms."""
+"""Time within which what a message asks for is done, ms."""
 _FED: Final = ("heartbeat", "reply_undelivered")
 """Kinds of items of the program itself that depend on what is not replayed."""
 
@@ -59,7 +60,7 @@ def events_of(stage: Stage, since: int) -> list[OutsideEvent]:
     """Return everything that came from outside since a time, in its order."""
     record = stage.answers.record
     found = [*_messages(stage, record, since), *_edits(stage, record, since), *_answers_of_owners(record, since)]
-    found += [*_interrupts(record, since)]
+    found += [*_interrupts(record, since), *_added_jobs(record, since)]
     return sorted(found, key=lambda event: event.at)
 
 
@@ -77,46 +78,15 @@ def starts_of(copy: Path, record: Record, since: int) -> list[int]:
 
 
 def _messages(stage: Stage, record: Record, since: int) -> Iterator[OutsideEvent]:
-    moved = _moved(record, since)
-    previous = 0.0
     for line in record.messages:
         if time_of(line, "at") < since:
             continue
-        at = moved.get(line["n"], time_of(line, "at") + item_offset(line["n"]))
-        at = max(at, previous)
         if is_internal(line):
             kind = (line["message"].get("metadata") or {}).get("type")
             act = partial(_expect, stage, line, is_own=kind in _FED)
         else:
             act = partial(_submit, stage, line)
-            previous = at
-        yield OutsideEvent(at, f"message {message_id(line)}", act)
-
-
-def _moved(record: Record, since: int) -> dict[int, float]:
-    """Return other times for messages that came about when an answer did, by number: ms."""
-    moved: dict[int, float] = {}
-    accepted = {line["n"]: line for line in record.messages}
-    for parts in record.sessions.values():
-        thought, item = 0, None
-        for line in own_lines(parts):
-            if time_of(line) < since:
-                continue
-            number = facts_of(line).get("item")
-            if line["role"] == "assistant" and "type" not in facts_of(line):
-                thought = time_of(line)
-            elif line["role"] == "user" and isinstance(number, int) and number in accepted:
-                message = accepted[number]
-                at = time_of(message, "at")
-                if item is not None and not is_internal(message):
-                    has_joined = record.done.get(item, 0) >= time_of(line) > 0
-                    begin = max(thought, time_of(accepted[item], "at") if item in accepted else 0)
-                    if has_joined and at >= begin > at - _NEAR:
-                        moved[number] = begin - 0.5
-                    elif not has_joined and thought >= at > thought - _NEAR and thought:
-                        moved[number] = thought + 0.5
-                item, thought = number, 0
-    return moved
+        yield OutsideEvent(stage.answers.times[line["n"]], f"message {message_id(line)}", act)
 
 
 async def _submit(stage: Stage, line: Line, world: ReplayWorld) -> None:
@@ -154,7 +124,6 @@ async def _wait_for_number(stage: Stage, number: int) -> None:
 
 def _edits(stage: Stage, record: Record, since: int) -> Iterator[OutsideEvent]:
     """Yield changes of memory that people have made, with an editor or at another door."""
-    before = memory_before(record, since)
     for line in record.changes:
         by = line.get("by") or {}
         if time_of(line) < since or "n" not in line or not isinstance(line.get("path"), str):
@@ -162,15 +131,24 @@ def _edits(stage: Stage, record: Record, since: int) -> Iterator[OutsideEvent]:
         path = line["path"]
         if by.get("kind") == "hand" and isinstance(line.get("text"), str):
             yield OutsideEvent(time_of(line) - 0.5, f"edit of {path}", partial(_edit, stage, path, line["text"]))
-        elif by.get("kind") == "user" and line.get("how") == "undo" and not by.get("channel"):
+        elif (
+            by.get("kind") == "user"
+            and line.get("how") == "undo"
+            and not _was_said(record, line, str(by.get("channel")))
+        ):
             act = partial(_undo, line)
             yield OutsideEvent(time_of(line), f"undo of change {line.get('undoes')}", act)
-        before[path] = str(line.get("text"))
+
+
+def _was_said(record: Record, line: Line, channel: str) -> bool:
+    """Return whether a change of memory comes of a message, which is replayed by itself."""
+    near = [item for item in record.messages if 0 <= time_of(line) - time_of(item, "at") < _NEAR]
+    return any(_address(item["message"]) == channel for item in near)
 
 
 async def _edit(stage: Stage, path: str, text: str, world: ReplayWorld) -> None:
     await trio.lowlevel.checkpoint()
-    place = f"memory/{path}" if path.startswith(("facts/", "episodes/")) else f"workspace/memory/{path}"
+    place = path if path == NOTES else f"memory/{path}"
     stage.disk.put(place, text.encode("utf-8", "surrogateescape"))
 
 
@@ -182,13 +160,18 @@ async def _undo(line: Line, world: ReplayWorld) -> None:
 
 def _answers_of_owners(record: Record, since: int) -> Iterator[OutsideEvent]:
     """Yield the answers to approvals that did not come as a message."""
-    said = [str(line["message"].get("text", "")) for line in record.messages]
+    said = [(_address(line["message"]), str(line["message"].get("text", ""))) for line in record.messages]
     for line in record.approvals:
-        id, at = str(line.get("id")), time_of(line, "at")
+        id, at, by = str(line.get("id")), time_of(line, "at"), str(line.get("by", ""))
         if at < since or line.get("state") not in ("allowed", "denied"):
             continue
-        if not any(text.lower().startswith(("/approve", "/deny", "yes", "no")) and id in text for text in said):
+        if not any(address == by and id in text for address, text in said):
             yield OutsideEvent(at - 0.5, f"answer to {id}", partial(_answer, line))
+
+
+def _address(message: Line) -> str:
+    channel = message.get("channel") or {}
+    return f"{channel.get('type')}:{channel.get('channelId')}"
 
 
 async def _answer(line: Line, world: ReplayWorld) -> None:
@@ -235,3 +218,26 @@ async def _end(address: Address, by: str, world: ReplayWorld, *, is_interrupt: b
         await world.tree.main_agent.stop(by)
         return
     await world.tree.main_agent.interrupt(address, Principal(Role.OWNER, None), by)
+
+
+def _added_jobs(record: Record, since: int) -> Iterator[OutsideEvent]:
+    """Yield the jobs with an interval that were made at another door."""
+    for at, row in added_jobs(record, since):
+        yield OutsideEvent(at, f"job {row.get('id')}", partial(_add_job, row))
+
+
+async def _add_job(row: Line, world: ReplayWorld) -> None:
+    job = from_wire(row, Job)
+    person = Principal(job.role, job.channel_info, is_apart=job.apart is True)
+    draft = JobDraft(
+        schedule=job.schedule,
+        prompt=job.prompt,
+        channel=job.channel_info,
+        name=job.name,
+        kind=job.kind,
+        missed=job.missed,
+        principal=person,
+        outside=job.outside,
+    )
+    keeper: Ref[ScheduleMessage] = world.tree.root.ref("schedule/keeper")
+    await keeper.ask(AddJob, draft)

@@ -31,7 +31,7 @@ APOLOGY: Final = "apology"
 STOPPED: Final = "stopped"
 _PROGRAM: Final = frozenset({APOLOGY, "limit", "cut"})
 """Kinds of entries of the assistant that no model has written."""
-_PATIENCE: Final = 1_000
+_PATIENCE: Final = 2_000
 """Time within which an item and an answer may have passed each other, ms."""
 
 
@@ -52,6 +52,8 @@ class AnswersOfPlace:
     """The answers of one place: a message, or a task."""
 
     answers: deque[RecordedAnswer] = attrs.field(factory=deque)
+    cut: str = ""
+    """Beginning of the answer that people have seen before they ended it."""
     hangs: bool = False
     """Nothing came any more: somebody has ended the work, or the record ends before."""
 
@@ -61,13 +63,14 @@ def own_lines(parts: Iterable[SessionPart]) -> list[Line]:
     found: list[Line] = []
     before: set[str] = set()
     for part in parts:
-        keys = [_identity(line) for line in part.lines]
+        keys = [identity_of(line) for line in part.lines]
         found += [line for line, key in zip(part.lines, keys, strict=True) if key not in before]
         before = set(keys)
     return found
 
 
-def _identity(line: Line) -> str:
+def identity_of(line: Line) -> str:
+    """Return what tells a line of a conversation from all others."""
     return f"{time_of(line)} {line.get('role')} {line.get('toolCallId')} {line.get('content')} {line.get('toolCalls')}"
 
 
@@ -82,6 +85,7 @@ class RecordedAnswers:
         self.since = since
         self.ids: dict[int, str] = {line["n"]: message_id(line) for line in record.messages}
         """Ids of messages by number."""
+        self._numbers = {id: number for number, id in self.ids.items()}
         self.items: defaultdict[str, AnswersOfPlace] = defaultdict(AnswersOfPlace)
         """Answers by message."""
         self.tasks: defaultdict[str, AnswersOfPlace] = defaultdict(AnswersOfPlace)
@@ -98,32 +102,50 @@ class RecordedAnswers:
         """By path, numbers of the thoughts of the conversation before which it was compacted by itself."""
         self.thoughts: defaultdict[str, int] = defaultdict(int)
         """Thoughts that were asked for, by path."""
+        self.joined: set[str] = set()
+        """Messages that were answered together with the next one."""
+        self.times: dict[int, float] = {}
+        """Times of items by number, ms: in their order, to a part of a millisecond."""
+        self._joins: list[tuple[RecordedAnswer, int]] = []
+        """Answers, and items that had joined the turn by the next thought."""
+        self._apart: dict[int, int] = {}
+        """By item, time of the last thought before it in its conversation, if it did not join that turn; ms."""
         for path, parts in record.sessions.items():
             self._read_session(path, parts)
         for task_id, events in record.tasks.items():
             self._read_task(task_id, events)
-        self._adjust_to_items()
+        self._put_in_order()
 
     def _read_session(self, path: str, parts: list[SessionPart]) -> None:
         current, count, compactions = "", 0, list[int]()
         apologies = self._apologies()
+        item, thought = 0, None
         for line in own_lines(parts):
             facts, at = facts_of(line), time_of(line)
             if line["role"] == "user" and isinstance(facts.get("item"), int):
-                current = self.ids.get(facts["item"], "")
+                if self.record.done.get(item, 0) >= at and at:
+                    self.joined.add(current)
+                    if thought is not None:
+                        self._joins.append((thought, facts["item"]))
+                elif thought is not None:
+                    self._apart[facts["item"]] = int(thought.at)
+                item, current, thought = facts["item"], self.ids.get(facts["item"], ""), None
                 self.session_of[current] = path
             if at < self.since:
                 continue
             place = self.items[current]
             kind = facts.get("type")
             if line["role"] == "assistant" and kind not in _PROGRAM:
-                place.answers.append(RecordedAnswer(at, line))
+                thought = RecordedAnswer(at, line)
+                place.answers.append(thought)
                 count += 1
             elif kind == APOLOGY and current in apologies and not _declined(place):
                 place.answers.append(RecordedAnswer(at, {}, apologies[current]))
                 count += 1
             elif kind == STOPPED:
                 place.hangs = True
+            elif kind == "cut":
+                place.cut = str(line.get("content", ""))
             elif kind == "compact":
                 self.summaries[path].append(RecordedAnswer(at, line))
                 if "closes" not in facts and "consolidation" not in facts:
@@ -154,7 +176,7 @@ class RecordedAnswers:
             is_over = is_over or event["event"] in ENDS
             if at < self.since:
                 continue
-            if event["event"] == "REASON_DONE":
+            if event["event"] in ("REASON_DONE", "NEED_MORE_INFO"):
                 place.answers.append(RecordedAnswer(at, _thought(data, new_entries(event))))
             elif event["event"] == "TASK_FAILED" and data.get("reason") != STOPPED:
                 place.answers.append(RecordedAnswer(at, {}, str(data.get("error"))))
@@ -164,21 +186,46 @@ class RecordedAnswers:
                 place.hangs = True
         place.hangs = place.hangs or not is_over
 
-    def _adjust_to_items(self) -> None:
-        """Let the answers that led to an item come no sooner than whatever came before it in the inbox."""
+    def _put_in_order(self) -> None:
+        """Find the times of items, and let answers come when the items that they led to, or that had joined by then, were there.
+
+        Both may have happened within a millisecond, so clocks do not tell which was first, but the numbers of items and the
+        conversations do.
+        """
+        latest: float = 0.0
         for line in self.record.messages:
-            if not is_internal(line):
+            number, at = line["n"], time_of(line, "at")
+            if at < self.since:
                 continue
-            task_id = str((line["message"].get("metadata") or {}).get("taskId", ""))
-            at = time_of(line, "at") + item_offset(line["n"])
-            answers = [answer for answer in self.tasks[task_id].answers if answer.at <= at] if task_id else []
-            if answers and answers[-1].at > at - _PATIENCE:
-                answers[-1].at = at
+            apart = self._apart.get(number, 0)
+            moved: float = apart + 0.5 if apart >= at > apart - _PATIENCE else at
+            latest = self.times[number] = max(moved + item_offset(number), latest + 1e-5)
+        for answer, number in self._joins:
+            if answer.at < self.times.get(number, 0) < answer.at + _PATIENCE:
+                answer.at = self.times[number] + 0.2
+        for line in self.record.messages:
+            facts = line["message"].get("metadata") or {}
+            task_id, kind = str(facts.get("taskId", "")), facts.get("notification")
+            if not is_internal(line) or not task_id or line["n"] not in self.times:
+                continue
+            told_at = self.times[line["n"]]
+            answers = [answer for answer in self.tasks[task_id].answers if answer.at <= told_at]
+            if answers and (kind == "stopped" or bool(answers[-1].error) is not (kind == "failed")):
+                continue
+            if answers and answers[-1].at > told_at - _PATIENCE:
+                answers[-1].at = told_at - 5e-6
+
+    def recorded_id(self, id: str) -> str:
+        """Return the id that an item of the replay has in the record: runs of a job are named by a time, which may be near only."""
+        head, _, due = id.rpartition("/")
+        if "schedule/" not in head or not due.isdigit() or id in self._numbers:
+            return id
+        near = [known for known in self._numbers if known.startswith(f"{head}/")]
+        return min(near, key=lambda known: abs(int(known.rpartition("/")[2]) - int(due)), default=id)
 
     def is_unfinished(self, id: str) -> bool:
         """Return whether an item was not done, so that an answer may be missing."""
-        numbers = [number for number, known in self.ids.items() if known == id]
-        return not any(number in self.record.done for number in numbers)
+        return self._numbers.get(id) not in self.record.done
 
 
 def item_offset(n: int) -> float:

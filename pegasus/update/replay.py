@@ -31,7 +31,7 @@ from pegasus.formatting import describe_error, first_cause
 from pegasus.host import Home, HomeError, prepare_data
 from pegasus.settings import SettingsError, SettingsSource, load_settings
 from pegasus.testing.memory_disk import MemoryDisk
-from pegasus.update.beginning import choose_beginning, data_before
+from pegasus.update.beginning import choose_beginning, data_before, notes_before
 from pegasus.update.comparison import Comparison, compare
 from pegasus.update.outside_events import OutsideEvent, events_of, starts_of
 from pegasus.update.record import Record, all_times, last_time, read_record, time_of
@@ -54,7 +54,10 @@ def replay(copy: Path, days: float = DAYS) -> dict[str, Any]:
     data = read_folder(copy / "data")
     migrated = read_record(data, {})
     files = data_before(migrated, data, since)
-    files |= {f"{WORKSPACE}/{path}": text for path, text in read_folder(copy / WORKSPACE, _is_text).items()}
+    texts = read_folder(copy / WORKSPACE, _is_text)
+    files |= {f"{WORKSPACE}/{path}": text for path, text in texts.items() if not path.startswith("memory/")}
+    notes_then = notes_before(record, since).items()
+    files |= {f"{WORKSPACE}/memory/{name}": text.encode("utf-8", "surrogateescape") for name, text in notes_then}
     end = last_time(record)
     begin = (since or min((at for at in all_times(record) if at), default=0)) - _BEFORE
     found = Comparison()
@@ -104,7 +107,7 @@ async def _run(stage: Stage, copy: Path, since: int, end: int) -> None:
     )
     random = RecordedIds(record, since)
     events = events_of(stage, since)
-    starts = starts_of(copy, record, since)
+    starts = stage.starts = starts_of(copy, record, since)
     times = sorted(at for at in all_times(record) if at >= since)
     for number, start in enumerate((0, *starts)):
         following = starts[number] if number < len(starts) else None

@@ -29,13 +29,15 @@ from pegasus.app import (
     start_channels,
     start_tree,
 )
-from pegasus.identity import NOTES_FILE, OWNER_FILES, WorkspaceFiles, persona_of_settings, read_persona_state
+from pegasus.identity import NOTES_FILE, OWNER_FILES, SILENCE, WorkspaceFiles, persona_of_settings, read_persona_state
 from pegasus.intake import Intake
 from pegasus.main_agent import model_failure, session_files_of
 from pegasus.mcp import McpServers
 from pegasus.memory import Memory, NotesFile
 from pegasus.messages import Address, ChannelInfo, InboundMessage
 from pegasus.models import (
+    CallBegun,
+    CallPiece,
     ChatChoices,
     Lane,
     LanguageModel,
@@ -44,7 +46,10 @@ from pegasus.models import (
     ModelRequest,
     ModelResponse,
     ModelService,
+    ModelSwitch,
     PromptSize,
+    StreamPiece,
+    TextPiece,
     ToolCall,
     ToolSpec,
     TraitStore,
@@ -62,10 +67,11 @@ from pegasus.testing.fake_channel import FakeChannel
 from pegasus.testing.memory_disk import DiskFolder, MemoryDisk
 from pegasus.testing.world import DiskArchives, DiskMemoryFolder, files_on
 from pegasus.tools import Effect, Reach, Tool, ToolError, ToolOutcome, standard_tools
-from pegasus.update.comparison import Comparison
+from pegasus.update.comparison import JOINED, Comparison
 from pegasus.update.record import Line, calls_of, facts_of, message_id, parse_lines
 from pegasus.update.recorded_answers import AnswersOfPlace, RecordedAnswers
 
+REPLY_TOOL: Final = "reply"
 WORKSPACE: Final = "workspace"
 """Folder on the disk in memory that stands for the workspace."""
 _WINDOW: Final = 100_000
@@ -102,6 +108,8 @@ class Stage:
     """Wall clock at virtual time 0, ms."""
     found: Comparison
     """Takes what was asked for and is not recorded."""
+    starts: Sequence[int] = ()
+    """Times at which the process was started, but the first; ms."""
     _known: dict[int, str] = attrs.field(factory=dict)
     """Ids of the items of the replay, by number."""
     _read: int = 0
@@ -140,7 +148,12 @@ class Stage:
         self._read += len(new)
         for line in parse_lines(new):
             if line.get("type") == "message" and isinstance(line.get("message"), dict):
-                self._known[int(line["n"])] = message_id(line)
+                self._known[int(line["n"])] = self.answers.recorded_id(message_id(line))
+
+    @property
+    def will_be_cut_off(self) -> bool:
+        """True if the process was started anew later: what came of a call that runs now may be recorded nowhere."""
+        return any(start > self.clock() for start in self.starts)
 
     def miss(self, what: str, asked: str) -> None:
         """Note that something was asked for that is not recorded."""
@@ -170,8 +183,15 @@ class RecordedModel:
         place, key = self._place(request)
         if request.asks_again and key in self._repeated:
             return self._repeated[key]
+        if not place.answers and place.cut and request.on_pieces is not None:
+            offers_reply = any(tool.name == REPLY_TOOL for tool in request.tools)
+            start = json.dumps({"text": place.cut})[:-2]
+            said: list[StreamPiece] = [CallBegun(0, REPLY_TOOL), CallPiece(0, start)] if offers_reply else []
+            request.on_pieces(said or [TextPiece(place.cut)])
         if not place.answers:
-            if place.hangs or (not label.task_id and stage.answers.is_unfinished(key)):
+            if key in stage.answers.joined:  # it was answered with the next message, which comes now by itself
+                return ModelResponse(SILENCE, (), Usage(), JOINED)
+            if place.hangs or stage.will_be_cut_off or (not label.task_id and stage.answers.is_unfinished(key)):
                 await trio.sleep_forever()
             stage.miss(f"answer of a model for {key}", _last_text(request))
             raise ModelError("the model was asked once more than is recorded", kind="replay")
@@ -210,6 +230,9 @@ class RecordedModel:
         else:
             path = answers.session_of.get(self._stage.id_of(label.item), "main/current.jsonl")
         waiting = answers.summaries[path]
+        # One that is written in several parts is asked for several times; it is over when its time has passed.
+        while len(waiting) > 1 and waiting[0].at < self._stage.clock() - 1:
+            waiting.popleft()
         if not waiting:
             if label.channel is None:
                 self._stage.miss(f"summary of {path}", _last_text(request))
@@ -217,8 +240,6 @@ class RecordedModel:
         opening = waiting[0]
         facts = facts_of(opening.entry)
         await self._stage.until(opening.at)
-        if waiting and waiting[0] is opening:
-            waiting.popleft()
         if facts.get("mechanical") and "consolidation" not in facts:
             raise ModelError("the summary was made without a model", kind="replay")
         notes = facts.get("consolidation")
@@ -335,7 +356,7 @@ class RecordedModels:
 
 def recorded_tool(stage: Stage, tool: Tool) -> Tool:
     """Return a tool that gives the recorded results, or the tool itself if it works on what the agent keeps."""
-    if tool.name.startswith(_CARRIED_OUT):
+    if tool.name.startswith(_CARRIED_OUT) and tool.name != "memory_search":  # its index is no part of the record
         return tool
     return attrs.evolve(tool, run=partial(_recorded_result, stage, tool.name))
 
@@ -348,7 +369,7 @@ async def _recorded_result(stage: Stage, name: str, arguments: Any, context: Any
         owner = stage.id_of(int(number)) if number.isdigit() else owner
     result = stage.answers.results.get((owner if not context.task_id else context.task_id, call_id))
     if result is None:
-        if context.task_id and stage.answers.tasks[context.task_id].hangs:
+        if stage.will_be_cut_off or (context.task_id and stage.answers.tasks[context.task_id].hangs):
             await trio.sleep_forever()
         stage.miss(f"result of {name}", json.dumps(arguments, default=str))
         raise ToolError("no result is recorded for this call")
@@ -468,9 +489,15 @@ def make_environment(stage: Stage, settings: Settings, copy: Path, random: Rando
         sandbox=walls,
         mcp=RecordedServers(stage, _names_of_servers_tools(stage.answers)),
         adapt_tool=partial(recorded_tool, stage),
+        switch=None if real is None else ModelSwitch(real, _keep_choice),
     )
     environment.may_work.set()
     return environment
+
+
+async def _keep_choice(spec: str) -> None:
+    """Keep a choice of a model nowhere: all answers are recorded ones."""
+    await trio.lowlevel.checkpoint()
 
 
 def _walls(settings: Settings) -> LiveValue[Sandbox]:
