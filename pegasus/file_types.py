@@ -19,6 +19,7 @@ if its first entries do not say which program made it.
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -55,6 +56,9 @@ _MAGIC: Final = (
     (0, b"PK\x03\x04", "application/zip"),
     (0, b"\x1f\x8b", "application/gzip"),
     (0, b"7z\xbc\xaf\x27\x1c", "application/x-7z-compressed"),
+    # Office before 2007, and mails of Outlook: one container of Microsoft's for all of them.
+    (0, b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "application/x-ole-storage"),
+    (0, b"{\\rtf", "application/rtf"),
     (0, b"\x7fELF", "application/x-executable"),
     (0, b"MZ", "application/x-msdownload"),
 )
@@ -74,6 +78,7 @@ _PARTS: Final = (
     (b"application/epub+zip", "application/epub+zip"),
     (b"application/vnd.oasis.opendocument.text", "application/vnd.oasis.opendocument.text"),
     (b"application/vnd.oasis.opendocument.spreadsheet", "application/vnd.oasis.opendocument.spreadsheet"),
+    (b"application/vnd.oasis.opendocument.presentation", "application/vnd.oasis.opendocument.presentation"),
 )
 """Text near the beginning of an archive that is a document, and the MIME type of that."""
 _AUDIO_NAMES: Final = {".m4a": "audio/mp4", ".weba": "audio/webm"}
@@ -161,6 +166,22 @@ def is_text(head: bytes) -> bool:
     return True
 
 
+_MAIL: Final = re.compile(rb"(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*){3}")
+_MAIL_NAMES: Final = re.compile(
+    rb"(?im)^(from|to|subject|date|received|message-id|mime-version|return-path|delivered-to):"
+)
+
+
+def is_mail(head: bytes) -> bool:
+    """Return whether a text begins as a mail: three lines of a head, of which two have names that every mail has."""
+    head = head[:_PROBE].lstrip(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+    if head.startswith(b"From "):  # as in a mailbox
+        head = head.partition(b"\n")[2]
+    if _MAIL.match(head) is None:
+        return False
+    return len(set(_MAIL_NAMES.findall(head.partition(b"\n\n")[0].lower()))) >= 2
+
+
 def extension_of(mime: str) -> str:
     """Return an ending for the file of this kind: lower-case letters and digits; "bin" where none is known.
 
@@ -194,6 +215,9 @@ _EXTENSIONS: Final = {
     "application/epub+zip": "epub",
     "application/vnd.oasis.opendocument.text": "odt",
     "application/vnd.oasis.opendocument.spreadsheet": "ods",
+    "application/vnd.oasis.opendocument.presentation": "odp",
+    "application/rtf": "rtf",
+    "message/rfc822": "eml",
     **{mime: name[1:] for name, mime in reversed(_TEXT_NAMES.items())},
 }
 """Ending by MIME type. Of several endings of a text the first in `_TEXT_NAMES` wins, since the table is read backwards."""

@@ -25,6 +25,7 @@ AREAS: Final = {
     "mcp": "MCP servers",
     "clients": "Clients of the API",
     "homes": "Homes of other agents",
+    "files": "Files that people attach",
 }
 """Headings by area, in their order."""
 _ROWS: Final = "PEGASUS_TRIED_ROWS"

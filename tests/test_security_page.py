@@ -192,9 +192,11 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     # From a model that was talked into something
     (
-        "A PDF is read by a process of its own, which can write no file, has bounds of memory, time and pages,"
+        "A PDF or a document is read by a process of its own, which can write no file, has bounds of memory, time and size,"
         " and is killed when it exceeds them."
     ): (
+        "tests/pegasus/media/test_document_text.py::test_a_reader_that_takes_too_long_is_killed",
+        "tests/pegasus/media/test_document_text.py::test_an_archive_that_inflates_without_end_and_elements_without_end_are_given_up",
         "tests/pegasus/media/test_pdf_text.py::test_a_page_that_inflates_without_end_is_given_up",
         "tests/pegasus/media/test_pdf_text.py::test_a_reader_that_takes_too_long_is_killed",
     ),

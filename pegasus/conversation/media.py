@@ -11,7 +11,8 @@ For the text of the message, every attachment becomes a label:
 
 and behind each its path below data/, as `[Image: media/<sha256>.png]` or `[File: media/<sha256>.pdf]`. Every attachment is kept there.
 It is written before the entry that names it, so a crash leaves at most a file that nobody names. The entry's metadata has
-`media: [{"name","mime","file","bytes"}]` for pictures and `files` for all others. `pegasus.media` has read PDFs and recordings before.
+`media: [{"name","mime","file","bytes"}]` for pictures and `files` for all others. `pegasus.media` has read PDFs, documents and
+recordings before.
 
 Only the newest pictures of a conversation are in memory (`Pictures`) and shown to the model (see `projection`).
 
@@ -36,7 +37,7 @@ import trio
 from actors import Ref
 from pegasus.conversation.entry import Entry
 from pegasus.conversation.sanitize import sanitize_name
-from pegasus.file_types import extension_of, recognise
+from pegasus.file_types import extension_of, is_text, recognise
 from pegasus.media import Reading, recording_type
 from pegasus.messages import Json, Media
 from pegasus.models import EXTENSIONS, MOST_PICTURES, Image, picture_problem
@@ -93,8 +94,8 @@ async def keep_media(
     """Write the attachments of a message to disk and return its labels. On return they are on disk.
 
     media: attachments as they came from the channel, their bytes in base64. pictures: receives the pictures for the model; None: they
-    are only stored. readings: what PDFs and recordings among them say, by index. Calling it again changes nothing, since a file's
-    name is its hash.
+    are only stored. readings: what PDFs, documents and recordings among them say, by index. Calling it again changes nothing, since a
+    file's name is its hash.
 
     Raises StorageError if the disk refuses to write; some pictures may be on disk then. No attachment makes it fail, however damaged.
     Cancelled: as after a StorageError.
@@ -170,7 +171,7 @@ def _examine(media: Sequence[Media], readings: Mapping[int, Reading]) -> tuple[l
             continue
         kept = _Attachment(name, mime, data, path)
         found.append(kept)
-        reading, text = readings.get(index), _read_text(mime, name, data)
+        reading, text = readings.get(index), _read_text(mime, name, data, is_known=known is not None)
         if reading is not None and reading.text and reading.is_voice:
             spoken.append(reading.text if not reading.left_out else f"{reading.text}\n({reading.left_out})")
             continue
@@ -206,16 +207,17 @@ def _room_problem(found: Sequence[_Attachment], data: bytes) -> str | None:
     return None
 
 
-def _read_text(mime: str, name: str, data: bytes) -> str | None:
-    """Return the text of a file that is text, else None.
+def _read_text(mime: str, name: str, data: bytes, *, is_known: bool) -> str | None:
+    """Return the text of a file that is text, else None. is_known: its first bytes are those of another kind of files.
 
-    The type that the channel claims decides. Where it claims none, the suffix does. The bytes must be UTF-8, UTF-16 with its byte
-    order mark, or a text of Western Europe without control characters.
+    A text in UTF-8, or in UTF-16 with its byte order mark, is read whatever the channel claims that it is. Other bytes must be
+    claimed to be text, and be one of Western Europe without control characters; `pegasus.media` knows other character sets.
     """
-    is_text = mime.startswith("text/") or mime in _TEXT_TYPES or mime.endswith(("+json", "+xml"))
-    if not is_text and mime in ("", "application/octet-stream"):
-        is_text = PurePosixPath(name).suffix.lower() in _TEXT_SUFFIXES
-    if not is_text:
+    if is_known:
+        return None
+    is_claimed = mime.startswith("text/") or mime in _TEXT_TYPES or mime.endswith(("+json", "+xml"))
+    is_claimed = is_claimed or PurePosixPath(name).suffix.lower() in _TEXT_SUFFIXES
+    if not is_claimed and (not is_text(data[:8_192]) or _BINARY.search(data)):
         return None
     try:
         text = data.decode("utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")

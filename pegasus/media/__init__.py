@@ -1,11 +1,14 @@
-"""Attachments that are neither picture nor text: PDFs are read, recordings are written down.
+"""Attachments that are neither picture nor plain text: PDFs and documents are read, recordings are written down.
 
-    pdf_text     the text of a PDF, read by a process that can be killed (`pdf_child` is its program)
-    reading      attachments of a message as text: PDFs, and recordings by transcription, once each
+    pdf_text          the text of a PDF (`pdf_child` is its program)
+    document_text     the text of documents, mails, and texts in other character sets (`document_child` is its program)
+    reader_process    the process that a program of these runs in, which can be killed
+    reading           attachments of a message as text; recordings by transcription, once each
 
 Pictures and texts need nothing of this: `pegasus.conversation` shows them and reads them out.
 """
 
+from pegasus.media.document_text import is_document
 from pegasus.media.reading import AttachmentReader, Reading, recording_type
 
-__all__ = ["AttachmentReader", "Reading", "recording_type"]
+__all__ = ["AttachmentReader", "Reading", "is_document", "recording_type"]

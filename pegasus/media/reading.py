@@ -1,7 +1,8 @@
-"""Attachments of a message as text: PDFs by `pdf_text`, recordings by the model that `models.transcribe` names.
+"""Attachments of a message as text: PDFs and documents by `pdf_text` and `document_text`, recordings by a model.
 
-A recording is written down once. Its text is kept below data/ under the SHA-256 of the recording, so a restart, and whoever sends the
-same recording again, does not pay twice. Only a crash between the answer of the service and the write does.
+A recording is written down once, by the model that the setting `models.transcribe` names. Its text is kept below data/ under the
+SHA-256 of the recording, so a restart, and whoever sends the same recording again, does not pay twice. Only a crash between the answer
+of the service and the write does.
 
 A voice message is its sender's own words, spoken instead of typed; any other recording is a file, which may hold anybody's. The
 channel knows which it is (`Media.voice`); one that was forwarded is a file.
@@ -13,6 +14,7 @@ channel knows which it is (`Media.voice`); one that was forwarded is a file.
 from __future__ import annotations
 
 import hashlib
+import re
 from base64 import b64decode
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -23,6 +25,7 @@ import trio
 from actors import Ref
 from pegasus.file_types import recognise
 from pegasus.formatting import plural
+from pegasus.media.document_text import is_document, read_document
 from pegasus.media.pdf_text import read_pdf
 from pegasus.messages import Media
 from pegasus.models import AudioModel, Label, ModelError
@@ -32,10 +35,11 @@ from pegasus.wire import WireError, decode_object, encode_json
 
 _log = get_logger("media")
 
+_CHARSET: Final = re.compile(r"charset=[\"']?([\w.-]{1,40})")
 PDF: Final = "application/pdf"
 """MIME type of the files that `pdf_text` reads."""
 MOST_READERS: Final = 2
-"""PDFs that are read at the same time: each may take a whole core, and the memory that `pdf_text` allows."""
+"""PDFs and documents that are read at the same time: each may take a whole core, and the memory that `reader_process` allows."""
 LONGEST_WORDS: Final = 100_000
 """Characters of one recording's text. Somebody who speaks for two hours says less."""
 _NOT_SET: Final = "you cannot hear it: models.transcribe is not set"
@@ -58,19 +62,19 @@ class Reading:
 
 @attrs.frozen(eq=False, repr=False)
 class AttachmentReader:
-    """Reads PDFs and recordings."""
+    """Reads PDFs, documents and recordings."""
 
     _journal: Ref[JournalMessage]
     """Keeps the transcripts, below data/."""
     _hearer: Callable[[], AudioModel | None] = lambda: None
     """Returns the model that writes recordings down, if there is one now."""
-    _pdf_readers: trio.CapacityLimiter = attrs.field(init=False, factory=lambda: trio.CapacityLimiter(MOST_READERS))
+    _readers: trio.CapacityLimiter = attrs.field(init=False, factory=lambda: trio.CapacityLimiter(MOST_READERS))
 
     async def read(self, media: Sequence[Media], most_characters: int, label: Label) -> dict[int, Reading]:
-        """Return what the PDFs and recordings among the attachments say, by their index.
+        """Return what the PDFs, documents and recordings among the attachments say, by their index.
 
-        most_characters: of all PDFs together. label: whom calls are counted for. Raises nothing but Cancelled; what goes wrong is in
-        the readings. Cancelled: what was written down by then is kept.
+        most_characters: of all PDFs and documents together. label: whom calls are counted for. Raises nothing but Cancelled; what goes
+        wrong is in the readings. Cancelled: what was written down by then is kept.
         """
         readings: dict[int, Reading] = {}
         room = most_characters
@@ -80,13 +84,13 @@ class AttachmentReader:
             if decoded is None:
                 continue
             mime, content, digest = decoded
-            if mime == PDF and room <= 0:
+            if not is_recording(mime) and room <= 0:
                 readings[index] = Reading(note="it is too long to be shown here beside the others")
-            elif mime == PDF:
-                async with self._pdf_readers:
-                    found = await read_pdf(content, room)
-                room -= len(found.text)
-                readings[index] = Reading(found.text, found.problem or plural(found.pages, "page"), found.left_out)
+            elif not is_recording(mime):
+                async with self._readers:
+                    reading = await (_read_pdf(content, room) if mime == PDF else _read_document(content, room, file))
+                room -= len(reading.text)
+                readings[index] = reading
             else:
                 readings[index] = await self._transcribe(content, mime, digest, label, is_voice=file.voice)
         return readings
@@ -118,6 +122,18 @@ class AttachmentReader:
         return _heard(text, is_voice=is_voice)
 
 
+async def _read_pdf(content: bytes, room: int) -> Reading:
+    found = await read_pdf(content, room)
+    return Reading(found.text, found.problem or plural(found.pages, "page"), found.left_out)
+
+
+async def _read_document(content: bytes, room: int, file: Media) -> Reading:
+    # A mail program, and some browsers, say in which character set a text is.
+    charset = _CHARSET.search(file.mime)
+    found = await read_document(content, room, charset[1] if charset else "")
+    return Reading(found.text, found.kind if found.text else found.problem, found.left_out)
+
+
 def _heard(text: str, *, is_voice: bool) -> Reading:
     """Return the reading of a recording with these words."""
     text = text.strip()
@@ -136,7 +152,7 @@ def _decode(file: Media) -> tuple[str, bytes, str] | None:
     except ValueError:
         return None
     mime = recording_type(recognise(head, file.name) or "", file.mime)
-    if mime != PDF and not is_recording(mime):
+    if mime != PDF and not is_recording(mime) and not is_document(head):
         return None
     try:
         content = b64decode(file.data, validate=True)

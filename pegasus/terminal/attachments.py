@@ -1,8 +1,8 @@
 r"""Files that go with a typed message: `@notes.txt` and `@"my photo.png"` in its text.
 
 A mention stays in the text, so that the model knows which file is meant where; the file itself goes along as an attachment. Texts,
-pictures, PDFs and recordings are taken, since the agent can read nothing else. Whatever cannot be sent is said before anything is
-sent, and the text stays on the prompt to be corrected.
+pictures, PDFs, documents and recordings are taken, since the agent can read nothing else. Whatever cannot be sent is said before anything
+is sent, and the text stays on the prompt to be corrected.
 
 Not every `@` is a mention. An unquoted word is one if such a file exists, or if it has the form of a path; `@property` in a pasted
 program and `@alice` are text. A backslash in front (`\@types/node`) makes text of anything.
@@ -23,6 +23,7 @@ from typing import Final
 
 from pegasus.conversation import LONGEST_TEXT, LONGEST_TEXTS
 from pegasus.file_types import detect_type
+from pegasus.media import is_document
 from pegasus.messages import Media
 from pegasus.models import picture_type
 from pegasus.terminal.line_chat import FRAME_OVERHEAD
@@ -138,8 +139,10 @@ def _read(path: Path, room: int) -> bytes:
 
 
 def _media_type(path: Path, data: bytes) -> str:
-    """Return the type of a PDF or a recording, which the agent has read to it; "" for anything else."""
+    """Return the type of a PDF, a document or a recording, which the agent has read to it; "" for anything else."""
     found = detect_type(data, path.name)
+    if is_document(data):
+        return found
     # A text may begin with the letters that mark a recording; no recording is without a null byte.
     return found if found == "application/pdf" or (found.startswith("audio/") and b"\0" in data) else ""
 
@@ -155,7 +158,7 @@ def _media_of(path: Path, data: bytes) -> tuple[Media, int]:
             text = "\0"
         if "\0" in text:
             raise AttachmentProblem(
-                f"{path.name} is neither a text, a picture (PNG, JPEG, GIF, WebP), a PDF nor a recording"
+                f"{path.name} is neither a text, a picture (PNG, JPEG, GIF, WebP), a PDF, a document nor a recording"
             )
         length = len(text)
         # The kind of a text is a hint for the model, guessed from the name; that it is a text is known from its bytes.

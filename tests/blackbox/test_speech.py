@@ -12,6 +12,7 @@ from pegasus.testing.services.server import open_service
 from pegasus.testing.services.telegram import TelegramServer
 from tests.blackbox.support import Book, Call, Thought, reply, say, serving, until
 from tests.blackbox.test_telegram import OWNER, settings_for
+from tests.pegasus.media import documents
 from tests.pegasus.media.pdfs import bomb, pdf
 from tests.pegasus.models.formats.pictures import png
 
@@ -81,6 +82,22 @@ async def test_a_pdf_is_read_out_and_one_that_cannot_be_is_named(tmp_path, wire)
             assert await client.ask("read it", f"m-{number}", media=[file]) == "read"
             assert words in book.asked[-1].user
             assert "[File: media/" in book.asked[-1].user
+
+
+async def test_a_document_is_read_out_whatever_its_sender_says_it_is(tmp_path):
+    book = Book(otherwise=say("read"))
+    async with serving(tmp_path, book) as daemon, daemon.client() as client:
+        for name, content, words in (
+            ("a", documents.spreadsheet(), "2 sheets; it reads:)\n[sheet Costs]"),
+            ("b.pdf", documents.letter(), "Sales grew by"),
+            ("c.txt", documents.MAIL, "The price is 5 €."),
+            ("d", "Привет, как дела?".encode("koi8-r"), "Привет, как дела?"),
+            ("e", b"<p>plain</p>", "<p>plain</p>"),
+        ):
+            file = {"name": name, "mime": "application/octet-stream", "data": b64encode(content).decode()}
+            assert await client.ask("read it", f"m-{name}", media=[file]) == "read"
+            assert words in book.asked[-1].user
+            assert "it reads:)" in book.asked[-1].user
 
 
 async def test_a_client_marks_a_voice_message_and_a_picture_with_huge_sides_is_named(tmp_path):

@@ -124,6 +124,9 @@ async def test_too_many_bytes_are_named(journal):
         (media("x;y".encode("utf-16"), "a.csv", "text/csv"), "x;y"),
         (media(b"<a/>", "a", "application/atom+xml"), "<a/>"),
         (media(b"# Notes", "a.md", "application/octet-stream"), "# Notes"),
+        (media(b"<!doctype html><p>x", "page", "application/octet-stream"), "<!doctype html><p>x"),
+        (media("Grüße".encode(), "letter.doc", "application/msword"), "Grüße"),
+        (media(b"SELECT 1;", "dump", ""), "SELECT 1;"),
     ],
 )
 async def test_small_texts_are_read_out(journal, file, text):

@@ -92,13 +92,21 @@ def test_what_cannot_be_sent_is_said(text, why):
 
 
 def test_a_file_of_another_kind_is_refused(folder):
-    (folder / "a.zip").write_bytes(b"PK\x03\x04\x00\xff")
-    assert refusal("@a.zip") == "a.zip is neither a text, a picture (PNG, JPEG, GIF, WebP), a PDF nor a recording"
+    (folder / "a.bin").write_bytes(b"\x7fELF\x00\xff")
+    assert (
+        refusal("@a.bin")
+        == "a.bin is neither a text, a picture (PNG, JPEG, GIF, WebP), a PDF, a document nor a recording"
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "content", "mime"),
     [
+        (
+            "report.docx",
+            b"PK\x03\x04\x00\xff word/",
+            "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+        ),
         ("a.pdf", b"%PDF-1.7\n\x00\xff", "application/pdf"),
         ("voice.ogg", b"OggS\x00\x02", "audio/ogg"),
         ("voice.m4a", b"\x00\x00\x00\x18ftypM4A \x00", "audio/mp4"),
