@@ -1,8 +1,8 @@
 r"""Files that go with a typed message: `@notes.txt` and `@"my photo.png"` in its text.
 
 A mention stays in the text, so that the model knows which file is meant where; the file itself goes along as an attachment. Texts,
-pictures, PDFs, documents and recordings are taken, since the agent can read nothing else. Whatever cannot be sent is said before anything
-is sent, and the text stays on the prompt to be corrected.
+pictures, PDFs, documents and recordings are taken, since the agent can read nothing else. Whatever cannot be sent is said before
+anything is sent, and the text stays on the prompt to be corrected.
 
 Not every `@` is a mention. An unquoted word is one if such a file exists, or if it has the form of a path; `@property` in a pasted
 program and `@alice` are text. A backslash in front (`\@types/node`) makes text of anything.
