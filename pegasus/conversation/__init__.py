@@ -7,6 +7,7 @@ The Main Agent's session and the conversation of each task have this form:
     sanitize     the form in which text from outside enters the log: cleaned, labelled, and between fences
     media        attached files: pictures the model can see, texts it can read, and the pictures that are in memory
     repetition   calls that are made again and again
+    shortening   texts that are cut in the middle, for a provider that finds the whole too long
 
 Except for `keep_media` and `Pictures.load`, which read and write files through the journal, everything here is pure.
 
@@ -57,6 +58,7 @@ from pegasus.conversation.sanitize import (
     user_content,
     with_content,
 )
+from pegasus.conversation.shortening import cut_middle, entry_tokens, estimate_tokens, shorten_entries
 
 __all__ = [
     "ERROR_LENGTH",
@@ -74,9 +76,12 @@ __all__ = [
     "RepetitionGuard",
     "cancelled_result",
     "clean_text",
+    "cut_middle",
     "decode",
     "encode",
+    "entry_tokens",
     "escape_imitations",
+    "estimate_tokens",
     "fence_of",
     "find_loop",
     "first_surplus",
@@ -90,6 +95,7 @@ __all__ = [
     "repair_log",
     "sanitize_for_prompt",
     "sanitize_name",
+    "shorten_entries",
     "shown_text",
     "surplus_note",
     "to_json",

@@ -7,6 +7,7 @@ import pytest
 from pegasus.models import Usage
 from pegasus.testing.provider.answers import ProviderAnswer
 from tests.blackbox.support import Book, Call, Thought, refuse, say, serving, session
+from tests.blackbox.support.work import Office, act, answer, heard, kind_of
 
 LONG = "It is a long story 📖, and it is told word by word,\nso that one can read along while it is being told."
 ROOM = 6_000
@@ -74,6 +75,29 @@ async def test_a_refusal_without_known_words_shortens_the_conversation_once(tmp_
             assert told.startswith("ok"), (n, told, [(size(view), len(view.request.tools)) for view in book.asked])
         entries = session(daemon.home)
     assert entries[0]["metadata"]["type"] == "compact"
+
+
+@pytest.mark.tried("models", "too long in a task, without a reason (400)", "shortened once, goes on")
+async def test_a_task_goes_on_with_a_shorter_conversation_too(tmp_path):
+    refused = []
+
+    class Narrow(Office):
+        """A server that takes so much of a task's conversation and no more."""
+
+        async def __call__(self, request):
+            if kind_of(request) == "task" and sum(len(str(turn)) for turn in request.turns) > 20_000:
+                refused.append(request)
+                return refuse(400, "code 9117")
+            return await super().__call__(request)
+
+    read = Call("read_file", {"path": "long.txt"})
+    book = Narrow({"dig": [act(read), act(Call("current_time")), lambda view: answer("found")]})
+    async with serving(tmp_path, book) as daemon, daemon.client() as client:
+        (daemon.home / "workspace" / "long.txt").write_text("word word word\n" * 2_000)
+        await client.say("do dig")
+        (told,) = await heard(client)
+    assert "found" in told
+    assert len(refused) == 1
 
 
 @pytest.mark.tried("models", "refused id of a call: “string too long”", "told, nothing shortened")

@@ -22,9 +22,6 @@ from pegasus.main_agent.compaction.open_items import (
 )
 from pegasus.main_agent.compaction.planning import (
     CompactionPlan,
-    cut_middle,
-    entry_tokens,
-    estimate_tokens,
     first_running,
     is_memory_index,
     is_opening,
@@ -43,9 +40,6 @@ __all__ = [
     "OpenItems",
     "OpenTask",
     "SessionSummary",
-    "cut_middle",
-    "entry_tokens",
-    "estimate_tokens",
     "find_open_tasks",
     "first_running",
     "format_minute",

@@ -27,7 +27,12 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from pegasus.conversation import Entry
+from pegasus.conversation import (
+    Entry,
+    cut_middle,
+    entry_tokens,
+    shorten_entries,
+)
 from pegasus.main_agent.compaction.open_items import (
     OpenItems,
     OpenTask,
@@ -39,12 +44,9 @@ from pegasus.main_agent.compaction.open_items import (
 )
 from pegasus.main_agent.compaction.planning import (
     CompactionPlan,
-    cut_middle,
-    entry_tokens,
     first_running,
     is_opening,
     plan_compaction,
-    shorten_entries,
 )
 from pegasus.main_agent.compaction.summary import NoSummary, summarise_by_code, summarise_by_model
 from pegasus.main_agent.compaction.transcript import previous_summary, transcript_events, write_transcript

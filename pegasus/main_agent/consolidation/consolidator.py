@@ -30,14 +30,17 @@ import attrs
 import trio
 
 from actors import Signal
-from pegasus.conversation import Entry, clean_text
+from pegasus.conversation import (
+    Entry,
+    clean_text,
+    cut_middle,
+)
 from pegasus.identity import NOTES_FILE, WorkspaceFiles
 from pegasus.main_agent.compaction import (
     CompactionPlan,
     Compactor,
     OpenItems,
     SessionSummary,
-    cut_middle,
     first_running,
     format_minute,
     previous_summary,

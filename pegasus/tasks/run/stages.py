@@ -24,7 +24,16 @@ import attrs
 import trio
 
 from pegasus.access import Principal, principal_of
-from pegasus.conversation import NOT_REPEATED, Entry, Pictures, RepetitionGuard, fence_of, keep_media
+from pegasus.conversation import (
+    NOT_REPEATED,
+    Entry,
+    Pictures,
+    RepetitionGuard,
+    entry_tokens,
+    fence_of,
+    keep_media,
+    shorten_entries,
+)
 from pegasus.events import Emit, Event, EventType
 from pegasus.identity import SMALL_WINDOW
 from pegasus.memory import read_or_nothing, seen_by
@@ -177,6 +186,8 @@ class Stages:
         """Slots for tool calls of all tasks together."""
         self._shown: _ShownTools | None = None
         """Tools as the model was shown them last."""
+        self._room = 0
+        """Tokens that the conversation may have since a provider has found it too long; 0: nobody has said so."""
         self._env: dict[str, str] = {}
         """Environment that the tool calls of this task share; it lives as long as the actor of the task."""
         self._fence = fence_of(fsm.context.messages) or deps.make_fence()
@@ -264,15 +275,36 @@ class Stages:
             about_tools=shown.notes,
             pictures=pictures,
         )
-        if has_tools:
+        may_guess = True
+        messages = self._within_room()
+        while True:
             try:
-                return await think()
+                return await think(messages=messages, has_tools=has_tools)
             except ModelError as error:
-                if error.kind != "tools":
+                name = error.model or model.name
+                if error.kind == "tools" and has_tools:
+                    # The model that refused may be a fallback; the next thought then has tools again.
+                    await deps.traits.learn(name, refuses_tools=True)
+                    has_tools = False
+                    continue
+                # Where only the circumstances say that it is too long, it is shortened once.
+                if error.kind != "overflow" and not (error.may_be_length and may_guess):
                     raise
-                # The model that refused may be a fallback; the next thought then has tools again.
-                await deps.traits.learn(error.model or model.name, refuses_tools=True)
-        return await think(has_tools=False)
+                may_guess = False
+                if error.context_window:
+                    await deps.traits.learn(name, context_window=error.context_window)
+                size = sum(map(entry_tokens, messages))
+                self._room, messages = size // 2, shorten_entries(context.messages, size // 2) or messages
+                if sum(map(entry_tokens, messages)) >= size:
+                    raise
+                _log.info("the conversation of a task was shortened", task=context.id, before=size, reason=str(error))
+
+    def _within_room(self) -> Sequence[Entry]:
+        """Return the conversation, with long texts cut in the middle if a provider has found it too long before."""
+        messages = self._fsm.context.messages
+        if not self._room or sum(map(entry_tokens, messages)) <= self._room:
+            return messages
+        return shorten_entries(messages, self._room) or messages
 
     def _note_about_lost_commands(self) -> Entry | None:
         """Return the message that names the lost commands of which the model does not know yet, None if there is none."""

@@ -133,6 +133,7 @@ class Thinker:
         tools: Sequence[ToolSpec],
         memory_index: str = "",
         *,
+        messages: Sequence[Entry] | None = None,
         note: Entry | None = None,
         lean: bool = False,
         has_tools: bool = True,
@@ -141,11 +142,11 @@ class Thinker:
     ) -> Thought:
         """Make exactly one model call and return its outcome. Raises ModelError.
 
-        context: the task; its messages are the conversation. tools: as the model is shown them, without OWN_TOOLS. memory_index: a
-        user message to put behind the conversation so far, "" = none. note: a further message behind that.
-        lean: whether the model's window is small. has_tools: False
-        for a model whose server refuses tools; what was done with tools is then told as text, and the answer is the result.
-        about_tools: a section about tools for the end of the prompt, "" = none.
+        context: the task; its messages are the conversation. messages: what is shown in their place, where they are too long. tools:
+        as the model is shown them, without OWN_TOOLS. memory_index: a user message to put behind the conversation so far, "" = none.
+        note: a further message behind that. lean: whether the model's window is small. has_tools: False for a model whose server
+        refuses tools; what was done with tools is then told as text, and the answer is the result. about_tools: a section about tools
+        for the end of the prompt, "" = none.
 
         Cancelled: the request is given up.
         """
@@ -153,7 +154,7 @@ class Thinker:
         if memory_index:
             index = (Entry(self._clock(), "user", memory_index, metadata={"type": MEMORY_INDEX}), *index)
         prompt, label = self.prompt(task_type, lean=lean), label_of(context)
-        turns = _turns_of((*context.messages, *index), pictures)
+        turns = _turns_of((*(context.messages if messages is None else messages), *index), pictures)
         if has_tools:
             prompt = f"{prompt}\n\n{about_tools}" if about_tools else prompt
             response = await model.generate(

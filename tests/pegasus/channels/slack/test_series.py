@@ -7,7 +7,7 @@ from pegasus.storage import Waiting
 from pegasus.testing.scripted import Hang, ScriptedModel
 from pegasus.testing.services.slack_workspace import BOT_USER, SlackWorkspace
 from pegasus.testing.world import kill
-from tests.pegasus.channels.slack.conftest import FRIEND, OWNER, START
+from tests.pegasus.channels.slack.conftest import FRIEND, START
 from tests.pegasus.channels.slack.test_quotes import PNG, shared
 
 WHOLE = "".join(f"{n:05} " for n in range(1500))

@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from actors import ActorError
+from pegasus.conversation import entry_tokens
 from pegasus.main_agent.compaction import Compactor, OpenTask
-from pegasus.main_agent.compaction.planning import entry_tokens
 from pegasus.main_agent.session import Session, load_session
 from pegasus.models import ModelRequest, PromptSize, UserTurn
 from pegasus.testing.memory_disk import MemoryDisk, PowerLoss

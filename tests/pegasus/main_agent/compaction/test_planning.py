@@ -4,14 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pegasus.conversation import cut_middle, entry_tokens, shorten_entries
 from pegasus.conversation.entry import Entry
+from pegasus.conversation.shortening import SHORTEST
 from pegasus.main_agent.compaction.open_items import OpenItems, SessionSummary, summary_entry
 from pegasus.main_agent.compaction.planning import (
-    SHORTEST,
-    cut_middle,
-    entry_tokens,
     plan_compaction,
-    shorten_entries,
 )
 
 from .kit import NOW, Talk, is_well_formed, long_talk

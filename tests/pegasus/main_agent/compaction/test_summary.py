@@ -2,8 +2,8 @@
 
 import pytest
 
+from pegasus.conversation import estimate_tokens
 from pegasus.main_agent.compaction.open_items import OpenItems, SessionSummary, memory_index_entry, summary_entry
-from pegasus.main_agent.compaction.planning import estimate_tokens
 from pegasus.main_agent.compaction.summary import SYSTEM_PROMPT, find_problems, summarise_by_code
 from pegasus.main_agent.compaction.transcript import MOST_PARTS, previous_summary, write_transcript
 from pegasus.messages import Address
