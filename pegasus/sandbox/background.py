@@ -16,6 +16,7 @@ pauses, since what belongs together is rarely written in one piece.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -35,7 +36,7 @@ from pegasus.sandbox.guarded import (
     read_to_end,
 )
 from pegasus.sandbox.sandbox import Sandbox
-from pegasus.sandbox.terminal_text import TerminalText
+from pegasus.sandbox.terminal_text import TerminalText, shown_text
 from pegasus.wire import encode_json
 
 MAX_RUNNING: Final = 8
@@ -48,6 +49,10 @@ PAUSE: Final = 0.2
 """Seconds without output after which what was written counts as complete for now."""
 LONGEST_GATHERING: Final = 1.5
 """Seconds after the first new output until a result is returned, even if more keeps coming."""
+_LONGEST_SEQUENCE: Final = 64
+"""Bytes of a control sequence whose rest is waited for."""
+_BEGUN: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*)?")
+"""Beginning of a control sequence."""
 _INPUT_LIMIT: Final = 5.0
 """Seconds that a command has to take its input, before the call says that it does not read."""
 
@@ -281,9 +286,10 @@ class BackgroundCommand:
                 # The end of an ended command is returned as it is, even in the middle of a character: no rest will
                 # come.
                 is_all = self._position + lost + len(data) == self._output.total
-                data = data if self.end is not None and is_all else _whole_characters(data)
+                data = data if self.end is not None and is_all else _whole_sequences(_whole_characters(data))
                 self._position += lost + len(data)
-                return CommandOutput(data.decode("utf-8", "replace"), lost, self._output.total - self._position)
+                text = shown_text(data.decode("utf-8", "replace"))
+                return CommandOutput(text, lost, self._output.total - self._position)
             data, lost = self._output.read(self._position)
             self._position += lost + len(data)
             text = await trio.to_thread.run_sync(self._text.read, data)
@@ -302,6 +308,12 @@ def _whole_characters(data: bytes) -> bytes:
         if byte < 0x80:
             break
     return data
+
+
+def _whole_sequences(data: bytes) -> bytes:
+    """Return output without the beginning of a control sequence at its end whose rest was not written yet."""
+    cut = data.rfind(b"\x1b", max(0, len(data) - _LONGEST_SEQUENCE))
+    return data[:cut] if cut > 0 and _BEGUN.fullmatch(data, cut) else data
 
 
 class BackgroundCommands:

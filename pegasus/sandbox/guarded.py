@@ -347,6 +347,14 @@ class GuardedProcess:
         self._last_words = ""
         """Last line that is no report: the reason why the guard, or the program that builds its walls, did not work."""
 
+    def terminal_modes(self) -> int | None:
+        """Return the local modes of its terminal (`termios.ICANON` and others), None if it has none or that is gone."""
+        if not isinstance(self.stdout, _TerminalOutput):
+            return None
+        with suppress(termios.error, OSError):
+            return int(termios.tcgetattr(self.stdout.descriptor)[3])
+        return None
+
     async def begin(self, order: bytes) -> None:
         """Send the guard what to run, and return when the program runs. Raises ProcessError if it cannot be started."""
         assert self._guard.stdin is not None  # noqa: S101
@@ -471,6 +479,11 @@ class _TerminalOutput(trio.abc.ReceiveStream):
 
     def __init__(self, terminal: trio.lowlevel.FdStream) -> None:
         self._terminal = terminal
+
+    @property
+    def descriptor(self) -> int:
+        """The descriptor of the terminal."""
+        return self._terminal.fileno()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Return the next output, b"" at its end."""

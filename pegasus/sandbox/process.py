@@ -25,11 +25,16 @@ from pegasus.sandbox.guarded import (
     DEFAULT_OUTPUT,
     NO_SANDBOX,
     CommandLimits,
+    TakeOutput,
     open_process,
     read_to_end,
 )
+from pegasus.sandbox.key_waits import KeyWaits
 from pegasus.sandbox.sandbox import Sandbox
+from pegasus.sandbox.terminal_text import TerminalText, shown_text
 
+MOST_DRAWN: Final = 256 * 1024
+"""Bytes that are kept of each stream before it is worked out what a terminal shows of them in the end."""
 _CONTINUATION_BYTES: Final = bytes(range(0x80, 0xC0))
 """Bytes of UTF-8 that continue a character."""
 
@@ -64,6 +69,8 @@ class CommandResult:
     """Processes that it had left running, and that were ended with it."""
     exceeded: str = ""
     """The limit for which it was ended: "memory", "processes", "output", or "" for none."""
+    waited_for: str = ""
+    """Input for which it was ended, since none can come (`key_waits`): "keys", "secret", or "" for none."""
 
 
 async def run_process(
@@ -75,6 +82,7 @@ async def run_process(
     limits: CommandLimits | None = None,
     stdin: bytes = b"",
     terminal: bool = False,
+    shown: bool = False,
     sandbox: Sandbox = NO_SANDBOX,
 ) -> CommandResult:
     """Run a program (a sequence) or a shell command (a str) to its end, or for `timeout` seconds. Nothing of it is left on return.
@@ -82,15 +90,18 @@ async def run_process(
         result = await run_process("make test", cwd=folder, env=environment, timeout=60.0)
 
     stdin: bytes that it can read; by default it reads /dev/null. terminal: it runs on a terminal, which has no
-    input but `stdin` and then ends it; all its output is then in `stdout`, with the terminal's control characters. sandbox: the
-    walls around it.
+    input but `stdin` and then ends it; all its output is then in `stdout`, with the terminal's control characters. shown: the output
+    is what a terminal would show of it in the end, and a program that waits for keys is ended early. sandbox: the walls around it.
 
     On cancel
     everything is ended first, which takes up to `limits.grace` seconds, and a few seconds more if the guard was
     attacked. Raises ProcessError if it cannot be started.
     """
     limits = limits or CommandLimits()
-    stdout, stderr = HeadAndTail(limits.output), HeadAndTail(limits.output)
+    # A progress bar writes a hundred times what it shows.
+    bytes_read = max(limits.output, MOST_DRAWN) if shown else limits.output
+    stdout, stderr = HeadAndTail(bytes_read), HeadAndTail(bytes_read)
+    waits = KeyWaits(is_terminal=terminal)
     start = trio.current_time()
     async with (
         open_process(
@@ -100,20 +111,30 @@ async def run_process(
     ):
         if process.stdin is not None:
             nursery.start_soon(_write_stdin, process.stdin, stdin, process.stderr is None)
+        takers: tuple[TakeOutput, TakeOutput] = (stdout.add, stderr.add)
+        if shown:
+            nursery.start_soon(waits.watch, process)
+            takers = waits.hearing(stdout.add), waits.hearing(stderr.add)
         with trio.move_on_after(max(timeout - (trio.current_time() - start), 0.0)) as scope:
-            await read_to_end(process, stdout.add, stderr.add, flood=limits.flood)
+            await read_to_end(process, *takers, flood=limits.flood, stopping=waits.found)
         ended = await process.stop()
         nursery.cancel_scope.cancel()
+    out, err = (stdout.text(), stdout.truncated), (stderr.text(), stderr.truncated)
+    if shown:  # in a thread, since there may be much of it
+        out, err = await trio.to_thread.run_sync(
+            lambda: (stdout.shown(limits.output, terminal), stderr.shown(limits.output, terminal))
+        )
     return CommandResult(
-        124 if scope.cancelled_caught else ended.exit_code,
-        stdout.text(),
-        stderr.text(),
-        stdout.truncated or stderr.truncated,
+        124 if scope.cancelled_caught or waits.what else ended.exit_code,
+        out[0],
+        err[0],
+        out[1] or err[1],
         trio.current_time() - start,
         ended.signal,
         scope.cancelled_caught,
         ended.outlived,
         ended.exceeded,
+        waits.what,
     )
 
 
@@ -165,7 +186,27 @@ class HeadAndTail:
         # An incremental decoder keeps back a last character that is cut in two. The tail may begin with the end of one.
         head = codecs.getincrementaldecoder("utf-8")("replace").decode(self._head)
         tail = tail.lstrip(_CONTINUATION_BYTES)
-        return f"{head}\n… {self.dropped:,} bytes left out …\n{tail.decode('utf-8', 'replace')}"
+        return f"{head}{self._notice}{tail.decode('utf-8', 'replace')}"
+
+    @property
+    def _notice(self) -> str:
+        """The line in the middle."""
+        return f"\n… {self.dropped:,} bytes left out …\n"
+
+    def shown(self, limit: int, is_terminals: bool) -> tuple[str, bool]:
+        """Return what a terminal would show of it in the end, with the middle left out above so many bytes, and whether it is.
+
+        is_terminals: a terminal has written it, which ends lines in its own way.
+        """
+        text = TerminalText().read_all(self.text()) if is_terminals else shown_text(self.text())
+        encoded = text.encode("utf-8", "surrogatepass")
+        if len(encoded) <= limit:
+            return text, self.truncated
+        cut = HeadAndTail(limit)
+        cut.add(encoded)
+        if self.truncated:  # the notice of this stream is in the middle, and goes with it
+            cut.total += self.dropped - len(self._notice.encode())
+        return cut.text(), True
 
 
 async def _write_stdin(pipe: trio.abc.SendStream, data: bytes, is_terminal: bool) -> None:

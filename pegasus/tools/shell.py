@@ -43,7 +43,6 @@ from pegasus.sandbox import (
     CommandResult,
     ProcessError,
     Sandbox,
-    TerminalText,
     run_process,
     signal_name,
 )
@@ -199,11 +198,9 @@ async def _run(
             limits=bounds,
             stdin=stdin,
             terminal=terminal,
+            shown=True,
             sandbox=sandbox,
         )
-    # In a thread, since there may be megabytes of it.
-    if terminal:
-        result = attrs.evolve(result, stdout=await trio.to_thread.run_sync(TerminalText().read, result.stdout.encode()))
     changed = note_of_changes(await changed_files(sandbox, context))
     return _format_result(result, timeout, limits, sandbox, changed)
 
@@ -266,6 +263,14 @@ def _format_result(
 
 def _notes(result: CommandResult, timeout: float, limits: CommandLimits, sandbox: Sandbox) -> list[str]:
     """Return notes about facts that the exit code does not show."""
+    if result.waited_for:
+        what = (
+            "keys" if result.waited_for == "keys" else "something that is typed without being shown, such as a password"
+        )
+        return [
+            f"ended early, with all it had started: it waits for {what}, and nobody types here. Say all in its arguments "
+            "(-m, -y, --batch, --no-pager), or talk to it with command_start (pty) and command_input"
+        ]
     if result.timed_out:
         return [f"ended after {timeout:.3g} s, with all it had started"]
     notes = notes_of_end(result.exceeded, result.outlived, limits, sandbox)
@@ -310,7 +315,7 @@ NON_INTERACTIVE: Final = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "G
 """Variables that keep programs from paging and asking: there is no terminal."""
 
 TERMINAL_TYPE: Final = "xterm"
-"""TERM of commands that have a terminal; its control sequences are known to `TerminalText`."""
+"""TERM of commands that have a terminal; its control sequences are known to `pegasus.sandbox.terminal_text`."""
 _FALLBACK_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 """PATH of commands if the daemon has none, as under some service managers."""
 

@@ -6,6 +6,7 @@ from time import process_time
 import pytest
 
 from pegasus.sandbox import TerminalText
+from pegasus.sandbox.terminal_text import shown_text
 
 
 def shown(*parts):
@@ -82,3 +83,38 @@ def test_any_bytes_are_read_in_time_that_grows_with_their_length():
 
 def test_text_for_the_terminal_itself_that_never_ends_does_not_hide_the_rest():
     assert "visible" in shown("\x1b]" + "x" * 20_000 + "\r\nvisible")
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("a: 10%\r\nb: 10%\r\n\x1b[2A\x1b[2Ka: 90%\r\n\x1b[2Kb: 95%\r\n", "a: 90%\nb: 95%"),  # as docker writes
+        ("one\ntwo\n\x1b[2Adone\x1b[K\r\n", "done\ntwo"),
+        ("before\n\x1b[?1049h\x1b[H~ editor\x1b[2;1H~\x1b[?1049lafter\n", "before\nafter"),
+        ("\x1b[?1049hstill open", "still open"),
+        ("\x1b[1;1Hframe 1\x1b[1;1Hframe 2", "\nframe 2"),
+        ("⠙ idle\x1b[1G\x1b[0K⠹ busy\x1b[1G\x1b[0Kdone\n", "done"),
+        ("abc\r\x1b[K", ""),
+        ("kept\x1b7\x1b[99;1Hbar\x1b8 on", "kept on\nbar"),
+        ("one\ntwo\nthree\x1b[2A\x1b[J", ""),
+        ("\x1b[9999999999Aa\x1b[B\x1b[uB", "B"),
+    ],
+)
+def test_what_stands_there_in_the_end(written, text):
+    assert shown(written) == text
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("plain  \n\n", "plain  \n\n"),
+        ("lines of DOS\r\nstay\r\n", "lines of DOS\r\nstay\r\n"),
+        ("\x1b[32mgreen\x1b[0m\n", "green\n"),
+        ("10 %\r20 %\r100 %\ndone", "100 %\ndone"),
+        ("日本\x1b[1m語\x1b[0m 🎉\n", "日本語 🎉\n"),
+        ("\x1b]0;title without an end\nnext line\n", "0;title without an end\nnext line\n"),
+        ("\x1b[31m\n", ""),
+    ],
+)
+def test_output_that_was_not_written_to_a_terminal(written, text):
+    assert shown_text(written) == text

@@ -1,5 +1,6 @@
 import json
 import os
+import shlex
 import sys
 
 import pytest
@@ -248,3 +249,70 @@ async def test_a_terminal_for_a_command(use):
 
 async def test_nothing_is_typed_on_the_terminal_of_a_command(use):
     assert (await use(SHELL, command="cat; echo end", pty=True))["stdout"].endswith("end")
+
+
+# ------------------------------------------------------------------ nobody types here
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr("pegasus.sandbox.key_waits.QUIET", 0.3)
+    monkeypatch.setattr("pegasus.sandbox.key_waits.LONGER", 0.6)
+
+
+RAW = "import sys, time, tty; tty.setcbreak(0);"
+
+
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        (f"{RAW} print('>>> ', end='', flush=True); sys.stdin.read(1); sys.stdin.read(1)", "keys"),  # an interpreter
+        (f"{RAW}\nwhile True: print('\\x1b[Htasks', flush=True); time.sleep(0.05)", "keys"),  # top
+        (f"{RAW} print('\\x1b[?1049h~', flush=True); time.sleep(60)", "keys"),  # an editor
+        ("import getpass, time; getpass.getpass(); time.sleep(60)", "password"),
+    ],
+)
+async def test_a_program_on_a_terminal_that_waits_for_somebody_to_type_is_ended_early(use, impatient, code, what):
+    result = await use(SHELL, command=f"{sys.executable} -c {shlex.quote(code)}", pty=True)
+    assert what in result["note"]
+    assert "command_input" in result["note"]
+    assert result["exitCode"] == 124
+    assert result["durationMs"] < 10_000
+
+
+async def test_whoever_reads_lines_is_told_again_that_there_are_none(use, impatient):
+    result = await use(SHELL, command="cat; cat; read x; echo end", pty=True)
+    assert (result["exitCode"], result["stdout"].splitlines()[-1]) == (0, "end")
+
+
+@pytest.mark.parametrize(
+    ("command", "pty"),
+    [
+        ("sleep 1.5; echo worked", True),
+        ("sleep 1.5; echo worked", False),
+        ("printf '\\033[H\\033[2J'; sleep 1.5; echo worked", False),
+    ],
+)
+async def test_a_program_that_works_in_silence_is_left_alone(use, impatient, command, pty):
+    result = await use(SHELL, command=command, pty=pty)
+    assert result["exitCode"] == 0
+    assert result["stdout"].rstrip().endswith("worked")
+
+
+async def test_an_editor_without_a_terminal_is_ended_early(use, impatient):
+    result = await use(SHELL, command="printf '\\033[24;1HVim: Input is not from a terminal'; sleep 60")
+    assert "it waits for keys" in result["note"]
+    assert result["stdout"].strip() == "Vim: Input is not from a terminal"
+
+
+async def test_colours_and_progress_bars_do_not_reach_the_model(use):
+    bar = "for i in $(seq 100); do printf '\\r\\033[32m%3d %%\\033[0m' $i; done; printf '\\n'; echo done"
+    result = await use(SHELL, command=f"{bar}; ({bar}) >&2")
+    assert (result["stdout"], result["stderr"], result["truncated"]) == ("100 %\ndone\n", "100 %\ndone\n", False)
+
+
+async def test_a_long_progress_bar_leaves_the_room_to_what_matters(use):
+    bar = "import sys; [print(f'\\r{n:>70}', end='') for n in range(2_000)]; print(); print('x' * 3_000)"
+    result = await use(SHELL, command=f"echo first; {sys.executable} -c {shlex.quote(bar)}")
+    assert not result["truncated"]
+    assert result["stdout"].split() == ["first", "1999", "x" * 3_000]
