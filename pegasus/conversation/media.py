@@ -166,6 +166,11 @@ def _examine(media: Sequence[Media], readings: Mapping[int, Reading]) -> tuple[l
             image = Image(mime, file.data, name) if problem is None else None
             kept = _Attachment(name, mime, data, path, image)
             label = f"(attached: {description}; you cannot see it: {problem})" if problem else ""
+            text = _read_text(mime, name, data, is_known=known is not None) if problem else None
+            if text and len(text) <= min(LONGEST_TEXT, text_room):
+                # A drawing in SVG, or a page that was sent under a wrong name.
+                text_room -= len(text)
+                label = f"{label[:-1]}; it reads:)\n{text}\n(end of {name})"
             labels.append(f"{label or f'(attached picture: {description})'}\n{kept.label}")
             found.append(kept)
             continue

@@ -248,16 +248,14 @@ def read_archive(content: bytes, output: Output) -> None:
 
 
 def read_letter(archive: PartsArchive, name: str, output: Output) -> None:
-    """Write the text of a document of Word, with its notes and comments behind it."""
+    """Write the text of a document of Word, with what stands above and below each page, notes and comments behind it."""
     say(kind="")
-    further = {type: target for type, target in archive.relations(name).values() if target in archive.names}
-    flow = Flow(output)
-    parse(archive.part(name), flow.start, flow.end, flow.text)
-    for kind in ("footnotes", "endnotes", "comments"):
-        if kind in further:
-            output.write(f"[{kind}]\n")
-            flow = Flow(output)
-            parse(archive.part(further[kind]), flow.start, flow.end, flow.text)
+    further = archive.relations(name).values()
+    for kind in ("", "header", "footer", "footnotes", "endnotes", "comments"):
+        for part in (target for type, target in further if type == kind) if kind else (name,):
+            if part in archive.names:
+                flow = Flow(output, heading=kind)
+                parse(archive.part(part), flow.start, flow.end, flow.text)
 
 
 def read_slides(archive: PartsArchive, name: str, output: Output) -> None:
@@ -278,9 +276,7 @@ def read_slides(archive: PartsArchive, name: str, output: Output) -> None:
         output.write(f"[slide {number}]\n")
         notes = [target for type, target in archive.relations(slide).values() if type == "notesSlide"]
         for part in (slide, *notes[:1]):
-            if part != slide:
-                output.write("[notes]\n")
-            flow = Flow(output)
+            flow = Flow(output, heading="notes" if part != slide else "")
             parse(archive.part(part), flow.start, flow.end, flow.text)
 
 
@@ -333,9 +329,11 @@ class Flow:
     )
     BREAKS: Final[Mapping[str, str]] = {"br": "\n", "cr": "\n", "line-break": "\n", "tab": "\t", "noBreakHyphen": "-"}
 
-    def __init__(self, output: Output, *, is_open: bool = False) -> None:
+    def __init__(self, output: Output, *, is_open: bool = False, heading: str = "") -> None:
         self._output = output
         self._is_open = is_open
+        self._heading = heading
+        """Word that is written above the first line, if there is any."""
         self._line: list[str] = []
         self._size = 0
         self._inside = 0
@@ -403,7 +401,8 @@ class Flow:
     def _end_line(self) -> None:
         line = "".join(self._line).rstrip("| ")
         if line.strip("#- "):
-            self._output.write(line + "\n")
+            self._output.write(f"[{self._heading}]\n{line}\n" if self._heading else line + "\n")
+            self._heading = ""
         self._line, self._size = [], 0
 
 

@@ -135,6 +135,13 @@ async def test_small_texts_are_read_out(journal, file, text):
     assert label.splitlines()[-2:] == [f"(end of {file.name})", f"[File: {next(iter(journal.files))}]"]
 
 
+@pytest.mark.parametrize("mime", ["image/svg+xml", "image/png"])
+async def test_a_text_that_claims_to_be_a_picture_is_read_out(journal, mime):
+    [label] = (await keep_media(journal, [media(b"<svg><text>Hi</text></svg>", "x", mime)])).labels
+    assert label.splitlines()[1:3] == ["<svg><text>Hi</text></svg>", "(end of x)"]
+    assert "you cannot see it" in label
+
+
 async def test_texts_have_a_bound_together(journal):
     labels = (await keep_media(journal, [media(b"x" * 15_000, "a.txt", "text/plain")] * 4)).labels
     assert ["it reads" in label for label in labels] == [True, True, False, False]

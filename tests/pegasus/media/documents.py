@@ -30,6 +30,7 @@ def letter() -> bytes:
     ):
         cell.text = text
     document.add_paragraph("End.\tIndeed")
+    document.sections[0].header.paragraphs[0].text = "Pegasus Ltd."
     return saved(document)
 
 

@@ -25,7 +25,7 @@ def wide(text):
 READ = {
     "Word (.docx)": (
         documents.letter(),
-        "## Annual report\nSales grew by 7\u00a0%.\nFirst\nYear | Sum\n2025 | 9\nEnd.\tIndeed",
+        "## Annual report\nSales grew by 7\u00a0%.\nFirst\nYear | Sum\n2025 | 9\nEnd.\tIndeed\n[header]\nPegasus Ltd.",
     ),
     "PowerPoint (.pptx)": (
         documents.slides(),
