@@ -27,6 +27,7 @@ Read the files in this order; each uses only those before it:
     tree                 the supervision tree
     channels             gateway, HTTP server and adapters of chat services, as children of the tree
     reload               changing settings and the model while the daemon runs
+    memory_embedder      vectors for the search of memory
     real_world           the environment of a real machine
     telemetry            traces and metrics over OTLP
     daemon               the process: from taking its home to the orderly stop

@@ -22,6 +22,7 @@ import attrs
 import trio
 
 from pegasus.app.environment import Environment
+from pegasus.app.memory_embedder import MemoryEmbedder
 from pegasus.app.owner_notes import OwnerNotes
 from pegasus.app.reload import Reloader
 from pegasus.events import RecentEvents
@@ -163,6 +164,7 @@ def _make_environment(
             clock=wall_clock,
             workspace=home.workspace,
             guest_bytes=lambda: in_force.now.limits.guest_memory_kb << 10,
+            embedder=MemoryEmbedder(lambda: models.embedder, reloader.secrets.redact),
         ),
         # The home has the token and the keys. The settings file may lie elsewhere, and may have keys in it, too.
         closed_paths=tuple(filter(None, [home.path, home.token, settings.source.file])),

@@ -172,6 +172,7 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     await root.start_child(_retention_child(root, environment, journal))
     # The journal knows who wrote before this start. It is asked once: the prompt must not change when somebody new writes.
     services = build_services(environment, journal, root.ref, await journal.ask(KnownAddresses))
+    await root.start_child(_memory_child(services))
     tools = Child(
         "tools",
         run_changing_group,
@@ -211,6 +212,16 @@ def _retention_child(root: Supervisor, environment: Environment, journal: Ref[Jo
     )
     remover = Child("remover", remove_old_files, environment.clock, rules, backoff=CHILD_BACKOFF)
     return Child("retention", supervisor([remover], intensity=CHILD_INTENSITY))
+
+
+def _memory_child(services: Services) -> Child[Any]:
+    """Return what makes vectors of memory, as a child of the root."""
+
+    async def embed(inbox: Inbox[object]) -> None:
+        inbox.started()
+        await services.memory.keep_vectors()
+
+    return Child("memory", supervisor([Child("embedder", embed, backoff=CHILD_BACKOFF)], intensity=CHILD_INTENSITY))
 
 
 def _approvals_child(root: Supervisor, services: Services) -> Child[Any]:

@@ -16,6 +16,7 @@ The files are read from their folder and written by the journal. Every change is
     apart           what of it conversations see in which guests are heard
     notes           MEMORY.md and the history of conversations, for agents of chats
     search          full-text search over memory and archived sessions, imported at the first search; `search_index`: words in SQLite
+    vectors         vectors of passages, in the same file
     function_words  what a search leaves out of a question
 """
 

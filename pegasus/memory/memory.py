@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 import trio
 
-from actors import ActorError, Ref
+from actors import ActorError, Ref, Signal
 from pegasus.formatting import file_key
 from pegasus.memory.changes import Author, CannotUndo, Change, decode_text, encode_text, undo_change
 from pegasus.memory.folder import LARGEST, FileState, FolderReader, MemoryFolder
@@ -37,8 +37,10 @@ from pegasus.memory.pages import (
     EPISODE_INDEX,
     FOLDER,
     Found,
+    Meaning,
     MemoryFile,
     MemoryRefused,
+    TextEmbedder,
     appended,
     check_new,
     describe_file,
@@ -66,6 +68,10 @@ GUESTS: Final = "guests"
 """Folder of what is kept for guests, below data/."""
 FACTS_SHOWN: Final = 60_000
 """Characters of facts that a reflection gets in full; of further ones it gets the summaries."""
+QUERY_TIME: Final = 1.5
+"""Seconds that a search waits for the vector of its query; then it is made by words."""
+EMBED_TIME: Final = 60.0
+"""Seconds for the vectors of some passages. A model on one's own machine may have to be loaded first."""
 _UNKNOWN: Final = Author()
 """Author of changes whose caller names none: the Main Agent itself."""
 
@@ -110,7 +116,12 @@ class Memory:
         base: str = FOLDER,
         most_bytes: Callable[[], int] = lambda: 0,
         open_guest: Callable[[str], Memory] | None = None,
+        embedder: TextEmbedder | None = None,
     ) -> None:
+        self._embedder = embedder
+        """Makes vectors, so that the search finds by meaning, too; None: it finds words only."""
+        self._searched = Signal()
+        """Given after each search: what it has indexed may have no vectors yet."""
         self._open_guest = open_guest
         """Opens the notes of a guest, by their key; None: guests have none."""
         self._guests: dict[str, Memory] = {}
@@ -170,10 +181,25 @@ class Memory:
             raise MemoryRefused("there is no search here; memory_list shows what there is")
         if self._searcher is None:
             self._searcher = self._open_searcher()
+        meaning = None
+        if (embedder := self._embedder) is not None and embedder.name:
+            made = await embedder.embed((query,), QUERY_TIME)
+            meaning = Meaning(embedder.name, made[0]) if made and made[0] else None
         try:
-            return await self._searcher.search(query, limit, where, prefix)
+            return await self._searcher.search(query, limit, where, prefix, meaning)
         except ValueError as error:
             raise MemoryRefused(str(error)) from None
+        finally:
+            self._searched.notify()
+
+    async def keep_vectors(self) -> None:
+        """Make vectors of what searches have indexed, until cancelled. If the embedder does not work, the next search tries again."""
+        embedder = self._embedder
+        while True:
+            seen = self._searched.count
+            while embedder and self._searcher and await self._searcher.embed_some(embedder, EMBED_TIME):
+                pass
+            await self._searched.wait(seen)
 
     async def _files(self) -> tuple[FileState, ...]:
         """Return the files, after logging edits by hand, unless a change is under way or the log cannot be written."""
@@ -443,10 +469,12 @@ def memory_in(
     clock: Callable[[], int],
     workspace: Path | None = None,
     guest_bytes: Callable[[], int] = lambda: 0,
+    embedder: TextEmbedder | None = None,
 ) -> Memory:
     """Return the memory of a home, with search. data: the home's data folder. workspace: has MEMORY.md; None: it is left out.
 
-    guest_bytes: returns the bytes that the notes of one guest may have.
+    guest_bytes: returns the bytes that the notes of one guest may have. embedder: makes vectors of what the search finds; notes of
+    guests are not searched.
     """
     notes = None if workspace is None else NotesFile(FileDisk(workspace, GuardedFiles(workspace)))
 
@@ -456,7 +484,13 @@ def memory_in(
         return Memory(journal, FolderReader(data / base), clock, base=base, most_bytes=guest_bytes)
 
     return Memory(
-        journal, FolderReader(data / FOLDER), clock, partial(open_searcher, data), notes, open_guest=open_guest
+        journal,
+        FolderReader(data / FOLDER),
+        clock,
+        partial(open_searcher, data),
+        notes,
+        open_guest=open_guest,
+        embedder=embedder,
     )
 
 

@@ -25,7 +25,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import attrs
 
@@ -316,6 +316,26 @@ class Hit(NamedTuple):
     """About 240 characters around the words that were asked for, on one line."""
     text: str
     """The whole passage."""
+
+
+class TextEmbedder(Protocol):
+    """Maker of vectors. One that does not work costs nothing: it says so at once."""
+
+    @property
+    def name(self) -> str:
+        """The model; "" for none, so that nothing is asked. Vectors of another one are not compared with its."""
+
+    async def embed(self, texts: Sequence[str], within: float) -> Sequence[Sequence[float]] | None:
+        """Return a vector for each text, () for one that is not taken; None if the server does not work, after so many seconds."""
+
+
+class Meaning(NamedTuple):
+    """A query as a vector: `Meaning("ollama/nomic-embed-text", vector)`."""
+
+    model: str
+    """Name of the model."""
+    vector: Sequence[float]
+    """Its numbers."""
 
 
 class Found(NamedTuple):

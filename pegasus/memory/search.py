@@ -31,17 +31,18 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final, Literal, NamedTuple, TypeVar
 
 import trio
 
 from pegasus.formatting import quote
 from pegasus.memory.folder import LARGEST, FolderReader, Stamp
-from pegasus.memory.pages import FOLDER, PLACES, Found
+from pegasus.memory.pages import FOLDER, PLACES, Found, Meaning, TextEmbedder
 from pegasus.memory.search_index import Index, IndexedFile, Passage
+from pegasus.memory.vectors import PassageVectors
 from pegasus.messages import Json
 from pegasus.observe import get_logger
 from pegasus.storage import run_in_thread
@@ -76,6 +77,7 @@ _DISK_ERRORS: Final = {
 """Errors that a new file in the same place would meet as well. Then the index is in memory until the next start."""
 
 _log = get_logger("memory")
+T = TypeVar("T")
 
 
 class Searcher:
@@ -111,10 +113,13 @@ class Searcher:
         folder = data / FOLDER
         return cls(folder, data / "main", folder / ".index.sqlite", chats=data / "sessions")
 
-    async def search(self, query: str, limit: int = 8, where: str = "", prefix: str = "") -> Found:
+    async def search(
+        self, query: str, limit: int = 8, where: str = "", prefix: str = "", meaning: Meaning | None = None
+    ) -> Found:
         """Return passages with these words, best first; see `Index.find`.
 
         prefix: beginning of the names of the archives of the chat that asks; "" for those of the conversation of all channels.
+        meaning: vector of the query.
 
         Raises OSError if the folders cannot be read, and ValueError for an unknown `where`. Cancelled: what was indexed so
         far is kept.
@@ -125,12 +130,33 @@ class Searcher:
             scan_at, behind = self._scans.get(prefix, (-math.inf, 0))
             if self._index is not None and trio.current_time() < scan_at and not behind:
                 with suppress(sqlite3.Error):
-                    return Found(await run_in_thread(self._index.find, query, limit, where, prefix))
-            found = await trio.to_thread.run_sync(self._search, query, limit, where, prefix)
+                    return Found(await run_in_thread(self._index.find, query, limit, where, prefix, meaning))
+            found = await trio.to_thread.run_sync(self._search, query, limit, where, prefix, meaning)
             if len(self._scans) > MOST_SCANS:
                 self._scans.clear()
             self._scans[prefix] = (trio.current_time() + SCAN_EVERY, found.behind)
             return found
+
+    async def embed_some(self, embedder: TextEmbedder, within: float) -> bool:
+        """Make vectors of some passages that have none. Return whether there may be more, False if the embedder does not work.
+
+        Others search meanwhile. Passages are those that a search has indexed. Cancelled: what was not kept is made later.
+        """
+        if not (model := embedder.name):
+            return False
+        texts = await self._with_vectors(lambda vectors: vectors.missing(model))
+        if not texts:
+            return False
+        made = await embedder.embed(texts, within)
+        if made is None:
+            return False
+        return await self._with_vectors(lambda vectors: vectors.add(model, texts, made))
+
+    async def _with_vectors(self, work: Callable[[PassageVectors], T]) -> T | Literal[False]:
+        """Return what work on the vectors of the open index returns, in a transaction; False if there is no index, or it refuses."""
+        async with self._lock:
+            index = self._index
+            return False if index is None else await trio.to_thread.run_sync(_in_transaction, index, work)
 
     def changed(self) -> None:
         """Scan the folders at the next search, since something was written."""
@@ -144,7 +170,7 @@ class Searcher:
 
     # ------------------------------------------------------------------ in a thread
 
-    def _search(self, query: str, limit: int, where: str, prefix: str) -> Found:
+    def _search(self, query: str, limit: int, where: str, prefix: str, meaning: Meaning | None) -> Found:
         """Scan the folders and search, with the index as it is, then with a new one, then with one in memory.
 
         Each step is tried only if the one before failed. If all fail, the result has no hits and the reason in
@@ -157,7 +183,7 @@ class Searcher:
             try:
                 index = self._index = self._index or attempt()
                 behind = self._refresh(index, prefix)
-                return Found(index.find(query, limit, where, prefix), behind)
+                return Found(index.find(query, limit, where, prefix, meaning), behind)
             except sqlite3.Error as error:
                 problem = f"{type(error).__name__}: {error}"
                 code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB)
@@ -281,6 +307,20 @@ class Searcher:
         index.mark(name, _text(stamp))
         index.commit()
         return True
+
+
+def _in_transaction(index: Index, work: Callable[[PassageVectors], T]) -> T | Literal[False]:
+    """Do work on the vectors of an index; return False if the database refuses. The next search sees to that."""
+    try:
+        index.begin()
+        done = work(index.vectors)
+        index.commit()
+    except sqlite3.Error as error:
+        _log.warning("vectors of memory cannot be kept", problem=str(error))
+        with suppress(sqlite3.Error):
+            index.rollback()
+        return False
+    return done
 
 
 def _text(stamp: Stamp) -> str:

@@ -30,14 +30,16 @@ import re
 import sqlite3
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final, NamedTuple, TypeAlias
 
 from pegasus.memory.function_words import is_telling, without_function_words
-from pegasus.memory.pages import PLACES, Hit
+from pegasus.memory.pages import PLACES, Hit, Meaning
+from pegasus.memory.vectors import TABLES as VECTOR_TABLES
+from pegasus.memory.vectors import PassageVectors
 
-VERSION: Final = f"4 {unicodedata.unidata_version} {sqlite3.sqlite_version}"
+VERSION: Final = f"5 {unicodedata.unidata_version} {sqlite3.sqlite_version}"
 """Versions of everything that decides which words a text has."""
 MOST: Final = 30
 """Passages that one search returns at most; more do not fit usefully into a tool result."""
@@ -45,6 +47,9 @@ LONGEST_QUERY: Final = 1_000
 """Characters of a query that are used."""
 SNIPPET: Final = 240
 """Characters of a passage that are shown."""
+RANK_SHIFT: Final = 60
+"""Of reciprocal rank fusion: a passage counts 1 / (60 + its rank) in each list, as in the paper that the method comes from (Cormack,
+Clarke and Büttcher). So the first places of one list do not settle everything."""
 
 _TABLES: Final = """
 CREATE TABLE about (version TEXT);
@@ -111,6 +116,8 @@ class Index:
     def __init__(self, path: str) -> None:
         self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT / 1000, isolation_level=None, check_same_thread=False)
         """The connection. Transactions are begun and ended by the methods, not by the library."""
+        self.vectors = PassageVectors(self._db)
+        """Vectors of the passages; none without a model that makes them."""
         try:
             self._prepare()
         except BaseException:
@@ -132,7 +139,7 @@ class Index:
         db.execute("PRAGMA cache_size = -8000")
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if not tables:
-            db.executescript(f"BEGIN; {_TABLES} COMMIT;")
+            db.executescript(f"BEGIN; {_TABLES} {VECTOR_TABLES} COMMIT;")
             db.execute("INSERT INTO about VALUES (?)", (VERSION,))
         elif "about" not in tables or db.execute("SELECT version FROM about").fetchone() != (VERSION,):
             raise sqlite3.DatabaseError("the index was made by other rules")
@@ -200,6 +207,7 @@ class Index:
         rows = self._db.execute("SELECT id, title, text FROM passages WHERE file = ?", (file,)).fetchall()
         words = [(row, indexed(title), indexed(text)) for row, title, text in rows]
         self._db.executemany("INSERT INTO words (words, rowid, title, body) VALUES ('delete', ?, ?, ?)", words)
+        self.vectors.forget(file)
         self._db.execute("DELETE FROM passages WHERE file = ?", (file,))
 
     def remove(self, path: str) -> None:
@@ -215,19 +223,19 @@ class Index:
 
     # ------------------------------------------------------------------ finding
 
-    def find(self, query: str, limit: int, where: str = "", prefix: str = "") -> tuple[Hit, ...]:
+    def find(
+        self, query: str, limit: int, where: str = "", prefix: str = "", meaning: Meaning | None = None
+    ) -> tuple[Hit, ...]:
         """Return passages with all of the words, then those with some, then those with pairs. () if the query has no word.
 
         where: one of PLACES, "" for all. prefix: beginning of the names of the archives that are searched; all others are left out.
+        meaning: of the query; those that are near to it are mixed in, by the ranks of both lists.
         """
         query, limit = query[:LONGEST_QUERY], max(1, min(limit, MOST))
-        numbers = self._numbers(where, prefix)
-        rows: list[_Row] = []
-        for expression in expressions_of(query):
-            if len(rows) < limit:
-                known = {row for row, *_ in rows}
-                more = self._matching(expression, limit, numbers)
-                rows += [row for row in more if row[0] not in known][: limit - len(rows)]
+        rows = self._with_words(query, limit if meaning is None else MOST, where, prefix)
+        if meaning is not None:
+            near = self.vectors.nearest(meaning, self._numbers(where, prefix), MOST)
+            rows = self._fused([row[0] for row in rows], near)[:limit]
         needles = needles_of(query)
         return tuple(
             Hit(
@@ -240,6 +248,33 @@ class Index:
             )
             for row, _, path, line, title, text in rows
         )
+
+    def _fused(self, *ranked: Sequence[int]) -> list[_Row]:
+        """Return the passages of several lists, best first, by the sum of their reciprocal ranks."""
+        scores: dict[int, float] = {}
+        for passages in ranked:
+            for rank, passage in enumerate(passages, 1):
+                scores[passage] = scores.get(passage, 0.0) + 1 / (RANK_SHIFT + rank)
+        best = sorted(scores, key=lambda passage: -scores[passage])
+        return [row for passage in best for row in self._row(passage, -scores[passage])]
+
+    def _row(self, passage: int, rank: float) -> list[_Row]:
+        """Return a passage with this rank."""
+        return self._db.execute(
+            "SELECT p.id, ?, f.path, p.line, p.title, p.text FROM passages p JOIN files f ON f.id = p.file WHERE p.id = ?",
+            (rank, passage),
+        ).fetchall()
+
+    def _with_words(self, query: str, limit: int, where: str, prefix: str) -> list[_Row]:
+        """Return passages by the words of a query, best first."""
+        numbers = self._numbers(where, prefix)
+        rows: list[_Row] = []
+        for expression in expressions_of(query):
+            if len(rows) < limit:
+                known = {row for row, *_ in rows}
+                more = self._matching(expression, limit, numbers)
+                rows += [row for row in more if row[0] not in known][: limit - len(rows)]
+        return rows
 
     def _matching(self, terms: str, limit: int, numbers: Iterable[range]) -> list[_Row]:
         """Return the passages with these numbers that match, best first. Equal ranks: later ones first, which are newer."""

@@ -14,7 +14,7 @@
     chat_choices.py   models that were chosen for single chats
     errors.py      a `ModelError` for each failure, with a text for people; refusals.py: what the words of a refusal mean
     json_text.py   JSON as models write it by hand
-    audio.py       speech: recordings to text and back
+    audio.py       speech: recordings to text and back; embeddings.py: texts as vectors; both over endpoint_model.py
     stand_in.py    fixed rules that answer where there is no model
 
     formats/       wire formats of the providers
@@ -68,6 +68,7 @@ from pegasus.models.base import (
 from pegasus.models.catalog import PriceList
 from pegasus.models.chat_choices import ChatChoices
 from pegasus.models.client import Lane, PreparedModel
+from pegasus.models.embeddings import EmbeddingModel
 from pegasus.models.formats import EXTENSIONS, MOST_PICTURES, picture_problem, picture_type, unfinished
 from pegasus.models.model_facts import SPEECHES, ModelTraits, TraitStore
 from pegasus.models.providers import (
@@ -100,6 +101,7 @@ __all__ = [
     "CallBegun",
     "CallPiece",
     "ChatChoices",
+    "EmbeddingModel",
     "Image",
     "Label",
     "Lane",

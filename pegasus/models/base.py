@@ -123,7 +123,7 @@ class Label:
     """Purpose of a model call: usage records, budgets and routing rules read it. It is not sent to the provider."""
 
     role: str = "default"
-    """"default", "subagent", "compact" or "reflection"; "transcribe" or "speech" for a call that is no conversation."""
+    """"default", "subagent", "compact" or "reflection"; "transcribe", "speech" or "embed" for a call that is no conversation."""
     channel: ChannelInfo | None = None
     """Chat that the call is for."""
     item: int | None = None

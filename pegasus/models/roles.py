@@ -32,6 +32,8 @@ AUDIO_ROLES: Final = ("transcribe", "speech")
 """Settings of [models] that name a model which is no conversation."""
 AUDIO_PROVIDERS: Final = ("openai", "llamacpp", "lmstudio")
 """Types of providers that may have endpoints for speech."""
+EMBED_PROVIDERS: Final = ("openai", "gemini", "ollama", "llamacpp", "lmstudio")
+"""Types of providers that may have the endpoint for embeddings."""
 OFFLINE: Final = "offline/stand-in"
 """Name of the stand-in."""
 _LONGEST_NAME: Final = 200
@@ -152,6 +154,11 @@ def problems(settings: ModelSettings, configured: Mapping[str, ProviderSettings]
                 audio_account(spec, providers, f"models.{role}")
         except ModelConfigError as error:
             found.append(str(error))
+    try:
+        if settings.embed:
+            embed_account(settings.embed, providers)
+    except ModelConfigError as error:
+        found.append(str(error))
     return found
 
 
@@ -162,6 +169,17 @@ def audio_account(spec: str, providers: Mapping[str, ProviderAccount], path: str
         kinds = ", ".join(AUDIO_PROVIDERS)
         raise ModelConfigError(
             f'{path}: found "{spec}"; allowed: a provider with OpenAI\'s endpoints for speech, of type {kinds}'
+        )
+    return provider, model_id
+
+
+def embed_account(spec: str, providers: Mapping[str, ProviderAccount]) -> tuple[ProviderAccount, str]:
+    """Return provider and model id of `models.embed`. Raises ModelConfigError."""
+    provider, model_id = split_spec(spec, providers, "models.embed")
+    if provider.type not in EMBED_PROVIDERS:
+        kinds = ", ".join(EMBED_PROVIDERS)
+        raise ModelConfigError(
+            f'models.embed: found "{spec}"; allowed: a provider with OpenAI\'s endpoint for embeddings, of type {kinds}'
         )
     return provider, model_id
 

@@ -27,6 +27,7 @@ from pegasus.models.audio import AudioModel
 from pegasus.models.base import ModelError, ModelRequest, ModelResponse
 from pegasus.models.chat_choices import ChatChoices
 from pegasus.models.client import Lane, ModelTarget, Next, PreparedModel
+from pegasus.models.embeddings import EmbeddingModel
 from pegasus.models.fallback import BreakerStatus
 from pegasus.models.model_facts import TraitStore
 from pegasus.models.providers import LOCAL_SERVERS, LocalModel, ModelConfigError, ProviderClient, find_local_models
@@ -190,6 +191,11 @@ class ModelService(ClientSource):
         role: "transcribe" or "speech".
         """
         return self._setup.audio(role)
+
+    @property
+    def embedder(self) -> EmbeddingModel | None:
+        """The model that `models.embed` names at this moment; None if it is ""."""
+        return self._setup.embedder
 
     # ------------------------------------------------------------ local servers
 

@@ -27,6 +27,7 @@ from pegasus.models.audio import AudioModel
 from pegasus.models.base import CallOptions
 from pegasus.models.catalog import known_window
 from pegasus.models.client import CallLimit, ModelTarget, Routing, compose
+from pegasus.models.embeddings import EmbeddingModel
 from pegasus.models.fallback import Fallback
 from pegasus.models.formats import AnthropicWire
 from pegasus.models.model_facts import ModelFacts
@@ -40,7 +41,7 @@ from pegasus.models.providers import (
     is_local_address,
     split_spec,
 )
-from pegasus.models.roles import AUDIO_ROLES, OFFLINE, audio_account, role_spec
+from pegasus.models.roles import AUDIO_ROLES, OFFLINE, audio_account, embed_account, role_spec
 from pegasus.models.stand_in import StandIn
 from pegasus.models.tokens import CountByProvider, CountByTable, ExactCount, TokenCounter
 from pegasus.settings import MODEL_ROLES, ModelOptionSettings, ModelSettings
@@ -82,6 +83,8 @@ class ModelSetup:
         """Models by `<provider>/<model>`. All roles and lanes share one, with its counter and what its wire format has learned."""
         self._usage = usage
         self._audio: dict[str, AudioModel | None] = {role: self._create_audio(role) for role in AUDIO_ROLES}
+        self.embedder = self._create_embedder()
+        """The model of `models.embed`; None if it is not set."""
         # Made at once, so that a mistake ends the reload and not a call.
         self.target(self.spec("default"), "models.default")
         routes = [
@@ -142,24 +145,31 @@ class ModelSetup:
         if not spec:
             return None
         provider, model_id = audio_account(spec, self.providers, path)
-        connect = provider.kind.connect
-        if connect is None:
+        if provider.kind.connect is None:
             return None
+        return AudioModel(spec, model_id, *self._endpoint(provider))
+
+    def _create_embedder(self) -> EmbeddingModel | None:
+        """Create what `models.embed` names. Raises ModelConfigError if it cannot work."""
+        if not (spec := self.settings.embed):
+            return None
+        provider, model_id = embed_account(spec, self.providers)
+        # The address of Ollama's other endpoints is a level higher.
+        path = "/v1/embeddings" if provider.type == "ollama" else "/embeddings"
+        return EmbeddingModel(spec, model_id, *self._endpoint(provider), path=path)
+
+    def _endpoint(
+        self, provider: ProviderAccount
+    ) -> tuple[ProviderClient, UsageTracker | None, float, Mapping[str, str], Mapping[str, str], str]:
+        """Return what models behind endpoints of their own share: the fields of `EndpointModel` behind its names."""
+        connect = provider.kind.connect
+        assert connect is not None  # noqa: S101 providers of these types are servers
         if provider.name not in self._clients:
             self._clients[provider.name] = connect(provider)
         client = self._clients[provider.name]
         # Errors of a service may repeat a request's header or address.
         client.hide((*provider.headers.values(), *provider.query.values()))
-        return AudioModel(
-            spec,
-            model_id,
-            client,
-            self._usage,
-            timeout=self.settings.timeout,
-            headers=provider.headers,
-            query=provider.query,
-            key_name=provider.key_name,
-        )
+        return client, self._usage, self.settings.timeout, provider.headers, provider.query, provider.key_name
 
     def _create(self, spec: str, provider: ProviderAccount, model_id: str) -> ModelTarget:
         """Create the model for a spec, and the HTTP client of its provider if there is none yet.

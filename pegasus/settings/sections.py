@@ -138,7 +138,7 @@ class ModelOptionSettings:
 class ModelSettings:
     """Models, as "<provider>/<model>". Roles not named fall back to default."""
 
-    # Only the four roles of MODEL_ROLES fall back to `default`. transcribe and speech do not: they need another kind of model.
+    # Only the four roles of MODEL_ROLES fall back to `default`. transcribe, speech and embed do not: they need another kind of model.
     default: str = text(
         "",
         '"" = a model of the first service whose API key is in the environment, else one of a local server that answers '
@@ -152,6 +152,10 @@ class ModelSettings:
     )
     speech: str = text(
         "", 'what speaks, for the tool speak, such as "openai/gpt-4o-mini-tts"; "" = the tool does not exist'
+    )
+    embed: str = text(
+        "",
+        'what makes vectors of texts, so that memory is searched by meaning too, such as "ollama/nomic-embed-text"; "" = by words',
     )
     voice: str = text("alloy", "voice of models.speech, as the service names it")
     fallback: tuple[str, ...] = texts("tried in order when the first is down or overloaded")

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 
-from tests.blackbox.support import Book, Call, Thought, say, serving
+import trio
+
+from tests.blackbox.support import Book, Call, Thought, say, serving, until
+from tests.blackbox.support.waiting import until_async
+from tests.embedding_server import embedding_server
 
 FACT = {
     "path": "facts/user.md",
@@ -58,3 +62,39 @@ async def test_what_people_write_by_hand_is_searched_and_logged(tmp_path):
         assert [hit["path"] for hit in found["results"]] == ["facts/harbour.md"]
         [change] = (await client.call("memory.log"))["changes"]
         assert (change["how"], change["by"]["kind"]) == ("edit", "hand")
+
+
+async def test_memory_is_searched_by_meaning_where_a_model_makes_vectors(tmp_path):
+    key = "ghp_" + "a1B2" * 9
+    with embedding_server() as server:
+        settings = {
+            "models.embed": "vec/small",
+            "providers.vec.type": "openai",
+            "providers.vec.base_url": server.url,
+            "providers.vec.api_key": "k-12345678",
+        }
+        async with serving(tmp_path, Book(), settings) as daemon, daemon.client() as client:
+            file = daemon.home / "data/memory/facts/me.md"
+            file.parent.mkdir(parents=True)
+            file.write_text(f"# Me\n\n## Mornings\n- A pot of oolong\n\n## Keys\n- {key}\n")
+
+            async def found(query):
+                return [hit["title"] for hit in (await client.call("memory.search", query=query))["results"]]
+
+            assert await found("oolong") == ["Mornings"]
+            await until(lambda: any("oolong" in text and "##" in text for text in server.texts), "vectors")
+
+            async def is_found():
+                return (await found("beverage"))[:1] == ["Mornings"]
+
+            await until_async(is_found, "the entry, by its meaning")
+            assert server.refused == []
+            assert key not in str(server.asked)
+            assert "ghp_***" in str(server.asked)
+
+            server.answer = lambda texts: (500, b"")
+            assert "Mornings" in await found("oolong")
+            asked, began = len(server.asked), trio.current_time()
+            assert "Mornings" in await found("oolong")
+            assert len(server.asked) == asked
+            assert trio.current_time() - began < 1

@@ -15,12 +15,17 @@ NOW = 1_772_000_000_000
 
 
 @asynccontextmanager
-async def open_memory(data, disk=None):
-    child = Child(
-        "journal", partial(run_journal, clock=lambda: 0), disk or FileDisk(data), mailbox=Mailbox(capacity=1024)
-    )
+async def run(disk):
+    """A journal on this disk."""
+    child = Child("journal", partial(run_journal, clock=lambda: 0), disk, mailbox=Mailbox(capacity=1024))
     async with open_supervisor([child]) as supervisor:
-        yield Memory(supervisor.ref("journal"), FolderReader(data / "memory"), clock=lambda: NOW)
+        yield supervisor.ref("journal")
+
+
+@asynccontextmanager
+async def open_memory(data, disk=None):
+    async with run(disk or FileDisk(data)) as journal:
+        yield Memory(journal, FolderReader(data / "memory"), clock=lambda: NOW)
 
 
 @pytest.fixture

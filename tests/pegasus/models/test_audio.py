@@ -83,7 +83,7 @@ async def test_the_server_of_the_tests_is_that_of_the_official_client():
     ],
 )
 async def test_a_failure_is_told_in_words_and_only_a_passing_one_is_tried_again(monkeypatch, answer, kind, calls):
-    monkeypatch.setattr("pegasus.models.audio.PAUSE", 0.01)
+    monkeypatch.setattr("pegasus.models.endpoint_model.PAUSE", 0.01)
     async with open_provider() as server:
         server.audio = lambda call: answer
         models = service(server)
