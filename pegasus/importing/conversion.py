@@ -265,6 +265,12 @@ def add_persona(found: Findings, folder: ForeignFolder, place: str) -> None:
             found.skip("persona", place + name, reason)
 
 
+def add_missing_workspace(found: Findings, folder: ForeignFolder) -> None:
+    """Say that a home has no workspace: its settings, which are not read, can put it anywhere."""
+    if not any(path.startswith("workspace") for path, kind in folder.entries("") if kind == "folder"):
+        found.skip("memory", "workspace/", "it is not in this home; copy it there as workspace/ to import what it has")
+
+
 def add_settings(found: Findings, folder: ForeignFolder, names: Collection[str]) -> None:
     """Say that settings and keys are not imported. They are not even read."""
     for name in sorted(set(names) & set(folder.names("", ""))):

@@ -31,6 +31,7 @@ from pegasus.formatting import plural
 from pegasus.importing.conversion import (
     SaidPart,
     add_job,
+    add_missing_workspace,
     add_note,
     add_notes,
     add_persona,
@@ -68,6 +69,7 @@ def read_nanobot(folder: ForeignFolder) -> Findings:
     for place in ("workspace/cron", "cron"):
         for origin, job in _jobs(found, folder, place):
             _add_job(found, origin, job)
+    add_missing_workspace(found, folder)
     add_settings(found, folder, SETTINGS)
     return found
 

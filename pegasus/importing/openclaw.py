@@ -29,6 +29,7 @@ from typing import Any, Final
 from pegasus.importing.conversion import (
     SaidPart,
     add_job,
+    add_missing_workspace,
     add_notes,
     add_persona,
     add_settings,
@@ -77,6 +78,7 @@ def read_openclaw(folder: ForeignFolder) -> Findings:
         _add_sessions(found, folder, agent)
     for origin, job in (*each_job(found, folder, "cron/jobs.json"), *stored_jobs_of(found, folder)):
         _add_job(found, origin, job)
+    add_missing_workspace(found, folder)
     add_settings(found, folder, SETTINGS)
     return found
 

@@ -28,7 +28,7 @@ _REASONS: Final = (
         ("*.bak*", "*.corrupt*", "*backup*", "*.migrated*", "*.imported-*", "*-import-archive", "*-migration-runs"),
         "it is an older copy",
     ),
-    (("skills", "skill-bundles"), "skills are not imported; copy what you want into skills/ of the home"),
+    (("*skills", "skill-bundles"), "skills are not imported; copy what you want into skills/ of the home"),
     (("media", "images", "uploads", "audio*"), "files are not imported; copy what you need into workspace/"),
     (
         ("log", "logs", "*.log", "*cache*", "tmp", "*.lock", "*.pid", "*.sock", "run"),
@@ -63,12 +63,12 @@ def _add_folder(found: Findings, folder: ForeignFolder, place: str, known: set[s
         _add(found, path, path, is_link=is_link)
     if len(files) > MOST_NAMED:
         more = plural(len(files) - MOST_NAMED, "further file")
-        found.skip("file", f"{_shown(place)}/", f"{_UNKNOWN} ({more})")
+        found.skip("file", f"{_shown(place)}/", f"{_UNKNOWN}; {more}")
     for path in folders:
         if path in parents:
             _add_folder(found, folder, path, known, parents)
         elif count := sum(1 for _ in folder.files(path, "")):
-            _add(found, path, f"{path}/", f" ({plural(count, 'file')})")
+            _add(found, path, f"{path}/", f"; {plural(count, 'file')}")
 
 
 def _add(found: Findings, path: str, shown: str, more: str = "", *, is_link: bool = False) -> None:

@@ -537,6 +537,14 @@ async def test_every_file_of_a_home_is_imported_or_named_with_the_reason(source,
     assert "keys and settings" in reason(lines, "auth/")
 
 
+@pytest.mark.parametrize("source", ["openclaw", "nanobot"])
+def test_a_workspace_that_is_elsewhere_is_missed(source, tmp_path):
+    home = HOMES[source](tmp_path / "other")
+    (home / "workspace").rename(tmp_path / "elsewhere")
+    found = read_foreign_home(home, source)
+    assert "not in this home" in next(item.reason for item in found.left_out if item.origin == "workspace/")
+
+
 async def test_more_files_than_anybody_reads_are_counted(tmp_path):
     home = nanobot_home(tmp_path / "other")
     for number in range(130):
