@@ -197,6 +197,22 @@ async def test_the_last_message_is_answered_again_and_an_archive_is_kept(tmp_pat
         assert (await http.post(f"/api/conversations/{old['key']}/retry")).status_code == 409
 
 
+async def test_a_message_that_was_answered_again_meanwhile_can_be_edited_by_the_id_that_it_had(tmp_path):
+    """A page does not know of the other id yet, or the two wait in one queue."""
+    async with (
+        serving(tmp_path, Book(), HTTP) as daemon,
+        daemon.client("web", "main") as page,
+        over_http(daemon) as http,
+    ):
+        await page.ask("one", "m-1")
+        for _ in range(2):
+            assert (await http.post("/api/conversations/current/retry")).status_code == 202
+        body = {"id": "m-1", "text": "uno"}
+        assert (await http.post("/api/conversations/current/edit", json=body)).status_code == 202
+        assert [(await page.reply())["text"] for _ in range(3)] == ["echo: one", "echo: one", "echo: uno"]
+        assert texts(await told(http)) == [("user", "uno"), ("agent", "echo: uno")]
+
+
 async def test_an_edited_message_is_said_in_place_of_the_old_one(tmp_path):
     book = Book()
     async with serving(tmp_path, book, HTTP) as daemon:

@@ -44,7 +44,8 @@ def test_what_is_said_elsewhere_stands_in_the_chat_at_once_and_after_a_reload(si
 def test_a_message_is_edited_and_answered_again(site):
     page = site.open()
     say(page, "/new")
-    expect(page.locator(".day.begins").last).to_be_visible()
+    expect(page.get_by_role("button", name="Answer again")).to_have_count(0)  # also before it is answered
+    expect(answers(page).last).to_contain_text("fresh conversation")
     say(page, "first words")
     expect(page.get_by_role("button", name="Answer again")).to_have_count(1)
     page.get_by_role("button", name="Answer again").click()
@@ -125,3 +126,52 @@ def test_code_has_colours_and_stays_the_text_that_it_was(site):
     assert drawn["html"]["kinds"] == ["tok-comment", "tok-string", "tok-word"]
     assert drawn["unheard-of"]["kinds"] == drawn["constructor"]["kinds"] == []
     assert page.problems == []
+
+
+def test_a_conversation_is_named_found_by_its_name_and_gone_on_with(site):
+    page = site.open()
+    for text in ("/new", "a heron at the pond", "/new"):
+        say(page, text)
+        expect(page.locator(".message.user .body").last).to_have_text(text)
+        expect(answers(page).last).to_contain_text("fresh conversation" if text == "/new" else "heron")
+    go(page, "conversations")
+    page.get_by_label("Search in all conversations").fill("heron at the")
+    rows = page.get_by_role("list", name="Conversations").get_by_role("listitem")
+    expect(rows).to_have_count(1)
+    rows.first.get_by_role("link").click()
+    page.get_by_role("button", name="Rename").click()
+    field = page.get_by_label("Name of the conversation")
+    expect(field).to_be_focused()
+    page.keyboard.type("שלום <b>birds</b>")
+    page.keyboard.press("Enter")
+    expect(page.locator(".detail h2")).to_have_text("שלום <b>birds</b>")
+    expect(page.get_by_role("button", name="Rename")).to_be_focused()
+    expect(rows.first).to_contain_text("שלום <b>birds</b>")
+    page.get_by_role("button", name="Rename").click()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Go on with it").click()
+    expect(answers(page).last).to_contain_text("You are back in the conversation “שלום <b>birds</b>”")
+    expect(page.locator(".message.user .body", has_text="a heron at the pond")).to_have_count(1)
+    assert page.problems == []
+
+
+def test_what_is_written_in_place_of_a_message_stays_when_it_was_sent_once_more_elsewhere(site):
+    page, other = site.open(), site.open()
+    say(page, "/new")
+    expect(answers(page).last).to_contain_text("fresh conversation")
+    say(page, "an old wording")
+    expect(page.get_by_role("button", name="Answer again")).to_have_count(1)
+    page.get_by_role("button", name="Edit this message").click()
+    page.keyboard.press("End")
+    page.keyboard.type(" and half")
+    other.get_by_role("button", name="Answer again").click()
+    expect(other.get_by_role("button", name="Answer again")).to_have_count(1)
+    expect(page.locator(".message.user.editing")).to_have_count(1)
+    expect(page.locator("textarea.rewrite")).to_be_focused()
+    page.keyboard.type(" a new one")
+    page.keyboard.press("Enter")
+    said = "an old wording and half a new one"
+    expect(page.locator(".message.user .body", has_text=said)).to_have_count(1)
+    expect(other.locator(".message.user .body", has_text=said)).to_have_count(1)
+    expect(other.locator(".message.user .body").last).to_have_text(said)
+    assert page.problems == other.problems == []

@@ -22,9 +22,8 @@ PAGES = [
     "memory",
     "memory/~changes",
     "skills",
-    "sessions",
 ]
-PAGES += ["sessions/2026-01-02-030405.jsonl", "tree", "usage", "channels", "settings", "log"]
+PAGES += ["conversations/2026-01-02-030405/lines", "tree", "usage", "channels", "settings", "log"]
 
 
 def say(page, text):
@@ -226,7 +225,7 @@ def test_texts_of_others_stay_texts(site):
     expect(answers(page).last).to_contain_text("<script>")
     go(page, "memory/~changes")
     expect(page.locator(".diff").first).to_contain_text("<script>")
-    for where in ("sessions/current.jsonl", "log", "tree"):
+    for where in ("conversations/current/lines", "log", "tree"):
         go(page, where)
         expect(page.locator("main h1")).to_be_attached()
     assert page.evaluate("document.querySelectorAll('script, style, iframe, main img').length") == 1, (
@@ -268,23 +267,28 @@ def test_the_way_to_sign_in_stays_there_when_the_agent_cannot_say_it(site):
     expect(page.locator("pre code")).to_have_text("pegasus open")
 
 
-def test_sessions_of_many_chats_are_listed_in_parts_and_found_by_name(site):
+def test_conversations_of_many_chats_are_listed_in_parts_and_found_by_name(site):
     folder = site.daemon.home / "data" / "sessions"
     folder.mkdir(exist_ok=True)
     for number in range(150):
-        line = {"ts": number, "role": "user", "content": f"the words of {number}"}
+        content = f"[channel: web | id: c/{number}]\nthe words of {number}"
+        line = {"ts": number, "role": "user", "content": content, "metadata": {"item": 1, "messageId": "m-1"}}
         (folder / f"web%3Ac%2F{number}.jsonl").write_text(json.dumps(line) + "\n")
     page = site.open()
-    go(page, "sessions")
+    go(page, "conversations")
     rows = page.locator(".rows.select li")
-    expect(rows).to_have_count(100)
-    page.get_by_role("button", name="Show more").first.click()
-    expect(page.get_by_text("web:c/0", exact=True)).to_be_attached()
-    page.get_by_role("searchbox", name="Find a chat").fill("C/149")
+    expect(rows).to_have_count(50)
+    for count in (100, 150):
+        page.get_by_role("button", name="Show more").first.click()
+        expect(rows).to_have_count(count)
+    page.get_by_role("searchbox", name="Search in all conversations").fill("C/149")
     expect(rows).to_have_count(1)
+    expect(rows.first.locator(".facts")).to_contain_text("web:c/149")
     rows.first.get_by_role("link").click()
-    expect(page.locator(".detail h2")).to_have_text("web:c/149")
-    expect(page.locator(".detail .words")).to_have_text("the words of 149")
+    expect(page.locator(".detail h2")).to_have_text("the words of 149")
+    page.get_by_role("link", name="As Pegasus sees it").click()
+    expect(page.locator(".detail .words")).to_contain_text("the words of 149")
+    expect(page.get_by_role("link", name="Open the chat")).to_have_count(0)
     assert page.problems == []
     shutil.rmtree(folder)
 

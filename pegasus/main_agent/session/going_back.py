@@ -14,7 +14,7 @@ import attrs
 
 from pegasus.conversation import Entry
 from pegasus.formatting import plural
-from pegasus.main_agent.session.history import is_message, may_go_back_to, reworded
+from pegasus.main_agent.session.history import INSTEAD_OF, is_message, may_go_back_to, reworded
 from pegasus.main_agent.session.session import NEW_CONVERSATION, REPLACED, REPLY_NAME, Session
 from pegasus.messages import Json
 from pegasus.observe import get_logger
@@ -27,6 +27,8 @@ TAKEN_BACK: Final = "taken_back"
 """`metadata.type` of the note about calls of an answer that was taken back."""
 MOST_REPLACED: Final = 500
 """Archives that a session names as replaced."""
+MOST_IDS: Final = 20
+"""Ids that a message names of those in whose place it was said."""
 
 
 async def retry(session: Session, item: Item, now: int, message_id: str | None = None) -> str | None:
@@ -109,7 +111,9 @@ async def _go_back(session: Session, item: Item, now: int, message_id: str | Non
     def begin(archive: str) -> Sequence[Entry]:
         """Return the entries that the session goes on with."""
         message = old if text is None else reworded(old, text)
-        metadata = {**message.metadata, "messageId": item.message.id}
+        earlier = old.metadata.get(INSTEAD_OF)
+        ids: list[Json] = [*(earlier if isinstance(earlier, list) else []), old.metadata["messageId"]]
+        metadata: dict[str, Json] = {**message.metadata, "messageId": item.message.id, INSTEAD_OF: ids[-MOST_IDS:]}
         message = attrs.evolve(message, ts=now, metadata=metadata, item=item.n)
         kept = (*before, *_notes(session.entries[index:], now), message)
         return _naming(kept, session.entries[0], archive)

@@ -40,6 +40,8 @@ MAX_CHARACTERS: Final = 400_000
 """Characters of one page, beyond which it ends: an answer must fit into a frame."""
 MAX_READ: Final = 16 << 20
 """Bytes that are looked at for one page. In a session with many other conversations a page may hold few messages, or none."""
+INSTEAD_OF: Final = "insteadOf"
+"""Key of the metadata of a message: the ids of those in whose place it was said, oldest first. Stored."""
 MAX_FILES: Final = 20
 """Files of one message that are named."""
 _BLOCK: Final = 1 << 16
@@ -181,8 +183,13 @@ def find_message(data: str, files: SessionFiles, id: str | None) -> OwnMessage |
 
 
 def may_go_back_to(entry: Entry, id: str | None) -> bool:
-    """Return whether an entry is a message of an owner, with this id if one is given."""
-    return is_message(entry) and Untrusted.GUEST not in entry.outside and id in (None, entry.metadata["messageId"])
+    """Return whether an entry is a message of an owner, with this id if one is given, or said in place of the one that had it.
+
+    Somebody may go back to a message that was answered again a moment before, of which they do not know yet.
+    """
+    before = entry.metadata.get(INSTEAD_OF)
+    known = [entry.metadata.get("messageId"), *(before if isinstance(before, list) else [])]
+    return is_message(entry) and Untrusted.GUEST not in entry.outside and (id is None or id in known)
 
 
 def reworded(entry: Entry, text: str) -> Entry:

@@ -10,7 +10,7 @@ import { T } from "./texts.js";
 
 const GROUPS = [
   ["talk", ["chat", "conversations", "tasks", "approvals", "schedule"]],
-  ["mind", ["memory", "skills", "sessions"]],
+  ["mind", ["memory", "skills"]],
   ["machine", ["tree", "usage", "channels", "settings", "log"]],
 ];
 const NAMES = GROUPS.flatMap(([, names]) => names);

@@ -16,6 +16,7 @@ const TOP = 800; // pixels from the top within which older messages are loaded
 const OVERRIDES = /[\u202a-\u202e\u2066-\u2069]/g; // characters that turn the direction of what stands behind them
 
 const LINE = { from: "line", ts: 0 };
+const DRAWS_LINE = /^\/(new|clear|resume\s+\S)/;
 
 // What was said stays while the page is open, so that coming back to the chat shows it at once.
 const log = { messages: [], keys: new Set(), before: undefined, isOwn: false };
@@ -38,6 +39,7 @@ class Chat {
     this.asking = h("div", { class: "asking" });
     this.element = h("section", { class: "chat" }, h("h1", { class: "sr-only" }, T.pages.chat), this.scroller, h("div", { class: "foot" }, this.latest, this.asking, this.work, this.composer.element));
     this.draft = null;
+    this.editing = null; // {message, form, field, end} while a message is written anew
     this.isAtEnd = true;
     this.seen = new IntersectionObserver((entries) => this.layOut(entries), { root: this.scroller, rootMargin: "1500px 0px" });
     this.scroller.addEventListener("scroll", () => this.scrolled(), { passive: true });
@@ -174,6 +176,10 @@ class Chat {
   }
 
   redraw() {
+    this.keepingEdit(() => this.drawAll());
+  }
+
+  drawAll() {
     this.list.replaceChildren();
     this.lastPlaced = null;
     for (const message of log.messages) this.place(message, false);
@@ -237,14 +243,17 @@ class Chat {
 
   /** Show what was said at another door, a line where a new conversation begins, and what replaces a message. */
   takeSaid(said) {
-    if (said.replaces) this.takeBack(said.replaces);
     if (said.begins) {
       this.drawLine();
       return;
     }
-    for (const message of fromHistory({ ...said, ts: said.ts || Date.now() })) {
-      if (this.add(message) && message.from === "agent") this.announceReply(message.text);
-    }
+    this.keepingEdit(() => {
+      if (said.replaces) this.takeBack(said.replaces);
+      for (const message of fromHistory({ ...said, ts: said.ts || Date.now() })) {
+        if (this.add(message) && message.from === "agent") this.announceReply(message.text);
+        if (said.replaces && this.editing?.message.id === said.replaces) this.editing.message = message;
+      }
+    });
     this.showTop();
     if (!this.isAtEnd) this.latest.hidden = false;
   }
@@ -254,7 +263,7 @@ class Chat {
     const index = log.messages.findIndex((message) => message.from === "user" && message.id === id);
     if (index < 0) return;
     for (const message of log.messages.splice(index)) message.keys.forEach((key) => log.keys.delete(key));
-    this.redraw();
+    this.drawAll();
   }
 
   /** Draw a line at the end, or behind the /new that has just been answered: something may have been written since. */
@@ -293,8 +302,10 @@ class Chat {
     for (const button of this.list.querySelectorAll(".redo")) button.remove();
     if (log.isOwn || this.app.state.typing !== null) return;
     const asked = log.messages.findLast((message) => message.from === "user" && message.id && !message.text.startsWith("/") && !["sending", "refused"].includes(message.state));
-    if (!asked || log.messages.slice(log.messages.indexOf(asked)).some((message) => message.from === "line")) return;
-    const answer = log.messages.slice(log.messages.indexOf(asked)).findLast((message) => message.from === "agent");
+    const since = log.messages.slice(log.messages.indexOf(asked) + 1);
+    // Nobody goes back behind a line, or a command that will draw one, nor before what is on its way.
+    if (!asked || since.some((message) => message.from === "line" || message.state === "sending" || DRAWS_LINE.test(message.text))) return;
+    const answer = since.findLast((message) => message.from === "agent");
     const button = (name, label, run) => h("button", { class: "icon-button small redo", type: "button", "aria-label": label, title: label, onclick: run }, icon(name));
     asked.element?.querySelector("footer").append(button("edit", T.chat.edit, () => this.edit(asked)));
     (answer ?? asked).element?.querySelector("footer").append(button("undo", T.chat.retry, () => this.redo("history.retry", {})));
@@ -312,24 +323,45 @@ class Chat {
 
   /** Let the person write a message anew, in its place. */
   edit(message) {
+    this.editing?.end();
     const field = h("textarea", { class: "rewrite", "aria-label": T.chat.edit, value: message.text, dir: "auto", rows: String(Math.min(12, message.text.split("\n").length + 1)) });
     const end = () => {
       form.remove();
-      message.element.classList.remove("editing");
+      this.editing.message.element.classList.remove("editing");
+      this.editing = null;
       this.composer.field.focus();
     };
     const send = async (event) => {
       event?.preventDefault();
-      if (field.value.trim() && (await this.redo("history.edit", { id: message.id, text: field.value }))) end();
+      if (field.value.trim() && (await this.redo("history.edit", { id: this.editing.message.id, text: field.value }))) this.editing?.end();
     };
     const form = h("form", { class: "rewriting", onsubmit: send }, field, h("p", { class: "hint" }, T.chat.editHint), h("div", { class: "row-actions" }, h("button", { class: "primary", type: "submit" }, T.chat.send), h("button", { class: "secondary", type: "button", onclick: end }, T.chat.keep)));
     field.addEventListener("keydown", (event) => {
       if (event.key === "Escape") end();
       else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
     });
-    message.element.classList.add("editing");
-    message.element.querySelector(".said").append(form);
+    this.editing = { message, form, field, end };
+    this.placeEdit();
     field.focus();
+  }
+
+  placeEdit() {
+    const { element } = this.editing.message;
+    element.classList.add("editing");
+    element.querySelector(".said").append(this.editing.form);
+  }
+
+  /** Change the list, and keep what somebody is writing in place of a message, also if that was sent once more meanwhile. */
+  keepingEdit(change) {
+    const hasFocus = document.activeElement === this.editing?.field;
+    change();
+    if (!this.editing) return;
+    if (!log.messages.includes(this.editing.message)) {
+      this.editing.end();
+      return;
+    }
+    this.placeEdit();
+    if (hasFocus) this.editing.field.focus();
   }
 
   // ------------------------------------------------------------------ placing messages
