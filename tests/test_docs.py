@@ -19,6 +19,7 @@ import pytest
 
 from pegasus.cli import main as pegasus
 from pegasus.observe import stop_logging
+from pegasus.storage.row_files import LINE_FILES, ROW_FILES
 from tests.blackbox.support.command import environment
 from tests.blackbox.support.forks import can_fork, fork_program
 
@@ -247,6 +248,15 @@ def test_every_dependency_is_on_its_page():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     names = [re.split(r"[^\w-]", requirement)[0] for requirement in project["dependencies"]]
     assert [name for name in names if not re.search(rf"\b{name}\b", page)] == []
+
+
+def test_every_small_store_is_in_the_list_of_files():
+    """A file of rows, or its folder: people back these up, and edit some."""
+    page = (ROOT / "docs/user/operations.md").read_text("utf-8")
+    named = set(re.findall(r"^<home>/data/(\S+)", page, re.MULTILINE))
+    paths = [path for path, _ in ROW_FILES.values()] + list(LINE_FILES.values())
+    missing = [path for path in paths if not any(path == each or path.startswith(each) for each in named - {""})]
+    assert missing == []
 
 
 def test_the_names_in_the_map_are_in_the_files_beside_them():

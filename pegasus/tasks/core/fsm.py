@@ -57,7 +57,7 @@ from pegasus.tasks.core.task_events import (
     TaskCompleted,
     TaskCreated,
     TaskFailed,
-    TaskNotified,
+    TaskNotify,
     TaskPlan,
     TaskResumed,
     TaskState,
@@ -413,7 +413,7 @@ def apply_event(context: TaskContext, event: Event, state: TaskState) -> None:
             _step_completed(context, event, data, state)
         case TaskResumed():
             _resumed(context, event, data, state)
-        case TaskNotified():
+        case TaskNotify():
             context.notified += 1
         case TaskSuspended():
             context.messages += data.new_messages

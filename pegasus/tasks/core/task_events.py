@@ -130,7 +130,7 @@ STOPPED: Final = "stopped"
 class TaskEventData:
     """Data of an event that changes a task; each type of event has a class of its own below.
 
-    Example: `create_event(TaskNotified("half done"), "t1", "task", clock())` makes the event of one.
+    Example: `create_event(TaskNotify("half done"), "t1", "task", clock())` makes the event of one.
     """
 
 
@@ -206,7 +206,7 @@ class NeedMoreInfo(TaskEventData):
 
 
 @attrs.frozen
-class TaskNotified(TaskEventData):
+class TaskNotify(TaskEventData):
     """TASK_NOTIFY: a `notify` call. It comes before the result of the call, so that recovery knows that it was made."""
 
     message: str = ""
@@ -285,7 +285,7 @@ EVENT_DATA: Final[Mapping[EventType, type[TaskEventData]]] = MappingProxyType(
         EventType.TOOL_CALL_FAILED: ToolCallFailed,
         EventType.STEP_COMPLETED: StepCompleted,
         EventType.NEED_MORE_INFO: NeedMoreInfo,
-        EventType.TASK_NOTIFY: TaskNotified,
+        EventType.TASK_NOTIFY: TaskNotify,
         EventType.TASK_SUSPENDED: TaskSuspended,
         EventType.TASK_RESUMED: TaskResumed,
         EventType.REFLECTION_COMPLETE: ReflectionDone,

@@ -15,7 +15,7 @@ from pegasus.events import Event
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.outside import Untrusted
 from pegasus.tasks.core.fsm import TaskFSM
-from pegasus.tasks.core.task_events import NeedMoreInfo, TaskCompleted, TaskFailed, TaskNotified, TaskState
+from pegasus.tasks.core.task_events import NeedMoreInfo, TaskCompleted, TaskFailed, TaskNotify, TaskState
 from pegasus.wire import to_wire
 
 
@@ -176,7 +176,7 @@ def notification_of(task: TaskFSM, event: Event) -> Notification:
     """
     context, result = task.context, None
     match event.data:
-        case TaskNotified(message):
+        case TaskNotify(message):
             type, text = "notify", message
         case NeedMoreInfo(question=question):
             type, text = "needs_info", question

@@ -40,7 +40,7 @@ from pegasus.tasks.core.task_events import (
     Payload,
     PayloadError,
     TaskEventData,
-    TaskNotified,
+    TaskNotify,
     ToolCallDone,
 )
 from pegasus.wire import WireError, camel, decode_json, encode_json, encode_line, from_wire, to_wire, writable_object
@@ -98,7 +98,7 @@ def task_path(task_id: str, date: str) -> str:
 
 _TYPES: Final = {data: kind for kind, data in EVENT_DATA.items()}
 """Type of the event by the class of its data."""
-_OF_CALLS: Final = (ToolCallDone, TaskNotified)
+_OF_CALLS: Final = (ToolCallDone, TaskNotify)
 """Data of the events of calls."""
 _DEFAULTS: Final[Mapping[type[TaskEventData], Payload]] = {
     data: {

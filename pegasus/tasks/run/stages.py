@@ -62,7 +62,7 @@ from pegasus.tasks.core.task_events import (
     StepCompleted,
     TaskEventData,
     TaskFailed,
-    TaskNotified,
+    TaskNotify,
     TaskPlan,
     ToolCallDone,
     ToolCallFailed,
@@ -364,7 +364,7 @@ class Stages:
                     happened.append(ToolCallFailed(call.name, duration, messages))
                     continue
                 if call.name == NOTIFY.name:  # before its result: recovery can then tell that it was made
-                    happened.append(TaskNotified(str(call.arguments["message"])))
+                    happened.append(TaskNotify(str(call.arguments["message"])))
                 happened.append(ToolCallDone(call.name, duration, messages))
         if len(results) < len(calls):
             happened.append(task_suspended(self._fsm.context, self._fsm.state, FOR_APPROVAL))

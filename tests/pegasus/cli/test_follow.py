@@ -2,14 +2,16 @@
 
 import json
 from contextlib import asynccontextmanager
+from importlib.resources import files
 
 import pytest
 import trio
 
-from pegasus.cli.follow import LogPrinter, event_lines
+from pegasus.cli.follow import _LINES, _WORDS, LogPrinter, event_lines
 from pegasus.cli.work import run_follow, run_list, run_show
 from pegasus.events import Event, EventType, event_json
 from pegasus.gateway import BadParams, EventStream
+from pegasus.tasks.core.task_events import EVENT_DATA
 from pegasus.tasks.log.format import INDEX, create_event, index_line, parse_payload, task_path
 from tests.pegasus.cli.test_send_and_status import home, run, write_daemon  # noqa: F401
 from tests.pegasus.gateway.world import world
@@ -199,3 +201,17 @@ async def test_numbers_are_shown_and_accepted_without_a_daemon(stored, capsys):
     assert capsys.readouterr().out.startswith("2  reasoning  general")
     assert await run(run_show, stored, task_id="2", as_json=True) == 0
     assert json.loads(capsys.readouterr().out)["number"] == 2
+
+
+SILENT = {EventType.STEP_COMPLETED, EventType.REFLECTION_COMPLETE}
+"""Events of a log that say nothing to a person who follows a task."""
+SILENT_ON_THE_PAGE = {EventType.STEP_COMPLETED}
+
+
+def test_each_event_of_a_log_has_its_words_here_and_on_the_page():
+    """A new one is easily forgotten in both places: it would be left out without a word."""
+    has_words = {type for type in EVENT_DATA if type.name in {*_LINES, *_WORDS}}
+    assert has_words == EVENT_DATA.keys() - SILENT
+    page = (files("pegasus") / "web/static/js/pages/tasks.js").read_text("utf-8")
+    shown = {type for type in EVENT_DATA if f'case "{type.name}":' in page}
+    assert shown == EVENT_DATA.keys() - SILENT_ON_THE_PAGE

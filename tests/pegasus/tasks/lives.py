@@ -29,7 +29,7 @@ from pegasus.tasks.core.task_events import (
     StepCompleted,
     TaskCreated,
     TaskFailed,
-    TaskNotified,
+    TaskNotify,
     TaskState,
     ToolCallDone,
     ToolCallFailed,
@@ -107,7 +107,7 @@ def failed(error="broken"):
 
 
 def told(message="half way"):
-    return said(TaskNotified(message))
+    return said(TaskNotify(message))
 
 
 def reflected():

@@ -14,7 +14,7 @@ from pegasus.models import ToolCall
 from pegasus.tasks.core.task_events import (
     ReasonDone,
     Reasoning,
-    TaskNotified,
+    TaskNotify,
     TaskPlan,
 )
 from pegasus.tasks.log.format import (
@@ -130,14 +130,14 @@ def test_what_a_newer_version_adds_is_ignored():
 )
 def test_whatever_a_payload_holds_can_be_written_and_read_back(value):
     """A line that cannot be written would hold up the whole task system."""
-    line = json.loads(task_lines(said(TaskNotified(value))).decode())
+    line = json.loads(task_lines(said(TaskNotify(value))).decode())
     assert line["data"]["message"] == json.loads(json.dumps(writable_object({"message": value})["message"]))
 
 
 def test_endless_nesting_can_be_written():
     deep = []
     deep.append(deep)
-    assert b"nested too deep" in task_lines(said(TaskNotified(deep)))
+    assert b"nested too deep" in task_lines(said(TaskNotify(deep)))
 
 
 @pytest.mark.parametrize(("ms", "date"), [(-1, "1970-01-01"), (int(1e300), "9999-12-31")])

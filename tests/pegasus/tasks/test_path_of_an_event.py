@@ -9,7 +9,7 @@ import trio
 from actors import Backoff, Child, Intensity, Mailbox, Restart, Strategy, open_supervisor
 from pegasus.events import Deliver, Subscribe, event_bus
 from pegasus.storage import run_journal
-from pegasus.tasks.core.task_events import TaskCreated, TaskNotified
+from pegasus.tasks.core.task_events import TaskCreated, TaskNotify
 from pegasus.tasks.log.format import task_path
 from pegasus.tasks.log.task_logs import TaskLogs, task_persister
 from pegasus.testing.memory_disk import MemoryDisk
@@ -22,7 +22,7 @@ TASKS = [f"t{n}" for n in range(7)]
 def emitted(count, random):
     """Notifications of several tasks, mixed; the number is in the text."""
     first = [said(TaskCreated(input_text="x"), task_id=task, priority=0) for task in TASKS]
-    rest = [said(TaskNotified(str(n)), BEGAN + n, random.choice(TASKS)) for n in range(count)]
+    rest = [said(TaskNotify(str(n)), BEGAN + n, random.choice(TASKS)) for n in range(count)]
     return first, rest
 
 
