@@ -25,6 +25,7 @@ COPY --from=build /opt/pegasus /opt/pegasus
 ENV PATH=/opt/pegasus/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PEGASUS_HOME=/data \
+    PEGASUS_IMAGE=1 \
     PEGASUS__HTTP__HOST=0.0.0.0 \
     PEGASUS__HTTP__ALLOW_REMOTE=true
 USER pegasus

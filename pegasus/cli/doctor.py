@@ -38,7 +38,7 @@ from pegasus.cli.control import STATE_SECONDS, Answer, ask_daemon, describe_refu
 from pegasus.cli.files import doubts_about, skills_of
 from pegasus.cli.program import check_settings_in_use
 from pegasus.client import ClientError
-from pegasus.formatting import plural
+from pegasus.formatting import format_time, plural
 from pegasus.host import SHORTEST_TOKEN, Home, HomeError, check_format, read_daemon, read_token
 from pegasus.mcp import TOKENS_FOLDER, risks
 from pegasus.models import (
@@ -54,6 +54,7 @@ from pegasus.models import (
 from pegasus.sandbox import SandboxError, probe_sandbox
 from pegasus.settings import Settings, SettingsError, load_settings
 from pegasus.terminal import neutralise
+from pegasus.update import read_last
 
 OK: Final = "ok"
 NOTE: Final = "note"
@@ -172,7 +173,15 @@ def _installation(examined: Examined) -> Iterator[Finding]:
         fix = f"install them: {sys.executable} -m pip install {' '.join(missing)}"
         yield Finding("installation", BROKEN, f"missing packages: {', '.join(missing)}", fix)
     else:
-        yield Finding("installation", OK, f"Pegasus {__version__}, Python {python}, {sys.platform}")
+        last = read_last(examined.home)
+        is_updated = last is not None and not last.problem and last.version == __version__
+        updated = f", updated from {last.before} on {format_time(last.at)}" if last is not None and is_updated else ""
+        yield Finding("installation", OK, f"Pegasus {__version__}, Python {python}, {sys.platform}{updated}")
+        if last is not None and last.problem:
+            text = f"on {format_time(last.at)} the update to {last.version} was not taken: {last.problem}"
+            yield Finding(
+                "installation", NOTE, text, f"the data from before it is in {last.backup}" if last.backup else ""
+            )
 
 
 def _required_packages() -> list[str]:

@@ -34,6 +34,7 @@ from pegasus.cli.control import is_terminal, print_text, report_failure
 from pegasus.cli.program import check_settings_in_use
 from pegasus.cli.service_unit import ServiceUnit, environment_file, launchd_plist, service_path, systemd_unit
 from pegasus.host import Home, print_error, read_daemon, write_private
+from pegasus.launching import CURRENT
 from pegasus.settings import Settings, settings_text
 from pegasus.wire import encode_line, to_wire
 
@@ -203,7 +204,7 @@ def _install(options: Options, home: Home, settings: Settings, *, only_print: bo
     kept = _variables_of_shell(options, home, settings)
     unit = ServiceUnit(
         _unit_name(options),
-        (sys.executable, "-P", "-m", "pegasus", *options.lasting_arguments(), "run", "--no-cli"),
+        (_lasting_interpreter(home), "-P", "-m", "pegasus", *options.lasting_arguments(), "run", "--no-cli"),
         service_path(os.environ),
         environment_file=str(_environment_file(options)),
         log=str(home.log.parent / "service.log"),
@@ -234,6 +235,13 @@ def _install(options: Options, home: Home, settings: Settings, *, only_print: bo
     if hint := _linger_hint(manager):
         print_text(hint)
     return 0
+
+
+def _lasting_interpreter(home: Home) -> str:
+    """Return the interpreter of this installation; in a version that an update has installed, the one of the version that counts."""
+    if os.path.realpath(Path(sys.prefix).parent) == os.path.realpath(home.versions):
+        return str(home.versions / CURRENT / "bin" / "python")
+    return sys.executable
 
 
 def _check_nobody_runs(home: Home, manager: ServiceManager) -> None:

@@ -168,6 +168,8 @@ class _Journal:
     ) -> None:
         self._activity = activity
         self._hands_out = hands_out
+        self._held: list[ItemQuery] = []
+        """Queries for items that are never answered."""
         self._mailbox = mailbox
         self._disk = disk
         self._clock = clock
@@ -239,7 +241,9 @@ class _Journal:
         if self._may_rewrite:
             await self._rewrite()
         # Items and replies are handed out at the end: whatever was accepted or posted in this round is on disk.
-        if self._hands_out and (work.item_queries or self._items.has_changed):
+        if not self._hands_out:
+            self._held += work.item_queries
+        elif work.item_queries or self._items.has_changed:
             await self._items.answer(work.item_queries)
         if work.reply_queries or self._replies.outgoing:
             self._replies.hand_out(work.reply_queries)

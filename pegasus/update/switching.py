@@ -117,6 +117,7 @@ def switch(home: Home, candidate: Candidate, ways: UpdateWays) -> LastUpdate:
                 else:
                     write_private(folder / OVER, f"{_installed(before)}\n")
                     set_current(home, folder.name)
+                    write_last(home, last)
             finally:
                 undo_switch(home)  # behind the change of the link it only forgets the note
         if last.problem or daemon is None:
@@ -130,6 +131,10 @@ def switch(home: Home, candidate: Candidate, ways: UpdateWays) -> LastUpdate:
                 raise UpdateError(f"{text}; the backup from before it is {last.backup}")
             _go_back(home, Switch(folder.name, candidate.version, backup, restores), before, ways)
         return last
+    except BaseException as error:
+        if current_folder(home) != folder:
+            last = attrs.evolve(last, problem=str(error) or "the update was interrupted")
+        raise
     finally:
         is_new = current_folder(home) == folder
         write_last(home, last)
@@ -197,11 +202,13 @@ def _try(home: Home, candidate: Candidate, backup: str, changes_form: bool, ways
             start_new_session=True,
         )
     try:
-        if not _reads_line(process.stdout, TRIAL_LINE, ways.minute):
-            if process.poll() is None:
-                return f"it was not ready within {ways.minute:g} s"
-            return f"it ended with {_code(process.wait())}{_words(log)}"
+        is_ready = _reads_line(process.stdout, TRIAL_LINE, ways.minute)
         rest = ways.minute - (time.monotonic() - began)
+        if not is_ready:
+            try:
+                return f"it ended with {_code(process.wait(max(rest, _LOOK)))}{_words(log)}"
+            except subprocess.TimeoutExpired:
+                return f"it was not ready within {ways.minute:g} s"
         with suppress(subprocess.TimeoutExpired):
             code = process.wait(max(rest, 0.0) if changes_form else ways.minute * _STAYS)
             return f"it was ready and then ended with {_code(code)}{_words(log)}"

@@ -30,8 +30,9 @@ from typing import Final
 
 import attrs
 
+from pegasus import __version__
 from pegasus.backup import BackupError, restore_backup
-from pegasus.host import Home, HomeBusy, HomeError, Notifier, own_home, print_error, write_private
+from pegasus.host import Home, HomeBusy, HomeError, Notifier, own_home, print_error, wall_clock, write_private
 from pegasus.launching import CURRENT, go_on_as_current
 from pegasus.observe import get_logger
 from pegasus.wire import decode_json, encode_line, from_wire, to_wire
@@ -218,28 +219,30 @@ def prepare_start(home: Home) -> None:
     """
     if wait_until_switched(home):
         go_on_as_current(sys.argv[1:])
-    if undo_switch(home):
+    if (undone := undo_switch(home)) is not None:
+        backup = str(home.backups / undone.backup) if undone.backup else ""
+        write_last(home, LastUpdate(undone.version, __version__, wall_clock(), "the update was not completed", backup))
         print_error("pegasus: an update was not completed; the version before it runs, with its data")
 
 
-def undo_switch(home: Home) -> bool:
-    """Put back what an incomplete update has changed; return whether there was one.
+def undo_switch(home: Home) -> Switch | None:
+    """Put back what an incomplete update has changed, and return that; None if there is none.
 
     Locks the home, and waits for a trial that has lost its update to end. Raises HomeError; then nothing may start, and the next
     call begins anew.
     """
     if (switch := read_switch(home)) is None:
-        return False
+        return None
     current = current_folder(home)
     if current is not None and current.name == switch.to:
         complete_switch(home)  # only the last step was missing
-        return False
+        return None
     with own_when_free(home, TRIAL_ENDS):
         if switch.restores:
             _restore_data(home, switch)
         complete_switch(home)
     _log.warning("an update was undone", version=switch.version, restored=switch.restores)
-    return True
+    return switch
 
 
 @contextmanager
@@ -271,7 +274,7 @@ def _restore_data(home: Home, switch: Switch) -> None:
         apart.data.rename(home.data)
         _sync(home.path)
         shutil.rmtree(apart.path, ignore_errors=True)
-    except (BackupError, OSError) as error:
+    except (BackupError, HomeError, OSError) as error:
         reason = f"{error.filename or home.data}: {error.strerror}" if isinstance(error, OSError) else str(error)
         raise HomeError(
             f"the update to {switch.version} cannot be undone: {reason}; mend that and start again. "
