@@ -15,16 +15,20 @@ It runs as long as its command, in the task that runs that. A program that does 
 from __future__ import annotations
 
 import array
+import re
 import secrets
 import socket
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 import attrs
 import trio
+
+from pegasus.sandbox.tunnel_names import MOST_BYTES, named_host
 
 Dial: TypeAlias = Callable[[str, int], Awaitable[trio.abc.Stream]]
 """Connects to a host and port. Raises DialError if that is not allowed or not possible."""
@@ -46,6 +50,13 @@ _NOT_PASSED_ON: Final = ("proxy-authorization", "proxy-connection", "connection"
 one could name a site behind the same server that was not decided about."""
 _VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 """Variables by which programs find a proxy."""
+_UNRECOGNIZED_NAME: Final = b"\x15\x03\x01\x00\x02\x02\x70"
+"""Alert of TLS for a name that is not served (RFC 6066, section 3)."""
+_OTHER_HOST: Final = (
+    b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nX-Refused: the request names another host than the tunnel\r\n"
+    b"Connection: close\r\n\r\n"
+)
+"""The same for a request of HTTP."""
 _OWN_HOSTS: Final = "localhost,127.0.0.1,::1"
 """Hosts that a command reaches without the proxy: itself."""
 
@@ -76,6 +87,8 @@ class ProxyOrder:
 
     secret: str = attrs.field(factory=lambda: secrets.token_urlsafe(16), repr=False)
     """Password of the proxy."""
+    is_limited: bool = False
+    """Only some hosts are reached, so a connection must be meant for the one that was decided about."""
 
     def as_dict(self) -> dict[str, str]:
         """Return the order for the guard: variables of the command, in which `{port}` stands for the port that it has opened."""
@@ -172,6 +185,7 @@ class _Exchange:
                 )
                 return
             host, port, first = _destination(method, target, head)
+            length = _length_of_body(head) if first and self._order.is_limited else None
             upstream = await self._dial(host, port)
         # A refusal is an answer, so the program can report it. A connection that is only closed would look like an
         # outage.
@@ -185,9 +199,10 @@ class _Exchange:
                 # TLS.
                 if first:
                     await upstream.send_all(first)
+                    await self._join(upstream, partial(self._pass_body, rest, length))
                 else:
                     await self._client.send_all(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                await self._join(upstream, rest)
+                    await self._join(upstream, partial(self._pass_tunnel, rest, host))
 
     async def _read_head(self) -> tuple[bytes, bytes]:
         """Return the request up to its empty line, and what came behind it."""
@@ -201,15 +216,51 @@ class _Exchange:
             data += part
         return bytes(data[: end + 2]), bytes(data[end + 4 :])
 
-    async def _join(self, upstream: trio.abc.Stream, rest: bytes) -> None:
-        """Pass on what both sides send, until both have ended."""
-        if rest:
-            await upstream.send_all(rest)
+    async def _join(self, upstream: trio.abc.Stream, send: Callable[[trio.abc.Stream], Awaitable[bool]]) -> None:
+        """Pass on what both sides send, until both have ended. send: passes on what the client sends; False ends both."""
+
+        async def to_server() -> None:
+            if not await send(upstream):
+                nursery.cancel_scope.cancel()
+
         async with trio.open_nursery() as nursery:
             # The client may end its sending first and wait for the answer, so only the end of the answer ends both.
-            nursery.start_soon(_pass_on, self._client, upstream)
+            nursery.start_soon(to_server)
             await _pass_on(upstream, self._client)
             nursery.cancel_scope.cancel()  # a client that goes on sending after the answer has ended talks to nobody
+
+    async def _pass_body(self, rest: bytes, length: int | None, upstream: trio.abc.Stream) -> bool:
+        """Send the server what follows a plain request: its body, and where only some hosts are reached nothing behind that.
+
+        rest: what was read of it already. length: bytes of the body, None if they are not known. Another request could be meant for
+        another site of the same server.
+        """
+        if not self._order.is_limited or length is None:
+            return await _pass_on(self._client, upstream, rest)
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            while True:
+                part, length = rest[:length], length - len(rest[:length])
+                if part:
+                    await upstream.send_all(part)
+                if not length:
+                    return True
+                if not (rest := await self._client.receive_some(_PIECE)):
+                    break
+        return True
+
+    async def _pass_tunnel(self, rest: bytes, host: str, upstream: trio.abc.Stream) -> bool:
+        """Send the server what comes through a tunnel. Where only some hosts are reached, the client must mean this one in it, too."""
+        if self._order.is_limited:
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                while (named := named_host(rest)) is None:
+                    part = await self._client.receive_some(_PIECE) if len(rest) < MOST_BYTES else b""
+                    if not part:
+                        return False
+                    rest += part
+                if named not in ("", host.lower().rstrip(".")):
+                    await self._client.send_all(_UNRECOGNIZED_NAME if rest.startswith(b"\x16") else _OTHER_HOST)
+                    return False
+        return await _pass_on(self._client, upstream, rest)
 
     async def _refuse(self, status: int, reason: str, text: str) -> None:
         """Answer that there is no connection, and why."""
@@ -222,13 +273,30 @@ class _Exchange:
         await self._client.send_all(head.encode() + body)
 
 
-async def _pass_on(source: trio.abc.ReceiveStream, target: trio.abc.Stream) -> None:
-    """Send all that comes from one stream to the other, and then its end."""
+async def _pass_on(source: trio.abc.ReceiveStream, target: trio.abc.Stream, first: bytes = b"") -> bool:
+    """Send all that comes from one stream to the other, and then its end. first: what was read of it already. Return True."""
     with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        if first:
+            await target.send_all(first)
         async for data in source:
             await target.send_all(data)
         if isinstance(target, trio.abc.HalfCloseableStream):
             await target.send_eof()
+    return True
+
+
+def _length_of_body(head: bytes) -> int | None:
+    """Return the bytes of the body of a request, None if its head does not say. Raises _BadRequest if it says it in several ways."""
+    names = [line.partition(b":")[0].strip().lower() for line in head.split(b"\r\n")[1:]]
+    lengths, is_chunked = names.count(b"content-length"), b"transfer-encoding" in names
+    if lengths + is_chunked > 1:
+        raise _BadRequest("the length of the body is given in several ways")
+    if is_chunked:
+        return None
+    found = re.search(rb"\r\n[ \t]*content-length[ \t]*:[ \t]*(\d{1,18})[ \t]*(?=\r\n|\Z)", head, re.IGNORECASE)
+    if lengths and found is None:
+        raise _BadRequest("the length of the body is no number")
+    return int(found[1]) if found else 0
 
 
 def _parse_head(head: bytes) -> tuple[str, str, dict[str, str]]:

@@ -144,6 +144,8 @@ class Sandbox:
     """The setting `sandbox.network`: "none", or "all" that `dial` connects to."""
     dial: Dial | None = attrs.field(default=None, eq=False)
     """Makes the connections of commands with a network; None: they have none."""
+    has_hosts: bool = False
+    """The setting `sandbox.hosts` names the hosts that are reached."""
     memory: int = 0
     """Bytes that all processes of a command may have together; 0 = no limit."""
     processes: int = 0
@@ -239,7 +241,7 @@ class Sandbox:
         os.makedirs(folder, mode=0o700)
         for private in PRIVATE:
             os.mkdir(os.path.join(folder, private), mode=0o700)
-        proxy = ProxyOrder() if self.has_network else None
+        proxy = ProxyOrder(is_limited=self.has_hosts) if self.has_network else None
         if self.bubblewrap:
             arguments = bubblewrap_arguments(self.bubblewrap, self.folders, folder)
             environment = self._environment(env, "/tmp", "")  # noqa: S108

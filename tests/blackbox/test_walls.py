@@ -131,6 +131,36 @@ async def test_the_network_of_commands_can_be_limited_to_names(tmp_path, walled)
             assert result["stdout"].startswith(expected), result
 
 
+NAMED = """
+import socket, sys, os, base64
+from urllib.parse import urlsplit
+proxy = urlsplit(os.environ["HTTP_PROXY"])
+login = base64.b64encode(f"{proxy.username}:{proxy.password}".encode()).decode()
+def ask(first, then=""):
+    s = socket.create_connection((proxy.hostname, proxy.port), 5)
+    s.sendall(f"{first} HTTP/1.1\\r\\nProxy-Authorization: Basic {login}\\r\\n\\r\\n{then}".encode())
+    got = b""
+    while part := s.recv(4096):
+        got += part
+    return "here it is" in got.decode("latin-1")
+port = sys.argv[1]
+inside = "GET / HTTP/1.1\\r\\nHost: {}\\r\\nConnection: close\\r\\n\\r\\n"
+print(ask(f"GET http://localhost:{port}/"), ask(f"CONNECT localhost:{port}", inside.format("localhost")))
+print(ask(f"GET http://127.0.0.1:{port}/"), ask(f"CONNECT localhost:{port}", inside.format("other.example")),
+      ask(f"CONNECT [::1]:{port}", inside.format("localhost")), ask(f"GET http://localhost.example:{port}/"))
+"""
+
+
+async def test_a_list_of_names_admits_neither_addresses_nor_other_names_within_a_tunnel(tmp_path, walled):
+    async with open_source() as source:
+        source.open.set()
+        settings = {"sandbox.network": "all", "sandbox.allowed_hosts": ["localhost"], "sandbox.hosts": ["localhost"]}
+        port = source.url.rstrip("/").rpartition(":")[2]
+        line = f"{sys.executable} named.py {port}"
+        result, _, _ = await attacked(tmp_path, walled, lambda _: line, settings, files={"named.py": NAMED})
+        assert result["stdout"] == "True True\nFalse False False False\n", result
+
+
 REFUSALS = {
     "echo x > /etc/pegasus-test": ("sandbox.writable", "tools.allowed_paths"),
     f"{sys.executable} -c 'import urllib.request as r; r.urlopen(\"http://pypi.org\")'": ('sandbox.network = "all"',),

@@ -195,7 +195,8 @@ class _HostList:
 def with_network(sandbox: Sandbox, settings: Settings) -> Sandbox:
     """Return walls whose way to the network reaches what these settings allow."""
     wanted = settings.sandbox
-    return attrs.evolve(sandbox, dial=guarded_dial(AddressGuard(wanted.allowed_hosts, only=wanted.hosts)))
+    dial = guarded_dial(AddressGuard(wanted.allowed_hosts, only=wanted.hosts))
+    return attrs.evolve(sandbox, dial=dial, has_hosts=bool(wanted.hosts))
 
 
 def guarded_dial(guard: AddressGuard) -> Dial:

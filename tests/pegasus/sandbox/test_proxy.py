@@ -3,7 +3,8 @@
 import json
 import os
 import socket
-from contextlib import asynccontextmanager
+import ssl
+from contextlib import asynccontextmanager, suppress
 
 import attrs
 import pytest
@@ -56,12 +57,12 @@ class Client:
 async def proxy(nursery):
     """Starts a proxy that connects with this function; returns a client of it."""
 
-    async def start(dial):
+    async def start(dial, *, is_limited=False):
         daemon, guard = socket.socketpair()
         with socket.create_server(("127.0.0.1", 0)) as listener, guard:
             socket.send_fds(guard, [b"proxy"], [listener.fileno()])
             port = listener.getsockname()[1]
-        order = ProxyOrder()
+        order = ProxyOrder(is_limited=is_limited)
 
         async def serve(task_status):
             with daemon:
@@ -110,6 +111,75 @@ async def test_connect_joins_both_sides(proxy):
         answer = await client(b"CONNECT site.example:%d HTTP/1.1\r\n\r\nanything" % port)
     assert answer.startswith(b"HTTP/1.1 200 Connection established\r\n\r\nHTTP/1.1 200 OK")
     assert heard == [b"anything"]
+
+
+def greeting(name):
+    """What a client of TLS sends first."""
+    sent = ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), sent, server_hostname=name)
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return sent.read()
+
+
+def in_records(hello, size):
+    """The same greeting, spread over records of so many bytes."""
+    body = hello[5:]
+    parts = [body[start : start + size] for start in range(0, len(body), size)]
+    return b"".join(hello[:3] + len(part).to_bytes(2) + part for part in parts)
+
+
+OTHER = [
+    greeting("other.example"),
+    in_records(greeting("other.example"), 20),
+    b"\x16\x03\x01\x00\x04\x02\x00\x00\x00",
+    b"GET / HTTP/1.1\r\nHost: other.example\r\n\r\n",
+    b"\r\nGET / HTTP/1.1\r\nhOST :other.example:80\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: site.example\r\nHost: other.example\r\n\r\n",
+    b"GET / HTTP/1.1\nHost: other.example\n\n\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+]
+"""Beginnings of connections that are meant for another host than the tunnel to site.example."""
+
+
+@pytest.mark.parametrize("first", OTHER)
+async def test_where_hosts_are_listed_a_tunnel_leads_to_no_other_site_of_the_server(proxy, first):
+    async with web_server() as (port, heard):
+        client = await proxy(to_loopback, is_limited=True)
+        answer = await client(b"CONNECT site.example:%d HTTP/1.1\r\n\r\n" % port + first)
+        assert b"page" not in answer
+        assert answer.count(b"\r\n\r\n") > 1 or answer.endswith(b"\x15\x03\x01\x00\x02\x02\x70")
+    assert b"".join(heard) == b""
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        greeting("site.example"),
+        greeting("SITE.example"),
+        in_records(greeting("site.example"), 7),
+        greeting("127.0.0.1"),  # such a greeting names no host
+        b"GET / HTTP/1.1\r\nHost: Site.Example:8080\r\n\r\n",
+        b"SSH-2.0-client\r\n",
+    ],
+)
+async def test_where_hosts_are_listed_a_tunnel_to_one_of_them_leads_there(proxy, first):
+    async with web_server() as (port, heard):
+        client = await proxy(to_loopback, is_limited=True)
+        assert (await client(b"CONNECT site.example:%d HTTP/1.1\r\n\r\n" % port + first)).endswith(b"page")
+    assert heard == [first]
+
+
+async def test_where_hosts_are_listed_nothing_follows_a_plain_request_but_its_body(proxy):
+    other = b"GET / HTTP/1.1\r\nHost: other.example\r\n\r\n"
+    async with web_server() as (port, heard):
+        client = await proxy(to_loopback, is_limited=True)
+        start = b"POST http://site.example:%d/ HTTP/1.1\r\n" % port
+        await client(start + b"Content-Length: 4\r\n\r\nbody" + other)
+        await client(start + b"\r\n" + other)
+        assert b" 400 " in await client(start + b"Content-Length: 4\r\nContent-Length: 40\r\n\r\nbody" + other)
+        assert b" 400 " in await client(start + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n" + other)
+    assert b"other.example" not in b"".join(heard)
 
 
 async def test_a_wrong_password_reaches_nothing(proxy):
