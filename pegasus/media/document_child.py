@@ -504,6 +504,7 @@ def write_mail(mail: EmailMessage, output: Output, depth: int) -> None:
         if value:
             output.write(f"{name}: {' '.join(value.split())}\n")
     output.write("\n")
+    output.flush()
     plain: list[str] = []
     html: list[str] = []
     attached: list[str] = []
@@ -517,7 +518,10 @@ def write_mail(mail: EmailMessage, output: Output, depth: int) -> None:
         payload = part.get_payload(decode=True)
         data = payload if isinstance(payload, bytes) else b""
         if type in ("text/plain", "text/html") and not name and part.get_content_disposition() != "attachment":
-            text = decode(data, part.get_content_charset() or "")[0]
+            try:
+                text = decode(data, part.get_content_charset() or "")[0]
+            except Problem:
+                text = "(a part that is no text)"
             (plain if type == "text/plain" else html).append(text)
         else:
             attached.append(f"[attachment: {name or 'unnamed'}, {type}, {len(data):,} bytes]\n")
