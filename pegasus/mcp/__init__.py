@@ -13,6 +13,7 @@ A server is not trusted: it may hang, flood, lie, or put instructions into descr
 from pegasus.mcp.checking import CheckResult, check_servers, kinds_text
 from pegasus.mcp.faults import ServerDown
 from pegasus.mcp.place import risks
+from pegasus.mcp.server import ServerState
 from pegasus.mcp.servers import McpServers, files_context, servers_json
 from pegasus.mcp.sorting import KINDS, SORTING_KEYS, SortedTool, is_sorted
 from pegasus.mcp.tokens import FOLDER as TOKENS_FOLDER
@@ -25,6 +26,7 @@ __all__ = [
     "CheckResult",
     "McpServers",
     "ServerDown",
+    "ServerState",
     "SortedTool",
     "TokenFile",
     "check_servers",

@@ -10,7 +10,11 @@ Read the files in this order; each uses only those before it:
     visitors    the sender of a request, by `pegasus.access`, and the page that it comes from; a refusal with its status
     connection  one connection: socket, deadlines, h11
     requests    a request as handlers see it, and the forms of responses
-    operations  a route of the table of all routes, and the description made of the table
+    operations  a route of the table of all routes
+    schemas     JSON Schema of attrs classes
+    answers     bodies and answers, as classes; imported, like the next two, when somebody asks for the description
+    forms       the table of what each route takes and answers
+    description  the description of all routes (OpenAPI)
     markdown    Markdown texts as HTML that a page may insert
     routes      the handlers, and the tables of their routes
     app         the application: all routes behind the checks

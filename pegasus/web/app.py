@@ -18,6 +18,7 @@ the `Allow` of a 405 (RFC 9110, section 15.5.6) is gathered over all routes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Final
 
 import trio
@@ -27,9 +28,10 @@ from starlette.responses import Response
 from starlette.routing import Match, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
+from pegasus.messages import Json
 from pegasus.observe import get_logger
 from pegasus.web.config import WebServices
-from pegasus.web.operations import Operation, openapi_operation
+from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
 from pegasus.web.routes import (
     ClientTurns,
@@ -97,6 +99,11 @@ class WebApplication:
         self._services = services
         self._rules = rules
         self._routes = [self._route(operation) for operation in operations]
+        self._fixed: dict[str, set[str]] = {}
+        """Methods of paths without parameters. Such a path is no value of a parameter of another one."""
+        for route in self._routes:
+            if not route.param_convertors:
+                self._fixed.setdefault(route.path, set()).update(route.methods or ())
         self._router = Router(self._routes, redirect_slashes=False)
         """A path with a slash too many is 404 and not redirected."""
 
@@ -116,6 +123,8 @@ class WebApplication:
 
     def _methods_at(self, scope: Scope) -> list[str]:
         """Return the methods that the path of a request allows."""
+        if scope["path"] in self._fixed:
+            return sorted(self._fixed[scope["path"]])
         # A route matches in part if its path fits and its method does not.
         found = [route.methods or () for route in self._routes if route.matches(scope)[0] is not Match.NONE]
         return sorted({method for methods in found for method in methods})
@@ -185,6 +194,8 @@ class WebApplication:
         """Answer a request, and return the error object that is to be sent instead; None if there was no error."""
         try:
             self._rules.check_host(scope["headers"])
+            if scope["method"] not in self._fixed.get(scope["path"], (scope["method"],)):
+                raise HTTPException(405)
             await self._router(scope, receive, send)
         except ApiError as error:
             return _error_response(error)
@@ -205,6 +216,25 @@ class WebApplication:
 def _error_response(error: ApiError, headers: dict[str, str] | None = None) -> Response:
     more = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": RETRY_AFTER}}.get(error.status, {})
     return json_response(error.body, error.status, {**(headers or {}), **more})
+
+
+def openapi_operation(operations: Sequence[Operation]) -> Operation:
+    """Return the operation that describes these, and itself."""
+
+    @cache
+    def document() -> dict[str, Json]:
+        """Return the description, made once. Its module is imported here, since few agents are asked for it."""
+        from pegasus.web.description import describe_api
+
+        return describe_api([*operations, operation])
+
+    async def show(request: ApiRequest) -> Response:
+        """Return the description."""
+        return json_response(document())
+
+    # `show` is called later, so the operation can be part of what it describes.
+    operation = Operation("GET", "/openapi.json", show, "This description", None)
+    return operation
 
 
 def build_application(services: WebServices, rules: AccessRules, feed: EventFeed) -> WebApplication:

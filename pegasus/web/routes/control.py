@@ -24,6 +24,7 @@ from pegasus.messages import Json
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, Handler, failures_as_errors, json_response
 from pegasus.web.routes.events import EventFeed
+from pegasus.web.routes.prometheus import format_metrics
 from pegasus.web.visitors import ApiError
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -89,9 +90,6 @@ class MetricsRoutes:
 
     async def show(self, request: ApiRequest) -> Response:
         """Return the metrics."""
-        # Imported at the first scrape; most agents are never asked for metrics.
-        from pegasus.web.routes.prometheus import format_metrics
-
         if not request.is_local:
             with failures_as_errors():
                 visitor = await request.rules.identify(request.fields, "GET")

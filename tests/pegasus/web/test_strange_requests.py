@@ -243,6 +243,9 @@ async def test_an_answer_that_is_not_complete_says_so(monkeypatch, is_streamed):
         ("GET", "/v1/chat/completions", "POST"),
         ("POST", "/healthz", "GET, HEAD"),
         ("POST", "/api/memory/facts/a.md", "GET, PUT"),
+        ("PUT", "/api/memory/log", "GET"),
+        ("GET", "/api/memory/undo", "POST"),
+        ("POST", "/api/approvals/granted", "GET"),
     ],
 )
 async def test_a_wrong_method_is_told_which_are_right(method, path, allowed):

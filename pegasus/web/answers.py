@@ -1,0 +1,741 @@
+"""Bodies and answers of the HTTP API, as far as they are put together by hand: for the description of the API.
+
+Where an answer is a value of the agent on the wire (a task, a job, a reply), its class is that of the agent. Nothing here is imported
+before somebody asks for the description.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import attrs
+
+from pegasus.access import CallGrant, OwnerRequest
+from pegasus.channels import ChannelState
+from pegasus.mcp import ServerState
+from pegasus.messages import ApprovalNotice, ChannelInfo, Json, Media, Metadata, OutboundMessage, TaskProgress
+from pegasus.schedule import Job
+from pegasus.tasks import TaskView
+from pegasus.web.schemas import SnakeCase
+
+# ------------------------------------------------------------------ messages and replies
+
+
+@attrs.frozen
+class NamedChannel:
+    """A conversation that a message names. What is left out is that of the token."""
+
+    channel_id: str | None = None
+    type: str | None = None
+    user_id: str | None = None
+    reply_to: str | None = None
+
+
+@attrs.frozen
+class MessageBody:
+    """A message to the agent. The same `id` in the same conversation is one message."""
+
+    text: str
+    id: str | None = None
+    channel: NamedChannel | None = None
+    metadata: Metadata | None = None
+    media: tuple[Media, ...] | None = None
+
+
+@attrs.frozen
+class SentAnswer:
+    """A message that is on disk."""
+
+    id: str
+
+
+@attrs.frozen
+class TurnAnswer:
+    """Replies to a message. `done` is false if the time was over before its turn had ended."""
+
+    id: str
+    replies: tuple[OutboundMessage, ...]
+    done: bool
+
+
+@attrs.frozen
+class RepliesAnswer:
+    """Replies of a conversation, and the number to ask with next."""
+
+    replies: tuple[OutboundMessage, ...]
+    seq: int
+
+
+@attrs.frozen
+class InterruptBody:
+    """A conversation, left out: that of the token."""
+
+    channel: NamedChannel | None = None
+
+
+@attrs.frozen
+class EndedJson:
+    """Work that was ended."""
+
+    kind: str
+    what: str
+    seconds: float
+    number: int | None = None
+
+
+@attrs.frozen
+class InterruptAnswer:
+    """The answer that was ended, and what goes on."""
+
+    interrupted: bool
+    text: str
+    tasks: tuple[TaskProgress, ...]
+    waiting: int
+    ended: EndedJson | None = None
+
+
+# ------------------------------------------------------------------ OpenAI's interfaces
+
+
+@attrs.frozen
+class ChatMessage(SnakeCase):
+    """A message of a chat: of the role user, assistant, system, developer or tool."""
+
+    role: str
+    content: Json = None
+
+
+@attrs.frozen
+class StreamOptions(SnakeCase):
+    """Options of a stream."""
+
+    include_usage: bool | None = None
+
+
+@attrs.frozen
+class CompletionBody(SnakeCase):
+    """A chat completion. Options that OpenAI has beside these are ignored."""
+
+    messages: tuple[ChatMessage, ...]
+    model: str | None = None
+    user: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+
+
+@attrs.frozen
+class CompletionMessage(SnakeCase):
+    """The answer of the agent."""
+
+    role: Literal["assistant"]
+    content: str
+
+
+@attrs.frozen
+class CompletionChoice(SnakeCase):
+    """The one choice of a completion."""
+
+    index: int
+    message: CompletionMessage
+    finish_reason: Literal["stop", "length"]
+
+
+@attrs.frozen
+class CompletionAnswer(SnakeCase):
+    """A chat completion."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: tuple[CompletionChoice, ...]
+    usage: Metadata
+
+
+@attrs.frozen
+class ResponseBody(SnakeCase):
+    """A request for a response. Options that OpenAI has beside these are ignored, and tools are refused."""
+
+    input: str | tuple[Metadata, ...]
+    model: str | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    stream: bool | None = None
+    user: str | None = None
+    metadata: Metadata | None = None
+
+
+@attrs.frozen
+class ResponseAnswer(SnakeCase):
+    """A response, as OpenAI's API has it."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: Literal["completed", "incomplete"]
+    model: str
+    output: tuple[Metadata, ...]
+    usage: Metadata
+
+
+@attrs.frozen
+class ModelJson(SnakeCase):
+    """A model that OpenAI's clients may name."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+@attrs.frozen
+class ModelsAnswer(SnakeCase):
+    """All such models."""
+
+    object: Literal["list"]
+    data: tuple[ModelJson, ...]
+
+
+# ------------------------------------------------------------------ the agent
+
+
+@attrs.frozen
+class StatusAnswer:
+    """The work and the state of the agent; `tasks` is null while the task system starts."""
+
+    agent: str
+    version: str
+    started_at: int
+    uptime: float
+    model: str
+    speech: str
+    window: int | None
+    thinking: Metadata | None
+    waiting: int
+    in_hand: int
+    tasks: Mapping[str, int] | None
+    running: tuple[TaskProgress, ...]
+    handled: int
+    session_entries: int
+    mcp: tuple[ServerState, ...]
+    channels: tuple[ChannelState, ...]
+    sandbox: Metadata
+    approvals: int
+    granted: int
+    usage: Metadata
+    failing_models: tuple[Metadata, ...]
+
+
+@attrs.frozen
+class ActorJson:
+    """An actor or a supervisor, with what is below it."""
+
+    name: str
+    path: str
+    state: str
+    attempt: int
+    restarts: int
+    depth: int
+    handled: int
+    children: tuple[ActorJson, ...] = ()
+    reason: str = ""
+
+
+@attrs.frozen
+class UsedJson:
+    """Sum of calls of models."""
+
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost: float
+    unpriced_calls: int
+    estimated_calls: int
+    model: str | None = None
+    channel: str | None = None
+    task_id: str | None = None
+    item: int | None = None
+    day: str | None = None
+
+
+@attrs.frozen
+class BudgetJson:
+    """A budget of the settings, and what is used of it."""
+
+    key: str
+    what: str
+    cost: float
+    tokens: int
+    cost_used: float
+    tokens_used: int
+
+
+@attrs.frozen
+class UsageAnswer:
+    """Calls of models, with days if they were asked for."""
+
+    day: str
+    today: UsedJson
+    month: str
+    this_month: UsedJson
+    models: tuple[UsedJson, ...]
+    channels: tuple[UsedJson, ...]
+    tasks: tuple[UsedJson, ...]
+    messages: tuple[UsedJson, ...]
+    budgets: tuple[BudgetJson, ...]
+    counting: str = ""
+    days: tuple[UsedJson, ...] = ()
+
+
+@attrs.frozen
+class ChannelsAnswer:
+    """Adapters of chat services."""
+
+    channels: tuple[ChannelState, ...]
+
+
+@attrs.frozen
+class ServersAnswer:
+    """MCP servers of the settings."""
+
+    servers: tuple[ServerState, ...]
+
+
+@attrs.frozen
+class SortingAnswer:
+    """The settings about the tools of an MCP server."""
+
+    name: str
+    trust: str
+    reads: tuple[str, ...]
+    fetches: tuple[str, ...]
+    acts: tuple[str, ...]
+    asks: tuple[str, ...]
+
+
+@attrs.frozen
+class ServerTool:
+    """A tool of an MCP server, with its kind."""
+
+    name: str
+    kind: str
+    if_trusted: str
+    says: Json = None
+
+
+@attrs.frozen
+class ServerToolsAnswer(SortingAnswer):
+    """The tools of an MCP server."""
+
+    is_sorted: bool
+    total: int
+    counts: Mapping[str, int]
+    tools: tuple[ServerTool, ...]
+
+
+@attrs.frozen
+class SortingBody:
+    """Changes of these settings; what is left out stays."""
+
+    trust: str | None = None
+    reads: tuple[str, ...] | None = None
+    fetches: tuple[str, ...] | None = None
+    acts: tuple[str, ...] | None = None
+    asks: tuple[str, ...] | None = None
+
+
+# ------------------------------------------------------------------ tasks, memory, skills
+
+
+@attrs.frozen
+class TasksAnswer:
+    """Background tasks."""
+
+    tasks: tuple[TaskView, ...]
+
+
+@attrs.frozen
+class EventJson:
+    """An event of a task."""
+
+    type: str
+    ts: int
+    data: Metadata
+    source: str = ""
+    task_id: str = ""
+
+
+@attrs.frozen
+class TaskLogAnswer:
+    """A task and its last events."""
+
+    task: TaskView
+    events: tuple[EventJson, ...]
+
+
+@attrs.frozen
+class InputBody:
+    """The answer that a task waits for."""
+
+    input: str | None = None
+
+
+@attrs.frozen
+class TaskChangeAnswer:
+    """A change of a task: `status` is resumed, suspended, suspending or continued."""
+
+    task_id: str
+    status: str
+    text: str = ""
+
+
+@attrs.frozen
+class FileJson:
+    """A file of memory."""
+
+    path: str
+    summary: str
+    size: int
+    marked: tuple[str, ...]
+
+
+@attrs.frozen
+class FilesAnswer:
+    """The files of memory."""
+
+    files: tuple[FileJson, ...]
+
+
+@attrs.frozen
+class FileAnswer:
+    """A file of memory as a whole."""
+
+    path: str
+    content: str
+
+
+@attrs.frozen
+class FileBody:
+    """A new content; `was` is the one that was read."""
+
+    content: str
+    was: str | None = None
+
+
+@attrs.frozen
+class WrittenAnswer:
+    """A file that was written."""
+
+    path: str
+    size: int
+
+
+@attrs.frozen
+class ChangeJson:
+    """A change of memory, with the lines that went and came; null if they are not kept."""
+
+    n: int
+    ts: int
+    path: str
+    how: str
+    by: Metadata
+    removed: str | None
+    added: str | None
+    undoes: int = 0
+
+
+@attrs.frozen
+class ChangesAnswer:
+    """Changes of memory, newest first."""
+
+    changes: tuple[ChangeJson, ...]
+
+
+@attrs.frozen
+class UndoBody:
+    """The number of a change."""
+
+    n: int
+
+
+@attrs.frozen
+class UndoAnswer:
+    """The change that undoes another one."""
+
+    change: ChangeJson
+
+
+@attrs.frozen
+class SkillJson:
+    """A skill; null where it leaves a value to the agent."""
+
+    name: str
+    description: str
+    source: str
+    context: str
+    model: str | None
+    allowed_tools: tuple[str, ...] | None
+    user_invocable: bool
+    model_invocable: bool
+    text: str
+
+
+@attrs.frozen
+class WaitingSkill:
+    """A skill that waits to be accepted."""
+
+    name: str
+    changed: bool
+    problem: str | None
+
+
+@attrs.frozen
+class SkillsAnswer:
+    """Skills, what waits to be accepted, and mistakes in files."""
+
+    skills: tuple[SkillJson, ...]
+    proposed: tuple[WaitingSkill, ...]
+    problems: tuple[str, ...]
+
+
+# ------------------------------------------------------------------ conversations
+
+
+@attrs.frozen
+class SessionJson:
+    """A session or an archive; `chat` is null for that of all channels."""
+
+    file: str
+    chat: str | None
+    archive: bool
+    bytes: int
+    changed: int
+    lines: int | None
+    began: int | None
+    ended: int | None
+    previous_session: str | None
+    summary: bool
+
+
+@attrs.frozen
+class SessionsAnswer:
+    """Sessions, and the offset of the rest."""
+
+    sessions: tuple[SessionJson, ...]
+    total: int
+    next: int | None
+
+
+@attrs.frozen
+class SessionAnswer:
+    """Lines of a session, and where the rest begins."""
+
+    file: str
+    chat: str | None
+    lines: tuple[Metadata, ...]
+    next: int | None
+
+
+@attrs.frozen
+class ConversationJson:
+    """A conversation or an archive; `chat` is null for that of all channels."""
+
+    key: str
+    title: str
+    named: bool
+    last: int
+    messages: int | None
+    archived: bool
+    chat: str | None
+
+
+@attrs.frozen
+class ConversationsAnswer:
+    """Conversations, and the offset of the rest."""
+
+    conversations: tuple[ConversationJson, ...]
+    next: int | None
+
+
+@attrs.frozen
+class SaidJson:
+    """A message or a reply, as it was said."""
+
+    from_: Literal["user", "agent"]
+    text: str
+    ts: int
+    id: str = ""
+    seq: int = 0
+    media: tuple[str, ...] = ()
+    cut: bool = False
+    begins: bool = False
+    channel: ChannelInfo | None = None
+
+
+@attrs.frozen
+class MessagesAnswer:
+    """A page of a conversation, oldest first, and what to ask with for the one before."""
+
+    messages: tuple[SaidJson, ...]
+    before: str | None
+    begins: bool = False
+
+
+@attrs.frozen
+class GoneBackAnswer:
+    """The message that is answered now, and the one in whose place it is."""
+
+    id: str
+    replaces: str
+
+
+@attrs.frozen
+class EditBody:
+    """A message, and what is said in its place."""
+
+    id: str
+    text: str
+
+
+@attrs.frozen
+class NameJson:
+    """The name of a conversation."""
+
+    name: str
+
+
+# ------------------------------------------------------------------ approvals, jobs, signing in
+
+
+@attrs.frozen
+class ApprovalsAnswer:
+    """Calls that wait for an owner, and what else does."""
+
+    approvals: tuple[ApprovalNotice, ...]
+    requests: tuple[OwnerRequest, ...]
+
+
+@attrs.frozen
+class GrantsAnswer:
+    """Grants for later calls."""
+
+    granted: tuple[CallGrant, ...]
+
+
+@attrs.frozen
+class RevokedAnswer:
+    """A grant that counts no more."""
+
+    revoked: CallGrant
+
+
+@attrs.frozen
+class DecisionBody:
+    """The answer to an approval."""
+
+    decision: Literal["allow", "deny"]
+    scope: str | None = None
+    calls: tuple[int, ...] | None = None
+    reason: str | None = None
+    values: Metadata | None = None
+
+
+@attrs.frozen
+class DecisionAnswer:
+    """The approval, or another request, that was answered."""
+
+    approval: ApprovalNotice | None = None
+    request: OwnerRequest | None = None
+
+
+@attrs.frozen
+class JobSchedule:
+    """Times of a job: one of them, with `tz` beside `cron` and `at`."""
+
+    cron: str | None = None
+    tz: str | None = None
+    every: float | None = None
+    at: str | None = None
+    when: str | None = None
+
+
+@attrs.frozen
+class JobBody:
+    """A new job."""
+
+    schedule: JobSchedule
+    prompt: str
+    channel: str | None = None
+    name: str | None = None
+    kind: Literal["message", "task"] | None = None
+    missed: Literal["once", "skip"] | None = None
+    enabled: bool | None = None
+
+
+@attrs.frozen
+class JobsAnswer:
+    """Scheduled jobs."""
+
+    jobs: tuple[Job, ...]
+
+
+@attrs.frozen
+class AliveAnswer:
+    """The process answers."""
+
+    status: Literal["ok"]
+
+
+@attrs.frozen
+class ReadyAnswer:
+    """Parts that do not run."""
+
+    ready: bool
+    down: tuple[str, ...]
+    parked: tuple[str, ...]
+
+
+@attrs.frozen
+class SignInAnswer:
+    """The command that signs a browser in."""
+
+    command: str
+
+
+@attrs.frozen
+class TokenBody:
+    """A token."""
+
+    token: str
+
+
+@attrs.frozen
+class CodeBody:
+    """The code of a link."""
+
+    code: str
+
+
+@attrs.frozen
+class SignedInAnswer:
+    """The token that a browser is signed in with."""
+
+    name: str
+    scopes: tuple[str, ...]
+
+
+@attrs.frozen
+class EmptyAnswer:
+    """Nothing."""
+
+
+@attrs.frozen
+class DeliveryAnswer:
+    """A webhook that was taken: the message or the task that it has become, or that it has come before."""
+
+    id: str = ""
+    task_id: str = ""
+    repeated: bool = False
