@@ -47,9 +47,13 @@ LONGEST_QUERY: Final = 1_000
 """Characters of a query that are used."""
 SNIPPET: Final = 240
 """Characters of a passage that are shown."""
-RANK_SHIFT: Final = 60
-"""Of reciprocal rank fusion: a passage counts 1 / (60 + its rank) in each list, as in the paper that the method comes from (Cormack,
-Clarke and Büttcher). So the first places of one list do not settle everything."""
+RANK_SHIFT: Final = 5
+"""Of reciprocal rank fusion: a passage counts 1 / (5 + its rank) in each list, so that the first places weigh most."""
+MEANING_WEIGHT: Final = 0.7
+"""Of the list by meaning. With both numbers the best passage that has none of the words is the fourth.
+
+On long conversations, with a model of word vectors that alone finds far less than words do, 66.4 % of questions have a right turn among
+ten; with words alone 65.9 %, and with the usual numbers, 60 and 1.0, 62.8 %."""
 
 _TABLES: Final = """
 CREATE TABLE about (version TEXT);
@@ -249,12 +253,12 @@ class Index:
             for row, _, path, line, title, text in rows
         )
 
-    def _fused(self, *ranked: Sequence[int]) -> list[_Row]:
-        """Return the passages of several lists, best first, by the sum of their reciprocal ranks."""
+    def _fused(self, words: Sequence[int], near: Sequence[int]) -> list[_Row]:
+        """Return the passages of both lists, best first, by the sum of their reciprocal ranks."""
         scores: dict[int, float] = {}
-        for passages in ranked:
+        for weight, passages in ((1.0, words), (MEANING_WEIGHT, near)):
             for rank, passage in enumerate(passages, 1):
-                scores[passage] = scores.get(passage, 0.0) + 1 / (RANK_SHIFT + rank)
+                scores[passage] = scores.get(passage, 0.0) + weight / (RANK_SHIFT + rank)
         best = sorted(scores, key=lambda passage: -scores[passage])
         return [row for passage in best for row in self._row(passage, -scores[passage])]
 
