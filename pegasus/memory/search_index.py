@@ -52,8 +52,8 @@ RANK_SHIFT: Final = 5
 MEANING_WEIGHT: Final = 0.7
 """Of the list by meaning. With both numbers the best passage that has none of the words is the fourth.
 
-On long conversations, with a model of word vectors that alone finds far less than words do, 66.4 % of questions have a right turn among
-ten; with words alone 65.9 %, and with the usual numbers, 60 and 1.0, 62.8 %."""
+On long conversations, with a model of word vectors that alone finds far less than words do, 66.4 % of questions have a right turn
+among ten; with words alone 65.9 %, and with the usual numbers, 60 and 1.0, 62.8 %."""
 
 _TABLES: Final = """
 CREATE TABLE about (version TEXT);
