@@ -196,9 +196,10 @@ class SlackIncoming:
         """Return what decides whether a message is a part of a series."""
         text = strip_mention(message.text, self.identity.user if self.identity else "").strip()
         is_command = text.startswith("/")
-        # A message of several files is one event. What comes with words is complete.
-        reason = SPLIT if len(text) >= LEAST_SPLIT and not message.files else ""
-        reason = reason or (FORWARD if message.quotes and not text else FILE if message.files and not text else "")
+        # Several files of one message are one event, so what comes with words and several files is complete.
+        is_file = len(message.files) == 1 or (message.files and not text)
+        reason = FORWARD if message.quotes and not text else FILE if is_file else ""
+        reason = SPLIT if len(text) >= LEAST_SPLIT and not message.files else reason
         return SeriesPart(
             self.ids.of(message.id, message.sent),
             message.channel,

@@ -129,7 +129,9 @@ async def test_a_slow_file_is_answered_in_time_and_taken_at_the_retry(play, auto
         file = stage.slack.add_file("a.txt", "text/plain", b"the plan")
         stage.slack.file_delay = 8.0
         start = trio.current_time()
-        answer = await stage.webhook(stage.message("read", files=[file]))
+        # Two files, so that nothing further is waited for.
+        other = stage.slack.add_file("b.txt", "text/plain", b"more")
+        answer = await stage.webhook(stage.message("read", files=[file, other]))
         assert (answer.status, trio.current_time() - start < 3) == (503, True)
         assert await stage.deliver(stage.message("next")) == 3  # behind the file: in order
         await stage.settle()

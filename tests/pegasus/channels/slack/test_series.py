@@ -47,6 +47,18 @@ async def test_files_one_after_the_other_and_their_comment_are_one_message(play,
         assert "which is the best?" in read
 
 
+async def test_words_with_the_first_of_several_files_are_one_message_with_them(play, autojump_clock):
+    async with play() as stage:
+        for n in range(3):
+            await stage.say("" if n else "which of these?", files=[picture(stage, n)])
+        await stage.say("a new subject")
+        await stage.settle()
+        whole, other = reads(stage)
+        assert whole.count("[Image: media/") == 3
+        assert "which of these?" in whole
+        assert "a new subject" in other
+
+
 async def test_several_files_of_one_message_with_words_wait_for_nothing(play, autojump_clock):
     async with play() as stage:
         await stage.world.idle()

@@ -129,7 +129,9 @@ async def test_a_slow_file_of_one_conversation_holds_up_no_other(play, autojump_
         await connected(stage)
         stage.slack.file_delay = 20.0
         file = stage.slack.add_file("a.txt", "text/plain", b"the plan")
-        first = await stage.server.emit(stage.message("with a file", files=[file]))
+        # Two files, so that nothing further is waited for.
+        other = stage.slack.add_file("b.txt", "text/plain", b"more")
+        first = await stage.server.emit(stage.message("with a file", files=[file, other]))
         await stage.say("other", FRIEND, stage.slack.open_dm(FRIEND))
         assert await stage.until_posted(1) == ["re: other"]
         assert not first.acknowledged.is_set()
