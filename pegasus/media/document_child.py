@@ -37,7 +37,7 @@ from python_calamine import CalamineWorkbook
 from selectolax.lexbor import LexborHTMLParser
 from striprtf.striprtf import rtf_to_text
 
-INFLATED: Final = 256 << 20
+INFLATED: Final = 128 << 20
 """Bytes that the parts of an archive may have together."""
 MOST_NAMES: Final = 200
 """Files of an archive, or of a mail, that are named."""
