@@ -637,7 +637,7 @@ class DecisionBody:
     """The answer to an approval."""
 
     decision: Literal["allow", "deny"]
-    scope: str | None = None
+    scope: Literal["once", "arguments", "tool", "server", "hour", "forever", "always", None] = None
     calls: tuple[int, ...] | None = None
     reason: str | None = None
     values: Metadata | None = None

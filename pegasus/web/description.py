@@ -110,8 +110,8 @@ class _Description:
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
             for name in _PARAMETER.findall(self._operation.path)
         ]
-        # Numbers count from 0; a sign is refused.
-        numbers: dict[Any, Json] = {int: {"type": "integer", "minimum": 0}}
+        # Numbers count from 0, and have 18 digits at most; a sign is refused.
+        numbers: dict[Any, Json] = {int: {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}}
         return path + [
             {"name": name, "in": "query", "schema": numbers.get(type, self._book.schema(type))}
             for name, type in self._form.query.items()

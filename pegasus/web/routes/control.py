@@ -19,6 +19,7 @@ from typing import Final
 from starlette.responses import Response
 
 from pegasus.access import CONTROL, MESSAGE, READ
+from pegasus.formatting import quote
 from pegasus.gateway import BadParams, Caller, NotAllowed, NotFound
 from pegasus.messages import Json
 from pegasus.web.operations import Operation
@@ -43,9 +44,10 @@ def change_task(method: str) -> Handler:
         # Before the body is read, as for every operation; `call_raw` below does not look at scopes.
         request.require(CONTROL)
         content = await request.json_or_nothing()
-        if not isinstance(content.get("input", ""), str):
+        text = content.get("input")
+        if not isinstance(text, str | None):
             raise ApiError(400, "bad_request", "input: allowed: a text")
-        params = {"taskId": request.path["id"], **({"input": content["input"]} if "input" in content else {})}
+        params: dict[str, Json] = {"taskId": request.path["id"], **({} if text is None else {"input": text})}
         with failures_as_errors():
             try:
                 return json_response(await request.call_raw(method, params))
@@ -61,7 +63,8 @@ def change_task(method: str) -> Handler:
 async def interrupt(request: ApiRequest) -> Response:
     """End the answer that is being made for a conversation. The body may be empty; the conversation is then the client's own."""
     content = await request.json_or_nothing()
-    return json_response(await request.call("interrupt", {key: content[key] for key in ("channel",) if key in content}))
+    channel = content.get("channel")
+    return json_response(await request.call("interrupt", {} if channel is None else {"channel": channel}))
 
 
 async def show_usage(request: ApiRequest) -> Response:
@@ -70,7 +73,10 @@ async def show_usage(request: ApiRequest) -> Response:
     By day it is much longer, so it has to be asked for. A handler of its own, because the query is a text and
     the method wants true or false.
     """
-    return json_response(await request.call("usage", {"days": True} if request.text("days") == "true" else {}))
+    days = request.text("days") or "false"
+    if days not in ("true", "false"):
+        raise ApiError(400, "bad_request", f"days: found {quote(days, 40)}, allowed: true, false")
+    return json_response(await request.call("usage", {"days": True} if days == "true" else {}))
 
 
 class MetricsRoutes:

@@ -68,7 +68,7 @@ def message_of(request: ApiRequest, fields: Mapping[str, Json]) -> InboundMessag
     channel = {**default, **{name: value for name, value in (named or {}).items() if value is not None}}
     content = {name: fields[name] for name in ("text", "metadata", "media") if fields.get(name) is not None}
     # Without an id of the client's own the message cannot be recognised when it is sent again.
-    id = fields.get("id") or f"http-{secrets.token_hex(8)}"
+    id = f"http-{secrets.token_hex(8)}" if fields.get("id") in (None, "") else fields["id"]
     try:
         message = read_message({**content, "id": id, "channel": channel}, ClientChannel(str(channel["type"])))
         check_media_size(message, request.services.gateway_config.now.max_media_bytes)

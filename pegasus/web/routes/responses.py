@@ -107,7 +107,6 @@ class ResponseForm:
                 "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": read + written,
             }
-        metadata = self._fields.get("metadata")
         return {
             "id": f"{_PREFIX}{turn.message.id}",
             "object": "response",
@@ -131,7 +130,7 @@ class ResponseForm:
             "truncation": "disabled",
             "usage": usage,
             "user": self._fields.get("user"),
-            "metadata": metadata if isinstance(metadata, Mapping) else {},
+            "metadata": self._fields.get("metadata") or {},
         }
 
 
@@ -197,6 +196,8 @@ class ResponseRoutes:
         previous = fields.get("previous_response_id")
         if previous is not None and not isinstance(previous, str):
             raise ApiError(400, "bad_request", "previous_response_id: allowed: the id of a response")
+        if not isinstance(fields.get("metadata"), Mapping | None):
+            raise ApiError(400, "bad_request", "metadata: allowed: an object")
         messages = messages_of(fields.get("input"), fields.get("instructions"))
         sent = ClientMessage.parse(messages, fields.get("user"), (previous or "").removeprefix(_PREFIX))
         form = ResponseForm(self._turns, fields)

@@ -150,3 +150,35 @@ async def test_a_secret_path_is_not_logged_when_a_receiver_fails(capfd):
         assert (await client.post("/channels/telegram/s3cret-path")).status_code == 500
     await trio.lowlevel.checkpoint()
     assert "s3cret-path" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "body"),
+    [
+        ("/api/interrupt", "interrupt", {"channel": None}),
+        ("/api/tasks/7/resume", "tasks.resume", {"input": None}),
+    ],
+)
+async def test_a_field_that_is_null_counts_as_missing(path, method, body):
+    recorder = Recorder()
+    async with world(methods={method: recorder}) as there, there.owner() as client:
+        assert (await client.post(path, json=body)).status_code == 200
+        [params] = recorder.calls
+        assert body.keys() & params.keys() == set()
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "body", "field"),
+    [
+        ("POST", "/api/messages", {"text": "hi", "id": {}}, "id"),
+        ("POST", "/api/messages", {"text": "hi", "id": False}, "id"),
+        ("GET", "/api/usage?days=null", None, "days"),
+        ("POST", "/v1/responses", {"input": "hi", "metadata": [1]}, "metadata"),
+    ],
+)
+async def test_a_value_of_another_type_is_refused(verb, path, body, field):
+    async with world(methods={"usage": Recorder()}) as there, there.owner() as client:
+        response = await client.request(verb, path, json=body)
+        assert response.status_code == 400
+        assert response.json()["error"]["message"].startswith(f"{field}: ")
+        assert there.journal.accepted == []
