@@ -7,6 +7,7 @@ their files. Nothing of it is opened.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -65,19 +66,30 @@ def _add_folder(found: Findings, folder: ForeignFolder, place: str, known: set[s
         more = plural(len(files) - MOST_NAMED, "further file")
         found.skip("file", f"{_shown(place)}/", f"{_UNKNOWN}; {more}")
     for path in folders:
-        if path in parents:
+        if path in parents or not _can_list(folder, path):
             _add_folder(found, folder, path, known, parents)
         elif count := sum(1 for _ in folder.files(path, "")):
             _add(found, path, f"{path}/", f"; {plural(count, 'file')}")
 
 
+def _can_list(folder: ForeignFolder, path: str) -> bool:
+    with suppress(CannotRead):
+        folder.entries(path)
+        return True
+    return False
+
+
 def _add(found: Findings, path: str, shown: str, more: str = "", *, is_link: bool = False) -> None:
     name = path.rpartition("/")[2].lower()
-    if any(fnmatchcase(name, pattern) for pattern in _KEYS):
+    # Of a note or a session called "authors.md" nobody shall read that it holds keys.
+    is_note = name.endswith((".md", ".jsonl"))
+    if not is_note and any(fnmatchcase(name, pattern) for pattern in _KEYS):
         found.skip("setting", _shown(shown), f"{SETTINGS_STAY}{more}")
         return
-    reasons = (reason for patterns, reason in _REASONS if any(fnmatchcase(name, pattern) for pattern in patterns))
-    reason = "it is a link, and no link is followed" if is_link else next(reasons, _UNKNOWN)
+    fitting = [reason for patterns, reason in _REASONS if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    reason = fitting[0] if fitting and not is_note else _UNKNOWN
+    if is_link:
+        reason = "it is a link, and no link is followed"
     found.skip("file", _shown(shown), f"{reason}{more}")
 
 

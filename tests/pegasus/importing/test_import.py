@@ -14,6 +14,7 @@ import trio
 from actors import Child, open_supervisor
 from pegasus.conversation import decode
 from pegasus.importing import ImportTarget, UnknownLayout, carry_out_import, plan_import, read_foreign_home
+from pegasus.importing.foreign_home import CannotRead, ForeignFolder
 from pegasus.main_agent import FolderArchives, SessionFiles, session_files_of
 from pegasus.memory import Memory, memory_in
 from pegasus.messages import Address
@@ -535,6 +536,21 @@ async def test_every_file_of_a_home_is_imported_or_named_with_the_reason(source,
     assert missing <= {"agents/main/sessions/sessions.json"}
     assert all(line.reason for line in lines if line.outcome == "left out")
     assert "keys and settings" in reason(lines, "auth/")
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch):
+    home = nanobot_home(tmp_path / "other")
+    write(home / "threads/1.json", "x")
+    listed = ForeignFolder.entries
+
+    def entries(self, folder):
+        if folder == "threads":
+            raise CannotRead("it cannot be read (Permission denied)")
+        return listed(self, folder)
+
+    monkeypatch.setattr(ForeignFolder, "entries", entries)
+    found = read_foreign_home(home, "nanobot")
+    assert "Permission denied" in next(item.reason for item in found.left_out if item.origin == "threads")
 
 
 @pytest.mark.parametrize("source", ["openclaw", "nanobot"])
