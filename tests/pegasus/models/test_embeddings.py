@@ -43,7 +43,13 @@ def is_near(one, other):
     return list(one) == pytest.approx(list(other), abs=1e-6)
 
 
-@pytest.mark.parametrize("type", ["openai", "ollama", "llamacpp", "lmstudio", "gemini"])
+@pytest.mark.parametrize(
+    "type",
+    [
+        pytest.param(name, marks=pytest.mark.tried("models", f"embeddings of a provider of type {name}", "vectors"))
+        for name in ("openai", "ollama", "llamacpp", "lmstudio", "gemini")
+    ],
+)
 async def test_each_text_has_its_vector_and_the_call_is_counted(server, type):
     models = service(server, type=type)
     first, second = await models.embedder.embed(["tea", "a cat"], LABEL, within=20)
@@ -90,6 +96,7 @@ BAD = {
 }
 
 
+@pytest.mark.tried("models", "embeddings: NaN, zeros, base64, too few, of two lengths", "memory is searched by words")
 @pytest.mark.parametrize("case", BAD)
 async def test_an_answer_that_is_no_vectors_is_a_failure_of_the_server(server, model, case):
     server.answer = BAD[case]
