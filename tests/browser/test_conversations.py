@@ -41,6 +41,39 @@ def test_what_is_said_elsewhere_stands_in_the_chat_at_once_and_after_a_reload(si
     assert page.problems == []
 
 
+def test_a_line_and_a_day_stand_once_in_every_window_also_after_the_connection_was_lost(site):
+    page, sockets = site.open(), []
+    page.route_web_socket("**/ws", lambda socket: sockets.append(socket) or socket.connect_to_server())
+    page.reload()
+    phone = site.open(phone=True)
+    say(page, "above the line")
+    expect(answers(phone).last).to_contain_text("above the line")
+    windows, before = (page, phone), [window.locator(".day.begins").count() for window in (page, phone)]
+    say(page, "/new")
+    for window, lines in zip(windows, before, strict=True):
+        expect(answers(window).last).to_contain_text("fresh conversation")
+        expect(window.locator(".day.begins")).to_have_count(lines + 1)
+    for text in ("", "below the line"):
+        if text:
+            say(page, text)
+        for window, lines in zip(windows, before, strict=True):
+            expect(answers(window).last).to_contain_text(text or "fresh conversation")
+            expect(window.locator(".day.begins")).to_have_count(lines + 1)
+        sockets[-1].close()
+        expect(page.locator(".banner")).to_be_visible()
+        expect(page.locator(".banner")).to_be_hidden()
+        page.evaluate("new Promise((done) => setTimeout(done, 500))")  # the history is read again
+        expect(page.locator(".day.begins")).to_have_count(before[0] + 1)
+    for window in windows:
+        days = window.locator(".day:not(.begins)").all_text_contents()
+        assert len(days) == len(set(days))
+        assert window.locator(".message").last.evaluate("(it) => it.getBoundingClientRect().top < innerHeight")
+    page.reload()
+    expect(page.locator(".day.begins + .message .body, .day.begins + .day + .message .body").last).to_have_text(
+        "below the line"
+    )
+
+
 def test_a_message_is_edited_and_answered_again(site):
     page = site.open()
     say(page, "/new")

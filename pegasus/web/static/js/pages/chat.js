@@ -41,6 +41,7 @@ class Chat {
     this.draft = null;
     this.editing = null; // {message, form, field, end} while a message is written anew
     this.isAtEnd = true;
+    this.lastTop = 0; // where the window stood at the last scroll
     this.seen = new IntersectionObserver((entries) => this.layOut(entries), { root: this.scroller, rootMargin: "1500px 0px" });
     this.scroller.addEventListener("scroll", () => this.scrolled(), { passive: true });
     this.resized = new ResizeObserver(() => this.isAtEnd && this.toEnd());
@@ -85,7 +86,7 @@ class Chat {
       const page = await this.page({});
       const isFirst = log.before === undefined;
       if (isFirst) log.before = page.before;
-      this.merge(page.begins ? [...page.messages, LINE] : page.messages, isFirst);
+      this.merge(page, isFirst);
       for (const frame of this.app.connection.outbox.values()) this.addOwn(frame.id, frame.text, frame.media ?? []);
       this.showTop();
       this.toEnd();
@@ -103,7 +104,7 @@ class Chat {
     try {
       const page = await this.page({ before: log.before });
       log.before = page.before;
-      this.prepend(page.messages);
+      this.prepend(page.begins ? [...page.messages, LINE] : page.messages);
     } catch {
       // asked again when the top is reached again
     }
@@ -140,22 +141,28 @@ class Chat {
   }
 
   /** Add messages of the history that are not known yet. Its order counts: replies may have come before it was there. */
-  merge(lines, isFirst) {
-    const ordered = lines.flatMap(fromHistory).map((message) => {
-      const known = log.messages.find((other) => other.keys.some((key) => message.keys.includes(key)));
-      if (known) known.ts = message.ts;
-      else remember(message);
-      return known ?? message;
+  merge(page, isFirst) {
+    const ordered = page.messages.flatMap((line) => {
+      const parts = fromHistory(line);
+      const known = log.messages.find((other) => other.keys.some((key) => parts.at(-1).keys.includes(key)));
+      if (!known) {
+        parts.forEach(remember);
+        return parts;
+      }
+      known.ts = parts.at(-1).ts;
+      return [...(isFirst ? parts.slice(0, -1) : []), known]; // else its line was drawn when it came
     });
     if (isFirst) {
-      const rest = log.messages.filter((message) => !ordered.includes(message));
+      const rest = log.messages.filter((message) => message.from !== "line" && !ordered.includes(message));
       log.messages.splice(0, log.messages.length, ...ordered, ...rest);
       this.redraw();
-      return;
+    } else {
+      const fresh = ordered.filter((message) => !log.messages.includes(message));
+      log.messages.push(...fresh);
+      for (const message of fresh) this.place(message, false);
     }
-    const fresh = ordered.filter((message) => !log.messages.includes(message));
-    log.messages.push(...fresh);
-    for (const message of fresh) this.place(message, false);
+    const last = ordered.at(-1);
+    if (page.begins && !log.messages.slice(log.messages.indexOf(last) + 1).some((message) => message.from === "line")) this.drawLine(last);
   }
 
   prepend(lines) {
@@ -244,7 +251,9 @@ class Chat {
   /** Show what was said at another door, a line where a new conversation begins, and what replaces a message. */
   takeSaid(said) {
     if (said.begins) {
-      this.drawLine();
+      // The command stands above its line, so that its answer, which may come before or behind this, draws no other one.
+      this.add(fromHistory({ ...said, begins: false, ts: said.ts || Date.now() })[0]);
+      this.drawLine(log.messages.findLast((message) => message.from === "user" && message.id === said.id));
       return;
     }
     this.keepingEdit(() => {
@@ -269,7 +278,7 @@ class Chat {
   /** Draw a line at the end, or behind the /new that has just been answered: something may have been written since. */
   drawLine(command = log.messages.at(-1)) {
     const place = log.messages.indexOf(command) + 1;
-    if (!place || command.from === "line" || log.messages[place]?.from === "line") return;
+    if (!place || command.from === "line" || log.messages[place]?.from === "line") return; // nothing above it, or drawn already
     const [rule] = fromHistory(LINE);
     if (place === log.messages.length) {
       this.add(rule);
@@ -382,6 +391,7 @@ class Chat {
 
   addTo(chunk, message, before) {
     if (message.from === "line") {
+      message.ts = before?.ts ?? 0; // so that the day of what follows is named if it is another one than that of what stands above
       message.element = h("div", { class: "day begins", role: "listitem" }, h("span", {}, T.chat.begins));
       chunk.append(message.element);
       return message.element;
@@ -588,7 +598,10 @@ class Chat {
 
   scrolled() {
     const { scrollTop, scrollHeight, clientHeight } = this.scroller;
-    this.isAtEnd = scrollHeight - scrollTop - clientHeight < NEAR;
+    // What has grown meanwhile is no sign that somebody reads further up: only going up is.
+    if (scrollHeight - scrollTop - clientHeight < NEAR) this.isAtEnd = true;
+    else if (scrollTop < this.lastTop) this.isAtEnd = false;
+    this.lastTop = scrollTop;
     this.fillTop();
     if (this.isAtEnd) this.latest.hidden = true;
     else if (scrollHeight - scrollTop - clientHeight > 2 * clientHeight) this.latest.hidden = false;
