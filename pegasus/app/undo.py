@@ -143,7 +143,7 @@ class UndoCommand:
     def _shown(self, path: str) -> str:
         """Return a path for people: from the workspace on, if it lies there."""
         desk = os.path.join(os.path.realpath(self.services.environment.workspace), "")
-        return path.removeprefix(desk)
+        return f"`{path.removeprefix(desk)}`"  # a reply is Markdown, which would read marks in a name
 
     async def _task_name(self, task_id: str) -> str:
         """Return the name of a task for people."""

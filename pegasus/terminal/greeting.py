@@ -56,7 +56,7 @@ def greeting(agent: str, config: ChatConfig) -> str:
     example = TRY_STAND_IN if config.model.startswith("offline/") else TRY
     manner = f", {MANNERS[config.speech]}" if config.speech in MANNERS else ""
     leaving = f"stops {agent}" if config.leave_rules().stops_agent else f"leaves, and {agent} goes on"
-    work = f" Its tasks work in {config.folder}." if config.folder else ""
+    work = f"\nIts tasks work in {config.folder}." if config.folder else ""
     return f"Talking with {agent}{model}{manner}.{work}\n{example}\n/help shows what there is, Ctrl-D {leaving}."
 
 

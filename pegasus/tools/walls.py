@@ -69,6 +69,9 @@ async def enclose(sandbox: Sandbox, context: ToolContext, *, lasts: bool = False
 async def _of_work(sandbox: Sandbox, context: ToolContext) -> Sandbox:
     """Return the walls with the folders that the work may see."""
     if context.folder:
+        # A command of other work may have put a link in its place, which walls would follow.
+        if await trio.to_thread.run_sync(os.path.realpath, context.folder) != context.folder:
+            return sandbox
         return attrs.evolve(sandbox, folders=opened(sandbox.folders, context.folder))
     if not has_own_place(context.principal):
         return sandbox

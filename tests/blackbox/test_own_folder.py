@@ -9,6 +9,7 @@ import pytest
 
 from pegasus.testing.provider.answers import Call
 from tests.blackbox.support import command, serving, until
+from tests.blackbox.support.terminal import CTRL_D, ENTER, terminal
 from tests.blackbox.support.walls import WALLS
 from tests.blackbox.support.work import Office, act, answer, heard, shell
 
@@ -113,6 +114,35 @@ async def test_files_that_programs_run_are_guarded_there_as_in_the_workspace(tmp
         assert "changed what other programs run" in seen[0]["note"]
 
 
+async def test_settings_that_lie_in_it_stay_closed_and_a_link_in_its_place_is_not_followed(tmp_path, walled):
+    folder, other, seen = project(tmp_path), project(tmp_path, "other"), []
+    (other / "secret").write_text("x")
+
+    def swap(view):
+        seen.extend(result.content for result in view.request.turns[-1].results)
+        folder.rename(tmp_path / "moved")
+        folder.symlink_to(other)
+        return act(shell(f"cat {folder}/secret", cwd=str(daemon.home / "workspace")), Call("list_files", {}))
+
+    def keep(view):
+        seen.extend(result.content for result in view.request.turns[-1].results)
+        return answer("done")
+
+    book = Office({"work": [act(Call("read_file", {"path": "pegasus.toml"}), shell("cat pegasus.toml")), swap, keep]})
+    async with serving(tmp_path, book, {**WALLS, "sandbox.writable": []}, env=walled, start=False) as daemon:
+        daemon.configure()
+        (folder / "pegasus.toml").write_text((daemon.home / "pegasus.toml").read_text())
+        (daemon.home / "pegasus.toml").unlink()
+        await daemon.start("--config", str(folder / "pegasus.toml"))
+        async with daemon.client() as client:
+            await client.say("do work", metadata={"folder": str(folder)})
+            await heard(client)
+    assert "belongs to the agent itself" in seen[0]
+    assert "provider" not in seen[1]
+    assert json.loads(seen[2])["exitCode"] != 0
+    assert "outside of what tools may touch" in seen[3]
+
+
 async def test_what_is_not_a_folder_of_ones_own_is_refused_with_a_sentence(tmp_path):
     closed = project(tmp_path, "closed")
     closed.chmod(0o500)
@@ -158,3 +188,24 @@ async def test_the_command_refuses_it_before_it_talks_to_anybody(tmp_path, name)
     assert result.code == 2
     assert "--folder" in result.err
     assert "Traceback" not in result.err
+
+
+async def test_one_command_works_in_a_folder_shows_the_edit_and_takes_it_back(tmp_path):
+    folder = project(tmp_path)
+    (folder / "tea.txt").write_text("tea\n")
+    edit = Call("edit_file", {"path": "tea.txt", "old_string": "tea", "new_string": "coffee"})
+    async with serving(tmp_path, Office({"work": [act(edit), answer("done")]}), start=False) as daemon:
+        daemon.configure()
+        async with terminal(daemon.home, "chat", "--folder", str(folder)) as screen:
+            await screen.see("tasks work in")
+            await screen.see("Ctrl-D stops")
+            await screen.type("do work", ENTER)
+            await screen.see("tea.txt")
+            await screen.see("-tea")
+            await screen.see("+coffee")
+            await screen.see("completed: done")
+            await screen.type("/undo", ENTER)
+            await screen.see("Taken back:")
+            assert (folder / "tea.txt").read_text() == "tea\n"
+            await screen.type(CTRL_D, CTRL_D)
+            assert await screen.exit() == 0

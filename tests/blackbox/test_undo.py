@@ -45,17 +45,17 @@ async def test_edit_new_file_move_and_deletion_are_taken_back_one_after_the_othe
         await work(client)
         assert not (desk / "folder").exists()
         said = await client.ask("/undo")
-        assert "folder, which task 1 had deleted, is there again" in said
+        assert "`folder`, which task 1 had deleted, is there again" in said
         assert (desk / "folder/in/data").read_bytes() == bytes(range(256))
         assert (desk / "folder/in/data").stat().st_mode & 0o777 == 0o640
         assert os.readlink(desk / "folder/link") == "in/data"
         said = await client.ask("/undo 2")
-        assert "run.sh again" in said
-        assert "new.bin, which task 1 had made, is gone" in said
+        assert "`run.sh` again" in said
+        assert "new.bin`, which task 1 had made, is gone" in said
         assert (desk / "run.sh").stat().st_mode & 0o777 == 0o755
         assert not (desk / "moved").exists()
         assert not (desk / "deep").exists()
-        assert "notes.txt is as it was" in await client.ask("/undo")
+        assert "`notes.txt` is as it was" in await client.ask("/undo")
         assert (desk / "notes.txt").read_text() == "tea\n"
         assert "There is no change" in await client.ask("/undo")
 
@@ -101,7 +101,7 @@ async def test_what_a_command_has_changed_is_named_as_not_kept(tmp_path):
     async with serving(tmp_path, book) as daemon, daemon.client() as client:
         await work(client)
         said = await client.ask("/undo")
-        assert "a.txt, which task 1 had made, is gone" in said
+        assert "`a.txt`, which task 1 had made, is gone" in said
         assert "echo by command > b.txt" in said
         assert "stays" in said
         assert (daemon.home / "workspace/b.txt").exists()
@@ -165,5 +165,5 @@ async def test_in_a_folder_of_the_chat_each_edit_is_shown_and_taken_back(tmp_pat
         assert edit["path"] == str(folder / "code.py")
         assert edit["diff"] == "```diff\n@@ -1 +1 @@\n a = 1\n-b = 2\n+b = 3\\x1b[31m\n```"
         await heard(client)
-        assert "code.py is as it was" in await client.ask("/undo")
+        assert "code.py` is as it was" in await client.ask("/undo")
         assert (folder / "code.py").read_text() == "a = 1\nb = 2\n"

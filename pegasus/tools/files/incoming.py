@@ -15,7 +15,7 @@ import hashlib
 import os
 import re
 import time
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from secrets import token_hex
 from types import TracebackType
 from typing import Final, Self
@@ -24,6 +24,7 @@ from trio.from_thread import check_cancelled
 
 from pegasus.guarded_open import open_folder
 from pegasus.tools.base import ToolContext, ToolError
+from pegasus.tools.files.keeping import identity_of, kept, missing_above
 from pegasus.tools.files.paths import folder_of, is_prompt_file, locate, refusing, runs_by_itself
 
 RESERVE: Final = 200 << 20
@@ -62,6 +63,9 @@ class IncomingFile:
         """
         self.size = 0
         """Bytes written so far."""
+        self._context = context
+        self._made = 0
+        """Folders above it that are made for it."""
         located = locate(context, path)
         is_folder = path.endswith("/") or not located.steps or os.path.isdir(located.real)
         self._may_rename = is_folder
@@ -86,6 +90,7 @@ class IncomingFile:
         """Make the temporary file; missing folders are made. Raises ToolError."""
         with ExitStack() as stack:
             stack.enter_context(refusing(self._path))
+            self._made = missing_above(self._located)
             self._folder = stack.enter_context(folder_of(self._located, make=True))
             _remove_old_remains(self._folder)
             self._require_space(self._expected)
@@ -132,37 +137,39 @@ class IncomingFile:
             # Before it gets its name: after a crash there is a complete file of that name, or none.
             os.fsync(self._fd)
             if self._replace:
-                os.rename(self._temporary, self._located.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+                with self._kept(self._located.name):
+                    os.rename(self._temporary, self._located.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
                 return self._path
             for number in range(1, _MOST_NAMES if self._may_rename else 2):
                 name = _numbered(self._located.name, number)
-                if self._claim(name):
+                with suppress(FileExistsError), self._kept(name):
+                    self._claim(name)
                     return os.path.join(os.path.dirname(self._path), name)
         raise _exists(self._path)
+
+    def _kept(self, name: str) -> AbstractContextManager[None]:
+        """Keep what is at a name before the file gets it, so that a person can take it back."""
+        located = self._located._replace(steps=(*self._located.steps[:-1], name))
+        after = identity_of(self._folder, self._temporary) if self._context.changes is not None else ""
+        return kept(self._context, "write", located, self._folder, made=self._made, after=after)
 
     @property
     def sha256(self) -> str:
         """The digest of what was written, in hexadecimal."""
         return self._digest.hexdigest()
 
-    def _claim(self, name: str) -> bool:
-        """Give the temporary file a name that nobody has. Return False if it is taken."""
+    def _claim(self, name: str) -> None:
+        """Give the temporary file a name that nobody has. Raises FileExistsError if it is taken."""
         try:
             # A link fails where the name exists. A rename would replace a file that somebody has made meanwhile.
             os.link(self._temporary, name, src_dir_fd=self._folder, dst_dir_fd=self._folder, follow_symlinks=False)
-        except FileExistsError:
-            return False
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.EINVAL):
                 raise
             # A file system without hard links: an empty file holds the name until the real one replaces it.
-            try:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-                os.close(os.open(name, flags, 0o666, dir_fd=self._folder))
-            except FileExistsError:
-                return False
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            os.close(os.open(name, flags, 0o666, dir_fd=self._folder))
             os.rename(self._temporary, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-        return True
 
     def _require_space(self, wanted: int) -> None:
         """Raise ToolError unless the disk has room for this many bytes, and some more."""

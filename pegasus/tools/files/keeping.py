@@ -43,19 +43,22 @@ def kept(
     *,
     made: int = 0,
     content: bytes | None = None,
+    after: str = "",
     source: LocatedPath | None = None,
     source_folder: int = -1,
 ) -> Iterator[None]:
     """Keep what is at a path while the block changes it; forget it again if the block fails and nothing has changed.
 
-    folder: that of the path. made: folders above it that the call makes. content: what the file will hold. source: for a move.
+    folder: that of the path. made: folders above it that the call makes. content: what the file will hold. after: identity of
+    what will be there, where the content is not at hand. source: for a move.
     """
     if context.changes is None:
         yield
         return
     keeper, name = context.changes, located.name
     before, identity = take_snapshot(folder, name), identity_of(folder, name)
-    after = identity_of(source_folder, source.name) if source is not None else ""
+    if source is not None:
+        after = identity_of(source_folder, source.name)
     if content is not None:
         after = of_file(content).digest
     person = context.principal

@@ -113,7 +113,8 @@ def locate(context: ToolContext, path: str, *, follow: bool = True) -> LocatedPa
     for folder in map(str, context.allowed_paths):
         if is_within(real, folder):
             _refuse_system_folders(real, path)
-            in_workspace = any(is_within(real, str(place)) for place in (*context.places, *context.open_paths))
+            # A folder of an owner's own opens nothing that is closed: settings may lie in it.
+            in_workspace = any(is_within(real, str(place)) for place in (context.places[-1], *context.open_paths))
             if not in_workspace and any(is_within(real, str(closed)) for closed in context.closed_paths):
                 raise _closed_error(path)
             steps = tuple(os.path.relpath(real, folder).split(os.sep)) if real != folder else ()

@@ -9,14 +9,15 @@ import pytest
 
 from pegasus.access import Principal, Role
 from pegasus.tools import KeptChanges, ToolContext, UndoRefused, diff_block, take_back
-from pegasus.tools.files import changing
+from pegasus.tools.files import changing, save_incoming
 from pegasus.tools.kept_changes import MOST
 from pegasus.tools.path_snapshots import PathSnapshot
 
 
 @pytest.fixture(autouse=True)
 def outside_of_a_call(monkeypatch):
-    monkeypatch.setattr("pegasus.tools.files.changing.check_cancelled", lambda: None)
+    for module in ("changing", "incoming"):
+        monkeypatch.setattr(f"pegasus.tools.files.{module}.check_cancelled", lambda: None)
 
 
 @pytest.fixture
@@ -86,6 +87,19 @@ def test_a_file_that_a_move_has_replaced_comes_back_after_a_crash_between_the_tw
     [change] = kept.changes("")
     assert take_back(kept, change, "k") is True
     assert [(desk / name).read_text() for name in "ab"] == ["moved", "replaced"]
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_file_that_came_in_is_taken_back(context, kept, desk, replace):
+    (desk / "in").mkdir()
+    (desk / "in/a").write_text("mine")
+    save_incoming(context, "in/", "a", b"theirs", replace=replace)
+    assert len(kept.changes("")) == 1
+    assert undo(kept)
+    assert [(each.name, each.read_text()) for each in (desk / "in").iterdir()] == [("a", "mine")]
+    save_incoming(context, "new/folder/", "b", b"x" * (9 << 20))
+    assert undo(kept)
+    assert not (desk / "new").exists()
 
 
 def test_a_move_stays_where_its_former_place_is_taken(context, kept, desk):
