@@ -313,11 +313,13 @@ def _channel_notes(settings: Settings, known: Sequence[Address]) -> tuple[Channe
 
     They are sorted, because an order by time would give the next start another prompt and nothing of it would be cached. An id that is
     no plain name is left out: strangers choose their ids, and one that is a sentence would read as ours. Programs that call
-    over the terminal's channel are not listed. known: (): no chat is told of the others.
+    over the terminal's channel are not listed, nor are separate chats. known: (): no chat is told of the others.
     """
     configured = [ChannelNote("cli", "main")] if settings.channels["cli"].enabled else []
     plain = sorted(
-        (address.type, address.channel_id) for address in known if address.type != "cli" and _is_plain(address)
+        (address.type, address.channel_id)
+        for address in known
+        if address.type != "cli" and not address.is_separate and _is_plain(address)
     )
     return (*configured, *(ChannelNote(escape_field(kind), escape_field(channel_id)) for kind, channel_id in plain))
 

@@ -115,7 +115,9 @@ class ChatPrompts:
         instructions = _instructions_in(entries)
         if instructions:
             head = _INSTRUCTIONS.format(who="your owner's" if is_owner else "a guest's")
-            instructions = f"{head}\n\n{instructions}"
+            # A guest's text must not look like a section of the prompt.
+            lines = instructions if is_owner else "\n".join(f"> {line}" for line in instructions.splitlines())
+            instructions = f"{head}\n\n{lines}"
         return attrs.evolve(self._facts(chat, entries, outside, is_owner=is_owner), instructions=instructions)
 
     def _facts(

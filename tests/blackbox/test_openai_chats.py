@@ -244,6 +244,47 @@ async def test_two_requests_at_once_are_of_the_chats_that_they_show(tmp_path):
             assert heard(view) == [f"first of {n}", f"second of {n}"]
 
 
+LONG = "This answer is long enough that no other chat could have the very same one by chance."
+
+
+async def test_a_message_with_texts_of_files_is_told_by_its_answer(tmp_path):
+    """Open WebUI puts them around what was typed, and shows in the history what was typed."""
+    async with talking(tmp_path, book := Book(otherwise=lambda view: echo(view) if view.replied else say(LONG))) as (
+        _,
+        client,
+    ):
+        chat = Chat(client)
+        await chat.ask("### Task:\nAnswer with the context.\n<context>a long text</context>\nwhat is it?")
+        chat.messages[0] = {"role": "user", "content": "what is it?"}
+        await chat.ask("go on")
+        assert [line for line in heard(book.asked[-1]) if line in ("what is it?", "go on")] == ["what is it?", "go on"]
+        assert "said in this chat before" not in book.asked[-1].user
+
+
+async def test_the_prompt_of_the_owners_conversation_names_no_chats_of_clients(tmp_path):
+    async with serving(tmp_path, book := Book(), HTTP) as daemon:
+        async with client_of(daemon) as client:
+            await Chat(client).ask("hello")
+            name = book.asked[-1].question.id
+        await daemon.restart()
+        async with daemon.client() as owner:
+            await owner.ask("hi")
+        assert name.startswith("home/")
+        assert name not in book.asked[-1].system
+
+
+async def test_what_was_compacted_is_not_gone_back_to_but_said(tmp_path):
+    async with talking(tmp_path, book := Book()) as (_, client):
+        chat = Chat(client, extra_headers={"X-Conversation-Id": "c"})
+        await chat.ask("one")
+        await chat.ask("two")
+        await chat.client.chat.completions.create(
+            model="pegasus", messages=[{"role": "user", "content": "/new"}], user="c"
+        )
+        assert await chat.edit(1, "second") == "echo: second"
+        assert (heard(book.asked[-1])[-1], "one" in heard(book.asked[-1])) == ("second", False)
+
+
 PICTURE = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 

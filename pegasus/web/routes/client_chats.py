@@ -63,6 +63,10 @@ FRONT_END: Final = "x-openwebui-chat-id"
 CONVERSATION: Final = "x-conversation-id"
 """Header field with the id of a chat, of any client."""
 
+LEAST_TELLING: Final = 60
+"""Characters of an answer by which a chat is known although the message before it looks different."""
+_TELLING: Final = "+"
+
 _REASONING: Final = re.compile(r'<think>.*?</think>|<details type="reasoning".*?</details>', re.DOTALL)
 
 
@@ -81,9 +85,10 @@ def _first_line(text: str) -> str:
 
 
 def _digest(text: str) -> str:
-    """Return what stands for a text, "" for none."""
+    """Return what stands for a text, "" for none. That of a text which tells a chat by itself ends in _TELLING."""
     plain = " ".join(_REASONING.sub(" ", text).split())
-    return sha256(plain.encode("utf-8", "replace")).hexdigest()[:16] if plain else ""
+    digest = sha256(plain.encode("utf-8", "replace")).hexdigest()[:16] if plain else ""
+    return f"{digest}{_TELLING}" if len(plain) >= LEAST_TELLING else digest
 
 
 @attrs.frozen
@@ -171,9 +176,15 @@ class KnownTurn:
         """Return whether a history shows this turn."""
         return self.said == turn.question and self.answered in (None, turn.answer)
 
-    def is_answered_by(self, turn: HistoryTurn) -> bool:
-        """Return whether a history shows the answer of this turn, and not another message before it."""
-        return bool(self.answered) and self.answered == turn.answer and turn.question in ("", self.said)
+    def is_answered_by(self, turn: HistoryTurn, *, is_named: bool) -> bool:
+        """Return whether a history shows the answer of this turn.
+
+        The message before it is another one where a front end had put texts of files around it, which it shows once. A short answer is
+        not enough then, unless the client has said which chat it is (is_named).
+        """
+        if not self.answered or self.answered != turn.answer:
+            return False
+        return is_named or self.answered.endswith(_TELLING) or turn.question in ("", self.said)
 
 
 @attrs.frozen(eq=False)
@@ -210,7 +221,7 @@ class ClientChat:
         # The beginning is left out, or another one: an answer that is known tells where the rest of the history stands.
         for index in reversed(range(heard, len(history))):
             for end in range(len(turns), kept, -1):
-                if turns[end - 1].is_answered_by(history[index]):
+                if turns[end - 1].is_answered_by(history[index], is_named=is_named):
                     return self._further(history, end, index + 1)
         return kept, heard
 
