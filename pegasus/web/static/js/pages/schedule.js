@@ -59,25 +59,20 @@ export function open(app) {
 
   function showForm() {
     const field = (key, properties = {}) => h("input", { id: `job-${key}`, ...properties });
-    const kind = h("select", { id: "job-kind" }, ["cron", "every", "at"].map((each) => h("option", { value: each }, T.schedule.when[each])));
-    const value = field("value", { required: true, class: "mono" });
-    const example = () => (value.placeholder = T.schedule.examples[kind.value]);
-    kind.addEventListener("change", example);
-    example();
+    const value = field("value", { required: true, placeholder: T.schedule.example });
     const prompt = h("textarea", { id: "job-prompt", rows: "3", required: true, dir: "auto" });
     const problem = h("p", { class: "problem", role: "alert" });
     const line = (label, input) => h("div", {}, h("label", { for: input.id }, label), input);
-    const form = h("form", { class: "card" }, h("div", { class: "columns" }, line(T.schedule.whenLabel, kind), line(T.schedule.valueLabel, value)), line(T.schedule.prompt, prompt), problem, h("div", { class: "buttons" }, h("button", { class: "primary", type: "submit" }, T.schedule.create), h("button", { class: "secondary", type: "button", onclick: () => (place.replaceChildren(), load()) }, T.close)));
+    const form = h("form", { class: "card" }, line(T.schedule.whenLabel, value), h("p", { class: "hint" }, T.schedule.examples), line(T.schedule.prompt, prompt), problem, h("div", { class: "buttons" }, h("button", { class: "primary", type: "submit" }, T.schedule.create), h("button", { class: "secondary", type: "button", onclick: () => (place.replaceChildren(), load()) }, T.close)));
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
-      const text = value.value.trim();
-      const schedule = { cron: { cron: text, tz: Intl.DateTimeFormat().resolvedOptions().timeZone }, every: { every: Number(text) }, at: { at: text } }[kind.value];
+      const schedule = { when: value.value.trim(), tz: Intl.DateTimeFormat().resolvedOptions().timeZone };
       problem.textContent = await act("add", { schedule, prompt: prompt.value.trim(), channel: "web:main" });
       if (!problem.textContent) place.replaceChildren();
     });
     fill(place, form);
     none.hidden = true;
-    kind.focus();
+    value.focus();
   }
 
   const off = app.whenOpen(load);
