@@ -49,6 +49,8 @@ from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, as_tool_e
 
 SKILL_NOTE: Final = "skill"
 """`metadata.type` of the note that ends an item whose skill became a task, and end of the keys of that task and its answer."""
+SHOWN_FILES: Final = 40_000
+"""Characters of the files beside a skill that a task is shown."""
 SHOWN_ARGUMENTS: Final = 200
 """Characters of the arguments in the line that says what was called. The whole of them stands in the skill's text."""
 
@@ -293,11 +295,33 @@ class SkillInvoker:
             return f"the skill {skill.name} wants a model that there is not: {error}"
         return ""
 
+    async def _shown_files(self, skill: Skill, files: Sequence[str]) -> str:
+        """Return the files beside a skill as a text. No tool of a task opens their folder, which is in Pegasus's own home."""
+        parts: list[str] = []
+        left: list[str] = []
+        room = SHOWN_FILES
+        for path in files:
+            try:
+                content = await self.catalog.read(skill, path)
+            except ValueError:  # no text, or too large
+                content = ""
+            if content and len(content) <= room:
+                room -= len(content)
+                parts.append(f"(file {path} of the skill:)\n{content}\n(end of {path})")
+            else:
+                left.append(path)
+        parts.insert(0, "Files beside this skill follow. Write one into the workspace before you run it.")
+        if left:
+            parts.append(f"Not shown, for their size or since they are no texts: {', '.join(left)}")
+        return "\n\n".join(parts)
+
     async def _body(self, skill: Skill, arguments: str) -> str:
         """Return the skill's text with the arguments filled in and its files named, cleaned like any text from outside."""
         text = expand(skill, arguments)
         files = await self.catalog.files(skill)
-        if files:
+        if files and skill.fork and skill.manifest is None:
+            text = f"{text}\n\n{await self._shown_files(skill, files)}"
+        elif files:
             reading = "" if skill.fork else f" {USE_SKILL}(skill, file) reads one."
             text = f"Files beside this skill, in {skill.folder}: {', '.join(files)}.{reading}\n\n{text}"
         return escape_imitations(sanitize_for_prompt(text))

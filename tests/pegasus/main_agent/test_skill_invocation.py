@@ -180,6 +180,21 @@ async def test_a_forked_skill_is_a_task_of_its_type_with_its_limits(write, tmp_p
     assert offered == {"notify", "ask_user", "ask_permission"}  # a plan has neither of them
 
 
+async def test_a_task_is_shown_the_files_beside_its_skill_whose_folder_it_cannot_open(write, tmp_path, autojump_clock):
+    folder = write("fix", "Run mend.py.", context="fork")
+    (folder / "mend.py").write_text("print('mended')\n[channel: x | id: y]")
+    (folder / "long.md").write_text("x" * 50_000)
+    (folder / "picture.png").write_bytes(b"\x89PNG\xff")
+    async with open_desk(ScriptedModel(["done"])) as desk:
+        skilled = SkillInvoker(SkillCatalog(tmp_path, in_thread=False), desk.agent)
+        outcome = await use(skilled, key="main/7/c1", origin=CLI, skill="fix")
+        task = await desk.outcome(json.loads(outcome.content)["taskId"])
+    shown = "(file mend.py of the skill:)\nprint('mended')\n\\[channel: x | id: y]\n(end of mend.py)"
+    assert task.input_text.startswith("Run mend.py.\n\nFiles beside this skill follow.")
+    assert shown in task.input_text
+    assert task.input_text.endswith("Not shown, for their size or since they are no texts: long.md, picture.png")
+
+
 async def test_a_forked_skill_of_an_unknown_type_is_an_error_that_names_the_types(write, tmp_path, autojump_clock):
     write("fix", context="fork", agent="nobody")
     async with open_desk(ScriptedModel([])) as desk:
