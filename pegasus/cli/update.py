@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import trio
 
+from pegasus import __version__
 from pegasus.cli.commands import JSON, Number, Options, pegasus, program_name
 from pegasus.cli.control import is_terminal, print_text, report_failure
 from pegasus.cli.program import check_settings_in_use
@@ -114,6 +115,8 @@ def _update(
     candidate: Candidate = trio.run(prepare, what, folder)
     code = EXIT_NOT_COMPARED
     try:
+        if not what and candidate.version == __version__:
+            raise UpdateError(f"{__version__} is the newest version of the index; nothing was switched")
         check_candidate(home, candidate)
         code = _compare(home, source, candidate, days)
         if code and (yes or (is_terminal(sys.stdin) and click.confirm(f"Switch to {candidate.version}?"))):

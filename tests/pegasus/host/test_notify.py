@@ -10,7 +10,7 @@ import uuid
 import pytest
 import trio
 
-from pegasus.host import Home, Notifier, announced
+from pegasus.host import Home, Notifier, announced, ask_to_start_again, is_asked_to_start_again
 
 
 @pytest.fixture
@@ -127,3 +127,27 @@ def test_the_home_is_needed_no_more_than_its_file(tmp_path, receiver):
     with announced(home, Notifier(receiver.getsockname()), ws="ws://x"):
         home.daemon.unlink()
     assert received(receiver)[-1]["STOPPING"] == "1"
+
+
+def test_a_process_that_starts_again_does_not_say_that_it_stops(home, receiver, monkeypatch):
+    """It hands the connection on, in whose place systemd would else wait for an end."""
+    for name, value in {"NOTIFY_SOCKET": receiver.getsockname(), "WATCHDOG_USEC": "3000000"}.items():
+        monkeypatch.setenv(name, value)
+    notifier = Notifier.from_environment()
+    with announced(home, notifier, ws="ws://x"):
+        ask_to_start_again(home, os.getpid())
+        assert is_asked_to_start_again(home)
+    assert "NOTIFY_SOCKET" in os.environ
+    assert [name for message in received(receiver) for name in message] == ["READY", "STATUS", "WATCHDOG"]
+    again = Notifier.from_environment()
+    assert again.watchdog == 3.0
+    with notifier.reloading():
+        pass
+    assert received(receiver) == []
+
+
+def test_another_process_is_not_asked_to_start_again(home, receiver):
+    ask_to_start_again(home, os.getpid() + 1)
+    assert not is_asked_to_start_again(home)
+    with announced(home, Notifier(receiver.getsockname()), ws="ws://x"):
+        assert not home.restart.exists(), "one that had this number and was killed has left it"
