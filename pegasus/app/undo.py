@@ -78,7 +78,8 @@ class UndoCommand:
                 done = await (self._take_file_back(change) if isinstance(change, FileChange) else self._forget(change))
             except (MemoryRefused, ToolError, UndoRefused) as error:
                 lines.append(f"{str(error)[:1].upper()}{str(error)[1:]}. Nothing older was touched.")
-                if isinstance(error, UndoRefused) and (error.before or error.there):
+                # Others read along in a group, and a file may be private.
+                if isinstance(error, UndoRefused) and (error.before or error.there) and not self.person.is_apart:
                     lines.append(f"Taking it back would change this:\n{diff_block(error.there, error.before)}")
                 break
             lines += done

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import codecs
 import math
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +38,8 @@ MOST_DRAWN: Final = 256 * 1024
 """Bytes that are kept of each stream before it is worked out what a terminal shows of them in the end."""
 _CONTINUATION_BYTES: Final = bytes(range(0x80, 0xC0))
 """Bytes of UTF-8 that continue a character."""
+_END_OF_COLOUR: Final = re.compile(rb"\A\[?[0-9;]{0,16}m")
+"""End of a control sequence whose beginning is left out."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -186,6 +189,8 @@ class HeadAndTail:
         # An incremental decoder keeps back a last character that is cut in two. The tail may begin with the end of one.
         head = codecs.getincrementaldecoder("utf-8")("replace").decode(self._head)
         tail = tail.lstrip(_CONTINUATION_BYTES)
+        if b"\x1b" in tail:
+            tail = _END_OF_COLOUR.sub(b"", tail, count=1)
         return f"{head}{self._notice}{tail.decode('utf-8', 'replace')}"
 
     @property

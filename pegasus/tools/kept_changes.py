@@ -31,6 +31,7 @@ MOST: Final = {"o": (200, 64 << 20), "g": (50, 16 << 20)}
 """Records and bytes that are kept: of the work of owners, and of all guests together."""
 COMMAND: Final = "command"
 """Kind of the record that says that a command ran."""
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _SHOWN: Final = 100
 """Characters of a command that its record shows."""
 
@@ -95,6 +96,8 @@ class KeptChanges:
         self._lock = Lock()
         self._last: dict[str, tuple[str, str]] = {}
         """Kind and task of the newest record by guest, as far as this process has made it."""
+        self._known: dict[int, tuple[str, int]] | None = None
+        """Pool and size of each record by its number; None before the folder was read."""
 
     def now(self) -> int:
         """Return the time, ms."""
@@ -106,14 +109,19 @@ class KeptChanges:
         """Keep a change that is about to be made, and return its number. Raises OSError."""
         line = encode_json({key: value for key, value in to_wire(change).items() if key not in ("n", "undone")})
         pool = "g" if change.guest else "o"
+        data = line.encode("utf-8", "surrogatepass") + b"\n" + before.data
         with self._lock:
-            self._folder.mkdir(mode=0o700, exist_ok=True)
-            numbers = [number for number, _ in self._names()]
-            number = max(numbers, default=0) + 1
-            path = self._folder / f"{number:08}-{pool}.change"
-            self._trim(pool, len(before.data))
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(line.encode("utf-8", "surrogatepass") + b"\n" + before.data)
+            records = self._records()
+            number = max(records, default=0) + 1
+            self._trim(records, pool, len(data))
+            try:
+                descriptor = os.open(self._path(number, pool), _NEW, 0o600)
+            except FileNotFoundError:
+                self._folder.mkdir(mode=0o700)
+                descriptor = os.open(self._path(number, pool), _NEW, 0o600)
+            records[number] = pool, len(data)
+            with open(descriptor, "wb") as file:
+                file.write(data)
             self._last[change.guest] = change.how, change.task
         return number
 
@@ -131,30 +139,37 @@ class KeptChanges:
             shown = " ".join(command.split())[:_SHOWN]
             self.begin(FileChange(self._clock(), task, guest, COMMAND, shown), PathSnapshot())
 
-    def _trim(self, pool: str, coming: int) -> None:
+    def _trim(self, records: dict[int, tuple[str, int]], pool: str, coming: int) -> None:
         """Remove the oldest records of a pool, so that one more with so many bytes is within its bounds."""
+        own = [(number, size) for number, (of, size) in records.items() if of == pool]
         most, room = MOST[pool]
-        room -= coming
-        for place, (number, path) in enumerate(sorted(self._names(), reverse=True)):
-            if f"-{pool}." not in path.name:
-                continue
-            with suppress(OSError):
-                room -= path.stat().st_size
-            if room < 0 or place >= most - 1:
-                self._remove(number)
+        left, used = len(own), sum(size for _, size in own)
+        for number, size in sorted(own):
+            if left < most and used + coming <= room:
+                return
+            self._remove(number)
+            left, used = left - 1, used - size
 
-    def _names(self) -> Iterator[tuple[int, Path]]:
-        """Yield number and path of each record."""
-        with suppress(FileNotFoundError), os.scandir(self._folder) as found:
-            for entry in found:
-                number, _, rest = entry.name.partition("-")
-                if number.isdecimal() and rest.endswith(".change"):
-                    yield int(number), Path(entry.path)
+    def _records(self) -> dict[int, tuple[str, int]]:
+        """Return pool and size of each record by its number. The folder is read once; nobody else writes there."""
+        if self._known is None:
+            self._known = {}
+            with suppress(FileNotFoundError), os.scandir(self._folder) as found:
+                for entry in found:
+                    number, _, rest = entry.name.partition("-")
+                    if number.isdecimal() and rest in ("o.change", "g.change"):
+                        self._known[int(number)] = rest[0], entry.stat().st_size
+        return self._known
+
+    def _path(self, number: int, pool: str) -> Path:
+        """Return the path of a record."""
+        return self._folder / f"{number:08}-{pool}.change"
 
     def _remove(self, number: int) -> None:
         """Remove a record and what says that it was taken back."""
-        for path in self._folder.glob(f"{number:08}*"):
-            path.unlink(missing_ok=True)
+        pool, _ = self._records().pop(number)
+        self._path(number, pool).unlink(missing_ok=True)
+        (self._folder / f"{number:08}.undone").unlink(missing_ok=True)
 
     # ------------------------------------------------------------------ reading
 
@@ -162,8 +177,8 @@ class KeptChanges:
         """Return the changes of the work for a guest, "" for owners, the newest first. A damaged record is left out."""
         found = []
         with self._lock:
-            for number, path in sorted(self._names(), reverse=True):
-                change = self._read(number, path)
+            for number, (pool, _) in sorted(self._records().items(), reverse=True):
+                change = self._read(number, self._path(number, pool)) if pool == ("g" if guest else "o") else None
                 if change is not None and change.guest == guest:
                     found.append(change)
         return found
@@ -184,10 +199,9 @@ class KeptChanges:
     def content(self, change: FileChange) -> PathSnapshot | None:
         """Return what was at the path before, None if it was not kept or is damaged."""
         with suppress(OSError):
-            for path in self._folder.glob(f"{change.n:08}-*.change"):
-                data = path.read_bytes().partition(b"\n")[2]
-                if change.before is not None and content_hash(data) == change.check:
-                    return PathSnapshot(change.before, data)
+            data = self._path(change.n, "g" if change.guest else "o").read_bytes().partition(b"\n")[2]
+            if change.before is not None and content_hash(data) == change.check:
+                return PathSnapshot(change.before, data)
         return None
 
     @contextmanager
