@@ -15,6 +15,7 @@
     errors.py      a `ModelError` for each failure, with a text for people; refusals.py: what the words of a refusal mean
     json_text.py   JSON as models write it by hand
     audio.py       speech: recordings to text and back; embeddings.py: texts as vectors; both over endpoint_model.py
+    recorded.py    recorded answers, read again as this version reads them
     stand_in.py    fixed rules that answer where there is no model
 
     formats/       wire formats of the providers
@@ -83,6 +84,7 @@ from pegasus.models.providers import (
     key_variable,
     split_spec,
 )
+from pegasus.models.recorded import read_again
 from pegasus.models.roles import OFFLINE, problems, role_spec
 from pegasus.models.service import ModelClient, ModelService
 from pegasus.models.switching import ModelSwitch
@@ -146,6 +148,7 @@ __all__ = [
     "picture_type",
     "pieces_of",
     "problems",
+    "read_again",
     "role_spec",
     "serve_usage",
     "split_spec",

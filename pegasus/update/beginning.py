@@ -25,6 +25,8 @@ from pegasus.update.record import (
 
 NOTES: Final = "workspace/memory/MEMORY.md"
 """Notes of the workspace, as the log of memory names them."""
+_NEVER: Final = 1 << 62
+"""Time that does not come."""
 ENDS: Final = ("TASK_COMPLETED", "TASK_FAILED")
 """Events that end a task."""
 _DROPPED: Final = (
@@ -58,6 +60,12 @@ def choose_beginning(record: Record, days: float) -> int:
     return wanted
 
 
+def is_busy(record: Record) -> bool:
+    """Return whether something was being worked on when the record ends."""
+    is_waiting = any(line["n"] not in record.done for line in record.messages)
+    return is_waiting or any(end == _NEVER for _, end in _runs(record))
+
+
 def _first_whole(record: Record) -> int:
     """Return the time from which on the inbox has all items; those before were left out when it was written anew."""
     if record.first == 1:
@@ -67,7 +75,7 @@ def _first_whole(record: Record) -> int:
 
 def _items(record: Record) -> Iterable[tuple[int, int]]:
     for line in record.messages:
-        yield time_of(line, "at"), record.done.get(line["n"], 1 << 62)
+        yield time_of(line, "at"), record.done.get(line["n"], _NEVER)
 
 
 def _runs(record: Record) -> Iterable[tuple[int, int]]:
@@ -82,7 +90,7 @@ def _runs(record: Record) -> Iterable[tuple[int, int]]:
             elif event["event"] in ("TASK_CREATED", "TASK_RESUMED"):
                 begin = time_of(event)
         if begin is not None:
-            yield begin, 1 << 62
+            yield begin, _NEVER
 
 
 def data_before(record: Record, data: Mapping[str, bytes], since: int) -> dict[str, bytes]:
@@ -118,7 +126,7 @@ def _sessions_before(record: Record, found: dict[str, bytes], since: int) -> Non
     for current, parts in record.sessions.items():
         begun = 0
         for part in parts:
-            ended = _archived_at(part.path) if part is not parts[-1] or part.path != current else 1 << 62
+            ended = _archived_at(part.path) if part is not parts[-1] or part.path != current else _NEVER
             if begun >= since and begun:
                 break
             lines = [line for line in part.lines if time_of(line) < since]
@@ -137,7 +145,7 @@ def _archived_at(path: str) -> int:
     try:
         moment = datetime.strptime(name[:17], "%Y-%m-%d-%H%M%S").replace(tzinfo=UTC)
     except ValueError:
-        return 1 << 62
+        return _NEVER
     return int(moment.timestamp() * 1000)
 
 

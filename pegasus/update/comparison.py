@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from pegasus.messages import Json
-from pegasus.update.record import Line, Record, facts_of, message_id, new_entries, time_of
+from pegasus.update.record import Line, Record, facts_of, last_time, message_id, new_entries, time_of
 from pegasus.update.recorded_answers import identity_of, own_lines
 from pegasus.update.report import Difference
 
@@ -29,6 +29,8 @@ TAIL: Final = 1_000
 """Last moments of a record, ms."""
 JOINED: Final = "joined"
 """Reason of the end of an answer that stands for a message which was answered together with the next one."""
+_REFLECTED: Final = 15_000
+"""Time at the end of a record in which a task may have been reflected on, or not yet; ms."""
 MOST: Final = 200
 """Differences that are listed."""
 _LONGEST: Final = 2_000
@@ -79,6 +81,12 @@ class Comparison:
         if len(self.different) < MOST:
             self.different.append(Difference(what, _shown(before), _shown(after)))
 
+    def take(self, other: Comparison, prefix: str) -> None:
+        """Add the differences of another comparison."""
+        self.count += other.count
+        room = MOST - len(self.different)
+        self.different += [Difference(prefix + each.what, each.before, each.after) for each in other.different[:room]]
+
     def sequences(self, what: str, old: Sequence[Timed], new: Sequence[Timed], end: float = math.inf) -> None:
         """Compare two lists; what is missing or new in the middle of one is found.
 
@@ -106,10 +114,10 @@ class Comparison:
             self.add(f"{what} {key}", before.get(key), after.get(key))
 
 
-def compare(before: Record, after: Record, end: int) -> Comparison:
+def compare(before: Record, after: Record, end: float) -> Comparison:
     """Compare what was recorded with what its replay has recorded. end: time at which the record ends, ms."""
     found = Comparison()
-    mask = _Mask([before, after])
+    mask, last = _Mask([before, after]), last_time(before)
     found.sequences("message", _items(before, before, mask), _items(after, before, mask), end)
     for path in dict.fromkeys((*before.sessions, *after.sessions)):
         found.sequences(f"conversation {path}", _entries(before, path, mask), _entries(after, path, mask), end)
@@ -123,7 +131,11 @@ def compare(before: Record, after: Record, end: int) -> Comparison:
         found.sequences(f"reply to {address}", a, b, end)
     for task_id in dict.fromkeys((*before.tasks, *after.tasks)):
         old_events, new_events = (
-            [(time_of(event), _event(event, mask)) for event in record.tasks.get(task_id, [])]
+            [
+                (time_of(event), _event(event, mask))
+                for event in record.tasks.get(task_id, [])
+                if event.get("event") != "REFLECTION_COMPLETE" or time_of(event) < last - _REFLECTED
+            ]
             for record in (before, after)
         )
         found.sequences(f"task {task_id}", old_events, new_events, end)

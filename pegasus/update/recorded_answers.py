@@ -31,6 +31,10 @@ APOLOGY: Final = "apology"
 STOPPED: Final = "stopped"
 _PROGRAM: Final = frozenset({APOLOGY, "limit", "cut"})
 """Kinds of entries of the assistant that no model has written."""
+_CLOSE: Final = 60
+"""Time within which nobody can say whether a message came before or after something, ms."""
+_SHOWN: Final = 20
+"""New texts that are looked for in a request."""
 _PATIENCE: Final = 2_000
 """Time within which an item and an answer may have passed each other, ms."""
 
@@ -43,7 +47,9 @@ class RecordedAnswer:
     """Time at which it came, ms."""
     entry: Line
     """Text, calls and metadata of the thought; {} for a failure."""
-    error: str = ""
+    shown: tuple[str, ...] = ()
+    """Texts that were new to the model: messages, and results of its calls."""
+    error: str = attrs.field(default="", kw_only=True)
     """Text for whoever waited, if the model could not be asked."""
 
 
@@ -58,6 +64,16 @@ class AnswersOfPlace:
     """Nothing came any more: somebody has ended the work, or the record ends before."""
 
 
+def shown_part(line: Line) -> str:
+    """Return the beginning of what a line tells a model: behind the metadata line, and behind what is not fenced."""
+    text, start = str(line.get("content", "")), facts_of(line).get("fencedFrom")
+    if isinstance(start, int):
+        text = text[start:]
+    elif line.get("role") == "user":
+        text = text.partition("\n")[2]
+    return text.strip()[:200].strip()
+
+
 def own_lines(parts: Iterable[SessionPart]) -> list[Line]:
     """Return the lines of a conversation once each: what a compaction has kept stands in two files. Openings are among them."""
     found: list[Line] = []
@@ -70,8 +86,9 @@ def own_lines(parts: Iterable[SessionPart]) -> list[Line]:
 
 
 def identity_of(line: Line) -> str:
-    """Return what tells a line of a conversation from all others."""
-    return f"{time_of(line)} {line.get('role')} {line.get('toolCallId')} {line.get('content')} {line.get('toolCalls')}"
+    """Return what tells a line of a conversation from all others, also where a compaction has shortened it."""
+    ids = [call.get("id") for call in calls_of(line)] or str(line.get("content", ""))[:40]
+    return f"{time_of(line)} {line.get('role')} {line.get('toolCallId')} {facts_of(line).get('item')} {ids}"
 
 
 class RecordedAnswers:
@@ -108,8 +125,10 @@ class RecordedAnswers:
         """Times of items by number, ms: in their order, to a part of a millisecond."""
         self._joins: list[tuple[RecordedAnswer, int]] = []
         """Answers, and items that had joined the turn by the next thought."""
-        self._apart: dict[int, int] = {}
-        """By item, time of the last thought before it in its conversation, if it did not join that turn; ms."""
+        self._sizes: defaultdict[str, list[int]] = defaultdict(list)
+        """Tokens of the request of each thought, by path."""
+        self._looks: dict[int, tuple[int, ...]] = {}
+        """By item, the times at which the turn before it looked for messages that could join, ms."""
         for path, parts in record.sessions.items():
             self._read_session(path, parts)
         for task_id, events in record.tasks.items():
@@ -120,33 +139,49 @@ class RecordedAnswers:
         current, count, compactions = "", 0, list[int]()
         apologies = self._apologies()
         item, thought = 0, None
+        accepted = {line["n"]: time_of(line, "at") for line in self.record.messages}
+        looks: list[int] = []  # times at which it was looked whether another message had come
+        shown: list[str] = []
         for line in own_lines(parts):
             facts, at = facts_of(line), time_of(line)
             if line["role"] == "user" and isinstance(facts.get("item"), int):
+                number = facts["item"]
                 if self.record.done.get(item, 0) >= at and at:
-                    self.joined.add(current)
+                    # A message that waited already when the turn began cannot be missed; one that came just then can.
+                    waited = bool(looks) and accepted.get(number, at) < looks[0] - _CLOSE
+                    self.joined |= set() if waited else {current}
                     if thought is not None:
-                        self._joins.append((thought, facts["item"]))
-                elif thought is not None:
-                    self._apart[facts["item"]] = int(thought.at)
-                item, current, thought = facts["item"], self.ids.get(facts["item"], ""), None
+                        self._joins.append((thought, number))
+                elif looks:
+                    self._looks[number] = tuple(looks)
+                item, current, thought, looks = number, self.ids.get(number, ""), None, [at]
                 self.session_of[current] = path
+            elif line["role"] == "tool":
+                looks.append(at)
+            if line["role"] in ("user", "tool"):
+                shown.append(shown_part(line))
             if at < self.since:
                 continue
             place = self.items[current]
             kind = facts.get("type")
             if line["role"] == "assistant" and kind not in _PROGRAM:
-                thought = RecordedAnswer(at, line)
+                self._sizes[path].append(int((facts.get("usage") or {}).get("promptTokens") or 0))
+                thought = RecordedAnswer(at, line, shown=tuple(shown[-_SHOWN:]))
                 place.answers.append(thought)
+                shown = []
                 count += 1
             elif kind == APOLOGY and current in apologies and not _declined(place):
-                place.answers.append(RecordedAnswer(at, {}, apologies[current]))
+                self._sizes[path].append(0)
+                place.answers.append(RecordedAnswer(at, {}, error=apologies[current]))
                 count += 1
             elif kind == STOPPED:
                 place.hangs = True
             elif kind == "cut":
                 place.cut = str(line.get("content", ""))
+            elif kind == "new":
+                shown = []
             elif kind == "compact":
+                shown = []
                 self.summaries[path].append(RecordedAnswer(at, line))
                 if "closes" not in facts and "consolidation" not in facts:
                     compactions.append(count)
@@ -168,18 +203,23 @@ class RecordedAnswers:
     def _read_task(self, task_id: str, events: list[Line]) -> None:
         place = self.tasks[task_id]
         is_over = False
+        shown: list[str] = []
         for event in events:
             at, data = time_of(event), event.get("data") or {}
             for entry in new_entries(event):
                 if entry.get("role") == "tool":
+                    shown.append(shown_part(entry))
                     self.results[task_id, str(entry.get("toolCallId"))] = entry
             is_over = is_over or event["event"] in ENDS
             if at < self.since:
                 continue
             if event["event"] in ("REASON_DONE", "NEED_MORE_INFO"):
-                place.answers.append(RecordedAnswer(at, _thought(data, new_entries(event))))
+                place.answers.append(
+                    RecordedAnswer(at, _thought(data, new_entries(event)), shown=tuple(shown[-_SHOWN:]))
+                )
+                shown = []
             elif event["event"] == "TASK_FAILED" and data.get("reason") != STOPPED:
-                place.answers.append(RecordedAnswer(at, {}, str(data.get("error"))))
+                place.answers.append(RecordedAnswer(at, {}, error=str(data.get("error"))))
             elif event["event"] == "REFLECTION_COMPLETE":
                 self.reflections[task_id] = RecordedAnswer(at, {"content": data.get("assessment", "")})
             elif event["event"] == "TASK_FAILED":
@@ -197,8 +237,9 @@ class RecordedAnswers:
             number, at = line["n"], time_of(line, "at")
             if at < self.since:
                 continue
-            apart = self._apart.get(number, 0)
-            moved: float = apart + 0.5 if apart >= at > apart - _PATIENCE else at
+            # It did not join a turn that was looking for messages right then, so it came a moment later.
+            look = next((look for look in self._looks.get(number, ()) if look - _CLOSE <= at <= look), 0)
+            moved: float = look + 0.5 if look else at
             latest = self.times[number] = max(moved + item_offset(number), latest + 1e-5)
         for answer, number in self._joins:
             if answer.at < self.times.get(number, 0) < answer.at + _PATIENCE:
@@ -214,6 +255,11 @@ class RecordedAnswers:
                 continue
             if answers and answers[-1].at > told_at - _PATIENCE:
                 answers[-1].at = told_at - 5e-6
+
+    def is_near_limit(self, path: str, thoughts: int, limit: float) -> bool:
+        """Return whether a conversation had come near its limit by its last thought before a number of them."""
+        sizes = self._sizes.get(path, [])[:thoughts]
+        return bool(sizes) and sizes[-1] >= limit
 
     def recorded_id(self, id: str) -> str:
         """Return the id that an item of the replay has in the record: runs of a job are named by a time, which may be near only."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import traceback
@@ -31,7 +32,7 @@ from pegasus.formatting import describe_error, first_cause
 from pegasus.host import Home, HomeError, prepare_data
 from pegasus.settings import SettingsError, SettingsSource, load_settings
 from pegasus.testing.memory_disk import MemoryDisk
-from pegasus.update.beginning import choose_beginning, data_before, notes_before
+from pegasus.update.beginning import choose_beginning, data_before, is_busy, notes_before
 from pegasus.update.comparison import Comparison, compare
 from pegasus.update.outside_events import OutsideEvent, events_of, starts_of
 from pegasus.update.record import Record, all_times, last_time, read_record, time_of
@@ -70,7 +71,12 @@ def replay(copy: Path, days: float = DAYS) -> dict[str, Any]:
     contents = {path: disk.content(path) for path in disk.paths()}
     notes = {path.removeprefix(f"{WORKSPACE}/"): text for path, text in contents.items() if path.startswith(WORKSPACE)}
     after = read_record({path: text for path, text in contents.items() if not path.startswith(WORKSPACE)}, notes)
-    compared = compare(record, after, end)
+    # Only work that was under way may have gone on after the last thing that was recorded.
+    compared = compare(record, after, end if is_busy(record) else math.inf)
+    # What the change into the form of this version has made of the data, beside what is replayed.
+    migrated.notes = record.notes
+    changed = compare(record, migrated, math.inf)
+    found.take(changed, "after the migration: ")
     replayed = sum(time_of(line, "at") >= since for line in record.messages)
     return {
         "replayed": replayed,
@@ -119,13 +125,18 @@ async def _run(stage: Stage, copy: Path, since: int, end: int) -> None:
         async with open_replay(environment, types) as world:
             mine = [event for event in events if event.at <= stop_at]
             events = events[len(mine) :]
-            with trio.move_on_at((stop_at + (0 if following is None else 1) - stage.begin) / 1000):
+            with trio.move_on_at(math.inf if following is None else (stop_at + 1 - stage.begin) / 1000):
                 await _play(world, stage, mine)
-                await trio.sleep_forever()
+                await stage.until(stop_at)
+                # What came late is worked on, too.
+                await trio.sleep(_BEHIND / 1000 if following is None else math.inf)
             if following is not None:
                 stage.disk.lose_power()
+            began = trio.current_time()
             with trio.CancelScope(shield=True), suppress(Exception):
                 await world.stop()
+        # Actors whose disk is gone take their time to stop. A process that was killed took none.
+        stage.begin -= (trio.current_time() - began) * 1000
         stage.disk.reopen()
 
 

@@ -7,6 +7,7 @@ jobs, conversations) are carried out; all others give the result that was record
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -56,6 +57,7 @@ from pegasus.models import (
     Usage,
     UserTurn,
     pieces_of,
+    read_again,
     without_request_fences,
 )
 from pegasus.outside import parse_outside
@@ -69,11 +71,14 @@ from pegasus.testing.world import DiskArchives, DiskMemoryFolder, files_on
 from pegasus.tools import Effect, Reach, Tool, ToolError, ToolOutcome, standard_tools
 from pegasus.update.comparison import JOINED, Comparison
 from pegasus.update.record import Line, calls_of, facts_of, message_id, parse_lines
-from pegasus.update.recorded_answers import AnswersOfPlace, RecordedAnswers
+from pegasus.update.recorded_answers import AnswersOfPlace, RecordedAnswer, RecordedAnswers
 
 REPLY_TOOL: Final = "reply"
 WORKSPACE: Final = "workspace"
 """Folder on the disk in memory that stands for the workspace."""
+_NUMBERS: Final = re.compile(r"\d+")
+_TRIES: Final = 5
+"""Times that a compaction is tried: because of the size, and because the provider has refused the request."""
 _WINDOW: Final = 100_000
 """Tokens of a window that nobody knows here."""
 _CARRIED_OUT: Final = (
@@ -104,20 +109,26 @@ class Stage:
     """Answers of models and tools."""
     disk: MemoryDisk
     """The home in memory."""
-    begin: int
+    begin: float
     """Wall clock at virtual time 0, ms."""
     found: Comparison
     """Takes what was asked for and is not recorded."""
+    nearly_full: float = float("inf")
+    """Tokens of a request from which on a conversation is compacted because of its size."""
     starts: Sequence[int] = ()
     """Times at which the process was started, but the first; ms."""
     _known: dict[int, str] = attrs.field(factory=dict)
     """Ids of the items of the replay, by number."""
+    _archives: dict[str, int] = attrs.field(factory=dict)
+    """Files of conversations that are to be compacted, as they were when that was due."""
+    _tries: dict[str, int] = attrs.field(factory=dict)
+    """Times that it was tried."""
     _read: int = 0
     """Bytes of the inbox that were read for that."""
 
     def clock(self) -> int:
         """Return the wall clock of the replay, ms."""
-        return self.begin + int(trio.current_time() * 1000 + 1e-6)
+        return int(self.begin + trio.current_time() * 1000 + 1e-6)
 
     async def until(self, at: float) -> None:
         """Wait until a time of the record, ms."""
@@ -155,6 +166,22 @@ class Stage:
         """True if the process was started anew later: what came of a call that runs now may be recorded nowhere."""
         return any(start > self.clock() for start in self.starts)
 
+    def is_too_long(self, path: str) -> bool:
+        """Return whether a conversation was compacted before its next thought, and is not yet."""
+        due = self.answers.compactions.get(path, [])
+        if not due or due[0] > self.answers.thoughts[path]:
+            return False
+        self._tries[path] = self._tries.get(path, 0) + 1
+        archives = sum(
+            name.startswith(path.removesuffix("current.jsonl").removesuffix(".jsonl")) for name in self.disk.paths()
+        )
+        tries = 1 if self.answers.is_near_limit(path, due[0], self.nearly_full) else _TRIES
+        if self._archives.setdefault(path, archives) == archives and self._tries[path] <= tries:
+            return True
+        due.pop(0)
+        self._archives.pop(path), self._tries.pop(path)
+        return self.is_too_long(path)
+
     def miss(self, what: str, asked: str) -> None:
         """Note that something was asked for that is not recorded."""
         self.found.add(what, None, {"asked": asked[-400:]})
@@ -181,6 +208,8 @@ class RecordedModel:
         if label.role == "reflection":
             return await self._reflection(request)
         place, key = self._place(request)
+        if not label.task_id and stage.is_too_long(stage.answers.session_of.get(key, "")):
+            raise ModelError("the conversation was too long then", kind="overflow")
         if request.asks_again and key in self._repeated:
             return self._repeated[key]
         if not place.answers and place.cut and request.on_pieces is not None:
@@ -202,8 +231,8 @@ class RecordedModel:
         place.answers.popleft()
         if not answer.entry:
             raise _error_of(answer.error, is_task=bool(label.task_id))
-        self._check_seen(request, key)
-        response = _response(answer.entry)
+        self._check_seen(request, key, answer)
+        response = read_again(_response(answer.entry), request)
         self._repeated[key] = response
         if request.on_pieces is not None and (pieces := list(pieces_of(response))):
             request.on_pieces(pieces)
@@ -216,12 +245,20 @@ class RecordedModel:
         id = self._stage.id_of(label.item)
         return answers.items[id], id
 
-    def _check_seen(self, request: ModelRequest, key: str) -> None:
-        """Check that the model is shown the results of its last calls, and the message that it is asked about."""
-        shown = without_request_fences(request)
-        last = next((turn for turn in reversed(shown.turns) if isinstance(turn, UserTurn)), None)
-        if last is None or not (last.text.strip() or last.results):
-            self._stage.found.add(f"request for {key}", "a message or results", None)
+    def _check_seen(self, request: ModelRequest, key: str, answer: RecordedAnswer) -> None:
+        """Check that the model is shown what was new to it: the message that it is asked about, the results of its calls."""
+        turns = without_request_fences(request).turns
+        seen = "\n".join(
+            part
+            for turn in turns
+            for part in (
+                turn.text,
+                *(result.content for result in (turn.results if isinstance(turn, UserTurn) else ())),
+            )
+        )
+        seen = _NUMBERS.sub("#", seen)  # some are times
+        missing = [text for text in answer.shown if _NUMBERS.sub("#", text) not in seen]
+        self._stage.found.sequences(f"shown to the model for {key}", [(0, text) for text in missing], [])
 
     async def _summary(self, request: ModelRequest) -> ModelResponse:
         label, answers = request.label, self._stage.answers
@@ -340,11 +377,7 @@ class RecordedModels:
         await trio.lowlevel.checkpoint()
         window, answers = self.context_window(), self.stage.answers
         path = answers.session_of.get(self.stage.id_of(request.label.item), "")
-        due = answers.compactions.get(path, [])
-        if due and due[0] <= answers.thoughts[path]:
-            due.pop(0)
-            return PromptSize(window, window)
-        return PromptSize(0, window)
+        return PromptSize(window if self.stage.is_too_long(path) else 0, window)
 
     async def usage_text(self, channel: ChannelInfo | None = None) -> str:
         """Return that nothing is counted."""
@@ -454,6 +487,8 @@ def make_environment(stage: Stage, settings: Settings, copy: Path, random: Rando
         name = real.target("default").name if real is not None else ""
     except (ModelConfigError, ValueError):
         real, name = None, settings.models.default
+    models = RecordedModels(stage, real, RecordedModel(stage, name))
+    stage.nearly_full = 0.6 * settings.session.compact_threshold * models.context_window()
     known = list(json.loads(stage.disk.content("models/traits.json") or b"{}"))
     if real is not None and real.target("default").is_offline and known:
         name = known[-1]
@@ -465,7 +500,7 @@ def make_environment(stage: Stage, settings: Settings, copy: Path, random: Rando
     environment = Environment(
         in_force=LiveSettings(settings),
         disk=disk,
-        models=RecordedModels(stage, real, RecordedModel(stage, name)),
+        models=attrs.evolve(models, model=RecordedModel(stage, name)),
         persona=LiveValue(read_persona_state(base, copy / "data").persona),
         base_persona=LiveValue(base),
         clock=clock,
