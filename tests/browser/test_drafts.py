@@ -117,3 +117,22 @@ def test_a_reply_whose_layout_a_lost_connection_cut_off_is_laid_out_with_the_nex
     expect(newest.last).to_be_visible()
     expect(newest.and_(page.locator(":not(.md)"))).to_have_count(0)
     assert cut
+
+
+def test_a_reply_that_comes_of_work_for_a_guest_says_so(site):
+    page, send = open_with_frames(site)
+    reply = {"type": "reply", "channel": DRAFT["channel"], "messageId": "r-1"}
+    send(**reply, seq=900_001, text="*Ann* asks for you", metadata={"who": "guest"})
+    send(**reply, seq=900_002, text="Mine", metadata={})
+    message = page.locator(".message.agent", has_text="Ann asks for you")
+    expect(message.locator("footer")).to_contain_text("from work for a guest")
+    expect(page.locator(".message.agent", has_text="Mine").locator("footer")).not_to_contain_text("guest")
+
+
+def test_a_screen_reader_is_read_a_reply_as_it_looks(site):
+    page, send = open_with_frames(site)
+    text = "## Plan\n\n- **one** of `these`\n- [two](https://example.com/)"
+    send(type="reply", channel=DRAFT["channel"], messageId="r-2", seq=900_003, text=text, metadata={})
+    announcer = page.locator("#announcer")
+    expect(announcer).to_contain_text("one of these")
+    assert not set("#*`[") & set(announcer.text_content())

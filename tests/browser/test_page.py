@@ -509,7 +509,8 @@ def test_what_was_allowed_for_later_is_listed_and_can_be_revoked(site):
     expect(page.get_by_text("the tool, for an hour")).to_be_visible()
     go(page, "chat")
     say(page, "run echo two")
-    expect(answers(page).last).to_contain_text("two")  # without a question
+    # What the command wrote, without a question. The answer before it names the command as well, and the grant must outlive that.
+    expect(answers(page).last).to_have_text("two")
     go(page, "approvals")
     page.get_by_role("button", name="Revoke shell_exec").click()
     expect(page.get_by_text("Allowed for later calls")).to_be_hidden()

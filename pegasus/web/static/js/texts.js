@@ -61,6 +61,7 @@ export const T = {
     stop: "Stop",
     stopHint: "End this answer (Esc); tasks go on",
     cut: "Ended here",
+    guests: "from work for a guest",
     attach: "Attach a file",
     remove: (file) => `Remove ${file}`,
     tooLarge: (file, limit) => `${file} is too large: a message may have ${limit} with its files.`,

@@ -242,7 +242,7 @@ class Chat {
     if (asked && /^\/(new|clear)\b/.test(asked.text)) this.drawLine(asked);
     if (asked && /^\/resume\s+\S/.test(asked.text)) this.startAnew();
     this.takeDraft({ text: "" });
-    const placed = this.add({ from: "agent", text, ts: Date.now(), id: inReplyTo, media: frame.media ?? [], usage: frame.metadata?.usage, keys });
+    const placed = this.add({ from: "agent", text, ts: Date.now(), id: inReplyTo, media: frame.media ?? [], usage: frame.metadata?.usage, isGuests: frame.metadata?.who === "guest", keys });
     if (placed) this.announceReply(text);
     this.showTop();
     if (!this.isAtEnd) this.latest.hidden = false;
@@ -418,7 +418,7 @@ class Chat {
         h("span", { class: "sr-only" }, `${who}:`),
         message.text ? body : null,
         media(message.media),
-        h("footer", {}, h("time", { datetime: new Date(message.ts).toISOString(), title: fullTime(message.ts) }, clockTime(message.ts)), message.door ? h("span", { class: "door" }, name(message.door)) : null, h("span", { class: "sent-state" }), message.cut ? h("span", { class: "cut-mark" }, T.chat.cut) : null, message.usage ? h("span", { class: "usage" }, T.chat.usage(message.usage)) : null, isUser ? null : copyButton(() => message.text, T.chat.copy)),
+        h("footer", {}, h("time", { datetime: new Date(message.ts).toISOString(), title: fullTime(message.ts) }, clockTime(message.ts)), message.door ? h("span", { class: "door" }, name(message.door)) : null, message.isGuests ? h("span", { class: "door" }, T.chat.guests) : null, h("span", { class: "sent-state" }), message.cut ? h("span", { class: "cut-mark" }, T.chat.cut) : null, message.usage ? h("span", { class: "usage" }, T.chat.usage(message.usage)) : null, isUser ? null : copyButton(() => message.text, T.chat.copy)),
       ),
     );
     body.textContent = message.text.replace(OVERRIDES, "");
