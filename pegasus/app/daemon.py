@@ -276,6 +276,7 @@ async def _daemon(world: RealWorld, is_trial: bool) -> int:
                     receivers=adapters,
                     withdraw=partial(withdraw_message, tree.main_agent),
                     item_usage=made.usage.item_usage,
+                    embedder=lambda: environment.models.embedder,
                     activity=environment.activity,
                     clock=wall_clock,
                     may_serve=environment.may_work,

@@ -32,6 +32,7 @@ from pegasus.messages import Address, ChannelInfo
 from pegasus.models import (
     AudioModel,
     ChatChoices,
+    EmbeddingModel,
     Lane,
     LanguageModel,
     ModelRequest,
@@ -102,6 +103,10 @@ class ModelSource(ConversationModels, Protocol):
 
     def audio(self, role: str) -> AudioModel | None:
         """Return the model that hears ("transcribe") or speaks ("speech"); None if the settings name none."""
+
+    @property
+    def embedder(self) -> EmbeddingModel | None:
+        """The model that makes vectors of texts; None if the settings name none."""
 
     def for_chat(self, chat: Address) -> ConversationModels:
         """Return the models of a chat that has a conversation of its own."""

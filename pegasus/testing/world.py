@@ -67,6 +67,7 @@ from pegasus.messages import Address, ChannelInfo, InboundMessage, OutboundMessa
 from pegasus.models import (
     AudioModel,
     ChatChoices,
+    EmbeddingModel,
     Lane,
     LanguageModel,
     ModelRequest,
@@ -128,6 +129,11 @@ class ScriptedModels:
     """Models that hear ("transcribe") and speak ("speech")."""
     usage: UsageTracker | None = None
     """None: the tree then runs without an actor for usage."""
+
+    @property
+    def embedder(self) -> EmbeddingModel | None:
+        """None: tests of the whole tree search memory by words."""
+        return None
 
     def audio(self, role: str) -> AudioModel | None:
         """Return the model of a test that hears or speaks."""

@@ -353,6 +353,10 @@ class RecordedModels:
     chat_choices: ChatChoices = attrs.field(factory=ChatChoices)
     usage: None = None
 
+    @property
+    def embedder(self) -> None:
+        """None: nothing is made a vector."""
+
     def audio(self, role: str) -> None:
         """Return None: nothing is heard or spoken."""
 

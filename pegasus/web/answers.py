@@ -180,6 +180,35 @@ class ResponseAnswer(SnakeCase):
 
 
 @attrs.frozen
+class EmbeddingsBody(SnakeCase):
+    """Texts to be made vectors of."""
+
+    input: str | tuple[str, ...]
+    model: str | None = None
+    encoding_format: Literal["float", "base64", None] = None
+    user: str | None = None
+
+
+@attrs.frozen
+class VectorJson(SnakeCase):
+    """A vector: numbers, or these as base64."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: str | tuple[float, ...]
+
+
+@attrs.frozen
+class EmbeddingsAnswer(SnakeCase):
+    """Vectors, in the order of the texts."""
+
+    object: Literal["list"]
+    data: tuple[VectorJson, ...]
+    model: str
+    usage: Metadata
+
+
+@attrs.frozen
 class ModelJson(SnakeCase):
     """A model that OpenAI's clients may name."""
 

@@ -181,6 +181,7 @@ class _Models:
     usage: UsageTracker | None = None
     traits: TraitStore = attrs.field(factory=TraitStore)
     chat_choices: ChatChoices = attrs.field(factory=ChatChoices)
+    embedder: None = None
 
     def client(self, role: str = "default", lane: Lane = "work") -> LanguageModel:
         return self.model_for(role)

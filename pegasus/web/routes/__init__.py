@@ -10,6 +10,7 @@ Read the files in this order; each uses only those before it:
     client_turns   a turn for such a client
     openai         the API of OpenAI's chat, as far as front ends use it
     responses      the API of OpenAI's responses
+    embeddings     texts as vectors
     prometheus     numbers for Prometheus as text
     control        the control plane's methods, and metrics made of their answers
     webhooks       webhooks of any service, and those of chat services
@@ -20,6 +21,7 @@ from __future__ import annotations
 from pegasus.web.routes.client_turns import ClientTurns
 from pegasus.web.routes.control import control_operations
 from pegasus.web.routes.conversations import Conversations
+from pegasus.web.routes.embeddings import embedding_operations
 from pegasus.web.routes.events import EventFeed, event_operations, gather_events
 from pegasus.web.routes.messages import message_operations
 from pegasus.web.routes.openai import completion_operations
@@ -33,6 +35,7 @@ __all__ = [
     "EventFeed",
     "completion_operations",
     "control_operations",
+    "embedding_operations",
     "event_operations",
     "gather_events",
     "load_static_files",

@@ -66,7 +66,7 @@ async def test_forms_have_the_names_that_the_handlers_know(operations):
     for operation in operations:
         form = forms.FORMS.get(f"{operation.method} {operation.path}", forms.Form())
         assert set(operation.query) == form.query.keys(), operation.path
-        name = str if form.body in (answers.CompletionBody, answers.ResponseBody) else camel
+        name = str if form.body in (answers.CompletionBody, answers.ResponseBody, answers.EmbeddingsBody) else camel
         fields = {name(field.name) for field in getattr(form.body, "__attrs_attrs__", ())}
         assert set(operation.fields) == fields, operation.path
 
