@@ -191,7 +191,8 @@ def note_of_walls(exit_code: int, output: str, sandbox: Sandbox) -> list[str]:
     if _UNREACHABLE.search(output):
         if not sandbox.has_network:
             return [
-                'this may be the walls around commands, which have no network: sandbox.network = "all" gives them one'
+                'this may be the walls around commands, which have no network: sandbox.network = "all" gives them one, and '
+                "sandbox.hosts limits it to some hosts"
             ]
         return [
             "this may be the walls around commands, whose network is a proxy to public addresses: sandbox.allowed_hosts, sandbox.hosts"
