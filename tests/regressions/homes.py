@@ -113,7 +113,7 @@ async def make_homes(folder: Path) -> list[Path]:
 
 async def _everything(folder: Path) -> Path:
     clerk = Clerk()
-    async with serving(folder, clerk, {"agent.owners": OWNERS, "policy.rules": ASKED}) as daemon:
+    async with serving(folder, clerk, {"agent.owners": OWNERS, "agent.burst_cap": 5, "policy.rules": ASKED}) as daemon:
         async with daemon.client("web", "c1") as page, daemon.client("cli", "main") as terminal:
             for text in (
                 "Hello World",
@@ -139,9 +139,10 @@ async def _everything(folder: Path) -> Path:
             await page.ack(await page.reply())  # the boats
             await _say(page, "no boats", until="no boats any more")
             clerk.hold()
-            for text in ("burst one", "burst two", "burst three"):
-                await page.say(text)
+            await page.say("burst one")
             await clerk.waiting()
+            await page.say("burst two")
+            await page.say("burst three")
             await trio.sleep(0.3)
             clerk.release()
             await heard(page, 2)
