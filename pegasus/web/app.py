@@ -18,7 +18,6 @@ the `Allow` of a 405 (RFC 9110, section 15.5.6) is gathered over all routes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Final
 
 import trio
@@ -28,7 +27,6 @@ from starlette.responses import Response
 from starlette.routing import Match, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from pegasus.messages import Json
 from pegasus.observe import get_logger
 from pegasus.web.config import WebServices
 from pegasus.web.operations import Operation
@@ -43,6 +41,7 @@ from pegasus.web.routes import (
     event_operations,
     load_static_files,
     message_operations,
+    openapi_operation,
     page_operations,
     response_operations,
     webhook_operations,
@@ -217,25 +216,6 @@ class WebApplication:
 def _error_response(error: ApiError, headers: dict[str, str] | None = None) -> Response:
     more = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": RETRY_AFTER}}.get(error.status, {})
     return json_response(error.body, error.status, {**(headers or {}), **more})
-
-
-def openapi_operation(operations: Sequence[Operation]) -> Operation:
-    """Return the operation that describes these, and itself."""
-
-    @cache
-    def document() -> dict[str, Json]:
-        """Return the description, made once. Its module is imported here, since few agents are asked for it."""
-        from pegasus.web.description import describe_api
-
-        return describe_api([*operations, operation])
-
-    async def show(request: ApiRequest) -> Response:
-        """Return the description."""
-        return json_response(document())
-
-    # `show` is called later, so the operation can be part of what it describes.
-    operation = Operation("GET", "/openapi.json", show, "This description", None)
-    return operation
 
 
 def build_application(services: WebServices, rules: AccessRules, feed: EventFeed) -> WebApplication:

@@ -12,6 +12,7 @@ Read the files in this order; each uses only those before it:
     responses      the API of OpenAI's responses
     embeddings     texts as vectors
     prometheus     numbers for Prometheus as text
+    reports        what writes those and the description of the API, imported together
     control        the control plane's methods, and metrics made of their answers
     webhooks       webhooks of any service, and those of chat services
 """
@@ -19,7 +20,7 @@ Read the files in this order; each uses only those before it:
 from __future__ import annotations
 
 from pegasus.web.routes.client_turns import ClientTurns
-from pegasus.web.routes.control import control_operations
+from pegasus.web.routes.control import control_operations, openapi_operation
 from pegasus.web.routes.conversations import Conversations
 from pegasus.web.routes.embeddings import embedding_operations
 from pegasus.web.routes.events import EventFeed, event_operations, gather_events
@@ -40,6 +41,7 @@ __all__ = [
     "gather_events",
     "load_static_files",
     "message_operations",
+    "openapi_operation",
     "page_operations",
     "response_operations",
     "webhook_operations",

@@ -13,7 +13,8 @@ The order of the routes matters: the first that matches is taken. `/api/memory/l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Final
 
 from starlette.responses import Response
@@ -25,7 +26,6 @@ from pegasus.messages import Json
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, Handler, failures_as_errors, json_response
 from pegasus.web.routes.events import EventFeed
-from pegasus.web.routes.prometheus import format_metrics
 from pegasus.web.visitors import ApiError
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -110,8 +110,16 @@ class MetricsRoutes:
                 answers.append(answer if isinstance(answer, Mapping) else {})
         repeats = request.services.deliveries.repeats
         activity = request.services.activity
+        _, format_metrics = _writers()
         text = format_metrics(answers[0], answers[1], answers[2], self._feed.readers, repeats, activity)
         return Response(text, headers={"cache-control": "no-store", "content-type": METRICS_TYPE})
+
+
+def _writers() -> tuple[Callable[[Sequence[Operation]], dict[str, Json]], Callable[..., bytes]]:
+    """Return what writes the description of the API, and the metrics. Imported at the first call: few agents are asked for them."""
+    from pegasus.web.routes.reports import describe_api, format_metrics
+
+    return describe_api, format_metrics
 
 
 def _calls(
@@ -311,3 +319,21 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
         _calls("POST", "/api/cron/{id}/resume", "cron.resume", "Resume a job", CONTROL, path=ID),
         Operation("GET", "/metrics", MetricsRoutes(feed).show, "Metrics for Prometheus", None),
     )
+
+
+def openapi_operation(operations: Sequence[Operation]) -> Operation:
+    """Return the operation that describes these, and itself."""
+
+    @cache
+    def document() -> dict[str, Json]:
+        """Return the description, made once."""
+        describe_api, _ = _writers()
+        return describe_api([*operations, operation])
+
+    async def show(request: ApiRequest) -> Response:
+        """Return the description."""
+        return json_response(document())
+
+    # `show` is called later, so the operation can be part of what it describes.
+    operation = Operation("GET", "/openapi.json", show, "This description", None)
+    return operation
