@@ -105,13 +105,13 @@ def switch(home: Home, candidate: Candidate, ways: UpdateWays) -> LastUpdate:
     form = read_format(home)
     check_candidate(home, candidate)
     try:
-        with no_start(home):
+        with no_start(home) as lock:
             write_switch(home, Switch(folder.name, candidate.version))
             try:
                 backup = _stop_and_back_up(home, candidate, folder.name, daemon.pid if daemon else None, ways)
                 last = attrs.evolve(last, backup=str(home.backups / backup))
                 ways.say(f"trying {candidate.version} …")
-                problem = _try(home, candidate, backup, form != candidate.format, ways)
+                problem = _try(home, candidate, backup, form != candidate.format, lock, ways)
                 if problem:
                     last = attrs.evolve(last, problem=problem)
                 else:
@@ -185,7 +185,7 @@ def _stop_and_back_up(home: Home, candidate: Candidate, to: str, pid: int | None
         ) from None
 
 
-def _try(home: Home, candidate: Candidate, backup: str, changes_form: bool, ways: UpdateWays) -> str:
+def _try(home: Home, candidate: Candidate, backup: str, changes_form: bool, lock: int, ways: UpdateWays) -> str:
     """Start a version on the home with closed doors; return why it is useless, "" if it is not."""
     began = time.monotonic()
     log = home.versions / "trial.log"
@@ -200,6 +200,7 @@ def _try(home: Home, candidate: Candidate, backup: str, changes_form: bool, ways
             stderr=stderr,
             env={**os.environ, AS_IT_IS: "1"},
             start_new_session=True,
+            pass_fds=(lock,),
         )
     try:
         is_ready = _reads_line(process.stdout, TRIAL_LINE, ways.minute)

@@ -3,7 +3,7 @@
     1, 2 …        environments of versions; the last two stay
     current       link to the version that counts (`pegasus.launching`); without it, the installed program
     lock          held while an update is made: one at a time
-    switch.lock   held while no agent may start
+    switch.lock   held while no agent may start, by the update and by the version that it tries
     switch.json   what is to be undone if the update goes no further (`Switch`)
     last.json     how the last update ended (`LastUpdate`), for `pegasus doctor`
 
@@ -39,8 +39,8 @@ from pegasus.wire import decode_json, encode_line, from_wire, to_wire
 
 _LOOK: Final = 0.1
 """Seconds between two looks at a lock that another process holds."""
-TRIAL_ENDS: Final = 100.0
-"""Seconds after which a trial has ended, whatever it does: an alarm ends one that hangs."""
+_DIES: Final = 10.0
+"""Seconds that a process which was killed may take to let go of the home."""
 _SIGN_OF_LIFE: Final = 5.0
 """Seconds between two signs of life for a service manager, which wants one within half a minute."""
 _log = get_logger("update")
@@ -153,28 +153,33 @@ def one_update(home: Home) -> Iterator[None]:
 
 
 @contextmanager
-def no_start(home: Home) -> Iterator[None]:
-    """Let no agent start in the home while the body runs, but for the one that is tried."""
+def no_start(home: Home) -> Iterator[int]:
+    """Let no agent start in the home while the body runs, but for the one that is tried.
+
+    Yields the lock's descriptor. A trial inherits it, and so holds the lock, too: when the update is killed, no agent starts before
+    the trial has ended.
+    """
     descriptor = os.open(home.versions / "switch.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
-def wait_until_switched(home: Home) -> bool:
-    """Return when agents may start in the home; True if that took time. A service manager is told that the process lives."""
-    try:
-        descriptor = os.open(home.versions / "switch.lock", os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
+@contextmanager
+def no_switch(home: Home) -> Iterator[bool]:
+    """Let no update switch while the body runs; wait for one that does. Yields True if that took time.
+
+    A service manager is told meanwhile that the process lives.
+    """
     waited, notifier, told = False, Notifier.from_environment(dict(os.environ)), 0.0
+    descriptor = os.open(home.versions / "switch.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                return waited
+                break
             except BlockingIOError:
                 if not waited:
                     print_error("pegasus: an update is being made; the agent starts when it has ended")
@@ -183,6 +188,7 @@ def wait_until_switched(home: Home) -> bool:
                 notifier.sign_of_life()
                 told = time.monotonic()
             time.sleep(_LOOK)
+        yield waited
     finally:
         os.close(descriptor)
 
@@ -217,9 +223,11 @@ def prepare_start(home: Home) -> None:
 
     For the start of a daemon. Raises HomeError.
     """
-    if wait_until_switched(home):
-        go_on_as_current(sys.argv[1:])
-    if (undone := undo_switch(home)) is not None:
+    with no_switch(home) as waited:
+        if waited:
+            go_on_as_current(sys.argv[1:])
+        undone = undo_switch(home)
+    if undone is not None:
         backup = str(home.backups / undone.backup) if undone.backup else ""
         write_last(home, LastUpdate(undone.version, __version__, wall_clock(), "the update was not completed", backup))
         print_error("pegasus: an update was not completed; the version before it runs, with its data")
@@ -228,8 +236,7 @@ def prepare_start(home: Home) -> None:
 def undo_switch(home: Home) -> Switch | None:
     """Put back what an incomplete update has changed, and return that; None if there is none.
 
-    Locks the home, and waits for a trial that has lost its update to end. Raises HomeError; then nothing may start, and the next
-    call begins anew.
+    Locks the home. Raises HomeError; then nothing may start, and the next call begins anew.
     """
     if (switch := read_switch(home)) is None:
         return None
@@ -237,7 +244,7 @@ def undo_switch(home: Home) -> Switch | None:
     if current is not None and current.name == switch.to:
         complete_switch(home)  # only the last step was missing
         return None
-    with own_when_free(home, TRIAL_ENDS):
+    with own_when_free(home, _DIES):
         if switch.restores:
             _restore_data(home, switch)
         complete_switch(home)

@@ -9,6 +9,7 @@ import pytest
 from pegasus.host import TRIAL_LINE, Home
 from pegasus.update import Candidate, UpdateError, UpdateWays, check_candidate
 from pegasus.update.switching import _try
+from pegasus.update.versions import no_start
 
 pytestmark = pytest.mark.real_time
 STARTS = f"echo '{TRIAL_LINE}'"
@@ -42,7 +43,8 @@ def test_a_version_starts_stays_and_stops_in_order(home, tmp_path, monkeypatch, 
     python.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\n{program}\n")
     python.chmod(0o700)
     ways = UpdateWays(("--home", str(home)), lambda: None, lambda _: None, grace=0.2, minute=1.0)
-    assert _try(home, Candidate(python, "0.2.0", 2, "x"), "", False, ways) == PROGRAMS[program]
+    with no_start(home) as lock:
+        assert _try(home, Candidate(python, "0.2.0", 2, "x"), "", False, lock, ways) == PROGRAMS[program]
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
