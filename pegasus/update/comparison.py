@@ -127,7 +127,7 @@ def compare(before: Record, after: Record, end: float) -> Comparison:
     for address in dict.fromkeys((*old, *new)):
         a, b = old.get(address, []), new.get(address, [])
         # The oldest replies of the outbox are gone when it was written anew.
-        b = b[len(b) - len(a) :] if before.first > 1 and len(b) > len(a) else b
+        b = b[len(b) - len(a) :] if not before.has_all_replies and len(b) > len(a) else b
         found.sequences(f"reply to {address}", a, b, end)
     for task_id in dict.fromkeys((*before.tasks, *after.tasks)):
         old_events, new_events = (

@@ -46,6 +46,8 @@ class Record:
     """Lines of the inbox that name addresses."""
     replies: list[Line] = attrs.field(factory=list)
     """Lines of the outbox of type "reply"."""
+    has_all_replies: bool = True
+    """False if the outbox was written anew, without those that have arrived."""
     sessions: dict[str, list[SessionPart]] = attrs.field(factory=dict)
     """The files of each conversation, oldest first, by the path of the one that goes on."""
     tasks: dict[str, list[Line]] = attrs.field(factory=dict)
@@ -77,6 +79,7 @@ def read_record(data: Mapping[str, bytes], workspace: Mapping[str, bytes]) -> Re
     _read_inbox(record, data.get("inbox/inbox.jsonl", b""))
     outbox = parse_lines(data.get("outbox/outbox.jsonl", b""))
     record.replies = [line for line in outbox if line.get("type") == "reply" and isinstance(line.get("message"), dict)]
+    record.has_all_replies = not any(line.get("type") in ("address", "keys") for line in outbox)
     _read_sessions(record, data)
     for path in sorted(data):
         if path.startswith("tasks/") and path.count("/") == 2 and path.endswith(".jsonl"):

@@ -158,7 +158,7 @@ class RecordedAnswers:
                 self.session_of[current] = path
             elif line["role"] == "tool":
                 looks.append(at)
-            if line["role"] in ("user", "tool"):
+            if line["role"] in ("user", "tool") and facts.get("type") != "memory_index":
                 shown.append(shown_part(line))
             if at < self.since:
                 continue

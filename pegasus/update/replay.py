@@ -66,9 +66,10 @@ def replay(copy: Path, days: float = DAYS) -> dict[str, Any]:
     for path, content in files.items():
         disk.put(path, content)
     stage = Stage(RecordedAnswers(record, since), disk, begin, found)
+    logs = _keep_lines(disk)
     if end:
         trio.run(_run, stage, copy, since, end, clock=MockClock(autojump_threshold=0.0))
-    contents = {path: disk.content(path) for path in disk.paths()}
+    contents = {path: disk.content(path) for path in disk.paths()} | {path: bytes(log) for path, log in logs.items()}
     notes = {path.removeprefix(f"{WORKSPACE}/"): text for path, text in contents.items() if path.startswith(WORKSPACE)}
     after = read_record({path: text for path, text in contents.items() if not path.startswith(WORKSPACE)}, notes)
     # Only work that was under way may have gone on after the last thing that was recorded.
@@ -85,6 +86,21 @@ def replay(copy: Path, days: float = DAYS) -> dict[str, Any]:
         "more": found.count + compared.count - len(found.different) - len(compared.different),
         "since": since or begin + _BEFORE,
     }
+
+
+def _keep_lines(disk: MemoryDisk) -> dict[str, bytearray]:
+    """Return inbox and outbox as they grow from now on. In the files what is done is left out when they are written anew."""
+    logs = {path: bytearray(disk.content(path)) for path in ("inbox/inbox.jsonl", "outbox/outbox.jsonl")}
+    write = disk.files.write
+
+    def keep(path: str, data: bytes) -> None:
+        """Write, and keep what is appended to one of the two."""
+        write(path, data)
+        if path in logs:
+            logs[path] += data
+
+    vars(disk.files)["write"] = keep
+    return logs
 
 
 def read_folder(folder: Path, wanted: Callable[[str], bool] = lambda path: True) -> dict[str, bytes]:

@@ -152,10 +152,13 @@ class Stage:
 
     def _look(self) -> None:
         """Read what was appended to the inbox."""
-        content = self.disk.content("inbox/inbox.jsonl")
-        if len(content) < self._read:
+        node = self.disk.files.names.get("inbox/inbox.jsonl")
+        if node is None or len(node.data) == self._read:
+            return
+        if len(node.data) < self._read:
             self._read = 0
-        new = content[self._read : content.rfind(b"\n") + 1]
+        new = bytes(node.data[self._read :])
+        new = new[: new.rfind(b"\n") + 1]
         self._read += len(new)
         for line in parse_lines(new):
             if line.get("type") == "message" and isinstance(line.get("message"), dict):
@@ -247,7 +250,7 @@ class RecordedModel:
 
     def _check_seen(self, request: ModelRequest, key: str, answer: RecordedAnswer) -> None:
         """Check that the model is shown what was new to it: the message that it is asked about, the results of its calls."""
-        turns = without_request_fences(request).turns
+        turns = without_request_fences(request).turns[-2 * len(answer.shown) - 2 :]
         seen = "\n".join(
             part
             for turn in turns
