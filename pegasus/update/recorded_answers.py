@@ -35,6 +35,8 @@ _CLOSE: Final = 60
 """Time within which nobody can say whether a message came before or after something, ms."""
 _SHOWN: Final = 20
 """New texts that are looked for in a request."""
+_SAME_RUN: Final = 500
+"""Difference of the times of a run that means nothing, ms: its job was made some milliseconds later."""
 _PATIENCE: Final = 2_000
 """Time within which an item and an answer may have passed each other, ms."""
 
@@ -266,8 +268,9 @@ class RecordedAnswers:
         head, _, due = id.rpartition("/")
         if "schedule/" not in head or not due.isdigit() or id in self._numbers:
             return id
-        near = [known for known in self._numbers if known.startswith(f"{head}/")]
-        return min(near, key=lambda known: abs(int(known.rpartition("/")[2]) - int(due)), default=id)
+        near = [known for known in self._numbers if known.startswith(f"{head}/") and known.rpartition("/")[2].isdigit()]
+        found = min(near, key=lambda known: abs(int(known.rpartition("/")[2]) - int(due)), default=id)
+        return found if abs(int(found.rpartition("/")[2]) - int(due)) <= _SAME_RUN else id
 
     def is_unfinished(self, id: str) -> bool:
         """Return whether an item was not done, so that an answer may be missing."""
