@@ -3,6 +3,7 @@
 `main` runs a command line and returns its exit code. A module is imported when one of its commands is called. Read the files in this
 order; each uses only those before it:
 
+    other_names   what commands are called in other programs
     commands      the main command, its table of modules, and the declaration of a command
     control       asking the running daemon, or reading the files while none runs
     chat          the command chat, and the daemon that it starts

@@ -10,6 +10,7 @@ import click
 from pegasus.backup import BackupError, is_sealed, make_backup, read_passphrase, restore_backup
 from pegasus.cli.commands import Options, pegasus, program_name
 from pegasus.cli.control import is_terminal, print_text
+from pegasus.cli.other_names import say_instead
 from pegasus.formatting import format_time, plural
 from pegasus.host import Home, HomeError, print_error, wall_clock
 
@@ -28,6 +29,8 @@ def run_backup(options: Options, *, file: Path, passphrase_file: Path | None = N
 
     Without a passphrase keys and tokens are left out.
     """
+    if instead := say_instead(["backup", str(file)]):
+        raise click.UsageError(instead)
     return _carry_out(options.home(), file, passphrase_file, asks=False)
 
 

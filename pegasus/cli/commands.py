@@ -39,6 +39,7 @@ import attrs
 import click
 
 from pegasus import __version__
+from pegasus.cli.other_names import MEANT, say_instead
 from pegasus.formatting import quote
 from pegasus.host import Home, print_error, read_daemon, resolve_home
 from pegasus.settings import Settings, SettingsError, SettingsSource, load_settings
@@ -164,43 +165,6 @@ class OneOf(click.Choice[str]):
 
 _HELP: Final = {"help_option_names": ["-h", "--help"]}
 """click's context settings of every command: `-h` beside `--help`."""
-_MEANT: Final = {
-    name: command
-    for command, names in {
-        "init": "auth channel channels configure login model models onboard setup",
-        "run": "daemon gateway serve start up",
-        "service": "autostart",
-        "chat": "attach continue repl resume tui",
-        "send": "agent ask exec message prompt",
-        "open": "dashboard ui web",
-        "approvals": "allow approve deny permissions",
-        "pair": "pairing",
-        "sessions": "conversations history session",
-        "cron": "jobs schedule",
-        "mcp": "connectors extensions plugin plugins tools",
-        "config": "env settings",
-        "persona": "identity soul",
-        "doctor": "health security",
-        "reload": "restart",
-        "update": "upgrade",
-        "backup": "export",
-        "import": "migrate",
-        "logs": "log",
-        "--help": "help",
-        "--version": "version",
-    }.items()
-    for name in names.split()
-} | {
-    "-c": "chat",
-    "--continue": "chat",
-    "-r": "sessions",
-    "--resume": "sessions",
-    "-p": "send",
-    "--print": "send",
-    "-m": "--set models.default=<provider>/<model>",
-    "--model": "--set models.default=<provider>/<model>",
-}
-"""Commands and options that people look for under the name that they have in other programs."""
 
 MISTAKES_WITH_AGENT: Final = (
     "pegasus: the running agent goes on with the settings it has; "
@@ -374,8 +338,22 @@ def _global_options(*, hidden: bool) -> list[click.Option]:
 # ------------------------------------------------------------------ commands
 
 
+def _words_of(ctx: click.Context) -> list[str]:
+    """Return the names of the commands that a context is in, without that of the program."""
+    return [] if ctx.parent is None else [*_words_of(ctx.parent), str(ctx.info_name)]
+
+
 class _Command(click.Command):
     """A command whose help names the global options at its end: listed in each help they would push its own off the screen."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options. Raises NoSuchOption, or UsageError with what other programs mean by the option."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if instead := say_instead([*_words_of(ctx), error.option_name]):
+                raise click.UsageError(f"{error.message} {instead}", ctx) from None
+            raise
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the last line of the help; the main command lists the options and has none."""
@@ -457,7 +435,13 @@ class CommandGroup(_Command, click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
-            known, meant = self.list_commands(ctx), _MEANT.get(error.command_name, "")
+            groups = _words_of(ctx)
+            instead = say_instead([*groups, *args[:2]]) or say_instead([*groups, *args[:1]])
+            if not instead and ctx.parent is None and " " in error.command_name:
+                instead = "`send` sends a text"
+            if instead:
+                raise click.UsageError(f"{error.message} {instead}", ctx) from None
+            known, meant = self.list_commands(ctx), MEANT.get(error.command_name, "")
             if meant in known or (meant.startswith("-") and ctx.parent is None):
                 raise click.UsageError(f"{error.message} Did you mean {meant!r}?", ctx) from None
             raise click.NoSuchCommand(error.command_name, error.message, known, ctx) from None
@@ -511,7 +495,7 @@ class _MainGroup(CommandGroup):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if meant := _MEANT.get(error.option_name):
+            if meant := MEANT.get(error.option_name):
                 raise click.UsageError(f"{error.message} Did you mean {meant!r}?", ctx) from None
             raise
 
