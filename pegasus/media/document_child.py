@@ -24,6 +24,7 @@ import sys
 import unicodedata
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from io import BytesIO
@@ -451,13 +452,18 @@ def read_compound(content: bytes, output: Output) -> None:
 
 def read_outlook(container: Any, output: Output) -> None:
     """Write a mail as Outlook stores it (.msg)."""
+    fixed = fixed_properties(container)
+    charset, page_charset = (f"cp{fixed.get(tag, 0) & 0xFFFF}" for tag in (_CHARSET, _PAGE_CHARSET))
 
     def value(tag: str, place: str = "") -> str:
         for kind in ("001F", "001E"):
             name = f"{place}__substg1.0_{tag}{kind}"
             if container.exists(name):
                 data = container.openstream(name).read()
-                return (data.decode("utf-16-le", "replace") if kind == "001F" else decode(data, "")[0]).rstrip("\0")
+                text = data.decode("utf-16-le", "replace") if kind == "001F" else ""
+                with suppress(Problem):  # what is no text does not take the others with it
+                    text = text or decode(data.rstrip(b"\0"), charset)[0]
+                return text.rstrip("\0")
         return ""
 
     address = value("5D01") or value("0C1F")
@@ -465,13 +471,13 @@ def read_outlook(container: Any, output: Output) -> None:
         "From": f"{value('0C1A')} <{address}>" if address else value("0C1A"),
         "To": value("0E04"),
         "Cc": value("0E03"),
-        "Date": outlook_date(container),
+        "Date": outlook_date(fixed.get(_SENT, 0)),
         "Subject": value("0037"),
     }
     output.write("".join(f"{name}: {' '.join(text.split())}\n" for name, text in heads.items() if text) + "\n")
     body = value("1000")
     if not body and container.exists("__substg1.0_10130102"):
-        body = html_text(decode(container.openstream("__substg1.0_10130102").read(), "")[0])
+        body = html_text(decode(container.openstream("__substg1.0_10130102").read(), page_charset)[0])
     output.write((body or "(its text is in a form that is not read)") + "\n")
     places = sorted({path[0] for path in container.listdir() if path[0].startswith("__attach_version1.0_")})
     for place in places[:MOST_NAMES]:
@@ -481,14 +487,23 @@ def read_outlook(container: Any, output: Output) -> None:
         output.write(f"[attachment: {name}, {size:,} bytes]\n")
 
 
-def outlook_date(container: Any) -> str:
-    """Return when a mail was sent: of its fixed properties, 16 bytes each behind a head of 32; "" if it is not known."""
+_SENT: Final = 0x00390040
+_CHARSET: Final = 0x3FFD0003
+_PAGE_CHARSET: Final = 0x3FDE0003
+
+
+def fixed_properties(container: Any) -> dict[int, int]:
+    """Return the properties of a mail that have a fixed size, 16 bytes each behind a head of 32."""
     data = container.openstream("__properties_version1.0").read(65_536)
-    for start in range(32, len(data) - 15, 16):
-        tag, _, ticks = struct.unpack_from("<IIQ", data, start)
-        if tag == 0x00390040 and ticks < 1 << 60:  # in 100 ns since 1601
-            return str(datetime.datetime(1601, 1, 1) + datetime.timedelta(microseconds=ticks // 10))[:16] + " UTC"
-    return ""
+    found = (struct.unpack_from("<IIQ", data, start) for start in range(32, len(data) - 15, 16))
+    return {tag: value for tag, _, value in found}
+
+
+def outlook_date(ticks: int) -> str:
+    """Return a time that is counted in 100 ns since 1601; "" if it is not known."""
+    if not 0 < ticks < 1 << 60:
+        return ""
+    return str(datetime.datetime(1601, 1, 1) + datetime.timedelta(microseconds=ticks // 10))[:16] + " UTC"
 
 
 # ------------------------------------------------------------------ mails
@@ -507,6 +522,8 @@ def write_mail(mail: EmailMessage, output: Output, depth: int) -> None:
     output.flush()
     plain: list[str] = []
     html: list[str] = []
+    others: list[str] = []
+    """Invitations, and parts without their boundaries."""
     attached: list[str] = []
     forwarded: list[Any] = []
     for part in mail_parts(mail):
@@ -517,15 +534,20 @@ def write_mail(mail: EmailMessage, output: Output, depth: int) -> None:
             continue
         payload = part.get_payload(decode=True)
         data = payload if isinstance(payload, bytes) else b""
-        if type in ("text/plain", "text/html") and not name and part.get_content_disposition() != "attachment":
+        is_shown = part.get_content_disposition() != "attachment" and part.get_content_maintype() in (
+            "text",
+            "multipart",
+        )
+        if is_shown and (not name or part is mail):
             try:
                 text = decode(data, part.get_content_charset() or "")[0]
             except Problem:
                 text = "(a part that is no text)"
-            (plain if type == "text/plain" else html).append(text)
+            (html if type == "text/html" else plain if type == "text/plain" else others).append(text)
         else:
             attached.append(f"[attachment: {name or 'unnamed'}, {type}, {len(data):,} bytes]\n")
     body = "\n".join(text for text in plain if text.strip()) or "\n".join(map(html_text, html))
+    body = body if body.strip() else "\n".join(others)
     output.write((body.strip() or "(it has no text, or it is encrypted)") + "\n")
     for line in attached[:MOST_NAMES]:
         output.write(line)
@@ -564,6 +586,11 @@ _MARKS: Final = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _DECLARED: Final = re.compile(rb"""(?i)<\?xml[^>]*encoding=["']([\w.-]+)|<meta[^>]*charset=["']?([\w.-]+)""")
+_SEVEN_BITS: Final = ("iso-2022-", "iso2022", "csiso2022", "hz", "utf-7")
+_ESCAPED: Final = re.compile(rb"\x1b\$[@B]")
+"""Begin of Japanese in ISO-2022-JP, which mails there are written in."""
+_MODERN: Final = chardet.EncodingEra.MODERN_WEB
+_DOS: Final = chardet.EncodingEra.DOS
 _SURE: Final = 0.02
 """Confidence of the detector below which a short text is taken for one of Western Europe."""
 
@@ -575,6 +602,10 @@ def decode(content: bytes, charset: str) -> tuple[str, str]:
     """
     declared = _DECLARED.search(content[:2_048])
     names = [name for mark, name in _MARKS if content.startswith(mark)][:1]
+    # Sets of seven bits a byte would pass for UTF-8.
+    names += (
+        [charset] if charset.lower().startswith(_SEVEN_BITS) else ["iso-2022-jp"] if _ESCAPED.search(content) else []
+    )
     names += [
         "utf-8",
         charset,
@@ -588,8 +619,11 @@ def decode(content: bytes, charset: str) -> tuple[str, str]:
             "utf-16-be",
         ]
     else:
-        found = chardet.detect(content, encoding_era=chardet.EncodingEra.MODERN_WEB)
-        names += [found["encoding"] or "" if (found["confidence"] or 0) >= _SURE else "", "cp1252"]
+        found, of_dos = (chardet.detect(content, encoding_era=era) for era in (_MODERN, _MODERN | _DOS))
+        if (of_dos["confidence"] or 0) > max(0.2, 2 * (found["confidence"] or 0)):
+            found = of_dos
+        # What Windows has no letter for was written by a program of DOS, as old tables are.
+        names += [found["encoding"] or "" if (found["confidence"] or 0) >= _SURE else "", "cp1252", "cp850"]
     for name in filter(None, names):
         try:
             # By browsers' standard, texts that say they are in Latin-1 are in the larger set of Windows.

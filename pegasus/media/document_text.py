@@ -31,6 +31,8 @@ _PROBLEMS: Final = {
 """Problems that the program reports, in words for the model."""
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0b\x0e-\x19\x1c-\x1f\x7f]")
 """Control characters that stand in no text of one or two bytes a character."""
+_ESCAPED: Final = re.compile(rb"\x1b\$[@B]")
+"""Begin of Japanese in a set of seven bits, which would pass for UTF-8."""
 _DOCUMENTS: Final = (
     "application/zip",
     "application/epub+zip",
@@ -66,7 +68,7 @@ def is_document(head: bytes) -> bool:
     if known is not None:
         return known.startswith(_DOCUMENTS)
     if is_text(head):
-        return is_mail(head) or head.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff"))
+        return is_mail(head) or head.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")) or _ESCAPED.search(head) is not None
     return not _BINARY.search(head) or _is_wide(head)
 
 

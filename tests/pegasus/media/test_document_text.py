@@ -62,6 +62,33 @@ READ = {
         ),
         "From: Ann\nDate: 2026-02-05 06:49 UTC\nSubject: Hi there\n\nText of it",
     ),
+    "mail of Outlook before Unicode (.msg)": (
+        compound(
+            **{
+                "__properties_version1.0": b"\0" * 32 + struct.pack("<IIQ", 0x3FFD0003, 6, 1251),
+                "__substg1.0_0037001E": "Да".encode("cp1251"),
+                "__substg1.0_1000001E": "Привет".encode("cp1251"),
+            }
+        ),
+        "Subject: Да\n\nПривет",
+    ),
+    "Japanese mail": (
+        b"From: a@example.com\nSubject: x\nMIME-Version: 1.0\nContent-Type: text/plain; charset=ISO-2022-JP\n\n"
+        + "会議は十時".encode("iso2022_jp"),
+        "From: a@example.com\nSubject: x\n\n会議は十時",
+    ),
+    "invitation by mail": (
+        b"From: a@example.com\nSubject: x\nMIME-Version: 1.0\nContent-Type: text/calendar; method=REQUEST\n\nSUMMARY:Tea\n",
+        "From: a@example.com\nSubject: x\n\nSUMMARY:Tea",
+    ),
+    "mail without the parts that it announces": (
+        b"From: a@example.com\nSubject: x\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=none\n\nHello\n",
+        "From: a@example.com\nSubject: x\n\nHello",
+    ),
+    "mail that is one named text": (
+        b'From: a@example.com\nSubject: x\nMIME-Version: 1.0\nContent-Type: text/plain; name="n.txt"\n\nHello\n',
+        "From: a@example.com\nSubject: x\n\nHello",
+    ),
     "archive (.zip)": (archive(a__b="x" * 1200), "a/b, 1,200 bytes"),
 }
 
@@ -86,6 +113,9 @@ TEXTS = {
     "cp1256": "مرحبا كيف حالك اليوم في الصباح",
     "shift_jis": "こんにちは、明日の会議は十時からです。よろしくお願いします。",
     "euc_jp": "こんにちは、明日の会議は十時からです。よろしくお願いします。",
+    "iso2022_jp": "こんにちは、明日の会議は十時からです。",
+    "cp866": "Привет! Это обычное письмо о завтрашней встрече в три часа.",
+    "cp850": "Name;Straße;Ort\nMüller;Königsweg 5;Köln",
     "gb18030": "你好,明天上午十点开会,请准时参加。谢谢大家的支持。",
     "big5": "您好,明天上午十點開會,請準時參加。謝謝大家的支持。",
     "euc_kr": "안녕하세요, 내일 오전 열 시에 회의가 있습니다.",
