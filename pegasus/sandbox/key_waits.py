@@ -5,6 +5,9 @@ being shown. Neither is a proof, since a program that works may have set its ter
 seconds waits. A program that fills the screen may write all the time, as `top` does. Whoever reads whole lines is told that there are
 none, by the character that ends the input.
 
+A program that only passes keys on to another one (`sudo`, `ssh`, `docker run`) has its terminal so all the time, whatever that other
+one does, and is left alone.
+
 Without a terminal most programs find out by themselves that nobody types. Those that do not (`vi`) move the cursor over a screen that
 is not there, and then are silent.
 """
@@ -25,8 +28,29 @@ QUIET: Final = 3.0
 LONGER: Final = 6.0
 """Seconds after which one waits that reads single keys and fills no screen; one that fills the screen waits although it writes."""
 _END_OF_INPUT: Final = b"\x04"
-_SCREEN: Final = re.compile(rb"\x1b\[(?:\?(?:47|1047|1049)h|(?P<place>(?:\d+;\d+)?H))")
-"""Sequences by which programs fill a screen. Without a terminal the move to its first line does not count: `clear` writes it."""
+_SCREEN: Final = re.compile(rb"\x1b\[(?:\?(?:47|1047|1049)(?P<state>[hl])|(?P<place>(?:\d*;\d*)?H))")
+"""Sequences by which programs fill a screen, and leave one of their own. Without a terminal the move to its beginning does not count:
+`clear` writes it."""
+_BEGINNING: Final = (b"H", b"1;1H", b";H", b"0;0H")
+_RELAYS: Final = frozenset(
+    {
+        "sudo",
+        "su",
+        "doas",
+        "ssh",
+        "mosh-client",
+        "script",
+        "docker",
+        "podman",
+        "kubectl",
+        "oc",
+        "nerdctl",
+        "lxc",
+        "incus",
+    }
+    | {"machinectl", "systemd-run", "vagrant", "unbuffer", "expect", "socat", "tmux: client", "screen"}
+)
+"""Programs that pass keys on."""
 
 
 class KeyWaits:
@@ -48,10 +72,11 @@ class KeyWaits:
 
         def hear(data: bytes | bytearray) -> None:
             self._heard_at = trio.current_time()
-            if self._screen_at is None and any(
-                self._is_terminal or found["place"] != b"H" for found in _SCREEN.finditer(data)
-            ):
-                self._screen_at = self._heard_at
+            for found in _SCREEN.finditer(data):
+                if found["state"] == b"l":
+                    self._screen_at = None
+                elif self._screen_at is None and (self._is_terminal or found["place"] not in _BEGINNING):
+                    self._screen_at = self._heard_at
             take(data)
 
         return hear
@@ -73,7 +98,8 @@ class KeyWaits:
             return
         if not modes & termios.ICANON:
             filled = 0.0 if self._screen_at is None else trio.current_time() - self._screen_at
-            if quiet >= LONGER or filled >= LONGER or (filled and quiet >= QUIET):
+            waits = quiet >= LONGER or filled >= LONGER or (filled and quiet >= QUIET)
+            if waits and not _RELAYS & process.programs_on_terminal():
                 self._find("keys")
         elif quiet >= QUIET:
             if not modes & termios.ECHO:

@@ -291,6 +291,10 @@ async def test_whoever_reads_lines_is_told_again_that_there_are_none(use, impati
         ("sleep 1.5; echo worked", True),
         ("sleep 1.5; echo worked", False),
         ("printf '\\033[H\\033[2J'; sleep 1.5; echo worked", False),
+        ("printf '\\033[2J\\033[1;1H'; sleep 1.5; echo worked", False),
+        ("printf '\\033[?1049h\\033[5;1Hpage\\033[?1049l'; sleep 1.5; echo worked", False),
+        ("script -qc 'sleep 1.5; echo worked' /dev/null", True),  # a program that passes keys on, as sudo and ssh do
+        ("cat | sleep 1.5; echo worked", False),
     ],
 )
 async def test_a_program_that_works_in_silence_is_left_alone(use, impatient, command, pty):
