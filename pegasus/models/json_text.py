@@ -22,9 +22,11 @@ given to it.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import sys
+import warnings
 from typing import Any, Final, NoReturn
 
 from pegasus.messages import Json, Metadata
@@ -50,6 +52,8 @@ def load_json(text: str) -> Json:
         # A text that is too expensive counts as broken; the model is told and can write it again.
         if not _is_cheap_to_repair(text):
             return None
+        if (python := _python_value(text)) is not None:
+            return python
         import json_repair  # late: only weak models need it
 
         try:
@@ -57,8 +61,31 @@ def load_json(text: str) -> Json:
         except (ValueError, RecursionError):
             return None
         # The package makes a text of anything, which is no repair.
-        value = repaired if isinstance(repaired, dict | list) else None
+        value = repaired if isinstance(repaired, dict | list) and not _has_lost_words(text, repaired) else None
     return None if _is_deeper_than(value, _DEEPEST) else value
+
+
+def _python_value(text: str) -> Json:
+    """Return the value of a text that is an object or list of Python's, which joins strings and marks raw ones; None if it is none."""
+    # JSON alone has the escape: Python would keep its backslash. And Python would join what a forgotten comma leaves side by side.
+    if "\\/" in text or ("[" in text and _SIDE_BY_SIDE.search(text)):
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            value = ast.literal_eval(text.strip())
+        # What JSON does not have, such as bytes and sets, is left to others.
+        return json.loads(json.dumps(value, allow_nan=False)) if isinstance(value, dict | list) else None
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _has_lost_words(text: str, repaired: Json) -> bool:
+    """Return whether words of a text are missing in what was made of it. Half of a command may do something else."""
+    kept = json.dumps(repaired, ensure_ascii=False) + json.dumps(repaired)
+    words = _WORD.findall(_COMMENT.sub(lambda token: token[0] if token[0].startswith('"') else " ", text))
+    known = {word.casefold() for word in _WORD.findall(kept)} | _LITERALS
+    return any(word.casefold() not in known for word in words)
 
 
 def _is_cheap_to_repair(text: str) -> bool:
@@ -86,8 +113,18 @@ def json_or_text(value: str) -> Json:
 _TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|//[^\n]*+|/\*.*?(?:\*/|\Z)|[{}\[\]]|"', re.DOTALL)
 """Strings, comments and brackets of JSON; a lone quotation mark begins a string that does not end. A comment without an end is one
 as well. So each character is looked at once, whatever the text."""
+_COMMENT: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|//[^\n]*+|#[^\n]*+|/\*.*?(?:\*/|\Z)', re.DOTALL)
+"""Strings and comments."""
+_SIDE_BY_SIDE: Final = re.compile(r"[\"']\s*+[\"']")
+_WORD: Final = re.compile(r"[^\W\d_]{2,}")
+_LITERALS: Final = frozenset({"true", "false", "none", "null", "undefined"})
+"""Words that stand for values."""
 _BETWEEN: Final = re.compile(r"(?:[\s,;]++|[A-Za-z_][\w.\-]*+(?:\[ARGS\])?)*+(?=[{\[])")
 """Text between two values of a list of calls. Nothing of it is given back, or a sentence would be split in every way."""
+_OTHER_QUOTES: Final = re.compile(
+    r'''([:,\[{]\s*+)("""|\'\'\'|`(?!``)|<\|"\|>|<escape>)(.*?)\2(?=\s*+(?:[,:}\]]|$))''', re.DOTALL
+)
+"""A string between the quotation marks of another language: of Python's long ones, of JavaScript's, of Gemma's."""
 _PAIRS: Final = {"}": "{", "]": "["}
 """Opening bracket of each closing one."""
 
@@ -152,7 +189,8 @@ def parse_arguments(raw: object, *, cut: str = "") -> tuple[Metadata, str | None
     raw: JSON text, or the value itself from servers that send it so. cut: why the answer ended early, if it did.
     """
     if isinstance(raw, str):
-        if not raw.strip():
+        # Some servers write an empty text within the text where there are none.
+        if raw.strip() in ("", '""'):
             return {}, None
         text = raw
         try:
@@ -195,6 +233,7 @@ def _repaired(text: str) -> Json:
     Comments, trailing commas and the like are removed, and so is what is too much: a code block around the object, brackets and
     special tokens behind it, an empty object before it, and the same object a second time.
     """
+    text = _with_own_quotes(text)
     # No JSON begins with two brackets, so the first of them is one too many.
     text = _TOO_MANY.sub("{", text, count=1)
     objects: list[Json] = []
@@ -216,6 +255,11 @@ def _repaired(text: str) -> Json:
     return objects[0] if len(objects) == 1 else None if objects else empty
 
 
+def _with_own_quotes(text: str) -> str:
+    """Return a text that is no strict JSON with the quotation marks of JSON around its strings."""
+    return _OTHER_QUOTES.sub(lambda found: found[1] + json.dumps(found[3], ensure_ascii=False), text)
+
+
 _TOO_MANY: Final = re.compile(r"^\s*+(?:\{\s*+)+\{")
 """Brackets before the first object."""
 _MOST_OBJECTS: Final = 2
@@ -226,6 +270,7 @@ def parse_object(text: str, *, is_closed: bool) -> tuple[Metadata, str | None]:
     """Return the object that a text holds, repaired if needed; an error if it is cut off."""
     if is_closed and isinstance(only := _repaired(text), dict) and only:
         return parse_arguments(only)
+    text = _with_own_quotes(text) if is_closed else text
     begin = text.find("{")
     # The text broke off before its object.
     if begin < 0 and not is_closed:

@@ -19,7 +19,7 @@ from pegasus.models import (
 )
 from pegasus.models.answers.streaming import AnswerFilter, PieceRelay, read_answer, split_reasoning, visible_text
 from pegasus.models.answers.text_calls import find_calls, remove_calls
-from pegasus.models.json_text import CUT_CALL, parse_arguments
+from pegasus.models.json_text import CUT_CALL, parse_arguments, parse_object
 
 REPLY = ToolSpec(
     "reply",
@@ -528,6 +528,7 @@ def test_arguments_are_repaired(raw):
         '"{\\"text\\""',
         '{"text": "Hi"}{"text": "H',
         '{"text": "Hi"}{"text": "Ho"}',
+        '{"text": f"Hi"}',
         '[{"text": "Hi"}, {"text": "Ho"}]',
         "[]",
         "{{{",
@@ -537,6 +538,32 @@ def test_arguments_that_are_cut_off_or_no_object_are_not(raw):
     arguments, error = parse_arguments(raw)
     assert arguments == {}
     assert error
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        ('{"text": """Say "hi", [b] {c}"""}', 'Say "hi", [b] {c}'),
+        ('{"text": """a "b""", "n": true}', 'a "b'),
+        ("{'text': '''it's'''}", "it's"),
+        ('{"text": `a "b"`}', 'a "b"'),
+        ('{"text": <|"|>a "b"<|"|>}', 'a "b"'),
+        ('{"text": r"a\\d"}', "a\\d"),
+        ('{"text": "one "\n "two"}', "one two"),
+    ],
+)
+def test_strings_of_other_languages_keep_their_text(raw, text):
+    arguments, error = parse_arguments(raw)
+    assert (arguments["text"], error) == (text, None)
+    assert parse_object(raw, is_closed=True) == (arguments, None)
+
+
+def test_no_arguments_as_an_empty_text():
+    assert parse_arguments('""') == ({}, None)
+
+
+def test_a_list_with_a_forgotten_comma_keeps_its_items():
+    assert parse_arguments('{"texts": ["a" "b"]}') == ({"texts": ["a", "b"]}, None)
 
 
 def test_arguments_of_an_answer_that_was_cut_off_are_not_repaired():
