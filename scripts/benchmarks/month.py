@@ -1,4 +1,4 @@
-"""Life with an agent that has run for a month: its backup, turns meanwhile, and what traces cost.
+"""Life with an agent that has run for a month: its backup, turns meanwhile, the check of an update, and what traces cost.
 
 The home has 100,000 lines in an archive and logs of tasks, and a gigabyte of media that do not shrink. The backup is compared with
 `tar` on the same files. Both copies are on the disk when they count as done: the backup syncs its file, and so does the floor.
@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import json
 import os
+import resource
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -35,6 +36,8 @@ MEANWHILE_LIMIT = 1.3
 """Of a turn while backups are made, against a turn without."""
 TELEMETRY_LIMIT = 1.1
 """Of a turn's CPU with traces and metrics, against one without."""
+CHECK_SECONDS = 60.0
+"""CPU that the check of an update may take for a week."""
 MESSAGES = 300
 PAUSE = 0.02
 EXPORTED = 6.0
@@ -44,6 +47,7 @@ EXPORTED = 6.0
 def measure(place: Workplace) -> Iterator[Result]:
     with provider(place.log) as server:
         yield from _backups(place, server)
+        yield _check_of_a_week(place, server)
         yield trio.run(_telemetry, place, server)
 
 
@@ -78,6 +82,65 @@ def _fill(home: Path, *, lines: int, media: int) -> None:
     for _ in range(media):
         content = os.urandom(4 << 20)
         (folder / f"{hashlib.sha256(content).hexdigest()}.jpg").write_bytes(content)
+
+
+def _check_of_a_week(place: Workplace, server: Provider) -> Result:
+    """CPU of the replay by which `update --check` compares a week: messages, thoughts with a reply, acknowledgements."""
+    home = place.home((), provider="openai", base_url=server.base_url(WIRES["openai"]))
+    messages = place.rounds(2_000, 100)
+    _write_week(home / "data", messages)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    found = json.loads(
+        subprocess.run([PYTHON, "-m", "pegasus.update.replay", str(home)], check=True, stdout=subprocess.PIPE).stdout
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert (found["replayed"], found["different"]) == (messages, [])
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    limit = None if place.quick else 1.0
+    return Result(
+        "check of a week's messages, CPU", seconds, CHECK_SECONDS, "a minute", "s", seconds / CHECK_SECONDS, limit
+    )
+
+
+def _write_week(data: Path, messages: int) -> None:
+    """Write the logs of a week with so many messages, as an agent would have."""
+    logs: dict[str, list[object]] = {"inbox/inbox.jsonl": [], "outbox/outbox.jsonl": [], "main/current.jsonl": []}
+    inbox, outbox, session = logs.values()
+    for n in range(1, messages + 1):
+        at, seq = 1_795_000_000_000 + n * 7 * 86_400_000 // messages, (n + 4) // 5
+        channel = {"type": "web", "channelId": f"c{n % 5}"}
+        text, answer = f"Message {n}: when do the boats leave?", f"Answer {n}: with the tide, as every day. " * 4
+        message = {"text": text, "channel": channel, "id": f"m{n}", "metadata": {"role": "owner"}}
+        call: dict[str, object] = {"id": f"call_{n}", "name": "reply"}
+        call |= {"arguments": {"text": answer, "channelId": channel["channelId"], "channelType": "web"}}
+        result = {"queued": True, "channelType": "web", "channelId": channel["channelId"], "seq": seq}
+        reply = {"text": answer, "channel": channel, "seq": seq, "metadata": {"inReplyTo": f"m{n}", "question": text}}
+        own = f"[channel: web | id: c{n % 5}]\n{text}"
+        inbox.append({"type": "message", "n": n, "at": at, "message": message})
+        inbox.append({"type": "done", "n": n, "at": at + 2_010})
+        session.append({"ts": at + 1, "role": "user", "content": own, "metadata": {"item": n, "messageId": f"m{n}"}})
+        session.append(
+            {
+                "ts": at + 2_000,
+                "role": "assistant",
+                "content": "I answer that.",
+                "toolCalls": [call],
+                "metadata": {"usage": {"promptTokens": 9_000, "completionTokens": 80}, "stopReason": "tool_calls"},
+            }
+        )
+        session.append(
+            {
+                "ts": at + 2_000,
+                "role": "tool",
+                "content": json.dumps(result, separators=(",", ":")),
+                "toolCallId": f"call_{n}",
+            }
+        )
+        outbox.append({"type": "reply", "key": f"main/{n}/call_{n}", "at": at + 2_005, "message": reply})
+        outbox.append({"type": "ack", "channel": channel, "seq": seq, "at": at + 2_100})
+    for path, lines in logs.items():
+        (data / path).parent.mkdir(parents=True, exist_ok=True)
+        (data / path).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
 def _seconds(command: list[str]) -> float:
