@@ -93,11 +93,14 @@ from pegasus.storage.messages import (
 )
 from pegasus.storage.outbox import UNDELIVERED_REPLY, undelivered_item
 from pegasus.storage.retention import RetentionRule, media_rule, remove_old_files
+from pegasus.storage.row_files import LINE_FILES, ROW_FILES
 from pegasus.storage.volume import Volume
 
 __all__ = [
     "FLUSH_AFTER",
+    "LINE_FILES",
     "MEDIA_FOLDER",
+    "ROW_FILES",
     "TRANSCRIPTS",
     "UNDELIVERED_REPLY",
     "Accept",

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from pegasus.storage import LINE_FILES, ROW_FILES
 from pegasus.update.record import (
     Line,
     Record,
@@ -38,7 +39,7 @@ _DROPPED: Final = (
     "memory/",
     "cron/",
     "usage/",
-    "approvals.jsonl",
+    LINE_FILES["approvals"],
     "media/",
 )
 """Beginnings of the paths below data/ that are made anew."""
@@ -105,8 +106,8 @@ def data_before(record: Record, data: Mapping[str, bytes], since: int) -> dict[s
         found[f"memory/{path}"] = text.encode("utf-8", "surrogateescape")
     found["memory/.log/changes.jsonl"] = _lines(line for line in record.changes if time_of(line) < since)
     if jobs := jobs_before(record, since):
-        found["cron/jobs.json"] = ("[" + ",\n ".join(map(_encoded, jobs)) + "]\n").encode()
-    found["approvals.jsonl"] = _lines(_approvals_before(record, since))
+        found[ROW_FILES["jobs"][0]] = ("[" + ",\n ".join(map(_encoded, jobs)) + "]\n").encode()
+    found[LINE_FILES["approvals"]] = _lines(_approvals_before(record, since))
     return {path: content for path, content in found.items() if content}
 
 

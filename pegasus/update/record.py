@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import attrs
 
+from pegasus.storage import LINE_FILES, ROW_FILES
+
 Line = dict[str, Any]
 """A line of a log."""
 _ARCHIVE: Final = re.compile(r"(?P<session>.*?)(?P<time>\d{4}-\d{2}-\d{2}-\d{6})(?:-(?P<n>\d{1,9}))?\.jsonl")
@@ -95,8 +97,8 @@ def read_record(data: Mapping[str, bytes], workspace: Mapping[str, bytes]) -> Re
         for path, content in workspace.items()
         if path.startswith("memory/") and path.endswith(".md")
     }
-    record.jobs = _rows(data.get("cron/jobs.json", b""))
-    record.approvals = parse_lines(data.get("approvals.jsonl", b""))
+    record.jobs = _rows(data.get(ROW_FILES["jobs"][0], b""))
+    record.approvals = parse_lines(data.get(LINE_FILES["approvals"], b""))
     return record
 
 

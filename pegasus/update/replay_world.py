@@ -65,6 +65,7 @@ from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.settings import LiveSettings, LiveValue, Settings
 from pegasus.skills import BUILT_IN as BUILT_IN_SKILLS
 from pegasus.skills import AcceptedSkills, SkillCatalog
+from pegasus.storage import ROW_FILES
 from pegasus.testing.fake_channel import FakeChannel
 from pegasus.testing.memory_disk import DiskFolder, MemoryDisk
 from pegasus.testing.world import DiskArchives, DiskMemoryFolder, files_on
@@ -496,7 +497,7 @@ def make_environment(stage: Stage, settings: Settings, copy: Path, random: Rando
         real, name = None, settings.models.default
     models = RecordedModels(stage, real, RecordedModel(stage, name))
     stage.nearly_full = 0.6 * settings.session.compact_threshold * models.context_window()
-    known = list(json.loads(stage.disk.content("models/traits.json") or b"{}"))
+    known = list(json.loads(stage.disk.content(ROW_FILES["model-traits"][0]) or b"{}"))
     if real is not None and real.target("default").is_offline and known:
         name = known[-1]
     names = (*OWNER_FILES, NOTES_FILE) if settings.agent.scope == "chat" else OWNER_FILES
