@@ -108,7 +108,7 @@ def test_the_list_says_that_something_is_wrong(pegasus, write):
         ("bad", "name: other\n", "must be the name of its folder"),
         ("help", "description: d\n", "/help is a command of Pegasus"),
         ("odd", "description: d\nallowed-tools: read_flie\n", "allowed-tools read_flie: there is no such tool"),
-        ("odd", "description: d\nallowed-tools: shell_exec\n", "the skill wants `context: fork`"),
+        ("odd", "description: d\ncontext: inline\nallowed-tools: shell_exec\n", "the skill wants `context: fork`"),
         ("odd", "description: d\ncontext: fork\nagent: nobody\n", "there are: general, explore, plan"),
         ("odd", "description: d\nmodel: nobody/x\n", 'there is no provider "nobody"'),
     ],
