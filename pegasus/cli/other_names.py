@@ -75,7 +75,6 @@ _INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
         "memory status": "Did you mean 'list'?",
         "models set": "`config set models.default <provider>/<model>` does that, and /model in a chat",
         "models list": "/model in a chat shows what can be chosen",
-        "send --file": "`send TEXT - < FILE` sends a text along; `@FILE` in a chat sends pictures and PDFs, too",
         "send --json": "The replies are printed as they are; programs take the API: `open`, docs/http.md",
         "send --output-format": "The replies are printed as they are; programs take the API: docs/http.md",
         "sessions export": "Did you mean 'show'?",

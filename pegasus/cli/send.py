@@ -15,10 +15,15 @@ it, and its reply waits in the conversation; running the command again sends ano
 
 from __future__ import annotations
 
+import os
+import select
+import stat
 import sys
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, TextIO
 
 import click
 import trio
@@ -37,9 +42,16 @@ from pegasus.client import (
 from pegasus.formatting import format_duration
 from pegasus.host import Home, print_error
 from pegasus.main_agent import task_line
-from pegasus.messages import ApprovalNotice, ChannelInfo, OutboundMessage, TaskProgress
+from pegasus.messages import ApprovalNotice, ChannelInfo, Media, OutboundMessage, TaskProgress
 from pegasus.settings import Settings
-from pegasus.terminal import TurnWatch, frame_bytes, neutralise, repair_unicode
+from pegasus.terminal import (
+    AttachmentProblem,
+    TurnWatch,
+    frame_bytes,
+    neutralise,
+    read_files,
+    repair_unicode,
+)
 
 WAIT: Final = 60.0
 """Seconds that the command waits for the end of the turn."""
@@ -51,6 +63,7 @@ WAIT_UNTIL_DONE: Final = 3600.0
     "send",
     click.Argument(["text"]),
     click.Option(["--channel"], default="send", metavar="ID", show_default=True, help="Conversation."),
+    click.Option(["--file", "files"], multiple=True, metavar="FILE", help="Send a file along; - is stdin. Repeatable."),
     click.Option(["--until-done"], is_flag=True, help="Wait for its background tasks, too."),
     click.Option(
         ["--wait"], type=Number(), metavar="SECONDS", help="Longest time to wait [60; 3600 with --until-done]."
@@ -58,7 +71,14 @@ WAIT_UNTIL_DONE: Final = 3600.0
     is_client=True,
 )
 def run_send(
-    home: Home, settings: Settings, *, text: str, channel: str, wait: float | None = None, until_done: bool = False
+    home: Home,
+    settings: Settings,
+    *,
+    text: str,
+    channel: str,
+    files: tuple[str, ...] = (),
+    wait: float | None = None,
+    until_done: bool = False,
 ) -> int:
     """Send TEXT to the running agent and print its replies.
 
@@ -72,16 +92,41 @@ def run_send(
         wait = WAIT_UNTIL_DONE if until_done else WAIT
     if not 0 <= wait <= 86400:
         raise click.BadParameter(f"found {wait}; allowed: 0 to 86400 seconds", param_hint="--wait")
-    text = repair_unicode(sys.stdin.read().strip() if text == "-" else text)
+    text_given = text != "-"
+    if not text_given and "-" in files:
+        raise click.BadParameter("stdin is TEXT or a file, not both", param_hint="--file")
+    text = repair_unicode(text if text_given else sys.stdin.read().strip())
     if not text.strip():
         raise click.BadParameter("found nothing to send; allowed: a text", param_hint="TEXT")
+    try:
+        room = settings.gateway.max_frame_bytes - frame_bytes(text)
+        paths = [Path(file).expanduser() for file in dict.fromkeys(files)]
+        media = read_files(paths, room, sys.stdin.buffer if "-" in files else None)
+    except (AttachmentProblem, RuntimeError) as problem:  # RuntimeError: ~nobody is no user
+        raise click.BadParameter(str(problem), param_hint="--file") from None
     # The daemon is looked up again at each attempt to connect: after a restart it may listen at another port.
-    sending = _Sending(partial(find_daemon, home, settings), ChannelInfo("cli", channel), text, until_done=until_done)
+    find = partial(find_daemon, home, settings)
+    sending = _Sending(find, ChannelInfo("cli", channel), text, media, until_done=until_done)
     try:
         trio.run(sending.run, wait)
     except NotConnected as error:
         return report_failure(describe_refusal(error, "send"))
+    if text_given and "-" not in files and _is_unread(sys.stdin):
+        print_error("pegasus: what was piped in was not sent; --file - sends it along")
     return _exit_code(sending, wait)
+
+
+def _is_unread(stdin: TextIO | None) -> bool:
+    """Return whether something was piped in that nobody has read; nothing is read of it, a loop of a shell may want it."""
+    try:
+        fd = stdin.fileno() if stdin is not None else -1
+        if fd < 0 or not stat.S_ISFIFO(os.fstat(fd).st_mode):
+            return False
+        waiting = select.poll()
+        waiting.register(fd, select.POLLIN)
+        return any(event & select.POLLIN for _, event in waiting.poll(0))
+    except (OSError, ValueError):  # no file at all, or a closed one
+        return False
 
 
 def _exit_code(sending: _Sending, wait: float) -> int:
@@ -123,11 +168,14 @@ class _Sending:
     watch: TurnWatch
     """The turn of the message; made by `run`."""
 
-    def __init__(self, find: FindEndpoint, channel: ChannelInfo, text: str, *, until_done: bool) -> None:
+    def __init__(
+        self, find: FindEndpoint, channel: ChannelInfo, text: str, media: Sequence[Media], *, until_done: bool
+    ) -> None:
         """find: looks the daemon up. until_done: the background tasks of the conversation are waited for, too."""
         self.find = find
         self.channel = channel
         self.text = text
+        self.media = media
         self.until_done = until_done
         self.failed: list[TaskProgress] = []
         """Tasks that have failed meanwhile."""
@@ -168,7 +216,7 @@ class _Sending:
             match event:
                 case Online() if not is_sent:
                     is_sent = True
-                    await watch.send(self.text)
+                    await watch.send(self.text, self.media)
                 case Offline() if not is_sent or event.retry_in is None:
                     raise NotConnected(event.reason)
                 case OutboundMessage(text_with_names=reply, seq=seq) if seq <= (watch.before or 0):

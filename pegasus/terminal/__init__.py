@@ -33,6 +33,7 @@ Read the files in this order; each uses only those before it:
     chat             entry: which of the two chats it is, and what is said at its end
 """
 
+from pegasus.terminal.attachments import AttachmentProblem, read_files
 from pegasus.terminal.chat import has_screen, run_chat
 from pegasus.terminal.greeting import ChatConfig
 from pegasus.terminal.leaving import Leave, LeaveRules
@@ -41,6 +42,7 @@ from pegasus.terminal.tty import is_utf8, neutralise, repair_unicode, restore_te
 from pegasus.terminal.turn_watch import TurnWatch
 
 __all__ = [
+    "AttachmentProblem",
     "ChatConfig",
     "DaemonGone",
     "Leave",
@@ -51,6 +53,7 @@ __all__ = [
     "has_screen",
     "is_utf8",
     "neutralise",
+    "read_files",
     "repair_unicode",
     "restore_terminal",
     "run_chat",

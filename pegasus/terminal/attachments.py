@@ -17,9 +17,9 @@ import os
 import re
 import stat
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from pegasus.conversation import LONGEST_TEXT, LONGEST_TEXTS
 from pegasus.file_types import detect_type
@@ -60,14 +60,31 @@ def read_attachments(text: str, room: int, folder: Path | None = None) -> tuple[
     >>> read_attachments("no file here", 1000)
     ('no file here', ())
     """
+    # A file that is mentioned twice goes along once.
+    files = read_files(dict.fromkeys(_mentioned(text, folder or Path.cwd())), room)
+    return _ESCAPED.sub("@", text), files
+
+
+def read_files(paths: Iterable[Path], room: int, piped: BinaryIO | None = None) -> tuple[Media, ...]:
+    """Return the files as attachments. Raises AttachmentProblem; then nothing should be sent.
+
+    room: bytes that they may take in the message. piped: what the name "-" stands for, if it stands for anything.
+    """
     found: list[Media] = []
     letters = 0
-    # A file that is mentioned twice goes along once.
-    for path in dict.fromkeys(_mentioned(text, folder or Path.cwd())):
+    for path in paths:
         if len(found) == MOST_FILES:
             raise AttachmentProblem(f"a message takes {MOST_FILES} files at most")
         # Room is what is left behind the text and the files before. The gateway would end the connection for more.
-        data = _read(path, room - FRAME_OVERHEAD - 2 * _LONGEST_NAME)
+        left = room - FRAME_OVERHEAD - 2 * _LONGEST_NAME
+        if piped is not None and path == Path("-"):
+            path, data = Path("stdin"), piped.read(max(0, left))
+            if len(data) * 4 // 3 > left or not data:
+                raise AttachmentProblem(
+                    f"stdin has {'more bytes than this message has room for' if data else 'nothing'}"
+                )
+        else:
+            data = _read(path, left)
         media, length = _media_of(path, data)
         letters += length
         if length > LONGEST_TEXT or letters > LONGEST_TEXTS:
@@ -75,7 +92,7 @@ def read_attachments(text: str, room: int, folder: Path | None = None) -> tuple[
             raise AttachmentProblem(f"{path.name} has {length:,} characters; the agent reads {limit}")
         room -= len(media.data) + FRAME_OVERHEAD + len(media.name.encode())
         found.append(media)
-    return _ESCAPED.sub("@", text), tuple(found)
+    return tuple(found)
 
 
 def describe_attachment(media: Media) -> str:

@@ -25,7 +25,7 @@ from pegasus.client import (
     Online,
 )
 from pegasus.intake import lane_of
-from pegasus.messages import OutboundMessage, TaskProgress, Typing
+from pegasus.messages import Media, OutboundMessage, TaskProgress, Typing
 from pegasus.wire import from_wire
 
 CHECK_SECONDS: Final = 3.0
@@ -79,10 +79,10 @@ class TurnWatch:
         self._look_at = math.inf
         """Time of the next question, on Trio's clock."""
 
-    async def send(self, text: str) -> None:
+    async def send(self, text: str, media: Sequence[Media] = ()) -> None:
         """Send the next message."""
         self._begin(text)
-        await self._conversation.send(text)
+        await self._conversation.send(text, media=media)
 
     @property
     def is_over(self) -> bool:

@@ -1,16 +1,19 @@
 """`send`, `status` and `tree` against a gateway on loopback; the agent's part is played by the test."""
 
+import io
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from base64 import b64decode
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 import attrs
+import click
 import pytest
 import trio
 import trio.testing
@@ -108,6 +111,54 @@ async def test_send_prints_all_replies_of_the_turn(home, nursery, capsys):
         ((message, _),) = gate.journal.accepted
         assert (message.text, message.channel) == ("hi", SEND)
         await gate.journal.until(lambda: gate.journal.acks and gate.journal.acks[-1] == (SEND.address, 2))
+
+
+async def test_files_and_what_is_piped_in_go_along(home, nursery, tmp_path, monkeypatch):
+    (tmp_path / "notes.txt").write_text("otters")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("Zeilen ä\n".encode())))
+    files = (str(tmp_path / "notes.txt"), "-", "-")
+    async with daemon(home) as gate:
+        nursery.start_soon(turn, gate, "one")
+        assert await run(run_send, home, text="sum up", channel="send", wait=15, files=files) == 0
+        ((message, _),) = gate.journal.accepted
+    assert message.text == "sum up"
+    assert [(file.name, b64decode(file.data).decode()) for file in message.media] == [
+        ("notes.txt", "otters"),
+        ("stdin", "Zeilen ä\n"),
+    ]
+
+
+@pytest.mark.parametrize("files", [(), ("-",)])
+async def test_what_was_piped_in_and_not_sent_is_told(home, nursery, capsys, monkeypatch, files):
+    read, write = os.pipe()
+    os.write(write, b"a report")
+    os.close(write)
+    async with daemon(home) as gate:
+        nursery.start_soon(turn, gate, "one")
+        with os.fdopen(read) as stdin:
+            monkeypatch.setattr(sys, "stdin", stdin)
+            assert await run(run_send, home, text="sum up", channel="send", wait=15, files=files) == 0
+            assert os.read(read, 10) == (b"" if files else b"a report")
+    assert capsys.readouterr().err == (
+        "" if files else "pegasus: what was piped in was not sent; --file - sends it along\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "text", "words"),
+    [
+        (("missing.txt",), "x", "missing.txt cannot be read"),
+        (("-",), "-", "stdin is TEXT or a file, not both"),
+        (("-",), "x", "stdin has nothing"),
+        (("/",), "x", "/ is a folder"),
+    ],
+)
+async def test_a_file_that_cannot_be_sent_is_told_and_nothing_is_sent(home, monkeypatch, files, text, words):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    async with daemon(home) as gate:
+        with pytest.raises(click.BadParameter, match=re.escape(words)):
+            await run(run_send, home, text=text, channel="send", wait=15, files=files)
+        assert gate.journal.accepted == []
 
 
 async def test_bytes_that_are_no_utf_8_are_sent_as_replacement_characters(home, nursery, capsys):
