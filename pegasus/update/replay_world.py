@@ -32,7 +32,7 @@ from pegasus.app import (
 )
 from pegasus.identity import NOTES_FILE, OWNER_FILES, SILENCE, WorkspaceFiles, persona_of_settings, read_persona_state
 from pegasus.intake import Intake
-from pegasus.main_agent import model_failure, session_files_of
+from pegasus.main_agent import ConversationNames, model_failure, session_files_of
 from pegasus.mcp import McpServers
 from pegasus.memory import Memory, NotesFile
 from pegasus.messages import Address, ChannelInfo, InboundMessage
@@ -528,7 +528,8 @@ def make_environment(stage: Stage, settings: Settings, copy: Path, random: Rando
             journal, DiskMemoryFolder(disk), clock, notes=NotesFile(DiskFolder(disk, WORKSPACE))
         ),
         make_tools=lambda memory: standard_tools(settings.tools, memory, clock=clock, sandbox=walls),
-        archives=partial(DiskArchives, disk),
+        names=(names_given := ConversationNames()),
+        archives=partial(DiskArchives, disk, names_given),
         sandbox=walls,
         mcp=RecordedServers(stage, _names_of_servers_tools(stage.answers)),
         adapt_tool=partial(recorded_tool, stage),
