@@ -10,7 +10,7 @@ from pegasus.launching import go_on_as_current
 def main() -> None:
     """Run the command line and exit with its code.
 
-    Everything is imported inside the `try`, so that Ctrl-C during the imports ends without a traceback.
+    All that takes time is imported inside the `try`, so that Ctrl-C during the imports ends without a traceback.
     """
     try:
         go_on_as_current(sys.argv[1:])

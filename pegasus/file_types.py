@@ -170,6 +170,7 @@ _MAIL: Final = re.compile(rb"(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*){3}")
 _MAIL_NAMES: Final = re.compile(
     rb"(?im)^(from|to|subject|date|received|message-id|mime-version|return-path|delivered-to):"
 )
+"""Three lines of a head, of which any may go on; and names that stand in a mail's."""
 
 
 def is_mail(head: bytes) -> bool:

@@ -85,14 +85,7 @@ from pegasus.models import serve_usage
 from pegasus.observe import get_logger
 from pegasus.schedule import Heartbeat, ScheduleServices
 from pegasus.settings import Settings
-from pegasus.storage import (
-    JournalMessage,
-    KnownAddresses,
-    RetentionRule,
-    media_rule,
-    remove_old_files,
-    run_journal,
-)
+from pegasus.storage import JournalMessage, KnownAddresses, RetentionRule, media_rule, remove_old_files, run_journal
 from pegasus.tasks import Notify, TaskLogs, task_agent, task_persister
 
 ROOT_INTENSITY = Intensity(restarts=3, period=60.0)

@@ -158,8 +158,9 @@ class SeriesGatherer(Generic[M]):
         """Return whether further parts may follow a message."""
         if not part.may_begin:
             return False
-        is_comment = following is not None and part.is_plain and following.reason == FORWARD
-        return bool(part.reason) or (is_comment and following is not None and abs(following.sent - part.sent) <= 1)
+        if part.reason or following is None:
+            return bool(part.reason)
+        return part.is_plain and following.reason == FORWARD and abs(following.sent - part.sent) <= 1
 
     def _is_known(self, part: SeriesPart) -> bool:
         """Return whether a message was a part of the last series of its writer, which is on disk."""

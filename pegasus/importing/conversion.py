@@ -267,7 +267,7 @@ def add_persona(found: Findings, folder: ForeignFolder, place: str) -> None:
 
 def add_missing_workspace(found: Findings, folder: ForeignFolder) -> None:
     """Say that a home has no workspace: its settings, which are not read, can put it anywhere."""
-    if not any(path.startswith("workspace") for path, kind in folder.entries("") if kind == "folder"):
+    if not any(path.startswith("workspace") for path in folder.folders("")):
         found.skip("memory", "workspace/", "it is not in this home; copy it there as workspace/ to import what it has")
 
 

@@ -30,7 +30,6 @@ MOST_FILES: Final = 20_000
 DEEPEST: Final = 40
 """Levels of folders below which files are not counted."""
 
-
 FileKind: TypeAlias = Literal["file", "folder", "link"]
 """Kinds of entries of a folder. Pipes and devices are files here, which are not opened."""
 
@@ -112,6 +111,12 @@ class ForeignFolder:
         except OSError as error:
             raise CannotRead(f"it is a link, or cannot be read ({error.strerror})") from None
         return sorted((f"{folder}/{name}" if folder else name, kind) for name, kind in found)
+
+    def folders(self, folder: str) -> list[str]:
+        """Return the paths of the folders in a folder; [] if it cannot be listed, which the report says with the rest of a home."""
+        with suppress(CannotRead):
+            return [path for path, kind in self.entries(folder) if kind == "folder"]
+        return []
 
     def files(self, folder: str, suffix: str) -> Iterator[str]:
         """Yield the files in a folder and below whose names end so, about MOST_FILES at most; none of a folder that cannot be read."""

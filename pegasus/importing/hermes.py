@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final
 
@@ -56,17 +55,10 @@ def read_hermes(folder: ForeignFolder) -> Findings:
     """
     found = Findings("hermes")
     _add_profile(found, folder, "", "")
-    for place in _profiles(folder):
+    for place in folder.folders("profiles"):
         _add_profile(found, folder, f"{place}/", f"-{sha256(place.encode()).hexdigest()[:8]}")
     add_settings(found, folder, SETTINGS)
     return found
-
-
-def _profiles(folder: ForeignFolder) -> list[str]:
-    """Return the folders of further profiles. Those that cannot be listed are named with the rest."""
-    with suppress(CannotRead):
-        return [path for path, kind in folder.entries("profiles") if kind == "folder"]
-    return []
 
 
 def _add_profile(found: Findings, folder: ForeignFolder, place: str, suffix: str) -> None:

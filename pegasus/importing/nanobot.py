@@ -45,7 +45,7 @@ from pegasus.importing.conversion import (
     session_of,
     shown_name,
 )
-from pegasus.importing.foreign_home import CannotRead, Findings, ForeignFolder, FoundSession
+from pegasus.importing.foreign_home import Findings, ForeignFolder, FoundSession
 
 MARKS: Final = ("config.json", "workspace", "sessions", "cron")
 """Names in such a home."""
@@ -64,7 +64,7 @@ def read_nanobot(folder: ForeignFolder) -> Findings:
     add_notes(found, folder, "workspace/memory/HISTORY.md", "episodes/nanobot-history")
     _add_history(found, folder, "workspace/memory/history.jsonl")
     add_persona(found, folder, "workspace/")
-    for place in ("workspace/sessions", "sessions", *_workspaces(folder)):
+    for place in ("workspace/sessions", "sessions", *folder.folders("sessions")):
         found.sessions += [_session(found, name, text) for name, text in each_session(found, folder, place)]
     for place in ("workspace/cron", "cron"):
         for origin, job in _jobs(found, folder, place):
@@ -72,13 +72,6 @@ def read_nanobot(folder: ForeignFolder) -> Findings:
     add_missing_workspace(found, folder)
     add_settings(found, folder, SETTINGS)
     return found
-
-
-def _workspaces(folder: ForeignFolder) -> list[str]:
-    """Return the folders of sessions, one for each workspace. A folder that cannot be listed is named with the rest."""
-    with suppress(CannotRead):
-        return [path for path, kind in folder.entries("sessions") if kind == "folder"]
-    return []
 
 
 def _add_history(found: Findings, folder: ForeignFolder, name: str) -> None:

@@ -71,7 +71,7 @@ def read_openclaw(folder: ForeignFolder) -> Findings:
     or cannot be listed, since nothing could be said about what is in it.
     """
     found = Findings("openclaw")
-    workspaces = [path for path, kind in folder.entries("") if kind == "folder" and path.startswith("workspace")]
+    workspaces = [path for path in folder.folders("") if path.startswith("workspace")]
     for place in dict.fromkeys(("workspace", *workspaces)):
         _add_workspace(found, folder, place)
     for agent in folder.names("agents", ""):

@@ -87,8 +87,7 @@ def _cold_lines(
         return []
     query = "SELECT archive_name, archive_blob FROM session_transcript_cold_archives WHERE session_id = ?"
     lines: list[str] = []
-    for name, blob in database.execute(query, (id,)):
-        content = blob
+    for name, content in database.execute(query, (id,)):
         try:
             if content is None and "/" not in str(name):
                 content = folder.content(f"{agent}/sessions/cold/{name}", LARGEST_SESSION)

@@ -76,7 +76,6 @@ NAME_RULE: Final = (
     "without control characters, invisible ones and compatibility forms (NFKC)"
 )
 
-_NOTHING: Final[Metadata] = MappingProxyType({})
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters, and halves of surrogate pairs, which no UTF-8 file can hold."""
 _INVISIBLE: Final = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\ufe00-\ufe0f\U000e0100-\U000e01ef]")
@@ -147,7 +146,7 @@ class Intake:
         *,
         is_bridge: bool = True,
         is_repeated: bool = False,
-        added: Metadata = _NOTHING,
+        added: Metadata = MappingProxyType({}),
     ) -> Answer[Accepted | Overloaded]:
         """Put the message into the journal's mailbox, and return the answer to wait for.
 

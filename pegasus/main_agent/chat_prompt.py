@@ -101,12 +101,7 @@ class ChatPrompts:
     """Has USER.md and MEMORY.md as they count."""
 
     def of(
-        self,
-        chat: Address,
-        entries: Sequence[Entry],
-        outside: Sequence[Untrusted],
-        *,
-        is_owner: bool,
+        self, chat: Address, entries: Sequence[Entry], outside: Sequence[Untrusted], *, is_owner: bool
     ) -> ChatPrompt:
         """Return what stands in a prompt from now on.
 

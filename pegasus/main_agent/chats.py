@@ -27,7 +27,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import attrs
 import trio
@@ -84,8 +84,9 @@ async def chat_agents(
     Raises nothing. Stopped or cancelled: all agents end, and their items are handed out again at the next start.
     """
     async with open_pool() as pool, trio.open_nursery() as nursery:
-        shown: dict[str, Any] = {"announce": announce, "said": said, "publish": publish}
-        run = partial(main_agent, journal=journal, apart=apart, answers=answers, **shown)
+        run = partial(
+            main_agent, journal=journal, apart=apart, announce=announce, said=said, publish=publish, answers=answers
+        )
         chats = _Chats(journal, services, run, pool, nursery, apart)
         nursery.start_soon(chats.start_due_agents)
         async for message in inbox:

@@ -177,9 +177,8 @@ def may_join(item: Item, turn: AgentTurn) -> bool:
         return False
     if ours.reply_to != theirs.reply_to:
         return False
-    if turn.item.message.metadata.get(FOLDER) != item.message.metadata.get(
-        FOLDER
-    ):  # what is begun is done in one of them
+    # What a turn begins is done in one folder.
+    if turn.item.message.metadata.get(FOLDER) != item.message.metadata.get(FOLDER):
         return False
     if turn.principal.recorded != turn.sender(item).recorded:
         return False

@@ -316,7 +316,7 @@ class Flow:
 
     SKIPPED: Final = frozenset(
         # Deleted text, fields' own words, a picture's second form for old programs, and who has written a comment when.
-        (
+        [
             "Fallback",
             "delText",
             "instrText",
@@ -326,7 +326,7 @@ class Flow:
             "binary-data",
             "creator",
             "date",
-        )
+        ]
     )
     BREAKS: Final[Mapping[str, str]] = {"br": "\n", "cr": "\n", "line-break": "\n", "tab": "\t", "noBreakHyphen": "-"}
 
@@ -612,12 +612,8 @@ def decode(content: bytes, charset: str) -> tuple[str, str]:
         *(group.decode("ascii", "replace") for group in (declared.groups() if declared else ()) if group),
     ]
     if b"\0" in content[:8_192]:
-        names = [name for name in names if "16" in name or "32" in name] + [
-            "utf-32-le",
-            "utf-32-be",
-            "utf-16-le",
-            "utf-16-be",
-        ]
+        names = [name for name in names if "16" in name or "32" in name]
+        names += ["utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be"]
     else:
         found, of_dos = (chardet.detect(content, encoding_era=era) for era in (_MODERN, _MODERN | _DOS))
         if (of_dos["confidence"] or 0) > max(0.2, 2 * (found["confidence"] or 0)):

@@ -236,9 +236,10 @@ class Index:
         meaning: of the query; those that are near to it are mixed in, by the ranks of both lists.
         """
         query, limit = query[:LONGEST_QUERY], max(1, min(limit, MOST))
-        rows = self._with_words(query, limit if meaning is None else MOST, where, prefix)
+        numbers = self._numbers(where, prefix)
+        rows = self._with_words(query, limit if meaning is None else MOST, numbers)
         if meaning is not None:
-            near = self.vectors.nearest(meaning, self._numbers(where, prefix), MOST)
+            near = self.vectors.nearest(meaning, numbers, MOST)
             rows = self._fused([row[0] for row in rows], near)[:limit]
         needles = needles_of(query)
         return tuple(
@@ -269,9 +270,8 @@ class Index:
             (rank, passage),
         ).fetchall()
 
-    def _with_words(self, query: str, limit: int, where: str, prefix: str) -> list[_Row]:
-        """Return passages by the words of a query, best first."""
-        numbers = self._numbers(where, prefix)
+    def _with_words(self, query: str, limit: int, numbers: Sequence[range]) -> list[_Row]:
+        """Return the passages with these numbers by the words of a query, best first."""
         rows: list[_Row] = []
         for expression in expressions_of(query):
             if len(rows) < limit:

@@ -32,6 +32,8 @@ AUDIO_ROLES: Final = ("transcribe", "speech")
 """Settings of [models] that name a model which is no conversation."""
 AUDIO_PROVIDERS: Final = ("openai", "llamacpp", "lmstudio")
 """Types of providers that may have endpoints for speech."""
+EMBED_ROLE: Final = "embed"
+"""Setting of [models] that names what makes vectors."""
 EMBED_PROVIDERS: Final = ("openai", "gemini", "ollama", "llamacpp", "lmstudio")
 """Types of providers that may have the endpoint for embeddings."""
 OFFLINE: Final = "offline/stand-in"
@@ -148,38 +150,22 @@ def problems(settings: ModelSettings, configured: Mapping[str, ProviderSettings]
             split_spec(spec, providers, path)
         except ModelConfigError as error:
             found.append(str(error))
-    for role in AUDIO_ROLES:
+    for role in (*AUDIO_ROLES, EMBED_ROLE):
         try:
             if spec := getattr(settings, role):
-                audio_account(spec, providers, f"models.{role}")
+                endpoint_account(spec, providers, role)
         except ModelConfigError as error:
             found.append(str(error))
-    try:
-        if settings.embed:
-            embed_account(settings.embed, providers)
-    except ModelConfigError as error:
-        found.append(str(error))
     return found
 
 
-def audio_account(spec: str, providers: Mapping[str, ProviderAccount], path: str) -> tuple[ProviderAccount, str]:
-    """Return provider and model id of what hears or speaks. path: the settings key that names it. Raises ModelConfigError."""
-    provider, model_id = split_spec(spec, providers, path)
-    if provider.type not in AUDIO_PROVIDERS:
-        kinds = ", ".join(AUDIO_PROVIDERS)
+def endpoint_account(spec: str, providers: Mapping[str, ProviderAccount], role: str) -> tuple[ProviderAccount, str]:
+    """Return provider and model id of what hears, speaks or makes vectors. role: the key of [models]. Raises ModelConfigError."""
+    provider, model_id = split_spec(spec, providers, f"models.{role}")
+    types, what = (EMBED_PROVIDERS, "embeddings") if role == EMBED_ROLE else (AUDIO_PROVIDERS, "speech")
+    if provider.type not in types:
         raise ModelConfigError(
-            f'{path}: found "{spec}"; allowed: a provider with OpenAI\'s endpoints for speech, of type {kinds}'
-        )
-    return provider, model_id
-
-
-def embed_account(spec: str, providers: Mapping[str, ProviderAccount]) -> tuple[ProviderAccount, str]:
-    """Return provider and model id of `models.embed`. Raises ModelConfigError."""
-    provider, model_id = split_spec(spec, providers, "models.embed")
-    if provider.type not in EMBED_PROVIDERS:
-        kinds = ", ".join(EMBED_PROVIDERS)
-        raise ModelConfigError(
-            f'models.embed: found "{spec}"; allowed: a provider with OpenAI\'s endpoint for embeddings, of type {kinds}'
+            f'models.{role}: found "{spec}"; allowed: a provider with OpenAI\'s endpoints for {what}, of type {", ".join(types)}'
         )
     return provider, model_id
 

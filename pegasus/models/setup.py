@@ -41,7 +41,7 @@ from pegasus.models.providers import (
     is_local_address,
     split_spec,
 )
-from pegasus.models.roles import AUDIO_ROLES, OFFLINE, audio_account, embed_account, role_spec
+from pegasus.models.roles import AUDIO_ROLES, EMBED_ROLE, OFFLINE, endpoint_account, role_spec
 from pegasus.models.stand_in import StandIn
 from pegasus.models.tokens import CountByProvider, CountByTable, ExactCount, TokenCounter
 from pegasus.settings import MODEL_ROLES, ModelOptionSettings, ModelSettings
@@ -141,19 +141,16 @@ class ModelSetup:
 
     def _create_audio(self, role: str) -> AudioModel | None:
         """Create what a setting names. Raises ModelConfigError if it cannot work."""
-        spec, path = getattr(self.settings, role), f"models.{role}"
-        if not spec:
+        if not (spec := getattr(self.settings, role)):
             return None
-        provider, model_id = audio_account(spec, self.providers, path)
-        if provider.kind.connect is None:
-            return None
+        provider, model_id = endpoint_account(spec, self.providers, role)
         return AudioModel(spec, model_id, *self._endpoint(provider))
 
     def _create_embedder(self) -> EmbeddingModel | None:
         """Create what `models.embed` names. Raises ModelConfigError if it cannot work."""
         if not (spec := self.settings.embed):
             return None
-        provider, model_id = embed_account(spec, self.providers)
+        provider, model_id = endpoint_account(spec, self.providers, EMBED_ROLE)
         # The address of Ollama's other endpoints is a level higher.
         path = "/v1/embeddings" if provider.type == "ollama" else "/embeddings"
         return EmbeddingModel(spec, model_id, *self._endpoint(provider), path=path)

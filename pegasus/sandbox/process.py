@@ -22,14 +22,7 @@ from typing import Final
 import attrs
 import trio
 
-from pegasus.sandbox.guarded import (
-    DEFAULT_OUTPUT,
-    NO_SANDBOX,
-    CommandLimits,
-    TakeOutput,
-    open_process,
-    read_to_end,
-)
+from pegasus.sandbox.guarded import DEFAULT_OUTPUT, NO_SANDBOX, CommandLimits, TakeOutput, open_process, read_to_end
 from pegasus.sandbox.key_waits import KeyWaits
 from pegasus.sandbox.sandbox import Sandbox
 from pegasus.sandbox.terminal_text import TerminalText, shown_text

@@ -72,11 +72,11 @@ def make_schedule(
     zone of this machine. when: the schedule in words, in place of the other three. Raises ScheduleError.
     """
     given = Schedule(" ".join(cron.split()), tz.strip(), every, at.strip())
-    if when.strip() and not (given.cron or given.every or given.at):
+    if when.strip():
+        if given.cron or given.every or given.at:
+            raise ScheduleError("schedule: when is allowed without cron, every and at")
         given = _schedule_of_words(when, now, given.tz)
         every = given.every
-    elif when.strip():
-        raise ScheduleError("schedule: when is allowed without cron, every and at")
     require_one_kind(given)
     if every:
         if not (math.isfinite(every) and 0 < every <= LONGEST_INTERVAL):

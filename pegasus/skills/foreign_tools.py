@@ -72,17 +72,8 @@ FOR_COMMANDS: Final = ("shell_exec", "command_start")
 """Tools that a list can have for some commands only."""
 ONLY_IN_TASKS: Final = (
     *("read_file", "write_file", "edit_file", "grep_files", "list_files", "delete_file", "move_file", "get_file_info"),
-    *(
-        "shell_exec",
-        "command_start",
-        "run_python",
-        "web_fetch",
-        "web_search",
-        "http_get",
-        "http_post",
-        "http_request",
-        "download",
-    ),
+    *("shell_exec", "command_start", "run_python", "web_fetch", "web_search"),
+    *("http_get", "http_post", "http_request", "download"),
 )
 """Tools that a conversation has not, so that a skill which needs one has to run as a task."""
 
@@ -96,12 +87,12 @@ def tools_named(name: str) -> Sequence[str] | None:
     tool, bracket, part = name.partition("(")
     part = part.removesuffix(")").strip()
     if bracket and part not in _WHOLE:
-        [found] = tools_named(tool) or [""]
-        if found not in FOR_COMMANDS:
+        found = tools_named(tool)
+        if found is None or len(found) > 1 or found[0] not in FOR_COMMANDS:
             return None
         # `git:*` and `git *` are two spellings of a beginning.
         part = f"{part.removesuffix(':*')} *" if part.endswith(":*") else part
-        return (f"{found}({part})",)
+        return (f"{found[0]}({part})",)
     if tool.startswith("mcp__"):
         # Tools of MCP servers are written with a prefix there. A server alone means all of its tools.
         tool = tool.removeprefix("mcp__")

@@ -38,7 +38,6 @@ import posixpath
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 from pegasus.formatting import format_time
@@ -438,10 +437,11 @@ class Volume:
 
 def _old_names(written: Mapping[str, int], since: int, before: int, names: str) -> list[str]:
     """Return the names of old files, the oldest first, without the newest one of those that the expression groups together."""
-    found = [(at, name, match) for name, at in written.items() if (match := re.fullmatch(names, name))]
-    newest = {match["of"]: name for _, name, match in sorted(found, key=itemgetter(0, 1)) if "of" in match.groupdict()}
+    matches = {name: match for name in written if (match := re.fullmatch(names, name))}
+    found = sorted(matches, key=lambda name: (written[name], name))
+    newest = {match["of"]: name for name in found if "of" in (match := matches[name]).groupdict()}
     kept = set(newest.values())
-    return [name for at, name, _ in sorted(found, key=itemgetter(0, 1)) if since <= at < before and name not in kept]
+    return [name for name in found if since <= written[name] < before and name not in kept]
 
 
 def _next_path(path: str) -> str:

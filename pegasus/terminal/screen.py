@@ -250,12 +250,7 @@ class Screen:
         prompt = self._prompt = "› " if self._unicode else "> "
         app: Application[None] = Application(
             layout=chat_layout(
-                self._buffer,
-                self._pasted,
-                prompt,
-                self._status_text,
-                self._live.container(),
-                lambda: self._question,
+                self._buffer, self._pasted, prompt, self._status_text, self._live.container(), lambda: self._question
             ),
             key_bindings=merge_key_bindings(
                 [

@@ -166,8 +166,10 @@ class KeptChanges:
         return self._folder / f"{number:08}-{pool}.change"
 
     def _remove(self, number: int) -> None:
-        """Remove a record and what says that it was taken back."""
-        pool, _ = self._records().pop(number)
+        """Remove a record and what says that it was taken back; one that is gone, since newer ones needed its room, stays so."""
+        if (record := self._records().pop(number, None)) is None:
+            return
+        pool, _ = record
         self._path(number, pool).unlink(missing_ok=True)
         (self._folder / f"{number:08}.undone").unlink(missing_ok=True)
 

@@ -111,26 +111,24 @@ def put_back(snapshot: PathSnapshot, folder: int, name: str) -> None:
     for entry in snapshot.entries:
         data = snapshot.data[position : position + entry.size]
         position += entry.size
-        *above, last = (name, *entry.path.split("/")) if entry.path else (name,)
-        _put(folder, above, last, entry, data)
+        _put(folder, name, entry, data)
     # Folders get their permissions last, deepest first: one that cannot be written to must be filled before.
     for entry in reversed(snapshot.entries):
         if entry.kind == "folder":
-            *above, last = (name, *entry.path.split("/")) if entry.path else (name,)
-            with _opened(folder, above) as upper, open_folder(last, upper) as made:
+            with _upper(folder, name, entry) as (upper, last), open_folder(last, upper) as made:
                 os.fchmod(made, entry.mode)
 
 
-def _put(folder: int, above: list[str], name: str, entry: PathSnapshotEntry, data: bytes) -> None:
-    """Make one entry in the folder that these names lead to."""
-    with _opened(folder, above) as upper:
+def _put(folder: int, name: str, entry: PathSnapshotEntry, data: bytes) -> None:
+    """Make one entry of the snapshot whose top has this name."""
+    with _upper(folder, name, entry) as (upper, last):
         if entry.kind == "folder":
-            os.mkdir(name, 0o700, dir_fd=upper)
+            os.mkdir(last, 0o700, dir_fd=upper)
         elif entry.kind == "link":
-            os.symlink(os.fsdecode(data), name, dir_fd=upper)
+            os.symlink(os.fsdecode(data), last, dir_fd=upper)
         else:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with open(os.open(name, flags, 0o600, dir_fd=upper), "wb") as file:
+            with open(os.open(last, flags, 0o600, dir_fd=upper), "wb") as file:
                 file.write(data)
                 os.fchmod(file.fileno(), entry.mode)
                 file.flush()
@@ -138,9 +136,10 @@ def _put(folder: int, above: list[str], name: str, entry: PathSnapshotEntry, dat
 
 
 @contextmanager
-def _opened(folder: int, names: list[str]) -> Iterator[int]:
-    """Yield the descriptor of the folder that names lead to from an open one, without following a link."""
+def _upper(folder: int, name: str, entry: PathSnapshotEntry) -> Iterator[tuple[int, str]]:
+    """Yield the open folder that an entry lies in, and its name there; no link is followed. name: of the top of the snapshot."""
+    *above, last = os.path.join(name, entry.path).rstrip("/").split("/")
     with ExitStack() as stack:
-        for name in names:
-            folder = stack.enter_context(open_folder(name, folder))
-        yield folder
+        for each in above:
+            folder = stack.enter_context(open_folder(each, folder))
+        yield folder, last

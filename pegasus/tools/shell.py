@@ -37,15 +37,7 @@ from pegasus.formatting import plural
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
 from pegasus.outside import Untrusted
-from pegasus.sandbox import (
-    NO_SANDBOX,
-    CommandLimits,
-    CommandResult,
-    ProcessError,
-    Sandbox,
-    run_process,
-    signal_name,
-)
+from pegasus.sandbox import NO_SANDBOX, CommandLimits, CommandResult, ProcessError, Sandbox, run_process, signal_name
 from pegasus.settings import LiveValue
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
 from pegasus.tools.files import real_folder
@@ -264,9 +256,8 @@ def _format_result(
 def _notes(result: CommandResult, timeout: float, limits: CommandLimits, sandbox: Sandbox) -> list[str]:
     """Return notes about facts that the exit code does not show."""
     if result.waited_for:
-        what = (
-            "keys" if result.waited_for == "keys" else "something that is typed without being shown, such as a password"
-        )
+        hidden = "something that is typed without being shown, such as a password"
+        what = hidden if result.waited_for == "secret" else result.waited_for
         return [
             f"ended early, with all it had started: it waits for {what}, and nobody types here. Say all in its arguments "
             "(-m, -y, --batch, --no-pager), or talk to it with command_start (pty) and command_input"

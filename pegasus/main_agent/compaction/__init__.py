@@ -20,12 +20,7 @@ from pegasus.main_agent.compaction.open_items import (
     memory_index_entry,
     summary_entry,
 )
-from pegasus.main_agent.compaction.planning import (
-    CompactionPlan,
-    first_running,
-    is_memory_index,
-    is_opening,
-)
+from pegasus.main_agent.compaction.planning import CompactionPlan, first_running, is_memory_index, is_opening
 from pegasus.main_agent.compaction.transcript import (
     format_minute,
     previous_summary,

@@ -27,12 +27,7 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from pegasus.conversation import (
-    Entry,
-    cut_middle,
-    entry_tokens,
-    shorten_entries,
-)
+from pegasus.conversation import Entry, cut_middle, entry_tokens, shorten_entries
 from pegasus.main_agent.compaction.open_items import (
     OpenItems,
     OpenTask,
@@ -42,12 +37,7 @@ from pegasus.main_agent.compaction.open_items import (
     memory_index_entry,
     summary_entry,
 )
-from pegasus.main_agent.compaction.planning import (
-    CompactionPlan,
-    first_running,
-    is_opening,
-    plan_compaction,
-)
+from pegasus.main_agent.compaction.planning import CompactionPlan, first_running, is_opening, plan_compaction
 from pegasus.main_agent.compaction.summary import NoSummary, summarise_by_code, summarise_by_model
 from pegasus.main_agent.compaction.transcript import previous_summary, transcript_events, write_transcript
 from pegasus.main_agent.session import Session

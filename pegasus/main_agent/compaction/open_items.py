@@ -31,17 +31,9 @@ from typing import Any, Final
 import attrs
 
 from actors import ActorError, Ref
-from pegasus.conversation import (
-    Entry,
-    clean_text,
-    cut_middle,
-)
+from pegasus.conversation import Entry, clean_text, cut_middle
 from pegasus.formatting import plural
-from pegasus.main_agent.compaction.planning import (
-    COMPACT,
-    MEMORY_INDEX,
-    is_opening,
-)
+from pegasus.main_agent.compaction.planning import COMPACT, MEMORY_INDEX, is_opening
 from pegasus.main_agent.compaction.transcript import NOWHERE, format_minute, transcript_events
 from pegasus.messages import Address, Json, Metadata
 from pegasus.outside import Untrusted, outside_metadata

@@ -29,12 +29,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from pegasus.conversation import (
-    Entry,
-    cut_middle,
-    escape_imitations,
-    estimate_tokens,
-)
+from pegasus.conversation import Entry, cut_middle, escape_imitations, estimate_tokens
 from pegasus.main_agent.compaction.transcript import Transcript, format_minute, previous_summary, transcript_events
 from pegasus.messages import Address
 from pegasus.models import AssistantTurn, Label, LanguageModel, ModelRequest, ModelResponse, Turn, UserTurn

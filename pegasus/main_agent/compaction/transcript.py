@@ -17,17 +17,9 @@ from typing import Final, Literal
 
 import attrs
 
-from pegasus.conversation import (
-    Entry,
-    cut_middle,
-    estimate_tokens,
-    parse_metadata_line,
-)
+from pegasus.conversation import Entry, cut_middle, estimate_tokens, parse_metadata_line
 from pegasus.formatting import format_time
-from pegasus.main_agent.compaction.planning import (
-    is_memory_index,
-    is_opening,
-)
+from pegasus.main_agent.compaction.planning import is_memory_index, is_opening
 from pegasus.main_agent.queue_items import DISCARDED, TASK_NOTIFICATION
 from pegasus.messages import Address, Json, Metadata
 from pegasus.models import ToolCall

@@ -30,11 +30,7 @@ import attrs
 import trio
 
 from actors import Signal
-from pegasus.conversation import (
-    Entry,
-    clean_text,
-    cut_middle,
-)
+from pegasus.conversation import Entry, clean_text, cut_middle
 from pegasus.identity import NOTES_FILE, WorkspaceFiles
 from pegasus.main_agent.compaction import (
     CompactionPlan,

@@ -16,13 +16,8 @@ from typing import Final
 
 import attrs
 
-from pegasus.conversation import (
-    Entry,
-    cut_middle,
-)
-from pegasus.main_agent.compaction import (
-    write_transcript,
-)
+from pegasus.conversation import Entry, cut_middle
+from pegasus.main_agent.compaction import write_transcript
 from pegasus.memory import LONGEST_NOTES, own_notes, problem_of_update
 from pegasus.messages import Json
 from pegasus.models import AssistantTurn, Label, LanguageModel, ModelRequest, ModelResponse, Turn, UserTurn

@@ -61,8 +61,6 @@ _TITLE_LINES: Final = 200
 """Lines in which that message is looked for."""
 _NAME: Final = re.compile(r"(\d{4}-\d{2}-\d{2}-\d{6})(?:-(\d{1,9}))?\.jsonl")
 """`2026-02-25-143000.jsonl`, with `-2` and so on if there are several of one second."""
-
-
 _OLD: Final = {GLOBAL.folder: rf"(?P<of>){_NAME.pattern}", SESSIONS: rf"(?P<of>[^.]+\.){_NAME.pattern}"}
 """Folders of archives, and the names of those in it that may be removed. Each conversation keeps its last one, which goes on in the
 session that there is now."""

@@ -52,13 +52,7 @@ from typing import Any, Final
 import attrs
 
 from pegasus.messages import Json, Metadata
-from pegasus.models.answers.text_regions import (
-    BAR,
-    LEFT_OVER,
-    TextRegion,
-    find_last_value,
-    find_regions,
-)
+from pegasus.models.answers.text_regions import BAR, LEFT_OVER, TextRegion, find_last_value, find_regions
 from pegasus.models.base import AssistantTurn, ModelRequest, ToolSpec, UserTurn
 from pegasus.models.formats import ToolNames, encode_json
 from pegasus.models.json_text import (

@@ -35,14 +35,7 @@ import attrs
 from pegasus.events import Event, EventType
 from pegasus.json_lines import Line, scan_lines
 from pegasus.messages import Json
-from pegasus.tasks.core.task_events import (
-    EVENT_DATA,
-    Payload,
-    PayloadError,
-    TaskEventData,
-    TaskNotify,
-    ToolCallDone,
-)
+from pegasus.tasks.core.task_events import EVENT_DATA, Payload, PayloadError, TaskEventData, TaskNotify, ToolCallDone
 from pegasus.wire import WireError, camel, decode_json, encode_json, encode_line, from_wire, to_wire, writable_object
 
 FOLDER: Final = "tasks"

@@ -85,6 +85,7 @@ def test_a_description_that_is_too_long_is_cut_and_that_is_said():
         ("Bash(*), Read(**)", ("shell_exec", "read_file")),
         ("mcp__github, mcp__linear__*", ("github__*", "linear__*")),
         ("Read(./docs/**), Grep", ("grep_files",)),
+        ("text_editor(./docs/**), group:runtime(git *), Grep", ("grep_files",)),
         ("functions.Read, default_api:web_fetch, bash_20250124", ("read_file", "web_fetch", "shell_exec")),
     ],
 )

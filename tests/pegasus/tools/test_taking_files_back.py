@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from pegasus.access import Principal, Role
-from pegasus.tools import KeptChanges, ToolContext, UndoRefused, diff_block, take_back
+from pegasus.tools import KeptChanges, ToolContext, ToolError, UndoRefused, diff_block, take_back
 from pegasus.tools.files import changing, save_incoming
 from pegasus.tools.kept_changes import MOST
 from pegasus.tools.path_snapshots import PathSnapshot
@@ -161,6 +161,22 @@ def test_a_damaged_record_takes_nothing_back(context, kept, desk, tmp_path):
         undo(kept)
     record.write_bytes(b"{")
     assert kept.changes("") == []
+
+
+def test_a_change_that_fails_when_its_record_has_gone_for_newer_ones_says_why(context, kept, desk, monkeypatch):
+    (desk / "a.txt").write_text("old\n")
+    monkeypatch.setitem(MOST, "o", (1, 1 << 20))
+    replace_file = changing.replace_file
+
+    def fail(*_: object) -> None:
+        monkeypatch.setattr(changing, "replace_file", replace_file)
+        changing.write(context, "b.txt", "of another task meanwhile\n")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(changing, "replace_file", fail)
+    with pytest.raises(ToolError, match="the disk is full"):
+        changing.write(context, "a.txt", "new\n")
+    assert [change.path for change in kept.changes("")] == [str(desk / "b.txt")]
 
 
 def test_records_are_bounded_in_number_and_bytes_and_guests_do_not_push_out_owners(context, kept, desk, monkeypatch):
