@@ -44,14 +44,7 @@ from pegasus.host import Home, print_error
 from pegasus.main_agent import task_line
 from pegasus.messages import ApprovalNotice, ChannelInfo, Media, OutboundMessage, TaskProgress
 from pegasus.settings import Settings
-from pegasus.terminal import (
-    AttachmentProblem,
-    TurnWatch,
-    frame_bytes,
-    neutralise,
-    read_files,
-    repair_unicode,
-)
+from pegasus.terminal import AttachmentProblem, TurnWatch, frame_bytes, neutralise, read_files, repair_unicode
 
 WAIT: Final = 60.0
 """Seconds that the command waits for the end of the turn."""

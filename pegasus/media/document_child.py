@@ -490,6 +490,7 @@ def read_outlook(container: Any, output: Output) -> None:
 _SENT: Final = 0x00390040
 _CHARSET: Final = 0x3FFD0003
 _PAGE_CHARSET: Final = 0x3FDE0003
+"""Tags of the time of sending, and of the character sets of texts and of the page."""
 
 
 def fixed_properties(container: Any) -> dict[int, int]:
@@ -534,9 +535,8 @@ def write_mail(mail: EmailMessage, output: Output, depth: int) -> None:
             continue
         payload = part.get_payload(decode=True)
         data = payload if isinstance(payload, bytes) else b""
-        is_shown = part.get_content_disposition() != "attachment" and part.get_content_maintype() in (
-            "text",
-            "multipart",
+        is_shown = (
+            part.get_content_maintype() in ("text", "multipart") and part.get_content_disposition() != "attachment"
         )
         if is_shown and (not name or part is mail):
             try:
@@ -603,9 +603,10 @@ def decode(content: bytes, charset: str) -> tuple[str, str]:
     declared = _DECLARED.search(content[:2_048])
     names = [name for mark, name in _MARKS if content.startswith(mark)][:1]
     # Sets of seven bits a byte would pass for UTF-8.
-    names += (
-        [charset] if charset.lower().startswith(_SEVEN_BITS) else ["iso-2022-jp"] if _ESCAPED.search(content) else []
-    )
+    if charset.lower().startswith(_SEVEN_BITS):
+        names.append(charset)
+    elif _ESCAPED.search(content):
+        names.append("iso-2022-jp")
     names += [
         "utf-8",
         charset,

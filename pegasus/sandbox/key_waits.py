@@ -33,22 +33,8 @@ _SCREEN: Final = re.compile(rb"\x1b\[(?:\?(?:47|1047|1049)(?P<state>[hl])|(?P<pl
 `clear` writes it."""
 _BEGINNING: Final = (b"H", b"1;1H", b";H", b"0;0H")
 _RELAYS: Final = frozenset(
-    {
-        "sudo",
-        "su",
-        "doas",
-        "ssh",
-        "mosh-client",
-        "script",
-        "docker",
-        "podman",
-        "kubectl",
-        "oc",
-        "nerdctl",
-        "lxc",
-        "incus",
-    }
-    | {"machinectl", "systemd-run", "vagrant", "unbuffer", "expect", "socat", "tmux: client", "screen"}
+    {"sudo", "su", "doas", "ssh", "mosh-client", "script", "machinectl", "systemd-run", "unbuffer", "expect", "socat"}
+    | {"docker", "podman", "kubectl", "oc", "nerdctl", "lxc", "incus", "vagrant", "tmux: client", "screen"}
 )
 """Programs that pass keys on."""
 

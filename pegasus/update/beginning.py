@@ -214,10 +214,7 @@ def _approvals_before(record: Record, since: int) -> Iterable[Line]:
 
 def jobs_before(record: Record, since: int) -> list[Line]:
     """Return the jobs at a time: those of now, without those made since, before the runs since."""
-    made = jobs_made(record, since)
-    runs: dict[str, list[int]] = {}
-    for job_id, due in job_runs(record, since):
-        runs.setdefault(job_id, []).append(due)
+    made, runs = jobs_made(record, since), _runs_of_jobs(record, since)
     before = []
     for job in record.jobs:
         job_id = str(job.get("id"))
@@ -244,14 +241,19 @@ def _added_at(job: Line, runs: list[int]) -> int:
 
 def added_jobs(record: Record, since: int) -> list[tuple[int, Line]]:
     """Return the jobs that were made since a time, but not by the agent, with the time of it."""
-    made = jobs_made(record, since)
-    runs: dict[str, list[int]] = {}
-    for job_id, due in job_runs(record, since):
-        runs.setdefault(job_id, []).append(due)
+    made, runs = jobs_made(record, since), _runs_of_jobs(record, since)
     found = [
         (_added_at(job, runs.get(str(job.get("id")), [])), job) for job in record.jobs if job.get("id") not in made
     ]
     return [(at, job) for at, job in found if at > since]
+
+
+def _runs_of_jobs(record: Record, since: int) -> dict[str, list[int]]:
+    """Return the due times of the runs of each job, by its id."""
+    runs: dict[str, list[int]] = {}
+    for job_id, due in job_runs(record, since):
+        runs.setdefault(job_id, []).append(due)
+    return runs
 
 
 def job_runs(record: Record, since: int) -> Iterable[tuple[str, int]]:

@@ -62,11 +62,9 @@ FRONT_END: Final = "x-openwebui-chat-id"
 """Header field with the id of a chat, of a front end that always sends the whole history."""
 CONVERSATION: Final = "x-conversation-id"
 """Header field with the id of a chat, of any client."""
-
 LEAST_TELLING: Final = 60
 """Characters of an answer by which a chat is known although the message before it looks different."""
 _TELLING: Final = "+"
-
 _REASONING: Final = re.compile(r'<think>.*?</think>|<details type="reasoning".*?</details>', re.DOTALL)
 
 
@@ -273,9 +271,9 @@ class ClientChats:
 
         chats = ClientChats(journal)
         await chats.read()
-        placed = chats.place(request, token_of(grant, home_token), user="", named="")
+        placed = chats.place(request, token_of(grant, home_token), user="", named="", is_front_end=False)
         turn = chats.begin(placed, request, message.id)       # before the message is sent
-        await chats.keep(placed.chat.id, turn)                # when it is accepted
+        await chats.keep(placed, turn)                        # when it is accepted
         await chats.note_answer(placed.chat.id, turn.id, "the answer")
     """
 
@@ -337,7 +335,7 @@ class ClientChats:
         if found is not None:
             return found
         if first.turns:
-            return Placed(ClientChat(f"{first.id}-{secrets.token_hex(4)}", user=user), 0, earlier=request.turns)
+            first = ClientChat(f"{first.id}-{secrets.token_hex(4)}")
         return Placed(attrs.evolve(first, user=user), 0, earlier=request.turns)
 
     def _named(self, token: str, name: str) -> ClientChat:
@@ -457,9 +455,9 @@ class ClientChats:
         with suppress(StorageError, ActorError):
             await self._store.append(line)
             if self._store.lines > MOST_LINES:
-                await self._store.rewrite(list(self._lines()))
+                await self._store.rewrite(self._lines())
 
-    def _lines(self) -> Iterable[Metadata]:
+    def _lines(self) -> list[Metadata]:
         """Return the lines that say what is known now: the newest half of the turns at most, so that it is not written anew soon."""
         lines: list[Metadata] = []
         for chat in reversed(self._chats.values()):

@@ -51,7 +51,6 @@ from pegasus.storage import (
 )
 from pegasus.web.visitors import ApiError
 
-_NOTHING: Final[Metadata] = MappingProxyType({})
 API: Final = "api"
 """Channel type of programs."""
 MOST_TURNS: Final = 500
@@ -109,7 +108,9 @@ class Conversations:
         self._waiting: dict[PendingRequest, None] = {}
         """Requests that wait, in the order in which they came."""
 
-    async def submit(self, message: InboundMessage, grant: TokenGrant, added: Metadata = _NOTHING) -> Accepted:
+    async def submit(
+        self, message: InboundMessage, grant: TokenGrant, added: Metadata = MappingProxyType({})
+    ) -> Accepted:
         """Return when the message is on disk. Raises ApiError, ActorError and StorageError. added: as for `Intake.send`."""
         try:
             answer = await self._intake.send(message, grant, is_bridge=False, added=added)
@@ -133,7 +134,7 @@ class Conversations:
         *,
         on_accepted: Callable[[], Awaitable[None]] | None = None,
         wants_unasked: bool = False,
-        added: Metadata = _NOTHING,
+        added: Metadata = MappingProxyType({}),
     ) -> TurnTranscript:
         """Send a message; return when its turn has ended, or after so many seconds. on_said: takes what is said meanwhile.
 
