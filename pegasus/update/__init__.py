@@ -19,15 +19,14 @@ replay              all of it, and the guard against calls
 
 from pegasus.update.candidate import Candidate, UpdateError, prepare
 from pegasus.update.check import check_update
-from pegasus.update.report import CheckReport, Difference, report_json, report_text
+from pegasus.update.report import CheckReport, report_json, report_text
 from pegasus.update.switching import MINUTE, UpdateWays, check_candidate, switch
-from pegasus.update.versions import LastUpdate, free_folder, one_update, prepare_start, read_last, remove_others
+from pegasus.update.versions import LastUpdate, free_folder, one_update, prepare_start, read_last
 
 __all__ = [
     "MINUTE",
     "Candidate",
     "CheckReport",
-    "Difference",
     "LastUpdate",
     "UpdateError",
     "UpdateWays",
@@ -38,7 +37,6 @@ __all__ = [
     "prepare",
     "prepare_start",
     "read_last",
-    "remove_others",
     "report_json",
     "report_text",
     "switch",

@@ -74,7 +74,6 @@ from pegasus.main_agent.session.loading import load_session, read_archive
 from pegasus.main_agent.session.media_queue import SEND_FILE, SENT, files_sent_by, gathered, send_file_path, sent
 from pegasus.main_agent.session.names import (
     CONVERSATION,
-    NAME_LENGTH,
     ConversationNames,
     NameRefused,
     conversation_id,
@@ -111,7 +110,6 @@ __all__ = [
     "GLOBAL",
     "LONGEST",
     "MOST_ROWS",
-    "NAME_LENGTH",
     "NO_CHAT",
     "PAGE_ROWS",
     "REPLACED",
