@@ -226,11 +226,11 @@ class Memory:
 
     # ------------------------------------------------------------------ changing
 
-    async def write_notes(self, content: bytes, by: Author) -> None:
-        """Make MEMORY.md of the workspace hold exactly this, and log the change."""
+    async def write_as_it_is(self, path: str, content: bytes, by: Author, how: str = "write") -> None:
+        """Make a file, or MEMORY.md of the workspace, hold exactly this, and log the change. Nothing is checked or marked."""
         async with self._change_lock:
             await self._refresh()
-            await self._logged.change(NOTES, content, "write", by)
+            await self._logged.change(path, content, how, by)
 
     async def write(self, path: str, content: str, by: Author = _UNKNOWN, seen: Iterable[str] = ()) -> Written:
         """Make the file hold exactly this, with a line end and a mark if it needs one. An empty content deletes it.

@@ -138,6 +138,9 @@ def _edits(stage: Stage, record: Record, since: int) -> Iterator[OutsideEvent]:
         ):
             act = partial(_undo, line)
             yield OutsideEvent(time_of(line), f"undo of change {line.get('undoes')}", act)
+        elif by.get("kind") == "reflection" and isinstance(line.get("text"), str):
+            # A reflection records what it has changed, and not the calls that it has made for it.
+            yield OutsideEvent(time_of(line), f"reflection on {by.get('task')}", partial(_change, line))
 
 
 def _was_said(record: Record, line: Line, channel: str) -> bool:
@@ -153,9 +156,17 @@ async def _edit(stage: Stage, path: str, text: str, world: ReplayWorld) -> None:
 
 
 async def _undo(line: Line, world: ReplayWorld) -> None:
+    await world.tree.services.memory.undo(int(line.get("undoes", 0)), _author(line))
+
+
+async def _change(line: Line, world: ReplayWorld) -> None:
+    content = line["text"].encode("utf-8", "surrogateescape")
+    await world.tree.services.memory.write_as_it_is(line["path"], content, _author(line), str(line.get("how")))
+
+
+def _author(line: Line) -> Author:
     known = {field.name for field in attrs.fields(Author)}
-    by = Author(**{key: str(value) for key, value in line["by"].items() if key in known})
-    await world.tree.services.memory.undo(int(line.get("undoes", 0)), by)
+    return Author(**{key: str(value) for key, value in line["by"].items() if key in known})
 
 
 def _answers_of_owners(record: Record, since: int) -> Iterator[OutsideEvent]:

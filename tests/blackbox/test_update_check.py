@@ -10,8 +10,10 @@ import pytest
 import trio
 
 from pegasus.host import Home
+from pegasus.memory.changes import known_content
 from pegasus.settings import SettingsSource
 from pegasus.update import UpdateError, check_update
+from pegasus.wire import encode_line
 from tests.blackbox.support import running
 from tests.regressions.__main__ import copy_product, find
 from tests.regressions.homes import make_homes
@@ -66,6 +68,22 @@ async def test_the_home_is_only_read(tmp_path):
         before = contents(daemon.home)
         assert (await check(daemon)).different == []
         assert contents(daemon.home) == before
+
+
+async def test_what_a_reflection_has_changed_in_memory_is_no_difference(tmp_path):
+    async with running(tmp_path / "home", STAND_IN) as daemon, daemon.client("web", "c1") as page:
+        await say(page, "remember that I like tea", "a1")
+    log, facts = daemon.home / "data/memory/.log/changes.jsonl", daemon.home / "data/memory/facts/user.md"
+    last = json.loads(log.read_bytes().splitlines()[-1])
+    text = facts.read_text() + "- Works at night\n"
+    by = {"kind": "reflection", "task": "t-1", "source": "task"}
+    after = {"hash": known_content(text.encode()).hash, "text": text}
+    line = {"n": last["n"] + 1, "ts": last["ts"] + 20, "path": "facts/user.md", "how": "append", "by": by}
+    log.write_bytes(
+        log.read_bytes() + encode_line({**line, "before": last["after"], "after": after["hash"], "text": text})
+    )
+    facts.write_text(text)
+    assert (await check(daemon)).different == []
 
 
 @pytest.mark.deadline(150)

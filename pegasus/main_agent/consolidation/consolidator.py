@@ -54,6 +54,7 @@ from pegasus.main_agent.session import (
     pending_notes,
 )
 from pegasus.memory import (
+    NOTES,
     Author,
     HistoryEntry,
     HistoryFiles,
@@ -164,7 +165,7 @@ class Consolidator:
             merged = merged_notes(notes.seen, wanted, now)
             return merged if merged is not None and may_rewrite(merged) else None
 
-        write = partial(self.memory.write_notes, by=Author("consolidation", channel=chat))
+        write = partial(self.memory.write_as_it_is, NOTES, by=Author("consolidation", channel=chat))
         problem = "somebody has changed it meanwhile, or it cannot be rewritten"
         if self.files is not None:
             try:
