@@ -15,6 +15,7 @@ from __future__ import annotations
 import mimetypes
 import os
 import re
+import shlex
 import stat
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
@@ -41,6 +42,10 @@ _PUNCTUATION: Final = ".,;:!?)]}\"'"
 _NO_PATH: Final = re.compile(r"[()\[\]{}<>=,;|$`]")
 """Characters that tell a piece of a program from the name of a file that is missing."""
 _EXTENSION: Final = re.compile(r"\.\w{1,5}$")
+_DROPPED: Final = frozenset([".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf", ".mp3", ".wav", ".ogg", ".opus", ".m4a"])
+"""Ends of the names of files that are attached when their path is pasted."""
+_LONGEST_PATH: Final = 4096
+"""Characters of a path, at most."""
 _LONGEST_NAME: Final = 200
 """Characters of a name that are sent."""
 
@@ -93,6 +98,25 @@ def read_files(paths: Iterable[Path], room: int, piped: BinaryIO | None = None) 
         room -= len(media.data) + FRAME_OVERHEAD + len(media.name.encode())
         found.append(media)
     return tuple(found)
+
+
+def mention_dropped(pasted: str) -> str:
+    """Return a mention of the picture, PDF or recording whose path was pasted; any other text as it is.
+
+    A file that is dropped on a terminal comes as its path, quoted or with backslashes. The path of a text may be meant as such.
+    """
+    if not pasted.startswith(("/", "~/", "'", '"')) or len(pasted) > _LONGEST_PATH:
+        return pasted
+    try:
+        words = shlex.split(pasted)
+        path = Path(words[0]).expanduser() if len(words) == 1 else None
+        if path is None or path.suffix.lower() not in _DROPPED or '"' in str(path):
+            return pasted
+        if not path.is_absolute() or not path.is_file():
+            return pasted
+    except (OSError, RuntimeError, ValueError):  # no shell would read it so, or no such user
+        return pasted
+    return f'@"{path}" '
 
 
 def describe_attachment(media: Media) -> str:

@@ -47,7 +47,7 @@ from pegasus.terminal.completion import Suggestions, ask_suggestions
 from pegasus.terminal.greeting import ChatConfig, gone_text, greeting
 from pegasus.terminal.leaving import Leave, count_other_clients
 from pegasus.terminal.line_chat import DaemonGone, describe_rejection
-from pegasus.terminal.prompt_rules import STOP_ALL, ScreenListener
+from pegasus.terminal.prompt_rules import STOP_ALL, ScreenListener, meant_instead
 from pegasus.terminal.questions import waiting_question
 from pegasus.terminal.status_line import ChatStatus, Draft, RunningTask, in_order, is_asking, running_task
 from pegasus.terminal.tty import neutralise, restore_terminal
@@ -209,8 +209,10 @@ class InteractiveChat:
     # ---------------------------------------------------------------- sending
 
     def _take(self, text: str, media: tuple[Media, ...] = ()) -> None:
-        """Queue a typed text, unless it is a command that the agent does not know."""
-        if find_unknown(text, self._suggestions.names) is None or not self._suggestions.commands:
+        """Queue a typed text, unless it is a command that the agent does not know, or one of other programs."""
+        if instead := meant_instead(text):
+            self._screen.notice(f"Not sent. {instead}")
+        elif find_unknown(text, self._suggestions.names) is None or not self._suggestions.commands:
             self._typed.add(text, media)
         else:
             self._checked.append(text)

@@ -51,6 +51,7 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
 from pegasus.formatting import truncate
+from pegasus.terminal.attachments import mention_dropped
 from pegasus.terminal.completion import Suggestions, choices, may_have_choices
 from pegasus.terminal.history import LONGEST_ENTRY, HistoryFile
 from pegasus.terminal.leaving import LeaveQuestion
@@ -247,7 +248,9 @@ def key_bindings(
 
     def paste(event: KeyPressEvent) -> None:
         """Insert a pasted text. Line ends of terminals are CR."""
-        buffer.insert_text(pasted.fold(event.data.replace("\r\n", "\n").replace("\r", "\n")))
+        text = event.data.replace("\r\n", "\n").replace("\r", "\n")
+        is_word = not buffer.document.char_before_cursor.strip()
+        buffer.insert_text(pasted.fold(mention_dropped(text) if is_word else text))
 
     def edit(event: KeyPressEvent) -> None:
         """Open the whole text in an editor."""

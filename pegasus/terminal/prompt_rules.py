@@ -10,8 +10,9 @@ receives their effects.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
+from types import MappingProxyType
 from typing import Final
 
 import attrs
@@ -36,6 +37,16 @@ Ctrl-D, /exit      leave"""
 
 LEAVING_HINT: Final = "Ctrl-D or /exit leaves"
 """Shown for a Ctrl-C that has nothing to clear or stop: it never leaves the chat, because it is often pressed once too often."""
+
+_OTHER_WORDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "exit": "/exit leaves the chat",
+        "quit": "/quit leaves the chat",
+        ":q": "/exit leaves the chat",
+        "?": "/help lists commands and keys",
+    }
+)
+"""Words that are commands in other programs, and say nothing as a message."""
 
 STOP_ALL: Final = "/stop all"
 """Command that ends the work and discards what waits."""
@@ -92,6 +103,16 @@ def is_help(text: str) -> bool:
 def is_leave(text: str) -> bool:
     """Return True if the text ends the chat instead of being sent."""
     return text.strip().lower() in LEAVING_COMMANDS
+
+
+def meant_instead(text: str) -> str:
+    """Return the sentence about a word that is a command in other programs, "" for a message.
+
+    >>> meant_instead("exit")
+    '/exit leaves the chat; a blank in front sends it as text.'
+    """
+    meant = _OTHER_WORDS.get(text.rstrip().lower())
+    return f"{meant}; a blank in front sends it as text." if meant else ""
 
 
 def is_stop(text: str) -> bool:

@@ -82,10 +82,19 @@ their own."""
 
 RETRY_AFTER: Final = "10"
 """Seconds after which a client may send again what was refused for being too much."""
+_CLIENT_PATHS: Final = ("/models", "/chat/completions", "/responses", "/api/tags", "/api/chat")
+"""Ends of the paths that a client of OpenAI or Ollama asks for when its base URL is not the one here."""
 _WATCH: Final = "end_with_rights"
 """Key in the `state` of a request's scope: a function that ends the work for the request when the rights of a visitor end."""
 
 _log = get_logger("web")
+
+
+def _hint(path: str) -> str:
+    """Return what to ask for instead of a path that does not exist, for clients of OpenAI's API; "" for other paths."""
+    if path.startswith("/v1/"):
+        return "; there are /v1/models, /v1/chat/completions, /v1/responses and /v1/embeddings"
+    return "; the base URL of clients of OpenAI's API ends with /v1" if path.endswith(_CLIENT_PATHS) else ""
 
 
 class WebApplication:
@@ -201,7 +210,9 @@ class WebApplication:
             return _error_response(error)
         except HTTPException as error:
             code = _STATUS_CODES.get(error.status_code, "bad_request")
-            refusal = ApiError(error.status_code, code, f"{scope['method']} {scope['path'][:200]}: {error.detail}")
+            path = scope["path"]
+            hint = _hint(path) if error.status_code == 404 else ""
+            refusal = ApiError(error.status_code, code, f"{scope['method']} {path[:200]}: {error.detail}{hint}")
             # A 405 must name the methods that the path has. Computed only here, since it matches every route
             # again.
             headers = {"allow": ", ".join(self._methods_at(scope))} if error.status_code == 405 else {}

@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pegasus.terminal.attachments import MOST_FILES, AttachmentProblem, describe_attachment, read_attachments
+from pegasus.terminal.attachments import (
+    MOST_FILES,
+    AttachmentProblem,
+    describe_attachment,
+    mention_dropped,
+    read_attachments,
+)
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 ROOM = 100_000
@@ -185,3 +191,27 @@ def test_a_name_cannot_command_the_terminal(folder):
     (folder / "a\x1b[2J.txt").touch()
     (media,) = read_attachments('@"a\x1b[2J.txt"', ROOM)[1]
     assert media.name == "a␛[2J.txt"
+
+
+@pytest.mark.parametrize(
+    ("pasted", "attached"),
+    [
+        ("{}/shot.png", True),
+        ("'{}/my shot.png'", True),
+        ("{}/my\\ shot.png ", True),
+        ("~/shot.png", True),
+        ("{}/notes.txt", False),
+        ("{}/missing.png", False),
+        ("{}/shot.png and more", False),
+        ("shot.png", False),
+        ("'unclosed.png", False),
+        ("/" + "x" * 5000 + ".png", False),
+    ],
+)
+def test_a_picture_that_is_dropped_on_the_terminal_is_mentioned(folder, pasted, attached):
+    for name in ("shot.png", "my shot.png"):
+        (folder / name).write_bytes(PNG)
+    pasted = pasted.format(folder)
+    line = mention_dropped(pasted)
+    assert (line != pasted) is attached
+    assert len(names(line)) == attached

@@ -349,6 +349,19 @@ async def test_it_is_asked_for_again_when_somebody_begins_to_type_a_command(know
     await known.screen.wait("suggest", attrs.evolve(KNOWN, models=()))
 
 
+@pytest.mark.parametrize(
+    ("typed", "says"), [("exit", "/exit leaves the chat"), ("Quit ", "/quit leaves"), ("?", "/help lists commands")]
+)
+async def test_a_word_that_is_a_command_elsewhere_is_answered_here_and_not_sent(known, typed, says):
+    known.screen.type(typed)
+    known.screen.type(" exit")
+    await known.talk.wait_sent(1)
+    assert known.talk.sent == [" exit"]
+    *_, (notice,) = known.screen.of("notice")
+    assert notice.startswith(f"Not sent. {says}")
+    assert notice.endswith("; a blank in front sends it as text.")
+
+
 async def test_a_command_that_does_not_exist_is_answered_here_and_not_sent(known):
     known.screen.type("/staus now")
     await known.screen.wait(

@@ -122,6 +122,13 @@ def test_a_pasted_text_keeps_its_lines_and_is_not_sent_by_them(rig):
     assert rig.sent() == "one\ntwo\nthree\nfour"
 
 
+def test_the_path_of_a_picture_becomes_a_mention_where_a_word_begins(rig, tmp_path):
+    picture = tmp_path / "shot.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n")
+    rig.type(f"\x1b[200~{picture}\x1b[201~", "and x", f"\x1b[200~{picture}\x1b[201~", ENTER)
+    assert rig.sent() == f'@"{picture}" and x{picture}'
+
+
 def test_a_very_long_paste_arrives_whole(rig):
     rig.screen._max_bytes = 1 << 20
     text = "".join(f"line {n}\n" for n in range(5000))

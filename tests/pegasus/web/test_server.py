@@ -26,6 +26,21 @@ async def test_errors_have_one_form():
             assert (response.status_code, response.json()["error"]["code"]) == (status, code)
 
 
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/models", "Not Found; the base URL of clients of OpenAI's API ends with /v1"),
+        ("/api/tags", "Not Found; the base URL of clients of OpenAI's API ends with /v1"),
+        ("/v1/audio/speech", "Not Found; there are /v1/models, /v1/chat/completions, /v1/responses and /v1/embeddings"),
+        ("/nothing", "Not Found"),
+    ],
+)
+async def test_a_client_with_another_base_url_is_told_which_one_is_meant(path, hint):
+    async with world() as there, there.owner() as client:
+        answer = (await client.get(path)).json()["error"]["message"]
+    assert answer.endswith(f"{path}: {hint}")
+
+
 async def test_every_response_forbids_what_a_page_does_not_need():
     async with world() as there, there.client() as client:
         for path in ("/", "/api/status", "/nothing", "/healthz"):
