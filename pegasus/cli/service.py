@@ -469,6 +469,11 @@ def _call(command: Sequence[str], environ: Mapping[str, str] | None = None) -> s
             timeout=_SECONDS,
             check=False,
         )
+    except FileNotFoundError:
+        raise ServiceRefused(
+            f"{command[0]} is not installed, so there is no service manager that this command knows. Any other one, or a "
+            f"container, can start `{program_name()} run --no-cli`; `{program_name()} service install --print` shows a unit of systemd"
+        ) from None
     except OSError as error:
         raise ServiceRefused(
             f"{command[0]}: {error.strerror}; `{program_name()} service install --print` shows the unit"

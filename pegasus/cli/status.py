@@ -197,7 +197,8 @@ def _sandbox_row(status: Answer) -> dict[str, str]:
     if not sandbox:
         return {}
     state = sandbox.get("state", "")  # a daemon of a version before says none
-    return {"Walls": f"{state}: {sandbox['description']}" if state in ("full", "partial") else sandbox["description"]}
+    # What is partial says so in its description, with what is missing.
+    return {"Walls": f"full: {sandbox['description']}" if state == "full" else sandbox["description"]}
 
 
 def _usage_rows(status: Answer) -> dict[str, str]:

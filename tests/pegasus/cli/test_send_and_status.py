@@ -383,6 +383,17 @@ async def test_an_agent_with_running_tasks_is_not_idle():
     assert "         3  web_search, step 2, 12 s: find papers\n" in text
 
 
+@pytest.mark.parametrize(
+    ("state", "description", "shown"),
+    [
+        ("full", "bubblewrap", "full: bubblewrap"),
+        ("partial", "Landlock 7; partial: commands can still signal", "Landlock 7; partial: commands can still signal"),
+    ],
+)
+def test_status_says_once_how_much_the_walls_stop(state, description, shown):
+    assert f"\nWalls    {shown}" in status_text({**STATUS, "sandbox": {"state": state, "description": description}})
+
+
 def test_status_tells_what_models_use_and_which_fail():
     used = {"calls": 2, "promptTokens": 1200, "completionTokens": 30, "cacheReadTokens": 1000, "cost": 0.25}
     budget = {"what": "today", "cost": 1.0, "costUsed": 0.25, "tokens": 0, "tokensUsed": 1230}

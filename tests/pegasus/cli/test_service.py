@@ -231,6 +231,8 @@ def test_without_systemd_nothing_is_written(pegasus, manager, user, monkeypatch,
     assert (code, out) == (1, "")
     assert err.count("\n") == 1
     assert "service install --print" in err
+    if missing == "program":
+        assert "`pegasus run --no-cli`" in err, "what runs it elsewhere"
     assert not (user / ".config").exists()
     assert not (user / ".pegasus").exists()
 
