@@ -31,7 +31,7 @@ from pegasus.models.answers.text_calls import (
     without_echo,
     without_quotes,
 )
-from pegasus.models.answers.text_regions import CALL_OPEN, COMPLETE_BLOCK, may_become_call
+from pegasus.models.answers.text_regions import CALL_OPEN, COMPLETE_BLOCK, may_become_call, named_opening
 from pegasus.models.base import (
     AnotherAttempt,
     CallBegun,
@@ -283,7 +283,10 @@ class AnswerFilter:
         # A piece may end in the middle of a tag.
         if tail := _TAIL.search(held):
             stops.append(tail.start())
-        if tools and (opening := CALL_OPEN.search(held) or _COMMENTARY.search(held)):
+        names = tuple(tool.name for tool in self._request.tools)
+        if tools and (
+            opening := CALL_OPEN.search(held) or _COMMENTARY.search(held) or named_opening(names).search(held)
+        ):
             # Tags are certain, so nothing behind this one is shown before the whole answer is read.
             self._state.is_call = True
             stops.append(opening.start())

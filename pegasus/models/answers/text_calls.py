@@ -24,6 +24,7 @@ https://github.com/ggml-org/llama.cpp/blob/master/docs/function-calling.md):
     <TOOLCALL>[{…}]</TOOLCALL>   <|tools_prefix|>[{"reply": {…}}]<|tools_suffix|>              Nemotron, Apertus
     <start_function_call>call:reply{text:<escape>Hi<escape>}<end_function_call>              FunctionGemma; Gemma 4 alike
     ```tool_code\nreply(text="Hi")\n```              Gemma
+    <reply><text>Hi</text></reply>   Action: reply\nAction Input: {…}   reply\n{…}              Cline, ReAct, GLM 4 and others
     ```json\n{"name": …, "arguments": {…}}\n```   or the JSON alone              many
 
 The rules, in this order:
@@ -52,7 +53,14 @@ from typing import Any, Final
 import attrs
 
 from pegasus.messages import Json, Metadata
-from pegasus.models.answers.text_regions import BAR, LEFT_OVER, TextRegion, find_last_value, find_regions
+from pegasus.models.answers.text_regions import (
+    BAR,
+    LEFT_OVER,
+    TextRegion,
+    find_last_value,
+    find_named,
+    find_regions,
+)
 from pegasus.models.base import AssistantTurn, ModelRequest, ToolSpec, UserTurn
 from pegasus.models.formats import ToolNames, encode_json
 from pegasus.models.json_text import (
@@ -109,12 +117,17 @@ _PARAMETER: Final = re.compile(
 )
 """An argument of these forms. DeepSeek says whether its value is a text."""
 _PARAMETER_OPEN: Final = re.compile(r"<[^<>\s=/]*?parameter(?:=|\s+name=)")
+_OWN_ELEMENT: Final = re.compile(r"\s*<(?P<key>\w+)>(?P<value>.*?)</(?P=key)>\s*", re.DOTALL)
+"""An argument that is an element of its own name, as Cline and others teach it."""
 _ARGUMENT: Final = re.compile(
     r"<\w*arg_key>(?P<key>[^<]*+)</\w*arg_key>\s*<\w*arg_value>(?P<value>.*?)</\w*arg_value>", re.DOTALL
 )
 """An argument of GLM's form."""
 _ARGUMENT_OPEN: Final = re.compile(r"<\w*arg_key>")
-_NAMED: Final = re.compile(r"^\s*<name>(?P<name>[^<]+)</name>\s*<arguments>(?P<value>.*)</arguments>\s*$", re.DOTALL)
+_NAMED: Final = re.compile(
+    r"^\s*<(?:tool_)?name>(?P<name>[^<]+)</(?:tool_)?name>\s*<(?P<of>arguments|parameters|args|input)>(?P<value>.*)</(?P=of)>\s*$",
+    re.DOTALL,
+)
 """A call whose name and arguments are elements."""
 _GEMMA_CALL: Final = re.compile(r"\s*call:([\w.\-]*)\s*")
 """Begin of a call of Gemma's own form. Its keys have no quotation marks, and its strings stand between two tokens."""
@@ -158,7 +171,27 @@ def find_calls(text: str, tools: Sequence[ToolSpec]) -> list[TextCall]:
     # Only where nothing else is a call: JSON behind words on the same line may be a part of the sentence.
     if not found and (last := find_last_value(text)) is not None:
         found = [call for call in _calls_in(last, offered) if call.name in offered]
+    if not found and offered:
+        regions = islice(find_named(text, tuple(offered)), _MOST_REGIONS)
+        found = [
+            call
+            for region in regions
+            for call in _calls_in(region, offered)
+            if region.head or _is_of_schema(call, offered)
+        ]
     return [attrs.evolve(call, name=offered.own_name(call.name)) for call in found]
+
+
+def _is_of_schema(call: TextCall, offered: ToolNames) -> bool:
+    """Return whether a call that only its tool's name tells has arguments of this tool, or may do without."""
+    tool = offered.get(call.name)
+    properties: Any = tool.parameters.get("properties") if tool else None
+    if tool is None or not isinstance(properties, Mapping):
+        return False
+    if call.error or not call.arguments:
+        is_begun = any(f"<{key}>" in call.source or f'"{key}"' in call.source for key in properties)
+        return is_begun if call.error else not tool.parameters.get("required") and not call.source.strip()
+    return call.arguments.keys() <= properties.keys()
 
 
 def _is_cut_call(region: TextRegion, text: str) -> bool:
@@ -230,7 +263,7 @@ def _parse(region: TextRegion, offered: ToolNames) -> Iterator[_Parsed]:
     # The forms are told apart from the most peculiar to the most common. JSON comes last, because it may stand
     # within all others.
     if _DEEPSEEK_CALL.search(content) or _DEEPSEEK_SEPARATOR.search(content):
-        yield from _parse_deepseek(region)
+        yield from _parse_deepseek(region, offered)
         return
     if nested := list(_FUNCTION.finditer(content)) or list(_INVOKE.finditer(content)):
         for match in nested:
@@ -250,7 +283,7 @@ def _parse(region: TextRegion, offered: ToolNames) -> Iterator[_Parsed]:
         )
         return
     if named := _NAMED.match(content):
-        yield (named["name"].strip(), *parse_object(named["value"], is_closed=True))
+        yield _parse_named(named["name"].strip(), named["value"], offered, is_closed=True)
         return
     # JSON would be parsed as Python as well, and a comment could hide what follows.
     may_be_python = not content.lstrip().startswith(("{", "[{", "//", "/*", "#"))
@@ -272,15 +305,31 @@ def _parse_named(name: str, content: str, offered: ToolNames, *, is_closed: bool
     """Return a call whose name stands in its tag: with elements as arguments, or with an object."""
     if _PARAMETER_OPEN.search(content) or (is_closed and not content.strip()):
         return _parse_elements(name, content, _PARAMETER, _PARAMETER_OPEN, offered, is_closed=is_closed)
+    if is_closed and (own := _own_elements(content)):
+        return (name, *_typed_arguments(name, own, offered))
+    if content.startswith('"') and (key := _only_argument(name, offered)) and isinstance(json_or_text(content), str):
+        return name, {key: json_or_text(content)}, None
     return (name, *parse_object(content, is_closed=is_closed))
 
 
-def _parse_deepseek(region: TextRegion) -> Iterator[_Parsed]:
+def _only_argument(name: str, offered: ToolNames) -> str | None:
+    """Return the argument that is all a tool needs, if it is a text; None if there is no such one."""
+    schema = offered[name].parameters if name in offered else {}
+    properties: Any = schema.get("properties")
+    keys: Any = schema.get("required") or list(properties or ())
+    is_text = len(keys) == 1 and isinstance(properties, Mapping) and properties[keys[0]].get("type") == "string"
+    return str(keys[0]) if is_text else None
+
+
+def _parse_deepseek(region: TextRegion, offered: ToolNames) -> Iterator[_Parsed]:
     """Yield the calls of DeepSeek's format: V3 with the type before the name, V3.1 with the arguments right behind it."""
     bodies = [(match["body"], bool(match["end"])) for match in _DEEPSEEK_CALL.finditer(region.content)]
     for body, is_closed in bodies or [(region.content, region.is_closed)]:
         head, _, rest = _DEEPSEEK_SEPARATOR.sub("\x00", body, count=1).partition("\x00")
         if head.strip() == "function":
+            if invoked := _INVOKE.match(rest.strip()):  # Step's form within DeepSeek's
+                yield _parse_named(invoked[1], invoked[2], offered, is_closed=bool(invoked[3]))
+                continue
             name, _, rest = rest.partition("\n")
         else:
             name = head
@@ -314,6 +363,23 @@ def _parse_elements(
     # An element without its end: a value may be missing or cut.
     if not is_closed or len(opening.findall(content)) != len(found):
         return name, {}, CUT_CALL
+    return (name, *_typed_arguments(name, found, offered))
+
+
+def _own_elements(content: str) -> list[re.Match[str]]:
+    """Return the elements that a content consists of; none if it has anything beside them."""
+    found: list[re.Match[str]] = []
+    at = 0
+    while at < len(content):
+        if (element := _OWN_ELEMENT.match(content, at)) is None:
+            return []
+        found.append(element)
+        at = element.end()
+    return found
+
+
+def _typed_arguments(name: str, found: Iterable[re.Match[str]], offered: ToolNames) -> tuple[Metadata, str | None]:
+    """Return the arguments that elements have, as `parse_arguments` does."""
     tool = offered.get(name.removeprefix("functions."))
     properties: Any = tool.parameters.get("properties") if tool else None
     arguments: dict[str, Json] = {}
@@ -326,7 +392,7 @@ def _parse_elements(
         if "string" in match.re.groupindex and match["string"]:
             is_text = match["string"] == "true"
         arguments[key] = value if is_text else json_or_text(value)
-    return (name, *parse_arguments(arguments))
+    return parse_arguments(arguments)
 
 
 def _parse_python(content: str, offered: ToolNames) -> Iterator[_Parsed]:
@@ -405,7 +471,12 @@ def _calls_of(value: Json, offered: ToolNames, *, is_certain: bool) -> Iterator[
         case list():
             for item in value[:_MOST_CALLS]:
                 yield from _calls_of(item, offered, is_certain=is_certain)
-        case {"tool_calls": list() as inner} | {"function": dict() as inner}:
+        case (
+            {"tool_calls": list() as inner}
+            | {"function": dict() as inner}
+            | {"function_call": dict() as inner}
+            | {"functionCall": dict() as inner}
+        ):
             yield from _calls_of(inner, offered, is_certain=is_certain)
         case dict():
             call = _call_of(value, offered, is_certain=is_certain)

@@ -8,8 +8,10 @@ This file finds where such a region begins and ends, and whether tags say for ce
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Final
 
 import attrs
@@ -88,7 +90,7 @@ class TextRegion:
     name: str = ""
     """Name of the tool, where it stands outside of the content."""
     head: str = ""
-    """Opening tag of a region whose family is not known. Such a region is markup for a call only if it names a tool."""
+    """Opening tag of an unknown family, whose region is markup for a call only if it names a tool; or a label that says so."""
 
 
 def find_regions(text: str) -> Iterator[TextRegion]:
@@ -111,6 +113,9 @@ def _tagged(text: str, start: int) -> TextRegion:
     groups = opening.groupdict()
     name = groups.get("name") or ""
     head = opening[0] if "family" in groups else ""
+    # Such an element may hold others of its kind, and ends with its own name.
+    if head and f"</{groups['family']}>" in text[opening.end() :]:
+        begin, end = rf"<{re.escape(groups['family'])}[\s>]", rf"</{re.escape(groups['family'])}>"
     # A second opening tag of the kind ends this region, so the closing tag is searched before it only.
     following = re.compile(begin).search(text, opening.end())
     stop = following.start() if following is not None else len(text)
@@ -195,6 +200,80 @@ def find_last_value(text: str) -> TextRegion | None:
 
 _MOST_TRIES: Final = 4
 """Values without an end that are looked at in the search for the last one. Each may cost a walk through the whole text."""
+
+
+# ------------------------------------------------------------------ regions that only the name of a tool tells
+
+_LEAD: Final = (
+    r"^(?:[ \t>=*#`<|:\]\[✿./\-]"
+    r"|(?i:functions?|tools?|(?:tool|function)[ _]calls?|call(?:ing)?|invok(?:e|ing)|(?:assistant)?commentary|recipient)\b|to=)*+"
+)
+"""Words and marks before a name at the beginning of a line."""
+_LINK: Final = (
+    r"(?:[.:#]\d+)?[^\w{}]{0,12}(?:(?:json|with|arguments?|args|parameters?|input|content|message|ARGS)[^\w{}]{0,12}){0,3}"
+    r"(?=\{)"
+)
+"""Words and marks between it and its arguments."""
+_TRAIL: Final = re.compile(r"(?:[\]`)]|\s*<\|\w+\|>|\n[ \t]*```|\s*\n(?:Observation\b|✿RESULT✿).*)*", re.DOTALL)
+"""End of a call, with results that a model makes up itself: they are removed with it."""
+
+
+@lru_cache(maxsize=16)
+def named_opening(names: Sequence[str]) -> re.Pattern[str]:
+    """Return a pattern for the opening tag of an element that is named as a tool. names: a tuple, those of all tools."""
+    return re.compile(rf"(?<!`)<(?P<name>{'|'.join(map(re.escape, names))})\s*(?P<empty>/?)>")
+
+
+@lru_cache(maxsize=16)
+def _named_lines(names: Sequence[str]) -> re.Pattern[str]:
+    """Return a pattern for lines with the name of a tool behind which its arguments stand."""
+    name = f"(?:functions?[.:])?(?P<{{}}>{'|'.join(map(re.escape, names))})"
+    labelled = (
+        r"(?:^[^\w\n]{0,8}Thought[^\w\n]{0,4}:(?:(?![^\w\n]{0,8}Action)[^\n]*\n){1,50}?)?^[^\w\n]{0,8}(?:Action|✿FUNCTION✿|Tool|Function)"
+        r"[^\w\n:]{0,4}:[ \t\"'`*]*"
+        + name.format("labelled")
+        + r"\b[^\w\n]{0,8}\n{1,3}[^\w\n]{0,8}(?:Action[ _]?Input|✿ARGS✿|Arguments|Parameters|Input)\W{0,3}:\s{0,4}(?:```\w*\s{1,4})?"
+    )
+    run_together = r"(?:^analysis.*?)?assistantcommentary to=" + name.format("run_together") + _LINK
+    return re.compile("|".join((labelled, run_together, _LEAD + name.format("leading") + _LINK)), re.MULTILINE)
+
+
+def find_named(text: str, names: Sequence[str]) -> Iterator[TextRegion]:
+    """Yield what may be calls because an element, a label, a line or an expression names a tool. names: those of all, a tuple.
+
+    Whether they are is told by their arguments, except after a label.
+    """
+    at = 0
+    while opening := named_opening(names).search(text, at):
+        end_tag, begin = f"</{opening['name']}>", opening.end()
+        closing = begin if opening["empty"] else text.find(end_tag, begin)
+        is_closed = closing >= 0
+        at = begin if opening["empty"] else closing + len(end_tag) if is_closed else len(text)
+        content = text[begin:closing] if is_closed else text[begin:]
+        yield TextRegion(content, opening.start(), at, is_closed=is_closed, name=opening["name"])
+    while line := _named_lines(names).search(text, at):
+        begin, label = line.end(), line["labelled"]
+        if text.startswith("{", begin):
+            end = end_of_value(text, begin)
+            content = text[begin:end]
+        else:  # a tool with one argument may be given it as plain text, on a line
+            newline = text.find("\n", begin)
+            end = newline if newline >= 0 else len(text)
+            content = json.dumps(text[begin:end].strip())
+        is_closed = end is not None
+        trail = _TRAIL.match(text, end) if end is not None else None
+        at = trail.end() if trail is not None else len(text)
+        yield TextRegion(
+            content,
+            line.start(),
+            at,
+            is_closed=is_closed,
+            is_certain=label is not None,
+            name=label or line["run_together"] or line["leading"],
+            head=label or "",
+        )
+    if not at and re.match(rf"\s*(?:<<function>>)?\[?(?:{'|'.join(map(re.escape, names))})\(", text):
+        yield TextRegion(text.strip().removeprefix("<<function>>"), 0, len(text), is_certain=False)
 
 
 # ------------------------------------------------------------------ regions that are still arriving

@@ -37,6 +37,15 @@ HI = ("reply", {"text": "Hi"})
 NOW = ("current_time", {})
 
 FORMATS = {
+    "cline": ("<reply>\n<text>Hi</text>\n</reply>", [HI]),
+    "cline, without arguments": ("<current_time></current_time>", [NOW]),
+    "step": (
+        "<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜>"
+        '<steptml:invoke name="reply"><steptml:parameter name="text">Hi</steptml:parameter></steptml:invoke>'
+        "<｜tool_call_end｜><｜tool_calls_end｜>",
+        [HI],
+    ),
+    "bare, as Gemini has it": ('{"functionCall": {"name": "reply", "args": {"text": "Hi"}}}', [HI]),
     "hermes": (f"<tool_call>\n{JSON}\n</tool_call>", [HI]),
     "hermes, unclosed": (f"<tool_call>{JSON}", [HI]),
     "hermes, two run together": (f"<tool_call>{JSON}</tool_call><tool_call>{JSON}</tool_call>", [HI, HI]),
@@ -556,6 +565,56 @@ def test_strings_of_other_languages_keep_their_text(raw, text):
     arguments, error = parse_arguments(raw)
     assert (arguments["text"], error) == (text, None)
     assert parse_object(raw, is_closed=True) == (arguments, None)
+
+
+TOLD_BY_A_NAME = {
+    "react": (
+        'Thought: I greet.\nAction: reply\nAction Input: {"text": "Hi"}\nObservation: done\nFinal Answer: x',
+        [HI],
+    ),
+    "qwen 2": ('✿FUNCTION✿: reply\n✿ARGS✿: {"text": "Hi"}\n✿RESULT✿', [HI]),
+    "glm 4": ('reply\n{"text": "Hi"}', [HI]),
+    "gpt-oss, without its tokens": (
+        'analysisI greet.assistantcommentary to=functions.reply json{"text": "Hi"}',
+        [HI],
+    ),
+    "kimi, without its tokens": ('functions.reply:0{"text": "Hi"}', [HI]),
+    "gorilla": ('<<function>>[reply(text="Hi")]', [HI]),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        pytest.param(
+            *TOLD_BY_A_NAME[name], marks=pytest.mark.tried("models", f"call written as text: {name}", "read"), id=name
+        )
+        for name in TOLD_BY_A_NAME
+    ],
+)
+def test_calls_that_only_the_name_of_a_tool_tells(text, calls):
+    found = find_calls(text, TOOLS)
+    assert [(call.name, call.arguments) for call in found] == calls
+    assert [call.error for call in found] == [None]
+    assert remove_calls(text, found) == ""
+
+
+def test_plain_text_is_the_only_argument_of_a_tool():
+    [call] = find_calls("Action: current_time\nAction Input: Europe/Bern", TOOLS)
+    assert (call.name, call.arguments, call.error) == ("current_time", {"timezone": "Europe/Bern"}, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "HTML has an element <reply> of late: <reply><input></reply>.",
+        "Action: reply to them. That is all.",
+        'reply is a tool.\n{"a": 1}',
+        "reply (text) is a function: reply(x) = 2",
+    ],
+)
+def test_words_about_a_tool_are_no_call(text):
+    assert find_calls(text, TOOLS) == []
 
 
 def test_no_arguments_as_an_empty_text():
