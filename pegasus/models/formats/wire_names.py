@@ -66,16 +66,16 @@ _DECORATION: Final = frozenset(
         "namespace",
         "pegasus",
     }
-    | {"assistant", "to", "commentary", "final", "recipient"}
+    | {"assistant", "to", "commentary", "final", "recipient", "json"}
 )
 """Words beside a name that say nothing, in their plain form."""
-_TOKEN: Final = re.compile(r"<[^<>]*>?")
+_TOKEN: Final = re.compile(r"<[^<>]*>?|\[[A-Z_]{2,}\]")
 """Special token of a chat template, or another tag."""
 _WORD: Final = re.compile(r"[\w-]+")
 _BEFORE: Final = re.compile(
     r"(?:functions?|tools?|default_api|(?:tool_)?calls?|multi_tool_use|mcp|pegasus)[_.:/]+(?=\w)", re.IGNORECASE
 )
-_BEHIND: Final = re.compile(r"[_.:#]+\d+$")
+_BEHIND: Final = re.compile(r"[_.:#-]+(?:call_?\w{0,40}|\d+)$")
 """Decoration that may be joined to a name whose own words are joined alike."""
 _LONGEST: Final = 300
 """Characters of a name that are looked at."""
@@ -127,7 +127,8 @@ class ToolNames(Mapping[str, ToolSpec]):
                     self._plain[known] = tool if self._plain.get(known, tool) is tool else None
         # What stands behind a special token belongs to the template; before it stands the name, if anything does.
         written = _TOKEN.split(name)[0]
-        core = written if _WORD.search(written) else _TOKEN.sub(" ", name)
+        said = [word for word in _WORD.findall(written) if _plain(word) not in _DECORATION]
+        core = written if said else _TOKEN.sub(" ", name)
         words = [word for word in _WORD.findall(core) if not word.isdigit() and _plain(word) not in _DECORATION]
         candidates = (core, *words) if len(words) == 1 else (core,)
         for candidate in candidates:
