@@ -28,6 +28,7 @@ from pegasus.sandbox.guarded import (
     open_process,
     signal_name,
 )
+from pegasus.sandbox.landlock import version as landlock_version
 from pegasus.sandbox.probe import SandboxError, SandboxProbe, probe_sandbox
 from pegasus.sandbox.process import CommandResult, run_process
 from pegasus.sandbox.proxy import Dial, DialError
@@ -55,6 +56,7 @@ __all__ = [
     "SandboxProbe",
     "TerminalText",
     "is_within",
+    "landlock_version",
     "open_process",
     "probe_sandbox",
     "run_process",

@@ -61,7 +61,7 @@ from pegasus.models import (
     without_request_fences,
 )
 from pegasus.outside import parse_outside
-from pegasus.sandbox import NO_SANDBOX, Sandbox
+from pegasus.sandbox import NO_SANDBOX, Sandbox, landlock_version
 from pegasus.settings import LiveSettings, LiveValue, Settings
 from pegasus.skills import BUILT_IN as BUILT_IN_SKILLS
 from pegasus.skills import AcceptedSkills, SkillCatalog
@@ -550,6 +550,17 @@ def _walls(settings: Settings) -> LiveValue[Sandbox]:
         return LiveValue(NO_SANDBOX)
     if shutil.which("bwrap"):
         return LiveValue(Sandbox(settings.sandbox.mode, bubblewrap=("bwrap",), network=settings.sandbox.network))
+    # As they are for a user without rights: nothing can be tried out here, and only root's Landlock may stop more.
+    if version := landlock_version():
+        return LiveValue(
+            Sandbox(
+                settings.sandbox.mode,
+                landlock=version,
+                gaps=("files",),
+                problem="bubblewrap is not installed",
+                network=settings.sandbox.network,
+            )
+        )
     return LiveValue(NO_SANDBOX)
 
 
