@@ -61,6 +61,12 @@ def choose_beginning(record: Record, days: float) -> int:
     return wanted
 
 
+def count_left_out(record: Record, days: float, since: int) -> int:
+    """Return the messages of the last days that came before the beginning of the replay, since something was being worked on."""
+    wanted = last_time(record) - days * 86_400_000
+    return sum(wanted <= time_of(line, "at") < since for line in record.messages)
+
+
 def is_busy(record: Record) -> bool:
     """Return whether something was being worked on when the record ends."""
     is_waiting = any(line["n"] not in record.done for line in record.messages)

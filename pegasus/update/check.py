@@ -161,7 +161,8 @@ async def _replayed(command: Sequence[str], copy: Path, days: float | None, limi
     match report:
         case {"replayed": int(replayed), "same": int(same), "different": list(different)}:
             found = [Difference(str(each["what"]), each.get("before"), each.get("after")) for each in different]
-            return CheckReport(replayed, same, found, int(report.get("more", 0)), int(report.get("since", 0)))
+            more, since, left_out = (int(report.get(name, 0)) for name in ("more", "since", "leftOut"))
+            return CheckReport(replayed, same, found, more, since, left_out)
     words = done.stderr.decode("utf-8", "replace").strip()
     if "No module named" in words and "pegasus.update" in words:
         raise UpdateError("the other version is older than the check, and cannot replay anything")

@@ -32,7 +32,7 @@ from pegasus.formatting import describe_error, first_cause
 from pegasus.host import Home, HomeError, prepare_data
 from pegasus.settings import SettingsError, SettingsSource, load_settings
 from pegasus.testing.memory_disk import MemoryDisk
-from pegasus.update.beginning import choose_beginning, data_before, is_busy, notes_before
+from pegasus.update.beginning import choose_beginning, count_left_out, data_before, is_busy, notes_before
 from pegasus.update.comparison import Comparison, compare
 from pegasus.update.outside_events import OutsideEvent, events_of, starts_of
 from pegasus.update.record import Record, all_times, last_time, read_record, time_of
@@ -85,6 +85,7 @@ def replay(copy: Path, days: float = DAYS) -> dict[str, Any]:
         "different": [attrs.asdict(each) for each in (*found.different, *compared.different)],
         "more": found.count + compared.count - len(found.different) - len(compared.different),
         "since": since or begin + _BEFORE,
+        "leftOut": count_left_out(record, days, since),
     }
 
 

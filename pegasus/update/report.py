@@ -43,6 +43,8 @@ class CheckReport:
     """Differences that are not listed."""
     since: int = 0
     """Time from which on it was replayed, ms since the epoch; 0 if there was nothing."""
+    left_out: int = 0
+    """Earlier messages of the wanted days: until then something was always being worked on."""
 
 
 def report_json(report: CheckReport) -> dict[str, Json]:
@@ -57,6 +59,9 @@ def report_text(report: CheckReport) -> Iterator[str]:
     """Yield the lines of the report for people."""
     since = f" since {format_time(report.since, '%Y-%m-%d %H:%M')} UTC" if report.since else ""
     yield f"Replayed: {plural(report.replayed, 'message')}{since}"
+    if report.left_out:
+        left = plural(report.left_out, "earlier message")
+        yield f"Not replayed: {left} of these days, until which something was always being worked on"
     yield f"The same: {report.same:,}"
     yield f"Different: {len(report.different) + report.more:,}"
     for each in report.different[:_SHOWN]:
