@@ -19,6 +19,7 @@ from functools import partial
 from typing import Final
 
 import attrs
+import trio
 
 from pegasus.app.environment import ConversationModels, Environment
 from pegasus.app.shared_services import SPEECH_KEYS, SharedServices
@@ -151,6 +152,7 @@ def main_agent_services(
         model=parts.model,
         toolset=toolset,
         clock=environment.clock,
+        started=trio.current_time(),
         config=in_force.follow(lambda settings: settings.agent, "agent."),
         memory_index=parts.memory_index.read,
         model_for=partial(models.client, lane="conversation"),

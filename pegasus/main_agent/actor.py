@@ -205,8 +205,6 @@ class _MainAgent:
     """Works on the items that need the model."""
     _changes: ConversationChanges = attrs.field(init=False)
     """Carries out the commands of the main lane."""
-    _started: float = attrs.field(init=False, factory=trio.current_time)
-    """Trio's clock (seconds) at the start, for the uptime in /status."""
     _turns: int = attrs.field(init=False, default=0)
     """Queue items finished since the start."""
 
@@ -433,7 +431,7 @@ class _MainAgent:
                 turn = self.stopper.running
                 facts = seen_by(facts, person, turn.item.message.channel if turn else None, self._chat)
                 warnings = self._services.warnings.now if person.is_owner else ()
-                return agent_status_text(facts, trio.current_time() - self._started, warnings)
+                return agent_status_text(facts, trio.current_time() - self._services.started, warnings)
             case "/context":
                 return context_text(self._session.entries, self._services)
             case "/help":

@@ -85,6 +85,8 @@ class AgentServices:
     """Prompt, tools and skills; a reload replaces it where they depend on settings."""
     clock: Callable[[], int]
     """Returns the wall-clock time in ms."""
+    started: float = 0.0
+    """Trio's clock (seconds) when the program started, for the uptime in /status. The agent of a chat may have begun just now."""
     config: LiveValue[AgentSettings] = attrs.field(factory=lambda: LiveValue(AgentSettings()))
     """Limits and manners: the settings [agent]."""
     memory_index: Callable[[bool], Awaitable[str]] | None = None

@@ -176,7 +176,8 @@ def agent_status_text(facts: StatusFacts, uptime: float, warnings: Sequence[str]
             *lines,
             f"Waiting: {plural(facts.waiting, 'message')}",
             f"Session: {plural(agent.entries, 'entry', 'entries')}",
-            f"Up for {format_duration(uptime)}, {plural(agent.turns, 'message')} handled",
+            f"Up for {format_duration(uptime)}"
+            + (f", {plural(agent.turns, 'message')} handled" if agent.turns else ""),
             *(f"Note: {warning}" for warning in warnings),
         ]
     )

@@ -60,8 +60,8 @@ def report_text(report: CheckReport) -> Iterator[str]:
     since = f" since {format_time(report.since, '%Y-%m-%d %H:%M')} UTC" if report.since else ""
     yield f"Replayed: {plural(report.replayed, 'message')}{since}"
     if report.left_out:
-        left = plural(report.left_out, "earlier message")
-        yield f"Not replayed: {left} of these days, until which something was always being worked on"
+        earlier = plural(report.left_out, "earlier message")
+        yield f"Not replayed: {earlier} of these days, until which something was always being worked on"
     yield f"The same: {report.same:,}"
     yield f"Different: {len(report.different) + report.more:,}"
     for each in report.different[:_SHOWN]:
