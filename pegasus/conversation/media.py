@@ -38,7 +38,7 @@ from actors import Ref
 from pegasus.conversation.entry import Entry
 from pegasus.conversation.sanitize import sanitize_name
 from pegasus.file_types import extension_of, is_text, recognise
-from pegasus.media import Reading, recording_type
+from pegasus.media import BY_TASK, Reading, recording_type
 from pegasus.messages import Json, Media
 from pegasus.models import EXTENSIONS, MOST_PICTURES, Image, picture_problem
 from pegasus.observe import get_logger
@@ -55,8 +55,6 @@ LONGEST_TEXT: Final = 20_000
 LONGEST_TEXTS: Final = 40_000
 """Characters of all text files of one message that are read out."""
 
-_BY_TASK: Final = "a task can, with save_attachment and this path"
-"""Hint at what the model can do with a file that it is only told about. The path follows in the next line."""
 _MIMES: Final = {extension: mime for mime, extension in EXTENSIONS.items()}
 """By extension of a stored picture. Entries name only such files, so an edited session cannot make the agent read another file."""
 _FILE: Final = re.compile(rf"{MEDIA_FOLDER}/[0-9a-f]{{64}}\.(?:{'|'.join(_MIMES)})")
@@ -183,9 +181,9 @@ def _examine(media: Sequence[Media], readings: Mapping[int, Reading]) -> tuple[l
         if reading is not None:
             label = _reading_label(description, name, reading)
         elif text is None:
-            label = f"(attached: {description}; you cannot open this kind of file; {_BY_TASK})"
+            label = f"(attached: {description}; you cannot open this kind of file; {BY_TASK})"
         elif len(text) > min(LONGEST_TEXT, text_room):
-            label = f"(attached: {description}; it is too long to be shown here; {_BY_TASK})"
+            label = f"(attached: {description}; it is too long to be shown here; {BY_TASK})"
         else:
             text_room -= len(text)
             label = f"(attached: {description}; it reads:)\n{text}\n(end of {name})"

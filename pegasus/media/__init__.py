@@ -9,6 +9,6 @@ Pictures and texts need nothing of this: `pegasus.conversation` shows them and r
 """
 
 from pegasus.media.document_text import is_document
-from pegasus.media.reading import AttachmentReader, Reading, recording_type
+from pegasus.media.reading import BY_TASK, AttachmentReader, Reading, recording_type
 
-__all__ = ["AttachmentReader", "Reading", "is_document", "recording_type"]
+__all__ = ["BY_TASK", "AttachmentReader", "Reading", "is_document", "recording_type"]

@@ -35,6 +35,8 @@ from pegasus.wire import WireError, decode_object, encode_json
 
 _log = get_logger("media")
 
+BY_TASK: Final = "a task can, with save_attachment and this path"
+"""Hint at what the model can do with a file that it is only told about. The path follows in the next line."""
 _CHARSET: Final = re.compile(r"charset=[\"']?([\w.-]{1,40})")
 PDF: Final = "application/pdf"
 """MIME type of the files that `pdf_text` reads."""
@@ -131,7 +133,9 @@ async def _read_document(content: bytes, room: int, file: Media) -> Reading:
     # A mail program, and some browsers, say in which character set a text is.
     charset = _CHARSET.search(file.mime)
     found = await read_document(content, room, charset[1] if charset else "")
-    return Reading(found.text, found.kind if found.text else found.problem, found.left_out)
+    # Of an archive only the names of its files are known here.
+    left_out = found.left_out or (BY_TASK if found.kind == "archive" else "")
+    return Reading(found.text, found.kind if found.text else found.problem, left_out)
 
 
 def _heard(text: str, *, is_voice: bool) -> Reading:

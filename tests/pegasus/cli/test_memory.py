@@ -134,7 +134,7 @@ def test_the_notes_of_conversations_are_shown_and_without_a_daemon_an_undo_bring
         async with open_memory(home.data) as opened:
             memory = memory_in(home.data, opened._logged._journal, lambda: 5, home.workspace)
             for content in (b"- Likes tea\n", b"- Likes coffee\n"):
-                await memory.write_notes(content, Author("consolidation", channel="web:c1"))
+                await memory.write_as_it_is(NOTES, content, Author("consolidation", channel="web:c1"))
 
     (home.workspace).mkdir(parents=True)
     trio.run(rewrite)
