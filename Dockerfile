@@ -15,7 +15,8 @@ COPY pegasus ./pegasus
 RUN /opt/pegasus/bin/pip install --no-cache-dir --no-compile --no-deps --no-build-isolation . \
  && /opt/pegasus/bin/pip uninstall --yes hatchling editables \
  && /opt/pegasus/bin/pip uninstall --yes pip \
- && /opt/pegasus/bin/python -m compileall -q -j 0 /opt/pegasus/lib
+ && /opt/pegasus/bin/python -m compileall -q -j 0 -x 'olefile2[.]py' /opt/pegasus/lib
+# (olefile2.py is for Python 2)
 
 FROM ${PYTHON_IMAGE}
 # Certificates for calls to models, and a user of its own with the home on a volume.
