@@ -158,7 +158,8 @@ async def test_what_is_not_a_folder_of_ones_own_is_refused_with_a_sentence(tmp_p
             "/etc",
             "/usr/share",
         ]
-        refused += ["/proc/self", "/root", "/root/.ssh", str(daemon.home.parent), str(file), str(tmp_path / "missing")]
+        (keys := daemon.home.parent / ".ssh").mkdir()
+        refused += ["/proc/self", str(keys), str(daemon.home.parent), str(file), str(tmp_path / "missing")]
         refused += [str(link), "relative", "", 7, "/home/somebody"]
         for folder in refused:
             id = await client.post("hello", metadata={"folder": folder})

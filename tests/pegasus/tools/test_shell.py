@@ -260,16 +260,16 @@ def impatient(monkeypatch):
     monkeypatch.setattr("pegasus.sandbox.key_waits.LONGER", 0.6)
 
 
-RAW = "import sys, time, tty; tty.setcbreak(0);"
+RAW = "import select, sys, tty; tty.setcbreak(0);"
 
 
 @pytest.mark.parametrize(
     ("code", "what"),
     [
         (f"{RAW} print('>>> ', end='', flush=True); sys.stdin.read(1); sys.stdin.read(1)", "keys"),  # an interpreter
-        (f"{RAW}\nwhile True: print('\\x1b[Htasks', flush=True); time.sleep(0.05)", "keys"),  # top
-        (f"{RAW} print('\\x1b[?1049h~', flush=True); time.sleep(60)", "keys"),  # an editor
-        ("import getpass, time; getpass.getpass(); time.sleep(60)", "password"),
+        (f"{RAW}\nwhile True: print('\\x1b[Htasks', flush=True); select.select([0], [], [], 0.05)", "keys"),  # top
+        (f"{RAW} print('\\x1b[?1049h~', flush=True); sys.stdin.read(1)", "keys"),  # an editor
+        ("import getpass; getpass.getpass()", "password"),
     ],
 )
 async def test_a_program_on_a_terminal_that_waits_for_somebody_to_type_is_ended_early(use, impatient, code, what):

@@ -94,7 +94,7 @@ async def test_a_folder_that_cannot_be_written_is_told(tmp_path):
 
 @pytest.mark.real_time
 async def test_one_that_is_cancelled_leaves_nothing(tmp_path):
-    wheel = make_wheel(tmp_path, {**FILES, "pegasus/host.py": "import time; time.sleep(600)\n"})
+    wheel = make_wheel(tmp_path, {**FILES, "pegasus/host.py": "import signal; signal.pause()\n"})
     into = tmp_path / "env"
     async with trio.open_nursery() as nursery:
         nursery.start_soon(prepare, str(wheel), into, OFFLINE)
