@@ -13,8 +13,8 @@
 Everything but provider and services runs without threads, sockets and real time, so that a test repeats exactly and an
 hour of waiting costs nothing. They are real servers because they exist to test HTTP clients.
 
-The product imports nothing from here, and this package exports nothing itself: each module, and the package `provider`, is
-imported for itself, so that a test which needs only a model does not load the HTTP server.
+Of the product only `pegasus.update` imports from here, since it replays a home in virtual time. This package exports nothing itself:
+each module, and the package `provider`, is imported for itself, so that a test which needs only a model does not load the HTTP server.
 
     from pegasus.testing.scripted import ScriptedModel, reply, say
     from pegasus.testing.world import open_world
