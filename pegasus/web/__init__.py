@@ -3,6 +3,12 @@
 The daemon imports this package at its start. Starlette and what needs it are imported when the first client connects (`actor`).
 docs/http.md describes the API for people who write a client.
 
+Other protocols for programs (MCP, A2A) are packages above this one. Each gives its routes as `Operation`s (`Doors`), so
+that the checks of every request, its scope and the description are those of all routes. A door asks for a turn in three steps:
+`message_of` makes the message, in a conversation that the token may use; `Conversations.converse` sends it, follows the turn and
+returns its replies; `Conversations.acknowledge_turn` notes that the client has them. `WebServices.withdraw` stops a turn whose client
+does not want it any more. All of them raise `ApiError`, or are called within `failures_as_errors`, for what the client is told.
+
 Read the files in this order; each uses only those before it:
 
     deliveries  the webhook deliveries of the last day
@@ -24,9 +30,28 @@ Read the files in this order; each uses only those before it:
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from pegasus.web.actor import run_http
 from pegasus.web.config import HttpConfig, WebServices
 from pegasus.web.deliveries import HookDeliveries
+from pegasus.web.visitors import ApiError
+
+if TYPE_CHECKING:
+    from pegasus.web.app import Doors
+    from pegasus.web.operations import Operation
+    from pegasus.web.requests import ApiRequest, EventStreamResponse, failures_as_errors, json_response
+    from pegasus.web.routes import LONGEST_WAIT, Conversations, TurnTranscript, message_of, new_message_id
+else:
+
+    def __getattr__(name: str) -> object:
+        """Return a name that needs Starlette. It is imported here when the first door is, and not at the daemon's start."""
+        for module in ("app", "operations", "requests", "routes"):
+            found = import_module(f"pegasus.web.{module}")
+            if name in __all__ and hasattr(found, name):
+                return getattr(found, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def render_markdown(text: str) -> str:
@@ -36,4 +61,22 @@ def render_markdown(text: str) -> str:
     return render(text)
 
 
-__all__ = ["HookDeliveries", "HttpConfig", "WebServices", "render_markdown", "run_http"]
+__all__ = [
+    "LONGEST_WAIT",
+    "ApiError",
+    "ApiRequest",
+    "Conversations",
+    "Doors",
+    "EventStreamResponse",
+    "HookDeliveries",
+    "HttpConfig",
+    "Operation",
+    "TurnTranscript",
+    "WebServices",
+    "failures_as_errors",
+    "json_response",
+    "message_of",
+    "new_message_id",
+    "render_markdown",
+    "run_http",
+]

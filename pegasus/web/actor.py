@@ -18,11 +18,17 @@ from actors import Inbox
 from pegasus.web.config import WebServices
 
 if TYPE_CHECKING:
+    from pegasus.web.app import Doors
     from pegasus.web.server import HttpServer
 
 
-async def run_http(inbox: Inbox[object], services: WebServices, listeners: Sequence[trio.SocketListener]) -> None:
-    """Serve HTTP on the listeners, which stay open when this ends.
+async def run_http(
+    inbox: Inbox[object],
+    services: WebServices,
+    listeners: Sequence[trio.SocketListener],
+    doors: Doors = lambda conversations: (),
+) -> None:
+    """Serve HTTP on the listeners, which stay open when this ends. doors: returns the routes of other protocols.
 
     Stopped: accepts no more, lets requests end for a moment, ends. Cancelled: cuts all connections.
     """
@@ -32,15 +38,15 @@ async def run_http(inbox: Inbox[object], services: WebServices, listeners: Seque
         nursery.start_soon(_watch_inbox, inbox, stopping)
         if await _has_client(services, listeners, stopping):
             # The import takes a tenth of a second, for which no other actor has to wait.
-            server = await trio.to_thread.run_sync(_make_server, services)
+            server = await trio.to_thread.run_sync(_make_server, services, doors)
             await server.run(listeners, stopping)
 
 
-def _make_server(services: WebServices) -> HttpServer:
+def _make_server(services: WebServices, doors: Doors) -> HttpServer:
     """Return the server; import it, and its libraries, first."""
     from pegasus.web.server import make_server
 
-    return make_server(services)
+    return make_server(services, doors)
 
 
 async def _watch_inbox(inbox: Inbox[object], stopping: trio.Event) -> None:

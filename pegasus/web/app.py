@@ -17,8 +17,8 @@ the `Allow` of a 405 (RFC 9110, section 15.5.6) is gathered over all routes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 import trio
 from starlette.exceptions import HTTPException
@@ -76,6 +76,8 @@ SECURITY_HEADERS: Final = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 """Header fields of every response."""
+Doors: TypeAlias = Callable[[Conversations], Sequence[Operation]]
+"""Returns the routes of the protocols that stand above this package. Called once, when the first client connects."""
 _STATUS_CODES: Final = {404: "not_found", 405: "method_not_allowed"}
 """Codes of the errors that Starlette's router raises by itself. All other errors are ApiErrors with a code of
 their own."""
@@ -229,11 +231,12 @@ def _error_response(error: ApiError, headers: dict[str, str] | None = None) -> R
     return json_response(error.body, error.status, {**(headers or {}), **more})
 
 
-def build_application(services: WebServices, rules: AccessRules, feed: EventFeed) -> WebApplication:
+def build_application(services: WebServices, rules: AccessRules, feed: EventFeed, doors: Doors) -> WebApplication:
     """Return the application with all operations. Reads the files of the page. feed: what `/api/events` streams.
 
-    Raises OSError if a file of the page cannot be read. The order of the operations counts where two paths
-    match the same request.
+    doors: returns the routes of other protocols. The order of the operations counts where two paths match the same request.
+
+    Raises OSError if a file of the page cannot be read.
     """
     conversations = Conversations(services.intake, services.listeners)
     turns = ClientTurns(conversations, services)
@@ -246,5 +249,6 @@ def build_application(services: WebServices, rules: AccessRules, feed: EventFeed
         *event_operations(feed),
         *control_operations(feed),
         *webhook_operations(services),
+        *doors(conversations),
     )
     return WebApplication(services, rules, (*operations, openapi_operation(operations)))

@@ -16,7 +16,7 @@ from actors import ActorError, Signal
 from pegasus.gateway import ServeConnection, accept_connections
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
-from pegasus.web.app import build_application
+from pegasus.web.app import Doors, build_application
 from pegasus.web.config import WebServices
 from pegasus.web.connection import HttpConnection
 from pegasus.web.routes import EventFeed, gather_events
@@ -148,8 +148,8 @@ class HttpServer:
             work.cancel()
 
 
-def make_server(services: WebServices) -> HttpServer:
+def make_server(services: WebServices, doors: Doors) -> HttpServer:
     """Return a server with all routes. Reads the files of the page, so it blocks for some milliseconds."""
     rules = AccessRules(services.config, services.gateway_config, services.sessions)
     feed = EventFeed(services.clock())
-    return HttpServer(services, rules, build_application(services, rules, feed), feed)
+    return HttpServer(services, rules, build_application(services, rules, feed, doors), feed)

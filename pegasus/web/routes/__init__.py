@@ -21,26 +21,30 @@ from __future__ import annotations
 
 from pegasus.web.routes.client_turns import ClientTurns
 from pegasus.web.routes.control import control_operations, openapi_operation
-from pegasus.web.routes.conversations import Conversations
+from pegasus.web.routes.conversations import Conversations, TurnTranscript, new_message_id
 from pegasus.web.routes.embeddings import embedding_operations
 from pegasus.web.routes.events import EventFeed, event_operations, gather_events
-from pegasus.web.routes.messages import message_operations
+from pegasus.web.routes.messages import LONGEST_WAIT, message_of, message_operations
 from pegasus.web.routes.openai import completion_operations
 from pegasus.web.routes.pages import load_static_files, page_operations
 from pegasus.web.routes.responses import response_operations
 from pegasus.web.routes.webhooks import webhook_operations
 
 __all__ = [
+    "LONGEST_WAIT",
     "ClientTurns",
     "Conversations",
     "EventFeed",
+    "TurnTranscript",
     "completion_operations",
     "control_operations",
     "embedding_operations",
     "event_operations",
     "gather_events",
     "load_static_files",
+    "message_of",
     "message_operations",
+    "new_message_id",
     "openapi_operation",
     "page_operations",
     "response_operations",
