@@ -205,7 +205,8 @@ class Hub:
 
     def said(self, said: Said) -> None:
         """Show what was said to the other clients of the conversation, as far as they are an owner's terminals and pages."""
-        if hearers := [feed for feed in self._routes.all() if feed.hears(said, self._owners.now)]:
+        feeds = self._routes.of_chat(said.chat, said.channel) if said.chat else self._routes.all()
+        if hearers := [feed for feed in feeds if feed.hears(said, self._owners.now)]:
             frame = encode_frame(said)
             for feed in hearers:
                 feed.show_said(frame)

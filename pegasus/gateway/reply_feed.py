@@ -223,6 +223,12 @@ class Routes:
         """Return the feeds of all clients and bridges."""
         return [feed for feeds in self._feeds.values() for feed in feeds]
 
+    def of_chat(self, chat: str, channel: ChannelInfo) -> Collection[ReplyFeed]:
+        """Return the feeds of a chat's own clients, and of those of the channel. chat: `<type>:<channelId>`."""
+        type, _, channel_id = chat.partition(":")
+        addresses = {(type, channel_id), (channel.type, channel.channel_id)}
+        return [feed for address in addresses for feed in self._feeds.get(address, ())]
+
     def has_own_client(self, channel: ChannelInfo) -> bool:
         """Return whether a client of exactly this address is connected, so that bridges leave it alone."""
         return (channel.type, channel.channel_id) in self._feeds

@@ -88,6 +88,7 @@ from pegasus.storage import (
     NextItem,
     Posted,
     PostResult,
+    ReturnItem,
     StorageError,
     TakeItem,
     Waiting,
@@ -167,6 +168,7 @@ async def main_agent(
                     nursery.start_soon(agent.answer_interrupt, message)
                 case Withdraw():
                     agent.stopper.withdraw(message)
+        agent.is_stopped = True
         nursery.cancel_scope.cancel()
 
 
@@ -205,6 +207,10 @@ class _MainAgent:
     """Works on the items that need the model."""
     _changes: ConversationChanges = attrs.field(init=False)
     """Carries out the commands of the main lane."""
+    is_stopped: bool = attrs.field(init=False, default=False)
+    """It ends because it was told to, not because something has failed."""
+    _taken: set[int] = attrs.field(init=False, factory=set)
+    """Numbers of the items that it has taken last; those of them that are not done are given back when it is stopped."""
     _turns: int = attrs.field(init=False, default=0)
     """Queue items finished since the start."""
 
@@ -223,14 +229,21 @@ class _MainAgent:
         The first items are those that the session shows, so that a restart continues with the unfinished one even if messages of a
         higher priority have arrived meanwhile. After that the journal decides.
         """
-        for item in await self._items_of_session():
-            await self._run_turn(item)
-        while True:
-            if self._keeper is not None:
-                self._keeper.look()
-            item = await self._journal.ask(NextItem, "main", self._chat, self._apart)
-            async with nullcontext() if self._keeper is None else self._keeper.session_lock:
+        try:
+            for item in await self._items_of_session():
                 await self._run_turn(item)
+            while True:
+                if self._keeper is not None:
+                    self._keeper.look()
+                item = await self._journal.ask(NextItem, "main", self._chat, self._apart)
+                self._taken = {item.n}
+                async with nullcontext() if self._keeper is None else self._keeper.session_lock:
+                    await self._run_turn(item)
+        finally:
+            if self.is_stopped:
+                for number in self._taken:
+                    with suppress(ActorError):
+                        self._journal.tell_nowait(ReturnItem(number))
 
     async def _items_of_session(self) -> list[Item]:
         """Return the items of the session that are not done for the journal, the oldest first.
@@ -243,6 +256,7 @@ class _MainAgent:
             item = await self._journal.ask(TakeItem, number, self._apart)
             if item is None:
                 break
+            self._taken.add(item.n)
             items.insert(0, item)
         return items
 
@@ -278,6 +292,7 @@ class _MainAgent:
             self._note_work(False)
             turn.ended.set()
             self._show_typing(item, active=False)
+            self._taken.update(joined.n for joined in turn.items)
 
     async def _work_on(self, item: Item, turn: AgentTurn) -> None:
         """Do all that an item needs: an apology after too many crashes, a command, or the think loop.

@@ -47,6 +47,7 @@ from pegasus.storage.inbox_messages import (
     NextItem,
     NextItemOfAddress,
     Overloaded,
+    ReturnItem,
     TakeItem,
     Waiting,
 )
@@ -141,6 +142,7 @@ __all__ = [
     "RemoveOldFiles",
     "ReplaceFile",
     "RetentionRule",
+    "ReturnItem",
     "Route",
     "SetAside",
     "StorageError",

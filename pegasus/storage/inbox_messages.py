@@ -272,6 +272,18 @@ class CompleteItem:
     """Number of the item. A number that does not wait has no effect."""
 
 
+@attrs.frozen
+class ReturnItem:
+    """Note: who had taken the item of lane "main" was stopped before it was done, which is no attempt that has failed.
+
+    An agent gives up its place in memory to that of another chat. Its chat gets one again when one is free, so that without this an
+    item could seem to crash its agents although each was only asked to make room.
+    """
+
+    n: int
+    """Number of the item. A number that does not wait has no effect."""
+
+
 @attrs.frozen(eq=False, repr=False)
 class Waiting:
     """Query: the number of items that are not done.

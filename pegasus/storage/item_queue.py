@@ -230,6 +230,11 @@ class ItemQueue:
             self._owners_in_a_row[item.lane] = self._owners_in_a_row[item.lane] + 1 if item.is_owners else 0
         item.handed_out = min(item.handed_out, next(self._hand_outs))
 
+    def take_back(self, n: int) -> None:
+        """Note that the last taker of an item was stopped, which counts as no attempt. The item stays due before all that wait."""
+        if (item := self.item(n)) is not None and item.attempts:
+            item.attempts -= 1
+
 
 class ItemQueries:
     """Queries for items that were not answered yet.

@@ -62,6 +62,7 @@ from pegasus.storage.inbox_messages import (
     CompleteItem,
     Discard,
     Overloaded,
+    ReturnItem,
     Waiting,
 )
 from pegasus.storage.item_queue import MAIN, ItemQueries, ItemQuery
@@ -100,7 +101,7 @@ NOTICE_PRIORITY = 2
 Request: TypeAlias = Accept | Discard | Commit
 Query: TypeAlias = Waiting | ReplyQuery | KnownAddresses | Route
 """Queries that are answered at once."""
-Immediate: TypeAlias = CompleteItem | Acknowledge | Connected | Disconnected | TakeLease
+Immediate: TypeAlias = CompleteItem | ReturnItem | Acknowledge | Connected | Disconnected | TakeLease
 """Messages that take effect in memory as soon as they are taken from the mailbox."""
 
 _OWN_FILES = (InboxLog.path, OutboxLog.path)
@@ -288,6 +289,8 @@ class _Journal:
             case CompleteItem(n):
                 self._complete(n)
                 self._items.has_changed = True
+            case ReturnItem(n):
+                self._inbox.queue.take_back(n)
             case Acknowledge(address, seq):
                 if acknowledged := self._outbox.acknowledge(address, seq, self._clock()):
                     self._activity.replies_acknowledged(address.type, acknowledged)

@@ -9,8 +9,8 @@ Three kinds of messages:
 
 * **Requests** (`Accept`, `Discard`, `Commit`, `ReplaceFile`, `Archive`): the answer comes when their effect is on disk, and means
   that it survives a crash. StorageError means that nothing of it has happened; the request may be made again.
-* **Notes** (`CompleteItem`, `Acknowledge`, `Connected`, `Disconnected`): they have no answer. They are in effect at once, and
-  written with the next write or after 50 ms. A crash may lose the last of them; each is of a kind that does no harm then.
+* **Notes** (`CompleteItem`, `ReturnItem`, `Acknowledge`, `Connected`, `Disconnected`): they have no answer. They are in effect at
+  once, and written with the next write or after 50 ms. A crash may lose the last of them; each is of a kind that does no harm then.
 * **Queries** (`NextItem`, `Posted`, `ReadFile` …): they change nothing on disk. Some wait until there is an answer.
 
 A caller that leaves while it waits (a cancelled task) leaves its request in effect if the journal has begun with it.
@@ -41,6 +41,7 @@ from pegasus.storage.inbox_messages import (
     NextChat,
     NextItem,
     NextItemOfAddress,
+    ReturnItem,
     TakeItem,
     Waiting,
 )
@@ -498,6 +499,7 @@ JournalMessage: TypeAlias = (
     | ItemDone
     | LaneDone
     | CompleteItem
+    | ReturnItem
     | Waiting
     | Connected
     | Disconnected

@@ -316,6 +316,23 @@ async def test_a_thousand_chats_at_once_are_all_answered_once(autojump_clock):
         assert trio.current_time() < 1000 / 50 * 1.5
 
 
+async def test_more_chats_that_talk_without_a_pause_than_have_a_place_are_all_answered(autojump_clock):
+    web = FakeChannel("web")
+    names, rounds = [f"c{number}" for number in range(12)], 12
+    settings = each_chat(max_active_chats=3)
+    async with open_chats(ScriptedModel(lambda request: echo(request, 1.0)), settings=settings, web=web) as world:
+        for name in names:
+            await world.say("hello", chat(name))
+        for _ in range(len(names) * (rounds - 1)):
+            answered = await web.next_reply()
+            await world.say("hello", chat(answered.channel.channel_id))
+        await world.idle()
+    for name in names:
+        texts = [reply.text for reply in web.replies if reply.channel.channel_id == name]
+        assert [text for text in texts if not text.endswith("hello")] == [], "giving up a place is no failed attempt"
+    assert len(web.replies) == len(names) * rounds
+
+
 # ------------------------------------------------------------------ crashes
 
 
