@@ -277,6 +277,7 @@ async def _daemon(world: RealWorld, is_trial: bool) -> int:
                     withdraw=partial(withdraw_message, tree.main_agent),
                     item_usage=made.usage.item_usage,
                     embedder=lambda: environment.models.embedder,
+                    audio=environment.models.audio,
                     activity=environment.activity,
                     clock=wall_clock,
                     may_serve=environment.may_work,

@@ -42,7 +42,7 @@ No SDK is imported before its provider is used: importing one takes long, and a 
 """
 
 from pegasus.models.answers import find_calls, pieces_of, without_calls_in_text
-from pegasus.models.audio import LONGEST_SPEECH, AudioModel
+from pegasus.models.audio import LONGEST_SPEECH, MOST_AUDIO, AudioModel
 from pegasus.models.base import (
     AnotherAttempt,
     AssistantTurn,
@@ -94,6 +94,7 @@ from pegasus.models.usage import UsageTracker, amount_text, budget_text, format_
 __all__ = [
     "EXTENSIONS",
     "LONGEST_SPEECH",
+    "MOST_AUDIO",
     "MOST_PICTURES",
     "OFFLINE",
     "SPEECHES",

@@ -9,20 +9,24 @@ a bound.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 import trio
 
 from pegasus.models.base import Label, ModelError, Usage
 from pegasus.models.errors import is_temporary, status_error
-from pegasus.models.providers import ProviderClient, RefusedByServer
+from pegasus.models.providers import ProviderClient, RefusedByServer, close_response, read_at_most
 from pegasus.retry import Pauses
 
 if TYPE_CHECKING:
     from pegasus.models.usage import UsageTracker
 
+T = TypeVar("T")
 ATTEMPTS: Final = 3
 """Number of times that a call is made which fails for a passing cause."""
 PAUSE: Final = 2.0
@@ -62,28 +66,71 @@ class EndpointModel:
 
     async def _call(self, path: str, body: bytes, headers: Mapping[str, str], max_bytes: int) -> bytes:
         """Return the body of an answer, after a few attempts at most. Raises ModelError."""
+        return await self._retry(partial(self._attempt, path, body, headers, max_bytes))
+
+    async def _stream(self, path: str, body: bytes, take: Callable[[bytes], Awaitable[None]], max_bytes: int) -> int:
+        """Call `take` with each piece of the body of an answer; return how many bytes there were.
+
+        Raises ModelError: after a few attempts if there is no answer, and at once if one breaks off, since pieces of it are taken.
+        """
+        response = await self._retry(partial(self._post, path, body, {}))
+        size = 0
+        try:
+            with trio.move_on_after(self.timeout) as silence, self._failures():
+                async for piece in response.aiter_bytes():
+                    size += len(piece)
+                    if size > max_bytes:
+                        silence.cancel()
+                    silence.deadline = inf
+                    await take(piece)
+                    silence.deadline = trio.current_time() + self.timeout
+        finally:
+            await close_response(response)
+        if size > max_bytes:
+            raise self._too_much(max_bytes)
+        if silence.cancelled_caught:
+            text = f"{self.name}: its answer stopped for {self.timeout:g} seconds (models.timeout)"
+            raise ModelError(text, kind="timeout")
+        return size
+
+    async def _retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Return what an attempt returns, the first that does not fail for a passing cause. Raises ModelError."""
         await self.client.load()
         pauses = Pauses(PAUSE)
         # One limit for all attempts and the pauses between them: a person waits for the words.
         with trio.move_on_after(self.timeout):
-            for attempt in range(1, ATTEMPTS + 1):
+            for number in range(1, ATTEMPTS + 1):
                 try:
-                    return await self._attempt(path, body, headers, max_bytes)
+                    return await attempt()
                 except ModelError as error:
-                    if attempt == ATTEMPTS or not is_temporary(error):
+                    if number == ATTEMPTS or not is_temporary(error):
                         raise
                 await trio.sleep(pauses.next())
         raise ModelError(f"{self.name}: no answer within {self.timeout:g} seconds (models.timeout)", kind="timeout")
 
     async def _attempt(self, path: str, body: bytes, headers: Mapping[str, str], max_bytes: int) -> bytes:
-        """Make the call once, and return the body of the answer.
+        """Make the call once, and return the body of the answer. Raises ModelError."""
+        response = await self._post(path, body, headers)
+        try:
+            with self._failures():
+                content = await read_at_most(response, max_bytes)
+        finally:
+            await close_response(response)
+        if len(content) > max_bytes:
+            raise self._too_much(max_bytes)
+        return content
 
-        Raises ModelError, whose text names neither headers nor query: they may hold keys.
-        """
+    async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Any:
+        """Make the call once, and return the response of httpx, which the caller closes. Raises ModelError."""
+        with self._failures():
+            return await self.client.post(path, body, headers={**self.headers, **headers}, query=self.query)
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Turn what the client raises into ModelErrors, whose texts name neither headers nor query: they may hold keys."""
         client = self.client
         try:
-            sent = {**self.headers, **headers}
-            content = await client.fetch(path, body, max_bytes, headers=sent, query=self.query)
+            yield
         except RefusedByServer as error:
             raise status_error(
                 self.name, error.status_code, error.body, client.secrets, key_name=self.key_name
@@ -91,6 +138,6 @@ class EndpointModel:
         except (*client.connection_errors, *client.read_errors) as error:
             text = f"{self.name}: no connection to {client.base_url}: {type(error).__name__}"
             raise ModelError(text, kind="network") from error
-        if len(content) > max_bytes:
-            raise ModelError(f"{self.name}: its server answered with more than {max_bytes >> 20} MB", kind="request")
-        return content
+
+    def _too_much(self, max_bytes: int) -> ModelError:
+        return ModelError(f"{self.name}: its server answered with more than {max_bytes >> 20} MB", kind="request")

@@ -209,6 +209,36 @@ class EmbeddingsAnswer(SnakeCase):
 
 
 @attrs.frozen
+class TranscriptionBody(SnakeCase):
+    """A recording, with what its transcription is to be."""
+
+    file: bytes
+    model: str | None = None
+    response_format: Literal["json", "verbose_json", "diarized_json", "text", "srt", "vtt", None] = None
+    language: str | None = None
+    prompt: str | None = None
+
+
+@attrs.frozen
+class TranscriptionAnswer(SnakeCase):
+    """The words of a recording, and what else the model tells."""
+
+    text: str
+
+
+@attrs.frozen
+class SpeechBody(SnakeCase):
+    """A text to be spoken."""
+
+    input: str
+    voice: str | Metadata
+    model: str | None = None
+    response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm", None] = None
+    speed: float | None = None
+    instructions: str | None = None
+
+
+@attrs.frozen
 class ModelJson(SnakeCase):
     """A model that OpenAI's clients may name."""
 

@@ -35,6 +35,7 @@ from pegasus.web.routes import (
     ClientTurns,
     Conversations,
     EventFeed,
+    audio_operations,
     completion_operations,
     control_operations,
     embedding_operations,
@@ -95,7 +96,7 @@ _log = get_logger("web")
 def _hint(path: str) -> str:
     """Return what to ask for instead of a path that does not exist, for clients of OpenAI's API; "" for other paths."""
     if path.startswith("/v1/"):
-        return "; there are /v1/models, /v1/chat/completions, /v1/responses and /v1/embeddings"
+        return "; there are /v1/models, /v1/chat/completions, /v1/responses, /v1/embeddings and /v1/audio/…"
     return "; the base URL of clients of OpenAI's API ends with /v1" if path.endswith(_CLIENT_PATHS) else ""
 
 
@@ -246,6 +247,7 @@ def build_application(services: WebServices, rules: AccessRules, feed: EventFeed
         *completion_operations(turns),
         *response_operations(turns),
         *embedding_operations(services),
+        *audio_operations(services),
         *event_operations(feed),
         *control_operations(feed),
         *webhook_operations(services),

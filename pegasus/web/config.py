@@ -23,7 +23,7 @@ from pegasus.events import BusMessage, EventWindow
 from pegasus.gateway import GatewayConfig, GatewayMessage, Listeners, Methods
 from pegasus.intake import Intake
 from pegasus.messages import InboundMessage, Json
-from pegasus.models import EmbeddingModel, Usage
+from pegasus.models import AudioModel, EmbeddingModel, Usage
 from pegasus.observe import Activity
 from pegasus.settings import HookSettings, LiveValue
 from pegasus.tasks import TaskAgentMessage
@@ -103,6 +103,8 @@ class WebServices:
     """Ends the work on a message whose sender has gone. Never waits, never fails."""
     embedder: Callable[[], EmbeddingModel | None] = lambda: None
     """Returns the model that makes vectors of texts, None if the settings name none."""
+    audio: Callable[[str], AudioModel | None] = lambda role: None
+    """Returns the model that hears ("transcribe") or speaks ("speech"), None if the settings name none."""
     item_usage: Callable[[int], Usage]
     """Returns the tokens that calls of models for an item have used so far."""
     activity: Activity = attrs.field(factory=Activity)

@@ -47,6 +47,8 @@ class SchemaBook:
         origin, inner = get_origin(kind), get_args(kind)
         if kind in _PLAIN:
             return {"type": _PLAIN[kind]}
+        if kind is bytes:
+            return {"type": "string", "format": "binary"}
         if attrs.has(kind):
             return self._reference(kind)
         if isinstance(kind, type) and issubclass(kind, Enum):

@@ -157,6 +157,7 @@ async def test_each_route_answers_as_the_description_says(tmp_path):
             await ask("POST", "/v1/responses", {"input": "hello"}, status=200)
             await ask("POST", "/v1/responses", {"input": "hello", "stream": True}, status=200)
             await ask("POST", "/v1/embeddings", {"input": "tea"}, status=501)
+            await ask("POST", "/v1/audio/speech", {"input": "hello", "voice": "alloy"}, status=501)
             await ask("GET", "/v1/models", status=200)
             await ask("GET", "/v1/models/pegasus", status=200)
             await ask("GET", "/v1/models/gpt", status=404)
@@ -191,6 +192,8 @@ async def test_each_route_answers_as_the_description_says(tmp_path):
             never = {
                 "GET /ws",
                 "POST /v1/embeddings",
+                "POST /v1/audio/transcriptions",
+                "POST /v1/audio/speech",
                 "GET /channels/{type}/{rest}",
                 "POST /channels/{type}/{rest}",
             }  # no answer of its own here

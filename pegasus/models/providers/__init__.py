@@ -17,7 +17,13 @@ from pegasus.models.providers.accounts import (
     find_providers,
     split_spec,
 )
-from pegasus.models.providers.connections import ProviderClient, RefusedByServer, is_local_address
+from pegasus.models.providers.connections import (
+    ProviderClient,
+    RefusedByServer,
+    close_response,
+    is_local_address,
+    read_at_most,
+)
 from pegasus.models.providers.http_model import HttpModel
 from pegasus.models.providers.local_servers import (
     LOCAL_SERVERS,
@@ -50,6 +56,7 @@ __all__ = [
     "ProviderClient",
     "RefusedByServer",
     "ServerWantsKey",
+    "close_response",
     "describe_models",
     "find_local_models",
     "find_names",
@@ -59,5 +66,6 @@ __all__ = [
     "is_known_service",
     "is_local_address",
     "key_variable",
+    "read_at_most",
     "split_spec",
 ]

@@ -195,9 +195,7 @@ class ProviderClient:
         try:
             return await read_at_most(response, limit)
         finally:
-            # Closed also when cancelled, so that the connection is free for the next call; for a second at most.
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
-                await response.aclose()
+            await close_response(response)
 
     async def _send(
         self, path: str, body: bytes | _Pieces, headers: Mapping[str, str], query: Mapping[str, str]
@@ -291,6 +289,12 @@ async def read_at_most(response: Any, limit: int) -> bytes:
             if len(data) > limit:
                 scope.cancel()
     return bytes(data)
+
+
+async def close_response(response: Any) -> None:
+    """Close a response of httpx, also when cancelled, so that its connection is free for the next call; for a second at most."""
+    with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+        await response.aclose()
 
 
 def _parse(text: str) -> object:

@@ -166,13 +166,13 @@ class _Connection:
             raise _Reset
         if answer.body is not None:
             await self._send_whole(answer.status, answer.content_type, answer.body)
+        elif answer.stream:
+            await self._stream_raw(answer.stream)
         elif answer.status != 200 or request is None:
             refusal = error_body(form, answer.status, answer.message, server.count)
             await self._send_whole(answer.status, "application/json", refusal, answer.retry_after)
         elif request.format == "ollama" and server.ollama is not None:
             await self._send_ollama(answer, server.ollama, request)
-        elif answer.stream:
-            await self._stream_raw(answer.stream)
         elif request.stream:
             # A service that refuses the question for usage sends it unasked.
             usage = bool((request.raw.get("stream_options") or {}).get("include_usage")) or bool(server.dialect.refused)

@@ -11,6 +11,7 @@ Read the files in this order; each uses only those before it:
     openai         the API of OpenAI's chat, as far as front ends use it
     responses      the API of OpenAI's responses
     embeddings     texts as vectors
+    audio          recordings as text, and text as speech
     prometheus     numbers for Prometheus as text
     reports        what writes those and the description of the API, imported together
     control        the control plane's methods, and metrics made of their answers
@@ -19,6 +20,7 @@ Read the files in this order; each uses only those before it:
 
 from __future__ import annotations
 
+from pegasus.web.routes.audio import audio_operations
 from pegasus.web.routes.client_turns import ClientTurns
 from pegasus.web.routes.control import control_operations, openapi_operation
 from pegasus.web.routes.conversations import Conversations, TurnTranscript, new_message_id
@@ -36,6 +38,7 @@ __all__ = [
     "Conversations",
     "EventFeed",
     "TurnTranscript",
+    "audio_operations",
     "completion_operations",
     "control_operations",
     "embedding_operations",

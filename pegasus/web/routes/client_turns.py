@@ -20,7 +20,8 @@ from starlette.types import Receive, Scope, Send
 from pegasus.channels import GrowingText, OnSaid
 from pegasus.formatting import first_cause, quote
 from pegasus.intake import NAME_RULE, is_name
-from pegasus.messages import INSTRUCTIONS, RELAYED, InboundMessage, Json, OutboundMessage, ReplyDraft
+from pegasus.messages import INSTRUCTIONS, RELAYED, ChannelInfo, InboundMessage, Json, OutboundMessage, ReplyDraft
+from pegasus.models import Label, ModelError
 from pegasus.web.config import WebServices
 from pegasus.web.requests import QUIET, ApiRequest, EventStreamResponse, failures_as_errors
 from pegasus.web.routes.client_chats import (
@@ -33,7 +34,7 @@ from pegasus.web.routes.client_chats import (
     parse_request,
     token_of,
 )
-from pegasus.web.routes.conversations import API, Conversations, TurnTranscript, new_message_id
+from pegasus.web.routes.conversations import API, Conversations, TurnTranscript, channel_id_of, new_message_id
 from pegasus.web.routes.messages import LONGEST_WAIT, message_of
 from pegasus.web.visitors import ApiError
 
@@ -43,6 +44,8 @@ _SEAM: Final = 64
 """Characters by which the end of the last reasoning is found in the next."""
 _FIELDS: Final = {"channel.channelId": "user", "id": "Idempotency-Key"}
 """Names of what a message holds, as clients of these interfaces know it."""
+_FAILURES: Final = {"budget": (429, "overloaded"), "request": (400, "bad_request"), "overflow": (400, "bad_request")}
+"""Statuses of a model's failures that are the client's, by kind; others are those of the model."""
 IDEMPOTENCY: Final = "idempotency-key"
 """Header field with a client's own id of a request, which it may send again."""
 
@@ -298,6 +301,20 @@ def model_of(fields: Mapping[str, Json]) -> str:
     """Return the model of a request. Clients show the name that they have asked for, so it is given back, whatever it is."""
     model = fields.get("model")
     return model if isinstance(model, str) and model else MODEL
+
+
+def label_of(request: ApiRequest, role: str) -> Label:
+    """Return what a call of a model for a client is counted by: its conversation, and a guest's token."""
+    grant, services = request.grant, request.services
+    channel = ChannelInfo(API, channel_id_of(grant, services.gateway_config.now.token))
+    is_owner = grant.is_owner(channel, services.intake.owners.now)
+    return Label(role, channel, guest="" if is_owner else grant.account_of(channel, is_bridge=False))
+
+
+def model_failure(error: ModelError) -> ApiError:
+    """Return the answer to a call of a model that has failed. What the client can change is a 4xx."""
+    status, code = _FAILURES.get(error.kind, (503, "unavailable"))
+    return ApiError(status, code, str(error))
 
 
 def content_of(transcript: TurnTranscript) -> str:

@@ -14,21 +14,18 @@ from typing import Final
 from starlette.responses import Response
 
 from pegasus.access import MESSAGE
-from pegasus.messages import ChannelInfo, Json
-from pegasus.models import Label, ModelError
+from pegasus.messages import Json
+from pegasus.models import ModelError
 from pegasus.web.config import WebServices
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, json_response
-from pegasus.web.routes.client_turns import model_of
-from pegasus.web.routes.conversations import API, channel_id_of
+from pegasus.web.routes.client_turns import label_of, model_failure, model_of
 from pegasus.web.visitors import ApiError
 
 MOST_TEXTS: Final = 2_048
 """Texts of a request, as in OpenAI's API."""
 WITHIN: Final = 60.0
 """Seconds that the model may take."""
-_STATUSES: Final = {"budget": (429, "overloaded"), "request": (400, "bad_request"), "overflow": (400, "bad_request")}
-"""Statuses of failures that are the client's, by kind; others are those of the model."""
 
 
 def read_texts(input: Json) -> list[str]:
@@ -70,18 +67,10 @@ class EmbeddingRoutes:
                 501, "not_implemented", "no model makes vectors here; models.embed of the settings names one"
             )
         try:
-            vectors = await model.embed(texts, self._label(request), within=WITHIN)
+            vectors = await model.embed(texts, label_of(request, "embed"), within=WITHIN)
         except ModelError as error:
-            status, code = _STATUSES.get(error.kind, (503, "unavailable"))
-            raise ApiError(status, code, str(error)) from None
+            raise model_failure(error) from None
         return json_response(_answer(model_of(fields), vectors, packed=form == "base64"))
-
-    def _label(self, request: ApiRequest) -> Label:
-        """Return what the call is counted by: the client's conversation, and a guest's token."""
-        grant = request.grant
-        channel = ChannelInfo(API, channel_id_of(grant, self._services.gateway_config.now.token))
-        is_owner = grant.is_owner(channel, self._services.intake.owners.now)
-        return Label("embed", channel, guest="" if is_owner else grant.account_of(channel, is_bridge=False))
 
 
 def _answer(model: str, vectors: Sequence[array[float]], *, packed: bool) -> dict[str, Json]:

@@ -9,6 +9,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from pegasus.web import answers, forms
 from pegasus.web.app import WebApplication
+from pegasus.web.schemas import SnakeCase
 from pegasus.wire import camel
 from tests.pegasus.web.world import world
 
@@ -66,7 +67,7 @@ async def test_forms_have_the_names_that_the_handlers_know(operations):
     for operation in operations:
         form = forms.FORMS.get(f"{operation.method} {operation.path}", forms.Form())
         assert set(operation.query) == form.query.keys(), operation.path
-        name = str if form.body in (answers.CompletionBody, answers.ResponseBody, answers.EmbeddingsBody) else camel
+        name = str if isinstance(form.body, type) and issubclass(form.body, SnakeCase) else camel
         fields = {name(field.name) for field in getattr(form.body, "__attrs_attrs__", ())}
         assert set(operation.fields) == fields, operation.path
 

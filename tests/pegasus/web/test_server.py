@@ -31,7 +31,10 @@ async def test_errors_have_one_form():
     [
         ("/models", "Not Found; the base URL of clients of OpenAI's API ends with /v1"),
         ("/api/tags", "Not Found; the base URL of clients of OpenAI's API ends with /v1"),
-        ("/v1/audio/speech", "Not Found; there are /v1/models, /v1/chat/completions, /v1/responses and /v1/embeddings"),
+        (
+            "/v1/images/edits",
+            "Not Found; there are /v1/models, /v1/chat/completions, /v1/responses, /v1/embeddings and /v1/audio/…",
+        ),
         ("/nothing", "Not Found"),
     ],
 )
