@@ -29,6 +29,7 @@ from benchmarks import (
     idle,
     main_agent,
     month,
+    scale,
     start,
     tasks,
     trust,
@@ -52,6 +53,7 @@ MEASURES: Mapping[str, Measure] = {
     "hands": hands.measure,
     "doors": doors.measure,
     "month": month.measure,
+    "scale": scale.measure,
     "trust": trust.measure,
 }
 APART = ("trust",)
