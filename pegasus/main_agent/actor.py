@@ -208,7 +208,7 @@ class _MainAgent:
     _changes: ConversationChanges = attrs.field(init=False)
     """Carries out the commands of the main lane."""
     is_stopped: bool = attrs.field(init=False, default=False)
-    """It ends because it was told to, not because something has failed."""
+    """True once it was told to end; an agent whose work has failed ends without that."""
     _taken: set[int] = attrs.field(init=False, factory=set)
     """Numbers of the items that it has taken last; those of them that are not done are given back when it is stopped."""
     _turns: int = attrs.field(init=False, default=0)
