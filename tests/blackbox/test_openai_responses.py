@@ -75,6 +75,8 @@ async def test_what_a_response_cannot_be_is_refused_with_a_sentence(tmp_path):
             ({"tools": [tool]}, openai.BadRequestError, "tools of its own"),
             ({"previous_response_id": "resp_gone"}, openai.NotFoundError, "previous_response_id"),
             ({"background": True}, openai.BadRequestError, "background"),
+            ({"instructions": ["be brief"]}, openai.BadRequestError, "instructions"),
+            ({"safety_identifier": 5}, openai.BadRequestError, "safety_identifier"),
             ({"input": []}, openai.BadRequestError, "role user"),
         ):
             with pytest.raises(error, match=words):

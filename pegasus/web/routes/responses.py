@@ -7,7 +7,7 @@ whole history, and is treated as that of a chat completion.
 `instructions` count for as long as the client sends them, as in OpenAI's API. A response cannot be fetched again by its id; the
 conversation keeps what was said. Tools of a client are refused with a sentence: it would wait for calls that never come.
 
-Source of the format: https://platform.openai.com/docs/api-reference/responses
+Sources of the format: https://platform.openai.com/docs/api-reference/responses and https://www.openresponses.org/specification
 """
 
 from __future__ import annotations
@@ -35,6 +35,31 @@ NO_TOOLS: Final = (
     "tools: the agent has tools of its own and calls none of its client; leave them out, or send tool_choice = none"
 )
 """Refusal of tools that a client offers."""
+
+
+_GIVEN: Final = ("instructions", "previous_response_id", "user", "safety_identifier", "prompt_cache_key")
+"""Fields of a request that its response has as they came."""
+_FIXED: Final[Mapping[str, Json]] = {
+    "object": "response",
+    "background": False,
+    "error": None,
+    "frequency_penalty": 0.0,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "parallel_tool_calls": False,
+    "presence_penalty": 0.0,
+    "reasoning": None,
+    "service_tier": "default",
+    "store": True,
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "none",
+    "tools": [],
+    "top_logprobs": 0,
+    "top_p": 1.0,
+    "truncation": "disabled",
+}
+"""Fields that all responses have alike: clients expect them, and what they say of a model is the agent's own affair."""
 
 
 def messages_of(input: Json, instructions: Json) -> list[Json]:
@@ -108,28 +133,16 @@ class ResponseForm:
                 "total_tokens": read + written,
             }
         return {
+            **_FIXED,
+            **{name: self._fields.get(name) for name in _GIVEN},
             "id": f"{_PREFIX}{turn.message.id}",
-            "object": "response",
             "created_at": self._created,
+            "completed_at": self._turns.now if status == "completed" else None,
             "status": status,
-            "background": False,
-            "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
-            "instructions": self._fields.get("instructions"),
-            "max_output_tokens": None,
             "model": model_of(self._fields),
             "output": [_message_json(self.item, text, status)] if has_output else [],
-            "parallel_tool_calls": False,
-            "previous_response_id": self._fields.get("previous_response_id"),
-            "store": True,
-            "temperature": None,
-            "text": {"format": {"type": "text"}},
-            "tool_choice": "none",
-            "tools": [],
-            "top_p": None,
-            "truncation": "disabled",
             "usage": usage,
-            "user": self._fields.get("user"),
             "metadata": self._fields.get("metadata") or {},
         }
 
@@ -193,13 +206,14 @@ class ResponseRoutes:
             raise ApiError(400, "bad_request", NO_TOOLS)
         if fields.get("background") is True:
             raise ApiError(400, "bad_request", "background: a response is given to whoever waits for it; leave it out")
-        previous = fields.get("previous_response_id")
-        if previous is not None and not isinstance(previous, str):
-            raise ApiError(400, "bad_request", "previous_response_id: allowed: the id of a response")
         if not isinstance(fields.get("metadata"), Mapping | None):
             raise ApiError(400, "bad_request", "metadata: allowed: an object")
+        for name in _GIVEN:
+            if not isinstance(fields.get(name), str | None):
+                raise ApiError(400, "bad_request", f"{name}: allowed: a text")
         messages = messages_of(fields.get("input"), fields.get("instructions"))
-        sent = ClientMessage.parse(messages, fields.get("user"), (previous or "").removeprefix(_PREFIX))
+        follows = str(fields.get("previous_response_id") or "")
+        sent = ClientMessage.parse(messages, fields.get("user"), follows.removeprefix(_PREFIX))
         form = ResponseForm(self._turns, fields)
         if fields.get("stream") is True:
             return ResponseStream(self._turns, request, sent, form)
