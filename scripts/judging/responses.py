@@ -98,8 +98,8 @@ class Types:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(found) + "\n")
         self._process.stdin.flush()
-        found = self._process.stdout.readline().strip()
-        return "" if found == "fits" else found or "the types did not come to an end"
+        said = self._process.stdout.readline().strip()
+        return "" if said == "fits" else said or "the types did not come to an end"
 
     def close(self) -> None:
         self._process.communicate(timeout=20)
