@@ -7,6 +7,7 @@ stands, is used directly. The bounds, each at the place where the bytes come in:
 * A message has `max_bytes` at most, over all its fragments; until `takes_fragments` is set it must come in one piece. What is beyond
   is dropped as it comes, and so is what is no WebSocket frame.
 * Nothing is read until `receive` is called: TCP slows the other side down.
+* What a compressed frame becomes has the same bound, piece by piece: see `BoundedDeflate`.
 * Each fragment and each pong is a checkpoint: 16 KiB of empty fragments are 2,700 events, for which nobody else would have a turn.
 
 Deadlines are the callers', by cancel scopes. Cancelled in the middle of a write, the connection is of no more use.
@@ -14,7 +15,8 @@ Deadlines are the callers', by cancel scopes. Cancelled in the middle of a write
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, Protocol, TypeAlias
 
@@ -35,6 +37,8 @@ from wsproto.events import (
     Request,
     TextMessage,
 )
+from wsproto.extensions import Extension, PerMessageDeflate
+from wsproto.frame_protocol import CloseReason, FrameDecoder, FrameProtocol, Opcode, RsvBits
 from wsproto.utilities import ProtocolError, RemoteProtocolError
 
 from pegasus.http_framing import has_body, refuse_ambiguous
@@ -77,13 +81,73 @@ class Handshake:
     """Bytes that came behind it."""
 
 
+class BoundedDeflate(PerMessageDeflate):
+    """Compression of messages (permessage-deflate, RFC 7692) that inflates nothing beyond a bound.
+
+    wsproto's own inflates whatever comes, and 16 KiB may become 16 MiB. It serves for everything but the bytes that come in.
+    """
+
+    def __init__(self, max_bytes: Callable[[], int]) -> None:
+        super().__init__()
+        self._max_bytes = max_bytes
+        self._inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+        """Of any window: 15 bits read what was written with fewer."""
+        self._is_first = True
+        """True if the next frame of data begins a message; that one says whether it is compressed."""
+        self._is_compressed = False
+        self._is_data = False
+        """True if the frame that comes now is no control frame."""
+
+    def accept(self, offer: str) -> bool | str | None:
+        """Accept the first offer that can be understood."""
+        try:
+            return None if self.enabled() else super().accept(offer)
+        except ValueError:  # a size of the window that is no number
+            return None
+
+    def frame_inbound_header(
+        self, proto: FrameDecoder | FrameProtocol, opcode: Opcode, rsv: RsvBits, payload_length: int
+    ) -> CloseReason | RsvBits:
+        """Note whether the frame is compressed; only the first one of a message may say so."""
+        self._is_data = not opcode.iscontrol()
+        if rsv.rsv1 and not (self._is_data and self._is_first):
+            return CloseReason.PROTOCOL_ERROR
+        if self._is_data and self._is_first:
+            self._is_first, self._is_compressed = False, rsv.rsv1
+        return RsvBits(True, False, False)
+
+    def frame_inbound_payload_data(self, proto: FrameDecoder | FrameProtocol, data: bytes) -> bytes | CloseReason:
+        """Return what a piece of a frame becomes."""
+        return self._inflate(data) if self._is_data and self._is_compressed else data
+
+    def frame_inbound_complete(self, proto: FrameDecoder | FrameProtocol, fin: bool) -> bytes | CloseReason | None:
+        """Return what is left at the end of a message."""
+        if not (fin and self._is_data):
+            return None
+        self._is_first = True
+        # The sender has left these four bytes out.
+        rest = self._inflate(b"\x00\x00\xff\xff") if self._is_compressed else None
+        if self.server_no_context_takeover if proto.client else self.client_no_context_takeover:
+            self._inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+        return rest
+
+    def _inflate(self, data: bytes) -> bytes | CloseReason:
+        try:
+            inflated = self._inflater.decompress(data, self._max_bytes() + 1)
+        except zlib.error:
+            return CloseReason.INVALID_FRAME_PAYLOAD_DATA
+        return CloseReason.MESSAGE_TOO_BIG if self._inflater.unconsumed_tail else inflated
+
+
 class WebSocket:
     """One connection, over a stream that the caller closes. `accept` or `connect` comes first.
 
     One task may call `receive` and `drop`. All other methods may be called meanwhile, by any task.
     """
 
-    def __init__(self, stream: ByteStream, max_bytes: int, *, takes_fragments: bool = True) -> None:
+    def __init__(
+        self, stream: ByteStream, max_bytes: int, *, takes_fragments: bool = True, compresses: bool = False
+    ) -> None:
         self.max_bytes = max_bytes
         """Bytes of a message, over all its fragments. May be changed."""
         self.takes_fragments = takes_fragments
@@ -96,11 +160,14 @@ class WebSocket:
         """The other side sends what is no WebSocket frame; its close frame cannot be understood either."""
         self._closed: WebSocketClosed | None = None
         self._stream = stream
+        self._extensions: list[Extension] = [BoundedDeflate(lambda: self.max_bytes)] if compresses else []
         self._protocol = WSConnection(ConnectionType.CLIENT)  # of a server from `accept` on
         self._events: Iterator[Event] = iter(())
         """Events of what was read. They are made one by one, as they are asked for."""
         self._parts: list[str] = []
-        """Parts of a message whose end has not come."""
+        """Parts of a text message whose end has not come."""
+        self._bytes = bytearray()
+        """Content of a binary message so far."""
         self._size = 0
         """Bytes of that message."""
         self._is_dropping = False
@@ -129,14 +196,13 @@ class WebSocket:
             self._protocol.initiate_upgrade_connection(list(request.headers), request.target)
             [event] = self._protocol.events()
             is_agreed = isinstance(event, Request) and subprotocol in event.subprotocols
-            await self._write(self._protocol.send(AcceptConnection(subprotocol if is_agreed else None)))
+            answer = AcceptConnection(subprotocol if is_agreed else None, self._extensions)
+            await self._write(self._protocol.send(answer))
         except (h11.ProtocolError, RemoteProtocolError) as error:
             hint = getattr(error, "event_hint", None)
             status, fields = (hint.status_code, hint.headers) if isinstance(hint, RejectConnection) else (400, [])
-            answer = h11.Response(
-                status_code=status, headers=[*fields, (b"connection", b"close"), (b"content-length", b"0")]
-            )
-            await self._write(parser.send(answer) or b"")
+            fields = [*fields, (b"connection", b"close"), (b"content-length", b"0")]
+            await self._write(parser.send(h11.Response(status_code=status, headers=fields)) or b"")
             raise self._end() from None
         self._feed(handshake.rest if handshake else parser.trailing_data[0])
         return list(request.headers)
@@ -144,18 +210,18 @@ class WebSocket:
     async def connect(self, host: str, path: str, subprotocol: str = "") -> None:
         """Shake hands with a server. Raises WebSocketClosed; `code` is the HTTP status if it answered with another one."""
         offered = [subprotocol] if subprotocol else []
-        await self._write(self._protocol.send(Request(host=host, target=path, subprotocols=offered)))
+        await self._write(self._protocol.send(Request(host, path, self._extensions, subprotocols=offered)))
         try:
             event = await self._next_event()
-        except ProtocolError:
+        except (ProtocolError, ValueError):  # ValueError: it has not understood the offer to compress
             raise self._end() from None
         if not isinstance(event, AcceptConnection):
             raise self._end(event.status_code if isinstance(event, RejectConnection) else None)
 
     # ---------------------------------------------------------------- reading
 
-    async def receive(self) -> str | None:
-        """Return the next text message; None for a binary one, whose content is not kept. Pings are answered meanwhile.
+    async def receive(self) -> str | bytes:
+        """Return the next message, str or bytes as the other side says. Pings are answered meanwhile.
 
         Raises WebSocketClosed and, once, BadMessage. Cancelled, nothing is lost.
         """
@@ -166,8 +232,9 @@ class WebSocket:
                         await anyio.lowlevel.checkpoint()
                     self._gather(event)
                     if event.message_finished and not self._is_dropping:
-                        text, self._parts, self._size = "".join(self._parts), [], 0
-                        return text if isinstance(event, TextMessage) else None
+                        message = "".join(self._parts) if isinstance(event, TextMessage) else bytes(self._bytes)
+                        self._forget()
+                        return message
                 case Ping() if self._protocol.state is ConnectionState.OPEN:
                     await self._write(self._protocol.send(event.response()))
                 case CloseConnection() if self._protocol.state is ConnectionState.OPEN:
@@ -183,7 +250,8 @@ class WebSocket:
 
     async def drop(self) -> None:
         """Read and drop what still comes, until the other side has gone."""
-        self._is_dropping, self._parts = True, []
+        self._is_dropping = True
+        self._forget()
         try:
             while not self.is_broken:
                 with suppress(BadMessage):
@@ -225,10 +293,16 @@ class WebSocket:
         is_fragment = event.frame_finished and not event.message_finished
         self._size += len(data.encode()) if isinstance(data, str) else len(data)
         if self._size > self.max_bytes or (is_fragment and not self.takes_fragments):
-            self._is_dropping, self._parts = True, []
+            self._is_dropping = True
+            self._forget()
             raise BadMessage(1009, f"found a message of more than {self.max_bytes} bytes, or in pieces")
-        if data and isinstance(data, str):
+        if not isinstance(data, str):
+            self._bytes += data
+        elif data:
             self._parts.append(data)
+
+    def _forget(self) -> None:
+        self._parts, self._bytes, self._size = [], bytearray(), 0
 
     def _lose(self) -> WebSocketClosed:
         """Note that the other side has gone without a close frame, for which RFC 6455 has a code."""
@@ -241,9 +315,11 @@ class WebSocket:
 
     # ---------------------------------------------------------------- writing
 
-    async def write(self, messages: list[str]) -> None:
-        """Send text messages in one write. Raises WebSocketClosed."""
-        await self._send(*[TextMessage(data=message) for message in messages])
+    async def write(self, messages: Sequence[str | bytes]) -> None:
+        """Send messages in one write: str as text, bytes as binary ones. Raises WebSocketClosed."""
+        await self._send(
+            *[TextMessage(data=each) if isinstance(each, str) else BytesMessage(data=each) for each in messages]
+        )
 
     async def ping(self) -> None:
         """Send a ping, which changes `active_at` if it is answered. Raises WebSocketClosed."""

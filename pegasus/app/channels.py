@@ -250,6 +250,7 @@ def make_gateway_config(
         agent=persona.now.name,
         origins=frozenset(settings.gateway.allowed_origins),
         max_frame_bytes=settings.gateway.max_frame_bytes,
+        compression=settings.gateway.compression,
         max_media_bytes=settings.media.max_bytes,
         max_connections=connections,
     )

@@ -30,6 +30,7 @@ import attrs
 from anyio.abc import ByteStream
 from outcome import Error, Outcome, Value
 
+from pegasus.loopback import is_loopback
 from pegasus.messages import ChannelInfo, Json, Media, Metadata
 from pegasus.protocol import (
     SUBPROTOCOL,
@@ -269,7 +270,7 @@ class Client:
         pinged_at = -math.inf
         while True:
             with anyio.move_on_after(PING_AFTER):
-                return await self._socket.receive() or ""
+                return _text_of(await self._socket.receive())
             if self._socket.active_at < pinged_at:
                 raise WebSocketClosed
             pinged_at = anyio.current_time()
@@ -331,7 +332,8 @@ async def _connected(url: str, timeout: float) -> AsyncIterator[WebSocket]:
     except (OSError, ValueError) as error:  # TimeoutError is an OSError
         raise NotConnected(f"no agent answers at {url} ({error or 'too slow'})") from None
     try:
-        socket = WebSocket(_Stream(stream), MAX_FRAME_BYTES)
+        # Within one machine compression costs more than it saves.
+        socket = WebSocket(_Stream(stream), MAX_FRAME_BYTES, compresses=not is_loopback(parts.hostname or ""))
         path = parts.path or "/"
         try:
             with anyio.fail_after(timeout):
@@ -382,12 +384,17 @@ async def _open_stream(parts: SplitResult) -> ByteStream:
     return await anyio.connect_tcp(parts.hostname, parts.port or 443, tls=True, tls_standard_compatible=False)
 
 
+def _text_of(message: str | bytes) -> str:
+    """Return a frame; "", which no frame is, for a binary message."""
+    return message if isinstance(message, str) else ""
+
+
 async def _greet(socket: WebSocket, hello: HelloFrame, timeout: float) -> WelcomeFrame:
     """Say hello and return the welcome. Raises Refused for an error frame, NotConnected for anything else."""
     try:
         with anyio.move_on_after(timeout):
             await socket.write([encode_frame(hello)])
-            frame = decode_server_frame(await socket.receive() or "")
+            frame = decode_server_frame(_text_of(await socket.receive()))
             if isinstance(frame, ErrorFrame):
                 raise Refused(frame.code, frame.message, frame.id)
             if not isinstance(frame, WelcomeFrame):

@@ -55,6 +55,8 @@ class GatewayConfig(Credentials):
     """Values of a browser's Origin header that are let in. Programs send none."""
     max_frame_bytes: int = 1 << 20
     """Bytes of a frame after the hello, attachments included (`gateway.max_frame_bytes`)."""
+    compression: bool = False
+    """Frames are compressed for clients that offer it (`gateway.compression`)."""
     max_media_bytes: int = 20 << 20
     """Bytes of all files of one message (`media.max_bytes`)."""
     max_connections: int = 1000

@@ -89,7 +89,8 @@ class Connection:
         self._visitor = visitor
         self._queue = SendQueue(self._config.now.queue_frames, self._config.now.queue_bytes)
         self._stream = stream
-        self._socket = WebSocket(stream, HELLO_BYTES, takes_fragments=False)
+        compresses = self._config.now.compression
+        self._socket = WebSocket(stream, HELLO_BYTES, takes_fragments=False, compresses=compresses)
         self._bearer: str | None = None
         """The token of the handshake's Authorization header."""
         self._requests: Requests | None = None
@@ -224,12 +225,12 @@ class Connection:
             message = f"Origin: found {quote(origin, 100)}, which is not in gateway.allowed_origins of the settings"
             self._refuse("unauthorized", message, UNAUTHORIZED)
 
-    async def _handle(self, text: str | None) -> None:
-        """Handle a frame: the hello, or what may follow it. None: a binary one, which is refused."""
+    async def _handle(self, text: str | bytes) -> None:
+        """Handle a frame: the hello, or what may follow it. A binary one is refused."""
         match text, self._requests:
-            case None, None:
+            case bytes(), None:
                 self._refuse("unauthorized", "the first frame must be a hello; found a binary frame", UNAUTHORIZED)
-            case None, _:
+            case bytes(), _:
                 message = "found a binary frame, allowed: JSON objects in text frames"
                 await self._queue.answer(error_frame("bad_frame", message))
             case str(), None:

@@ -369,6 +369,8 @@ class GatewaySettings:
     allowed_origins: tuple[str, ...] = texts("origins of web pages that may connect; no other page may")
     # Attachments are in the frame as base64, which makes them a third larger.
     max_frame_bytes: int = whole(1048576, "bytes of one frame, at most", least=1024, most=1 << 30)
+    # Off by default: a compressed connection costs 0.3 MB of memory, and on loopback it saves nothing.
+    compression: bool = flag(False, "whether frames are compressed for clients that ask for it, for slow networks")
 
 
 @attrs.frozen(eq=False, repr=False)

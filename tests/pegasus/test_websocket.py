@@ -1,5 +1,7 @@
-"""Our end of a WebSocket, against trio-websocket's: what a server may do to a client."""
+"""Our end of a WebSocket, against trio-websocket's: what a server may do to a client. Compression is against our own."""
 
+import tracemalloc
+import zlib
 from contextlib import asynccontextmanager
 
 import pytest
@@ -31,12 +33,12 @@ async def pair(max_bytes=1000, **settings):
         nursery.cancel_scope.cancel()
 
 
-async def test_messages_go_both_ways_and_a_binary_one_is_not_kept(autojump_clock):
+async def test_messages_go_both_ways_text_and_binary_ones(autojump_clock):
     async with pair() as (socket, server):
         await server.send_message("one")
         await server.send_message(b"\0" * 900)
         await server.send_message("two")
-        assert [await socket.receive() for _ in range(3)] == ["one", None, "two"]
+        assert [await socket.receive() for _ in range(3)] == ["one", bytes(900), "two"]
         await socket.write(["a", "b"])
         assert [await server.get_message() for _ in range(2)] == ["a", "b"]
 
@@ -113,3 +115,62 @@ async def test_a_client_notices_a_gateway_that_is_gone_without_a_word(autojump_c
             server.cancel()  # the stream stays open, and nobody reads it
             await trio.sleep(100)
             assert client.closed == "the connection was closed"
+
+
+@asynccontextmanager
+async def compressed_pair(max_bytes=10_000):
+    ours, theirs = trio.testing.memory_stream_pair()
+    client, server = (WebSocket(stream, max_bytes, compresses=True) for stream in (ours, theirs))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.accept, "p.v1")
+        await client.connect("x", "/")
+    yield client, server, ours
+
+
+async def test_compressed_messages_go_both_ways(autojump_clock):
+    text = "the whole draft so far " * 400
+    async with compressed_pair() as (client, server, _):
+        for sender, receiver in [(client, server), (server, client)] * 2:
+            await sender.write([text, b"\0" * 9000, ""])
+            assert [await receiver.receive() for _ in range(3)] == [text, bytes(9000), ""]
+
+
+async def test_nothing_is_inflated_beyond_the_limit(autojump_clock):
+    async with compressed_pair() as (_, server, stream):
+        bomb = zlib.compressobj(9, zlib.DEFLATED, -15)
+        data = bomb.compress(bytes(16 << 20)) + bomb.flush(zlib.Z_SYNC_FLUSH)[:-4]
+        tracemalloc.start()
+        try:
+            await stream.send_all(b"\xc2\xfe" + len(data).to_bytes(2, "big") + bytes(4) + data)
+            with pytest.raises(BadMessage) as error:
+                await server.receive()
+            assert error.value.code == 1009
+            assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "offer",
+    [
+        "permessage-deflate; client_max_window_bits=x",
+        "permessage-deflate; server_max_window_bits=8",
+        "x-webkit-deflate-frame",
+    ],
+)
+async def test_an_offer_that_cannot_be_understood_is_not_accepted(offer, autojump_clock):
+    ours, theirs = trio.testing.memory_stream_pair()
+    fields = {
+        "Host": "x",
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+        "Sec-WebSocket-Extensions": offer,
+    }
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    await ours.send_all(f"GET / HTTP/1.1\r\n{head}\r\n".encode())
+    await WebSocket(theirs, 1000, compresses=True).accept("p.v1")
+    answer = bytes(await ours.receive_some())
+    assert answer.startswith(b"HTTP/1.1 101")
+    assert b"extensions" not in answer.lower()

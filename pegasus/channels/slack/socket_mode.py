@@ -244,7 +244,7 @@ class _Link:
             except (WebSocketClosed, BadMessage):
                 return
             try:
-                frame = decode_object(text or "")
+                frame = decode_object(text)
             except ValueError:
                 _log.warning("a frame of Slack is no JSON object")
                 continue

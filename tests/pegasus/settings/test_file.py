@@ -11,7 +11,7 @@ import pytest
 from pegasus.settings import PROVIDER_TYPES, SERVICE_TYPES, Settings, SettingsError, SettingsSource, load_settings
 from pegasus.settings.load import changed_keys
 
-GATEWAY = "host, port, token, allow_remote, allowed_origins, max_frame_bytes"
+GATEWAY = "host, port, token, allow_remote, allowed_origins, max_frame_bytes, compression"
 SECTIONS = (
     "run, models, providers, budget, prices, agent, limits, tasks, tools, policy, sandbox, schedule, session, media, gateway, http, "
     "hooks, channels, mcp, telemetry, retention, log"

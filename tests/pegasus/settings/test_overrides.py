@@ -79,7 +79,7 @@ def test_mistakes_name_the_variable_or_set(mistakes):
         "PEGASUS____A: found an empty name between underscores; allowed: PEGASUS__SECTION__KEY",
         '--set: found "log"; allowed: section.key=value',
         "PEGASUS__GATEWAY__PRT: gateway.prt: found an unknown key; "
-        'allowed: host, port, token, allow_remote, allowed_origins, max_frame_bytes. Did you mean "port"?',
+        'allowed: host, port, token, allow_remote, allowed_origins, max_frame_bytes, compression. Did you mean "port"?',
         'PEGASUS__LOG: log: found "x"; allowed: a table of keys: level, format',
         '--set: log.format: found "xml"; allowed: "line" or "json"',
     ]
