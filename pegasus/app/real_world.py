@@ -42,7 +42,7 @@ from pegasus.models import ModelService, ModelSwitch, PriceList, UsageTracker
 from pegasus.observe import Activity
 from pegasus.sandbox import Sandbox, SandboxProbe, probe_sandbox
 from pegasus.settings import SANDBOX_KEYS, LiveSettings, LiveValue, Settings
-from pegasus.skills import BUILT_IN, AcceptedSkills, SkillCatalog
+from pegasus.skills import BUILT_IN, AcceptedSkills, InstalledSkills, SkillCatalog
 from pegasus.storage import FileDisk
 from pegasus.tools import KeptChanges, Tool, standard_tools, with_network
 
@@ -154,7 +154,10 @@ def _make_environment(
         folder_problem=partial(folder_problem, home=home.path, workspace=home.workspace),
         subagent_folders=(home.subagents,),
         skills=SkillCatalog(
-            BUILT_IN, home.skills, accepted=AcceptedSkills(home.accepted_skills, home.workspace / "skills")
+            BUILT_IN,
+            home.skills,
+            accepted=AcceptedSkills(home.accepted_skills, home.workspace / "skills"),
+            installed=InstalledSkills(home.installed_skills),
         ),
         files=world.files,
         notes_disk=notes_disk(str(home.workspace)),

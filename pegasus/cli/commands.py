@@ -61,7 +61,7 @@ MODULES: Final[Mapping[str, str]] = {
     "tasks": "work",
     "config": "config",
     "memory": "knowledge",
-    "skills": "files",
+    "skills": "skills",
     "sessions": "files",
     "persona": "knowledge",
     "import": "importing",

@@ -35,8 +35,8 @@ from pegasus import __version__
 from pegasus.access import OWN_TYPES, stored_tokens
 from pegasus.cli.commands import JSON, Options, pegasus, program_name
 from pegasus.cli.control import STATE_SECONDS, Answer, ask_daemon, describe_refusal, find_daemon, json_line, print_text
-from pegasus.cli.files import doubts_about, skills_of
 from pegasus.cli.program import check_settings_in_use
+from pegasus.cli.skills import doubts_about, skills_of
 from pegasus.client import ClientError
 from pegasus.formatting import format_time, plural
 from pegasus.host import SHORTEST_TOKEN, Home, HomeError, check_format, read_daemon, read_token

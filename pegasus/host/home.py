@@ -126,6 +126,8 @@ class Home:
         """The user's own skills."""
         self.accepted_skills = path / "accepted-skills.json"
         """The skills of the workspace that the owner has accepted, with the hashes of their files."""
+        self.installed_skills = path / "installed-skills"
+        """Skills that were installed from a source, and the record of what was accepted."""
         self.owner_texts = path / "owner-texts.json"
         """The texts of the workspace's files that are part of the prompt, as the owner has written or accepted them."""
         self.subagents = path / "subagents"

@@ -20,6 +20,7 @@ mistake.
 from pegasus.sandbox.autorun import MOST_ENTRIES, MOST_FOLDERS, MOST_FOUND, AutorunSnapshot
 from pegasus.sandbox.background import BackgroundCommand, BackgroundCommands, CommandError
 from pegasus.sandbox.folders import Folders, is_within
+from pegasus.sandbox.guarded import MARK as CALL_MARK
 from pegasus.sandbox.guarded import (
     NO_SANDBOX,
     CommandLimits,
@@ -36,6 +37,7 @@ from pegasus.sandbox.sandbox import Sandbox
 from pegasus.sandbox.terminal_text import TerminalText
 
 __all__ = [
+    "CALL_MARK",
     "MOST_ENTRIES",
     "MOST_FOLDERS",
     "MOST_FOUND",

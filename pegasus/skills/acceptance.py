@@ -10,6 +10,8 @@ Tools can reach neither this file nor the commands that change it. The content t
 there a moment ago: whoever reads a file of an accepted skill compares the bytes that it has read. So a file that is exchanged between
 the check and the use is refused.
 
+`installed` keeps skills that came from a source in the same form, with where each came from.
+
 Functions of this module block: files of skills are few and small (`MOST_FILES`, `MOST_BYTES`), and larger ones cannot be accepted.
 """
 
@@ -29,9 +31,9 @@ from pegasus.host import replace_private
 from pegasus.messages import Json
 from pegasus.wire import decode_object, encode_json
 
-MOST_FILES: Final = 200
+MOST_FILES: Final = 500
 """Files that a skill may have to be accepted, folders and hidden files included."""
-MOST_BYTES: Final = 4 << 20
+MOST_BYTES: Final = 16 << 20
 """Bytes of all files of a skill that is to be accepted."""
 DEEPEST: Final = 8
 """Levels of folders within a skill that is to be accepted."""
@@ -105,35 +107,50 @@ class AcceptedSkills:
     def load(self) -> dict[str, Manifest]:
         """Return the accepted manifests by the names of their folders. A file that is missing or cannot be read accepts nothing."""
         try:
+            entries = self.entries()
+        except OSError:
+            return {}
+        return {name: manifest for name, entry in entries.items() if (manifest := parse_manifest(entry))}
+
+    def entries(self) -> dict[str, Mapping[str, Json]]:
+        """Return what is noted about each accepted skill; {} if the file is damaged, or others can write to it. Raises OSError."""
+        try:
             status = self.path.lstat()
-            if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o022:  # somebody else may have written it
+            if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o022:
                 return {}
             found = decode_object(self.path.read_bytes()).get("skills")
-        except (OSError, ValueError):
+        except (FileNotFoundError, ValueError):
             return {}
         skills = found if isinstance(found, Mapping) else {}
-        return {str(name): manifest for name, entry in skills.items() if (manifest := _parse_manifest(entry))}
+        return {str(name): entry for name, entry in skills.items() if isinstance(entry, Mapping)}
 
-    def accept(self, name: str, manifest: Manifest, at: int) -> None:
-        """Accept the content of a skill. On return it is on disk. name: of its folder. at: wall clock, ms. Raises OSError."""
-        entries: dict[str, Json] = {}
-        try:
-            found = decode_object(self.path.read_bytes()).get("skills")
-            entries = dict(found) if isinstance(found, Mapping) else {}
-        # A damaged file accepts nothing, so there is nothing in it to keep.
-        except (FileNotFoundError, ValueError):
-            pass
-        entries[name] = {"files": dict(manifest), "at": at}
+    def accept(self, name: str, manifest: Manifest, at: int, about: Mapping[str, Json] | None = None) -> None:
+        """Accept the content of a skill. On return it is on disk. name: of its folder. at: wall clock, ms. Raises OSError.
+
+        about: is noted with it.
+        """
+        self._write({**self.entries(), name: {"files": dict(manifest), "at": at, **(about or {})}})
+
+    def forget(self, name: str) -> None:
+        """Take an acceptance back. On return that is on disk. Raises OSError."""
+        self._write({other: entry for other, entry in self.entries().items() if other != name})
+
+    def _write(self, entries: Mapping[str, Json]) -> None:
         # A crash leaves the old file or the new one. The folder is synced too, since the name is an entry of it.
-        replace_private(self.path, encode_json({"skills": entries}) + "\n")
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace_private(self.path, encode_json({"skills": dict(entries)}) + "\n")
+        sync_folder(self.path.parent)
 
 
-def _parse_manifest(entry: object) -> Manifest | None:
+def sync_folder(path: Path) -> None:
+    """Bring the names in a folder onto the disk. Raises OSError."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def parse_manifest(entry: object) -> Manifest | None:
     """Return the manifest of an entry, None if it has none that can be read."""
     files = entry.get("files") if isinstance(entry, Mapping) else None
     if not isinstance(files, Mapping) or not files:

@@ -14,8 +14,9 @@ systems. Looking at the time of change before each use is as good, because nobod
 A refresh builds a complete new snapshot and then replaces the old one in one assignment. So a reader never sees
 half of a refresh, and a cancelled or failed one leaves the old snapshot.
 
+Skills that were installed count with exactly the content that was accepted (see `installed`), and never in place of another skill.
 The folder in the workspace is different, since tasks write there: its skills count only with the content that the owner has accepted
-(see `acceptance`), and never in place of another skill.
+(see `acceptance`), and never in place of another skill either.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from pegasus.formatting import quote
 from pegasus.guarded_open import open_regular
 from pegasus.observe import get_logger
 from pegasus.skills.acceptance import AcceptedSkills, Manifest, NotAcceptable, file_hash, manifest_of
+from pegasus.skills.installed import InstalledSkill, InstalledSkills
 from pegasus.skills.skill import FILE, MAX_BYTES, Skill, parse_skill
 
 _T = TypeVar("_T")
@@ -124,24 +126,27 @@ class SkillCatalog:
         self,
         *folders: Path,
         accepted: AcceptedSkills | None = None,
+        installed: InstalledSkills | None = None,
         in_thread: bool = True,
     ) -> None:
         """Name the folders; they are read at the first use.
 
-        folders: those whose skills count as they are. accepted: those of the workspace; None: there are none. in_thread: read files
-        in a thread. Tests in virtual time read them directly.
+        folders: those whose skills count as they are. accepted: those of the workspace; None: there are none. installed: those
+        with a source. in_thread: read files in a thread. Tests in virtual time read them directly.
         """
         self._folders = folders
         """Folders whose skills count as they are, the most important last."""
         self._accepted = accepted
         """The skills of the workspace that an owner has accepted; None: there is no such folder."""
+        self._installed = installed
+        """The skills that were installed; None: none can be."""
         self._in_thread = in_thread
         """True if files are read in a thread."""
         self._snapshot: _Snapshot | None = None
         """The last look; None before the first use."""
         self._own_folders = [
             *(folder for folder in folders if folder != BUILT_IN),
-            *([accepted.folder] if accepted is not None else []),
+            *(each.folder for each in (accepted, installed) if each is not None),
         ]
         """Folders of people and tasks. Skills that are part of Pegasus do not change while it runs."""
         self._has_own = True
@@ -232,6 +237,8 @@ class SkillCatalog:
     def _look(self, known: Mapping[str, _SkillFile]) -> _Snapshot:
         """Read all folders. known: files of the last look, which are not read again if they have not changed."""
         snapshot = _read_folders(self._folders, known)
+        if self._installed is not None:
+            snapshot = _with_installed(snapshot, self._installed.load(), known)
         if self._accepted is None:
             return snapshot
         return _with_workspace(snapshot, self._accepted.folder, self._accepted.load())
@@ -312,7 +319,29 @@ def _read_file(path: Path, known: _SkillFile | None, real_folder: Path) -> _Skil
     return _SkillFile(fingerprint, skill, found, file_hash(data))
 
 
-# ------------------------------------------------------------------ skills of the workspace
+# ------------------------------------------------------------------ skills that were installed, and those of the workspace
+
+
+def _with_installed(
+    snapshot: _Snapshot, installed: Mapping[str, InstalledSkill], known: Mapping[str, _SkillFile]
+) -> _Snapshot:
+    """Return the snapshot with the skills that were installed, behind those of all other folders."""
+    skills, problems, files = dict(snapshot.skills), list(snapshot.problems), dict(snapshot.files)
+    for name, each in installed.items():
+        path = each.folder / FILE
+        if name in skills:
+            problems.append(SkillProblem(str(each.folder), f"does not count: there is a skill {name} already", False))
+            continue
+        file = _read_file(path, known.get(str(path)), Path(os.path.realpath(each.folder)))
+        if file is None or (file.skill is not None and file.digest != each.manifest.get(FILE)):
+            how = "its SKILL.md is not the one that was accepted; install it again"
+            problems.append(SkillProblem(str(each.folder), f"does not count: {how}", True))
+            continue
+        files[str(path)] = file
+        problems += file.problems
+        if file.skill is not None:
+            skills[name] = attrs.evolve(file.skill, manifest=each.manifest, source=each.source, revision=each.revision)
+    return attrs.evolve(snapshot, skills=skills, problems=tuple(problems), files=files)
 
 
 def _with_workspace(snapshot: _Snapshot, folder: Path, accepted: Mapping[str, Manifest]) -> _Snapshot:

@@ -41,6 +41,7 @@ _COUNTERPARTS: Final[Mapping[str, str]] = {
 }
 """Names in other agents by the tool here."""
 _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "all": ("*",),
     "texteditor": ("read_file", "write_file", "edit_file"),
     "strreplacebasededittool": ("read_file", "write_file", "edit_file"),
     "strreplaceeditor": ("read_file", "write_file", "edit_file"),

@@ -123,7 +123,11 @@ def skill_view(skill: Skill, home_skills: Path) -> dict[str, Json]:
     return {
         "name": skill.name,
         "description": skill.description,
-        "source": {BUILT_IN: "built-in", home_skills: "home"}.get(skill.folder.parent, "workspace"),
+        "source": "installed"
+        if skill.source
+        else {BUILT_IN: "built-in", home_skills: "home"}.get(skill.folder.parent, "workspace"),
+        "installedFrom": skill.source or None,
+        "revision": skill.revision or None,
         "context": "fork" if skill.fork else "inline",
         "model": skill.model or None,
         "allowedTools": None if skill.tools is None else list(skill.tools),

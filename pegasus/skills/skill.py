@@ -27,8 +27,9 @@ from pegasus.wire import kind
 
 FILE: Final = "SKILL.md"
 """Name of the file that makes a folder a skill."""
-NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-"""The form of a name. The folder and the skill have the same name, so that people find the file."""
+NAME: Final = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
+"""The form of a name (https://agentskills.io/specification). The folder and the skill have the same name, so that people find the
+file."""
 MAX_BYTES: Final = 256 << 10
 """Bytes of a SKILL.md. The format has no limit, and published ones have up to 100 kB; OpenClaw reads as much as here."""
 MAX_DESCRIPTION: Final = 1024
@@ -36,6 +37,10 @@ MAX_DESCRIPTION: Final = 1024
 MAX_FIRST_PARAGRAPH: Final = 200
 """Characters of the body that replace a missing description."""
 
+MAX_COMPATIBILITY: Final = 500
+"""Characters of `compatibility` in the same specification. It changes nothing here."""
+_FORMAT_KEYS: Final = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+"""Keys of that specification. Further ones belong below `metadata`."""
 _KEYS: Final = (
     *("name", "description", "disable-model-invocation", "user-invocable", "allowed-tools"),
     *("context", "agent", "model", "argument-hint", "arguments"),
@@ -59,8 +64,8 @@ _CONTEXTS: Final = ("inline", "fork")
 """Values of `context`, the default first."""
 _MODEL: Final = re.compile(r"[^\s/]+/\S+|default|subagent|compact|reflection")
 """A model, or the role of one."""
-_TOOL: Final = re.compile(r"[^\s,()]+(?:\([^)]*\))?")
-"""A tool in a list, with the part in parentheses that limits it in Claude Code."""
+_TOOL: Final = re.compile(r"[^\s,;|()]+(?:\([^)]*\))?")
+"""A tool in a list, with the part in parentheses that limits it in Claude Code. Skills separate them by blanks and `,`, `;` or `|`."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -101,6 +106,10 @@ class Skill:
     """Names of the positional arguments in their order, for `$name`."""
     manifest: Mapping[str, str] | None = None
     """Hashes of its files as the owner has accepted them; None for a skill that needs no acceptance."""
+    source: str = ""
+    """Source that it was installed from; "" if it was not installed."""
+    revision: str = ""
+    """The commit that it was installed from; "" if there is none."""
 
 
 def parse_skill(text: str, folder: Path) -> tuple[Skill, list[str]]:
@@ -145,10 +154,40 @@ def parse_skill(text: str, folder: Path) -> tuple[Skill, list[str]]:
     return skill, warnings
 
 
+def specification_problems(text: str, folder: str) -> list[str]:
+    """Return what the specification of the format refuses in a SKILL.md, also where the skill is read here all the same.
+
+    folder: the name of its folder. Skills are shared, and other agents may be stricter.
+    """
+    try:
+        front, _ = frontmatter.split(text)
+    except frontmatter.FrontMatterError as error:
+        return [str(error)]
+    if not text.startswith("---"):
+        return ["there is no front matter"]
+    problems = []
+    if unknown := sorted(set(front) - set(_FORMAT_KEYS)):
+        problems.append(f"the keys {', '.join(unknown)}: allowed are {', '.join(_FORMAT_KEYS)}")
+    name, description = front.get("name"), front.get("description")
+    if not isinstance(name, str) or not NAME.fullmatch(name.strip()):
+        found = "name is missing" if name is None else f"name {name!r}"
+        problems.append(f"{found}: required are 1 to 64 of a-z and 0-9, with single - between them")
+    elif name.strip() != folder:
+        problems.append(f"name {name!r}: must be the name of its folder, {folder!r}")
+    if not isinstance(description, str) or not 0 < len(description.strip()) <= len(description) <= MAX_DESCRIPTION:
+        problems.append(f"description: required is a text of at most {MAX_DESCRIPTION:,} characters")
+    compatibility = front.get("compatibility", "any")
+    if not isinstance(compatibility, str) or not 0 < len(compatibility) <= MAX_COMPATIBILITY:
+        problems.append(f"compatibility: allowed is a text of at most {MAX_COMPATIBILITY} characters")
+    if not isinstance(front.get("allowed-tools", ""), str):
+        problems.append("allowed-tools: allowed is one text with blanks between the tools")
+    return problems
+
+
 def _parse_name(front: Mapping[str, Json], folder: str) -> str:
     """Return the name, which is that of the folder. Raises ValueError if the front matter says another one."""
     if not NAME.fullmatch(folder):
-        raise ValueError(f"the folder {folder!r}: allowed are 1 to 64 of a-z, 0-9 and -, not beginning with -")
+        raise ValueError(f"the folder {folder!r}: allowed are 1 to 64 of a-z and 0-9, with single - between them")
     name = _parse_line(front, "name") or folder
     if name != folder:
         raise ValueError(f"name {name!r}: must be the name of its folder, {folder!r}")
@@ -169,22 +208,19 @@ def _parse_description(front: Mapping[str, Json], body: str, warnings: list[str]
 
 
 def _parse_tools(value: Json, warnings: list[str]) -> tuple[str, ...] | None:
-    """Return the names of tools, which are separated by commas or blanks; None for no limit.
+    """Return the names of tools, which are separated as `_TOOL` says; None for no limit.
 
     `Bash(git add *)` allows commands that begin so. Any other tool is allowed whole or not at all, so `Read(docs/*)` is left out: the
-    skill gets less, never more. `*` means no limit. An empty list means no tool at all.
+    skill gets less, never more. `*` and `all` mean no limit. An empty list means no tool at all.
     """
     if value is None:
         return None
-    if isinstance(value, str):
-        given = _TOOL.findall(value)
-    elif isinstance(value, list) and all(isinstance(name, str) for name in value):
-        given = [str(name).strip() for name in value]
-    else:
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
         raise ValueError(f"allowed-tools must be names of tools with commas between, found {kind(value)}")
     names: dict[str, None] = {}
-    for name in given:
-        found = tools_named(name) if name else ()
+    for name in (name for part in given for name in _TOOL.findall(str(part))):
+        found = tools_named(name)
         if found is None:
             warnings.append(f"allowed-tools {name}: only commands are allowed in part; this one is left out")
         names.update(dict.fromkeys(found or ()))

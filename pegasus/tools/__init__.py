@@ -61,13 +61,14 @@ from pegasus.tools.standard import (
     standard_tools,
 )
 from pegasus.tools.walls import hidden_path, may_be_walls
-from pegasus.tools.web import with_network
+from pegasus.tools.web import AddressGuard, with_network
 
 __all__ = [
     "ALL_TASK_TOOLS",
     "COMMAND",
     "MAIN_AGENT_TOOLS",
     "REFLECTION_TOOLS",
+    "AddressGuard",
     "AwaitsOwner",
     "CallQuestions",
     "Effect",

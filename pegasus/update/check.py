@@ -32,7 +32,15 @@ LIMIT: Final = 1800.0
 """Seconds that a replay may take. A week of thousands of messages takes less than a minute."""
 _ATTEMPTS: Final = 20
 """Times that a copy is begun, if files are replaced meanwhile."""
-_TEXTS: Final = ("workspace/memory/", "workspace/skills/", "data/", "skills/", "subagents/", "personas/")
+_TEXTS: Final = (
+    "workspace/memory/",
+    "workspace/skills/",
+    "data/",
+    "skills/",
+    "installed-skills/",
+    "subagents/",
+    "personas/",
+)
 """Beginnings of the paths that are copied, beside what lies on top of the home and of the workspace."""
 _LEFT_OUT: Final = ("data/media/", "pegasus.toml")
 _LARGEST: Final = 1 << 20

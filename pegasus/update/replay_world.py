@@ -64,7 +64,7 @@ from pegasus.outside import parse_outside
 from pegasus.sandbox import NO_SANDBOX, Sandbox, landlock_version
 from pegasus.settings import LiveSettings, LiveValue, Settings
 from pegasus.skills import BUILT_IN as BUILT_IN_SKILLS
-from pegasus.skills import AcceptedSkills, SkillCatalog
+from pegasus.skills import AcceptedSkills, InstalledSkills, SkillCatalog
 from pegasus.storage import ROW_FILES
 from pegasus.testing.fake_channel import FakeChannel
 from pegasus.testing.memory_disk import DiskFolder, MemoryDisk
@@ -520,6 +520,7 @@ def make_environment(stage: Stage, settings: Settings, copy: Path, random: Rando
             BUILT_IN_SKILLS,
             copy / "skills",
             accepted=AcceptedSkills(copy / "accepted-skills.json", workspace / "skills"),
+            installed=InstalledSkills(copy / "installed-skills"),
             in_thread=False,
         ),
         files=files,

@@ -534,6 +534,8 @@ class SkillJson:
     name: str
     description: str
     source: str
+    installed_from: str | None
+    revision: str | None
     context: str
     model: str | None
     allowed_tools: tuple[str, ...] | None

@@ -276,7 +276,7 @@ def test_a_daemon_that_is_started_has_nothing_of_the_commands_that_ask_it_nor_of
         (["cron", "runs"], "No such command 'runs'. `tasks list` has the tasks that ran"),
         (["cron", "rm", "x"], "Did you mean 'remove'?"),
         (["doctor", "--fix"], "below each fault it says what to do"),
-        (["skills", "install", "x"], "Put its folder, with its SKILL.md, into `skills` of the home"),
+        (["skills", "add", "x"], "Did you mean 'install'?"),
         (["version"], "Did you mean '--version'?"),
         (["-p", "hello"], "No such option '-p'. Did you mean 'send'?"),
         (["--continue"], "Did you mean 'chat'?"),

@@ -87,6 +87,8 @@ def test_the_list_as_json(pegasus, write):
         "name": "mine",
         "description": "d",
         "source": "home",
+        "installedFrom": None,
+        "revision": None,
         "folder": str(folder),
         "context": "inline",
         "agent": None,

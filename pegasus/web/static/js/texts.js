@@ -202,7 +202,7 @@ export const T = {
     you: "you",
     model: "Pegasus",
     callers: "Called by",
-    source: { "built-in": "built in", home: "yours", workspace: "workspace" },
+    source: { "built-in": "built in", home: "yours", installed: "installed", workspace: "workspace" },
     fork: "runs as a task",
     text: "Instructions",
     proposed: "Waiting to be accepted",

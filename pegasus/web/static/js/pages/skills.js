@@ -33,6 +33,7 @@ function card(app, skill) {
     { class: "card" },
     h("header", { class: "page-head" }, h("h2", { class: "mono" }, `/${skill.name}`), tags.map((tag) => h("span", { class: "tag" }, tag)), h("span", { class: "hint end" }, `${T.skills.callers}: ${callers || "–"}`)),
     h("p", {}, ...visible(skill.description)),
+    skill.installedFrom ? h("p", { class: "hint mono" }, ...visible([skill.installedFrom, skill.revision].filter(Boolean).join(" · "))) : null,
     skill.allowedTools ? h("p", { class: "hint" }, icon("tool"), " ", h("span", { class: "mono" }, skill.allowedTools.join(", "))) : null,
     text,
   );
