@@ -1,8 +1,4 @@
-"""Bodies and answers of the HTTP API, as far as they are put together by hand: for the description of the API.
-
-Where an answer is a value of the agent on the wire (a task, a job, a reply), its class is that of the agent. Nothing here is imported
-before somebody asks for the description.
-"""
+"""Bodies and answers of the HTTP API that are no values of the agent itself. Imported when somebody asks for its description."""
 
 from __future__ import annotations
 
