@@ -69,11 +69,13 @@ hear() {
 
 # One process speaks and one hears, on a connection that is made again whenever it is lost.
 pipe=$folder/.to-gateway
-[ -p "$pipe" ] || mkfifo "$pipe"
 trap 'kill $(jobs -p) 2>/dev/null' EXIT
 while :; do
+    # A new one each time: a jq that still runs must not write before the greeting of the next connection.
+    rm -f "$pipe"
+    mkfifo "$pipe"
     speak > "$pipe" &
-    hear < <(exec websocat --protocol pegasus.v1 --text --no-close "$url" < "$pipe") || :
+    hear < <(exec websocat --protocol pegasus.v1 --text --no-close --exit-on-eof "$url" < "$pipe") || :
     kill $(jobs -p) 2>/dev/null || :
     wait
     echo "no connection to the agent; trying again" >&2

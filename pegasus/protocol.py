@@ -157,6 +157,8 @@ class HelloFrame:
     """The client makes calls and is no conversation: its address does not become one that the agent may write to."""
     every_reply: bool = False
     """Replies above `last_seq` are sent also if another client of the address has acknowledged them, as far as they are kept."""
+    delivery: str = ""
+    """Delivery class that a bridge declares, such as "at-least-once". The gateway does not look at it, the conformance suite does."""
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -17,7 +17,7 @@ Adapters of chat services:
 * `series`: messages that belong together, such as an album or a text that an app has split.
 * `call_pacing`: when a call may be made, and again. `attempts`: the calls that must not be repeated.
 * `delivery_log`: what a service has taken. `service_http`: HTTP to a service.
-* `splitting`, `blocks`, `plain_text`: Markdown in pieces that fit into a message, in a service's markup, and as plain text.
+* `blocks`: Markdown in the markup of a service.
 * `telegram`, `slack`, `sms`: the adapters of Telegram, of Slack, and of SMS by Twilio.
 
 `make_adapter` is the way to one of them by its settings. It imports the service's code when it is needed, since most daemons need

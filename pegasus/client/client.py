@@ -141,6 +141,7 @@ async def open_client(
     last_seqs: Mapping[str, int] | None = None,
     calls_only: bool = False,
     every_reply: bool = False,
+    delivery: str = "",
     timeout: float = 10.0,
 ) -> AsyncIterator[Client]:
     """Connect to the gateway at `url` and yield the Client once it was welcomed; leaving the block closes the connection.
@@ -149,7 +150,7 @@ async def open_client(
     last_seq: the last reply that was received earlier; None: everything that was not acknowledged comes again. For a bridge
     it is last_seqs, by channelId. calls_only: there is no conversation at this address, so that the agent does not learn of it.
     every_reply: replies above last_seq come also if another client of the address has acknowledged them.
-    timeout: seconds for each step of the greeting.
+    delivery: delivery class that a bridge declares. timeout: seconds for each step of the greeting.
     Raises NotConnected, and Refused (wrong token, for example). Errors of the block come out as they are.
 
     Example::
@@ -161,7 +162,7 @@ async def open_client(
         who = ClientChannel(channel)
     else:
         who = ClientChannel(channel.type, channel.channel_id, channel.user_id, channel.reply_to)
-    hello = HelloFrame(who, token, last_seq, dict(last_seqs or {}), calls_only, every_reply)
+    hello = HelloFrame(who, token, last_seq, dict(last_seqs or {}), calls_only, every_reply, delivery)
     async with _connected(url, timeout) as socket:
         client = Client(socket, await _greet(socket, hello, timeout))
         with client.events:

@@ -38,7 +38,7 @@ from pegasus.gateway.config import (
     require_text,
 )
 from pegasus.gateway.delivery import ClientUpdate, Listeners, MessagesMissed
-from pegasus.gateway.requests import CALL_TIMEOUT, check_media_size, read_message
+from pegasus.gateway.requests import CALL_TIMEOUT, check_media_size, read_frame, read_hello, read_message
 from pegasus.gateway.server import (
     GatewayMessage,
     ServeConnection,
@@ -73,6 +73,8 @@ __all__ = [
     "failures_logged",
     "notice_for",
     "open_listeners",
+    "read_frame",
+    "read_hello",
     "read_message",
     "read_number",
     "require_owner",

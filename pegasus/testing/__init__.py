@@ -6,12 +6,13 @@
 * `weak_models`: ways in which small models and their servers answer badly.
 * `fake_channel`: `FakeChannel`, an adapter that keeps the replies which it is given and fails on demand.
 * `services`: fakes of Telegram, Slack and Twilio.
+* `bridges`: the conformance suite for bridges. `__main__`: its command, `python -m pegasus.testing bridge COMMAND`.
 * `memory_disk`: `MemoryDisk`, a disk that keeps only what was synced, and can be full, slow, failing or torn.
 * `world`: `open_world`, the whole supervision tree in virtual time out of these parts, and `kill`, a power
   failure.
 
-Everything but provider and services runs without threads, sockets and real time, so that a test repeats exactly and an
-hour of waiting costs nothing. They are real servers because they exist to test HTTP clients.
+Everything but provider, services and bridges runs without threads, sockets and real time, so that a test repeats exactly and an
+hour of waiting costs nothing. Those are real servers because they exist to test clients.
 
 Of the product only `pegasus.update` imports from here, since it replays a home in virtual time. This package exports nothing itself:
 each module, and the package `provider`, is imported for itself, so that a test which needs only a model does not load the HTTP server.

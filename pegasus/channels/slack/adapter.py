@@ -30,8 +30,8 @@ from pegasus.channels.slack.reading import TYPE, SlackIdentity
 from pegasus.channels.slack.sending import LONGEST_TEXT, SlackSender, rendered_length, thread_of
 from pegasus.channels.slack.socket_mode import Connect, SocketMode, connect_stream
 from pegasus.channels.slack.webhook import ANSWER_TIME, read_webhook
-from pegasus.channels.splitting import split_markdown
 from pegasus.loopback import is_loopback
+from pegasus.markdown import split_markdown
 from pegasus.messages import ApprovalNotice, Media, OutboundMessage, ReplyDraft, Typing
 from pegasus.settings import SlackSettings
 

@@ -36,7 +36,7 @@ from pegasus.channels.slack.buttons import blocks_of
 from pegasus.channels.slack.markup import render_mrkdwn
 from pegasus.channels.slack.names import SlackNames
 from pegasus.channels.slack.reading import is_ts
-from pegasus.channels.splitting import split_markdown
+from pegasus.markdown import split_markdown
 from pegasus.messages import ChannelInfo, Media, OutboundMessage, ReplyDraft
 from pegasus.observe import get_logger
 

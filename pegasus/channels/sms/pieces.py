@@ -12,9 +12,8 @@ from typing import Final
 
 import attrs
 
-from pegasus.channels.plain_text import to_plain_text
 from pegasus.channels.sms.file_links import MOST_PICTURE_BYTES, FileLink, link_file
-from pegasus.channels.splitting import split_markdown, utf16_length
+from pegasus.markdown import split_markdown, to_plain_text, utf16_length
 from pegasus.messages import OutboundMessage
 
 LONGEST: Final = 1600

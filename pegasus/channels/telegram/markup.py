@@ -20,7 +20,7 @@ from typing import Final
 from markdown_it.token import Token
 
 from pegasus.channels.blocks import BlockRenderer, is_link
-from pegasus.channels.splitting import split_markdown, utf16_length
+from pegasus.markdown import split_markdown, utf16_length
 
 LONGEST_TEXT: Final = 4096
 """UTF-16 code units of a message, without markup (https://core.telegram.org/bots/api#sendmessage)."""

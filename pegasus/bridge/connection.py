@@ -98,14 +98,21 @@ class Bridge:
     """A connection for one channel type, made anew whenever it is lost. Use it as in the example at the top of this file."""
 
     def __init__(
-        self, url: str, token: str, type: str, *, account: str = "", last_seqs: Mapping[str, int] | None = None
+        self,
+        url: str,
+        token: str,
+        type: str,
+        *,
+        account: str = "",
+        last_seqs: Mapping[str, int] | None = None,
+        delivery: str = "",
     ) -> None:
         """Make a bridge without a connection, which the block opens.
 
         url: of the gateway, ws:// or wss://. token: one that `pegasus token add NAME --type TYPE --bridge` has made. account: the
         agent's account at the service, put before the ids of messages: many services number messages for each account, so after a
         change of it another message may have a known number. last_seqs: by channelId the last reply that was handled, for a bridge
-        that keeps this itself; None: the gateway's notes count.
+        that keeps this itself; None: the gateway's notes count. delivery: class that the bridge declares to the conformance suite.
         """
         self.type = type
         self.account = account
@@ -114,7 +121,7 @@ class Bridge:
         """By channelId, the last reply that was handled. A bridge may write it down and give it to the next one."""
         self.agent = ""
         """Name of the agent, known from the first greeting on."""
-        self._url, self._token = url, token
+        self._url, self._token, self._delivery = url, token, delivery
         self._client: Client | None = None
         """The connection, while the gateway has greeted us on it."""
         self._connection = anyio.CancelScope()
@@ -270,9 +277,13 @@ class Bridge:
             raise BridgeRefused("bad_url", f"found {quote(self._url)}, allowed: ws://HOST:PORT or wss://HOST")
         with anyio.CancelScope() as self._connection:
             try:
-                last_seqs, timeout = self.last_seqs, CONNECT_TIME
                 async with open_client(
-                    self._url, self._token, self.type, last_seqs=last_seqs, timeout=timeout
+                    self._url,
+                    self._token,
+                    self.type,
+                    last_seqs=self.last_seqs,
+                    delivery=self._delivery,
+                    timeout=CONNECT_TIME,
                 ) as client:
                     await self._use(client)
             except Refused as error:

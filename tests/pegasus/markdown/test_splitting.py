@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from pegasus.channels.splitting import split_markdown, utf16_length
+from pegasus.markdown import split_markdown, utf16_length
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 

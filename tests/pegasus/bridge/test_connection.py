@@ -6,7 +6,6 @@ import anyio
 import pytest
 import trio
 
-from pegasus import bridge as bridge_file
 from pegasus.access import ChannelRules
 from pegasus.bridge import Bridge, BridgeRefused, files_of, reply_id
 from pegasus.messages import Address, ChannelInfo, Media, OutboundMessage, ReplyDraft, Typing
@@ -19,7 +18,7 @@ ROOM = ChannelInfo("matrix", "!room")
 @pytest.fixture(params=["asyncio", "trio"])
 def run(request, monkeypatch):
     """Run a program with its bridge on one of the event loops, in a thread of its own: `await run(gateway, program)`."""
-    monkeypatch.setattr(bridge_file, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("pegasus.bridge.connection.FIRST_PAUSE", 0.01)
 
     async def run_program(gateway, program, token=TOKEN, url="", **options):
         async def main():
@@ -236,7 +235,7 @@ async def test_signs_and_drafts_come_between_replies(run):
 
 
 async def test_more_replies_than_fit_into_memory_come_in_order(run, monkeypatch):
-    monkeypatch.setattr(bridge_file, "MOST_WAITING", 4)
+    monkeypatch.setattr("pegasus.bridge.connection.MOST_WAITING", 4)
     async with world() as gateway:
         for number in range(30):
             gateway.journal.post(ROOM, f"r{number}")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pegasus.channels.plain_text import to_plain_text
+from pegasus.markdown import to_plain_text
 
 
 @pytest.mark.parametrize(
