@@ -32,7 +32,7 @@ from pegasus.main_agent import (
     persona_answer,
     skills_answer,
 )
-from pegasus.messages import InboundMessage
+from pegasus.messages import Address, InboundMessage
 from pegasus.models import (
     SPEECHES,
     LanguageModel,
@@ -99,20 +99,20 @@ class ChatCommands:
         if not person.is_owner:
             return "Only my owner sees and chooses the model."
         # How the model speaks is part of the answer, since choosing another model may change it.
-        used, switch = await self._model_of(message), self._switch_of(message)
+        used, switch = await self.model_of(message.channel.address), self._switch_of(message)
         if switch is None:
             return f"I use {used.name}.\n{self._how_it_speaks(used)}"
         answer = await switch.answer(argument_of(message))  # may end with a list: a blank line follows
         return f"{answer}\n\n{self._how_it_speaks(used)}"
 
-    async def _model_of(self, message: InboundMessage) -> LanguageModel:
-        """Return the model of the conversation that a message belongs to.
+    async def model_of(self, address: Address) -> LanguageModel:
+        """Return the model of the conversation that an address belongs to.
 
         Right after the start it is still being looked for a local model; the answer waits for that.
         """
         agent = self.services.main_agent
         if self.services.environment.has_chats:
-            agent = agent.for_chat(message.channel.address)
+            agent = agent.for_chat(address)
         if isinstance(agent.model, ModelClient):
             with suppress(ModelError):  # the settings name a model that cannot work; its name is shown all the same
                 await agent.model.prepare()
@@ -133,7 +133,7 @@ class ChatCommands:
         """
         if not person.is_owner:
             return "Only my owner sees and changes how I speak."
-        used = await self._model_of(message)
+        used = await self.model_of(message.channel.address)
         wanted = argument_of(message).strip().lower()
         if not wanted:
             usage = f"/speech {' | '.join(SPEECHES)} changes it for this model."

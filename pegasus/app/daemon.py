@@ -27,7 +27,7 @@ which it should.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -235,7 +235,8 @@ async def _daemon(world: RealWorld, is_trial: bool) -> int:
                 tokens = environment.tokens
                 await tokens.load(tree.journal, wall_clock)
                 intake = await open_intake(tree, environment)
-                commands = ChatCommands(tree.services).answers()
+                chat_commands = ChatCommands(tree.services)
+                commands = chat_commands.answers()
                 channels = ServiceChannels(tree.services, intake, describe_commands(commands))
                 adapters = channels.adapters
                 # A connection that cannot be accepted for lack of a descriptor would make the listener fail.
@@ -254,7 +255,7 @@ async def _daemon(world: RealWorld, is_trial: bool) -> int:
                 page = in_force.follow(lambda settings: settings.http.public_url or http or "", "http.public_url")
                 sign_in = SignInMethod(sessions if http else None, page)
                 # One table for both servers: what a program may do does not depend on the way it comes.
-                methods = _methods(world, tree, models, reloader, tokens, commands, adapters, sign_in)
+                methods = _methods(world, tree, models, reloader, tokens, chat_commands, adapters, sign_in)
                 reply_listeners = Listeners()
                 gateway = gateway_child(tree, gateway_config, intake, listeners, methods, reply_listeners)
                 web = WebServices(
@@ -324,7 +325,7 @@ def _methods(
     models: ModelService,
     reloader: Reloader,
     tokens: TokenBook,
-    commands: Collection[str],
+    commands: ChatCommands,
     adapters: Mapping[str, ServiceAdapter],
     sign_in: SignInMethod,
 ) -> Methods:
@@ -369,7 +370,9 @@ def _methods(
         **views.methods(),
         **SettingsMethods(world.in_force, reloader.edit).methods(),
         **HistoryMethods(journal, world.home.data, world.in_force, environment.names).methods(),
-        **CompletionMethod(commands, services.main_agent.toolset.now.skills, models.choices).methods(),
+        **CompletionMethod(
+            commands.answers(), services.main_agent.toolset.now.skills, models.choices, commands.model_of
+        ).methods(),
         **ServerMethods(environment.mcp, world.in_force, reloader.edit).methods(),
         **TokenMethods(tokens).methods(),
         **PairingMethods(environment.pairing, owners).methods(),

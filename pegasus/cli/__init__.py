@@ -27,6 +27,7 @@ order; each uses only those before it:
     trace         the command trace
     mcp           the command mcp
     send          the command send
+    acp           the command acp
     logs          the command logs
     completion    the command completion
 

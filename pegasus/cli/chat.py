@@ -37,9 +37,9 @@ import trio
 
 from pegasus.cli.commands import Options, pegasus, program_name
 from pegasus.cli.control import ask_daemon, find_daemon
-from pegasus.client import ClientError
+from pegasus.client import ClientError, NotConnected
 from pegasus.formatting import GOES_ON, plural, quote
-from pegasus.host import Home, folder_problem, print_error, read_daemon
+from pegasus.host import Home, HomeError, folder_problem, print_error, read_daemon
 from pegasus.messages import ChannelInfo
 from pegasus.settings import Settings
 from pegasus.terminal import (
@@ -263,7 +263,7 @@ class _Chat:
         code = await daemon.wait()
         if code == _BUSY:
             self._own = None
-            return await self._comes_back()
+            return await _comes_back(self._home)
         print_error(daemon.error_output())
         self._lost = code
         return False
@@ -283,18 +283,10 @@ class _Chat:
         code = await daemon.wait()
         self._own = None
         print_error(f"pegasus: the agent has ended with exit code {code}; waiting for it to come back")
-        if not await self._comes_back():
+        if not await _comes_back(self._home):
             print_error(f"pegasus: it did not come back; {program_name()} {STARTS_AGAIN}")
             self._lost = code
             scope.cancel()
-
-    async def _comes_back(self) -> bool:
-        """Return True as soon as a daemon of this home is announced, False if none is within COMES_BACK_SECONDS."""
-        with trio.move_on_after(COMES_BACK_SECONDS):
-            while read_daemon(self._home) is None:  # noqa: ASYNC110  another process notifies nobody
-                await trio.sleep(0.1)
-            return True
-        return False
 
 
 def check_channel(channel: str) -> None:
@@ -377,6 +369,35 @@ class DaemonProcess:
             lines = file.read().decode(errors="replace").splitlines()
             return "\n".join(line for line in lines if line.startswith("pegasus: ")) or "\n".join(lines)
         return ""
+
+
+async def ensure_daemon(home: Home, options: Sequence[str]) -> None:
+    """Return when a daemon of this home is ready. One that is started here goes on after this process.
+
+    options: the global options of this command line. Several programs may find none and start one at the same time; the lock of the
+    home admits one, and the others wait for that. Raises NotConnected if it cannot start.
+    """
+    if read_daemon(home) is not None:
+        return
+    try:
+        home.prepare()
+    except HomeError as error:
+        raise NotConnected(str(error)) from None
+    daemon = await DaemonProcess.start(home, options)
+    if await daemon.wait_ready():
+        return
+    code = await daemon.wait()
+    if code != _BUSY or not await _comes_back(home):
+        raise NotConnected(daemon.error_output() or f"the agent has ended with exit code {code}")
+
+
+async def _comes_back(home: Home) -> bool:
+    """Return True as soon as a daemon of this home is announced, False if none is within COMES_BACK_SECONDS."""
+    with trio.move_on_after(COMES_BACK_SECONDS):
+        while read_daemon(home) is None:  # noqa: ASYNC110  another process notifies nobody
+            await trio.sleep(0.1)
+        return True
+    return False
 
 
 @contextmanager

@@ -92,7 +92,7 @@ class MessageRejected:
     """The reason, for a person."""
 
 
-ConversationEvent: TypeAlias = AgentEvent | MessageAccepted | MessageRejected | Online | Offline
+ConversationEvent: TypeAlias = AgentEvent | EventFrame | MessageAccepted | MessageRejected | Online | Offline
 """Values that iteration over a Conversation yields."""
 
 
@@ -318,8 +318,6 @@ class Conversation:
         match event:
             case Refused():
                 await self._handle_refusal(event)
-                return seen
-            case EventFrame():  # a conversation asks for none
                 return seen
             case MessageAccepted(id):
                 self._unanswered.pop(id, None)

@@ -103,6 +103,8 @@ def user_entry(
     metadata: dict[str, Json] = {"messageId": message.id}
     if message.channel.user_id is not None:
         metadata["userId"] = message.channel.user_id
+    if FOLDER in message.metadata:
+        metadata[FOLDER] = message.metadata[FOLDER]
     if INSTRUCTIONS in message.metadata:
         metadata[INSTRUCTIONS] = clean_text(str(message.metadata[INSTRUCTIONS]))
     if media.refs:

@@ -176,7 +176,7 @@ def _call_events(entries: Iterable[Entry], cause: Event | None) -> Iterator[Even
     requested: dict[str, tuple[str, Event]] = {}
     for entry in entries:
         for call in entry.calls:
-            payload: dict[str, Json] = {"toolName": call.name, "params": call.arguments}
+            payload: dict[str, Json] = {"callId": call.id, "toolName": call.name, "params": call.arguments}
             parent_id = cause.id if cause is not None else None
             event = Event(EventType.TOOL_CALL_REQUESTED, entry.ts, "main-agent", payload=payload, parent_id=parent_id)
             requested[call.id] = call.name, event

@@ -14,7 +14,7 @@ They read files in threads, so a large session or log delays nobody, and what th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -44,6 +44,7 @@ from pegasus.main_agent import (
     session_json,
 )
 from pegasus.messages import Address, Json
+from pegasus.models import LanguageModel
 from pegasus.settings import LiveValue, Settings
 from pegasus.skills import SkillCatalog, skill_view
 from pegasus.storage import JournalMessage, KnownAddresses
@@ -209,11 +210,12 @@ class CompletionMethod:
     A chat asks for it in the background when it connects and now and then later. So a command or a skill that this version of the
     agent has is offered without the chat knowing it, and a skill that was just written is offered soon.
 
-        {"commands":[{"name":"/stop","description":"…"}],"skills":[{"name":"review","description":"…"}],"models":["anthropic/…"]}
+        {"commands":[{"name":"/stop","description":"…"}],"skills":[{"name":"review","description":"…"}],"models":["anthropic/…"],
+         "model":"anthropic/…"}
 
     For example:
 
-        method = CompletionMethod(answered={"/usage", "/model"}, skills=toolset.skills, models=service.choices)
+        method = CompletionMethod({"/usage", "/model"}, toolset.skills, service.choices, commands.model_of)
         await method.call(caller, {})
     """
 
@@ -223,13 +225,15 @@ class CompletionMethod:
     """Knows the skills; None where there are none."""
     models: Callable[[], Sequence[str]]
     """Returns the models that can be chosen with `/model`."""
+    model_of: Callable[[Address], Awaitable[LanguageModel]]
+    """Returns the model of a conversation."""
 
     def methods(self) -> dict[str, Method]:
         """Return the methods by the names that they have on the wire."""
         return {"completions": self.call}
 
     async def call(self, caller: Caller, params: Params) -> Json:
-        """Return commands, skills that people may call, and models. The folders of skills are read again before."""
+        """Return what may be typed, and the model of the caller's conversation. The folders of skills are read again before."""
         skills = await self.skills.by_people() if self.skills is not None else ()
         return {
             "commands": [
@@ -237,6 +241,7 @@ class CompletionMethod:
             ],
             "skills": [{"name": skill.name, "description": skill.description} for skill in skills],
             "models": list(self.models()),
+            "model": (await self.model_of(Address(caller.type, caller.channel_id or ""))).name,
         }
 
 

@@ -45,6 +45,8 @@ class ListedConversation:
     """True for an archive."""
     chat: str
     """Chat that it belongs to; "" for that of all channels."""
+    folder: str
+    """Folder that its newest message was to be worked on in; "" for the workspace."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -117,6 +119,7 @@ def _summarise(
         count,
         place.name != CURRENT,
         chat,
+        next((message.folder for message in reversed(messages) if message.sender == "user"), ""),
     ), size
 
 
@@ -137,4 +140,5 @@ def conversation_json(row: ListedConversation) -> dict[str, Json]:
         "messages": row.messages,
         "archived": row.archived,
         "chat": row.chat or None,
+        **({"folder": row.folder} if row.folder else {}),
     }

@@ -28,7 +28,7 @@ from pegasus.main_agent.session.archives import LONGEST, archive_names, is_archi
 from pegasus.main_agent.session.files import CURRENT, SessionFiles, session_files_of
 from pegasus.main_agent.session.media_queue import files_sent_by
 from pegasus.main_agent.session.session import CUT, REPLACED, REPLY_NAME, text_of_end_note
-from pegasus.messages import Address, ChannelInfo, Json, OutboundMessage, Said
+from pegasus.messages import FOLDER, Address, ChannelInfo, Json, OutboundMessage, Said
 from pegasus.models import ToolCall
 from pegasus.outside import FENCED_FROM, Untrusted, parse_fence
 from pegasus.storage import PostResult
@@ -97,6 +97,8 @@ class PastMessage:
     """Channel that it was said on, in the escaped form of metadata lines; None if it is not known."""
     begins: bool = False
     """A new conversation begins with it: a line stands above."""
+    folder: str = ""
+    """Of a message: the folder of its sender that the work is done in, "" for the workspace."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -391,8 +393,9 @@ class _HistoryReader:
                 self._add(attrs.evolve(reply, id=id, channel=reply.channel or address))
         self._replies.clear()
         if is_own:
+            names, folder = _media_names(entry), str(entry.metadata.get(FOLDER) or "")
             self._add(
-                PastMessage("user", _written_text(entry), entry.ts, id, media=_media_names(entry), channel=address)
+                PastMessage("user", _written_text(entry), entry.ts, id, media=names, channel=address, folder=folder)
             )
 
     def _add(self, message: PastMessage) -> None:

@@ -435,7 +435,7 @@ class Stages:
 
     async def _announce(self, call: ToolCall) -> None:
         """Publish TOOL_CALL_REQUESTED. It is not recorded: a call without a result says the same in the log."""
-        payload: dict[str, Json] = {"toolName": call.name, "params": call.arguments}
+        payload: dict[str, Json] = {"callId": call.id, "toolName": call.name, "params": call.arguments}
         event = Event(EventType.TOOL_CALL_REQUESTED, self._deps.clock(), "task", self._fsm.task_id, payload)
         await self._deps.bus.tell(Emit((event,)))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pegasus.app.control_plane import CompletionMethod
 from pegasus.gateway import Caller
 from pegasus.main_agent import SkillInvoker
+from pegasus.messages import Address
+from pegasus.models.stand_in import StandIn
 from pegasus.skills import SkillCatalog
 
 
@@ -13,8 +15,13 @@ async def test_it_names_commands_skills_of_people_and_models(tmp_path):
         folder = tmp_path / name
         folder.mkdir()
         (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: d\nuser-invocable: {callable}\n---\nx\n")
+
+    async def model_of(address):
+        assert address == Address("cli", "main")
+        return StandIn()
+
     skills = SkillInvoker(SkillCatalog(tmp_path), agent=None)
-    method = CompletionMethod({"/usage"}, skills, lambda: ("test/model-1",))
+    method = CompletionMethod({"/usage"}, skills, lambda: ("test/model-1",), model_of)
     answer = await method.call(Caller("cli", "main"), {})
     assert [command["name"] for command in answer["commands"]] == [
         "/stop",
@@ -33,3 +40,4 @@ async def test_it_names_commands_skills_of_people_and_models(tmp_path):
     assert all(command["description"] for command in answer["commands"])
     assert answer["skills"] == [{"name": "review", "description": "d"}]
     assert answer["models"] == ["test/model-1"]
+    assert answer["model"] == StandIn().name

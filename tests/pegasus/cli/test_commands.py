@@ -180,6 +180,7 @@ def test_help_lists_the_commands_that_are_there(pegasus):
         "restore",
         "move",
         "update",
+        "acp",
         "persona",
         "token",
         "service",
