@@ -106,6 +106,7 @@ from pegasus.access.tokens import (
     TokenBook,
     TokenGrant,
     TokenRefused,
+    hash_token,
     stored_tokens,
     tokens_view,
 )
@@ -175,6 +176,7 @@ __all__ = [
     "describe_grant",
     "describe_revoked",
     "end_text",
+    "hash_token",
     "is_group",
     "is_owner",
     "parse_rules",

@@ -93,13 +93,17 @@ class WebSessions:
 
         Raises StorageError and ActorError if they cannot be read. A None would sign out a browser whose session may count.
         """
+        return await self.find_hashed(hash_token(id))
+
+    async def find_hashed(self, hash: str) -> TokenGrant | None:
+        """Do what `find_read` does, for the hash of an id."""
         if not self._store.is_read:
             await self._store.ensure_read()
-        session = self._store.rows.get(hash_token(id))
+        session = self._store.rows.get(hash)
         tokens = self._credentials.now.tokens
         if session is not None and session.token_name and not tokens.is_read:
             await tokens.ensure_read()
-        return self.find(id)
+        return self._grant_of(session) if session is not None else None
 
     def find(self, id: str) -> TokenGrant | None:
         """Return the rights of a session, None if there is none of this id or it has ended.

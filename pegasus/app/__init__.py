@@ -25,6 +25,7 @@ Read the files in this order; each uses only those before it:
     undo                 the answer to /undo
     chat_commands        answers to commands in a chat that the Main Agent cannot give alone
     tree                 the supervision tree
+    push                 notifications of browsers
     channels             gateway, HTTP server and adapters of chat services, as children of the tree
     reload               changing settings and the model while the daemon runs
     memory_embedder      vectors for the search of memory

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -36,6 +36,7 @@ from pegasus.app.environment import (
     TASK_LISTENER,
     Environment,
 )
+from pegasus.app.push import BrowserPush
 from pegasus.app.services import Services
 from pegasus.app.tree import CHILD_BACKOFF, CHILD_INTENSITY, AgentTree, ChannelGroup
 from pegasus.channels import AdapterMessage, ServiceAdapter, ServiceContext, make_adapter
@@ -49,6 +50,9 @@ from pegasus.settings import SERVICE_SECTIONS, HttpSettings, LiveValue, Settings
 from pegasus.tasks import TaskAgentMessage
 from pegasus.tools import size_of
 from pegasus.web import HttpConfig, WebServices, run_http
+
+if TYPE_CHECKING:
+    from pegasus.web import Conversations, Operation
 
 PERMANENT: Final = (
     "journal",
@@ -305,9 +309,13 @@ def http_config(settings: HttpSettings, listeners: Sequence[trio.SocketListener]
     )
 
 
-def http_child(services: WebServices, listeners: Sequence[trio.SocketListener]) -> Child[object]:
-    """Return the HTTP server as a child of the supervisor that parks it."""
-    return Child("server", run_http, services, listeners, backoff=CHILD_BACKOFF)
+def http_child(services: WebServices, listeners: Sequence[trio.SocketListener], push: BrowserPush) -> Child[object]:
+    """Return the HTTP server as a child of the supervisor that parks it. push: has the routes by which browsers subscribe."""
+
+    def doors(conversations: Conversations) -> Sequence[Operation]:
+        return push.operations()
+
+    return Child("server", partial(run_http, doors=doors), services, listeners, backoff=CHILD_BACKOFF)
 
 
 def health_of(

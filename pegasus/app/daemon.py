@@ -35,7 +35,7 @@ from typing import Final
 
 import trio
 
-from actors import ActorDied, GaveUp, Ref, Strategy, Supervisor, open_supervisor
+from actors import ActorDied, Child, GaveUp, Ref, Strategy, Supervisor, open_supervisor
 from pegasus.access import TokenBook, WebSessions
 from pegasus.app.channels import (
     ServiceChannels,
@@ -68,9 +68,10 @@ from pegasus.app.control_plane import (
     ViewMethods,
 )
 from pegasus.app.environment import BUS, GATEWAY, SCHEDULE, TASK_AGENT, Environment
+from pegasus.app.push import BrowserPush
 from pegasus.app.real_world import RealWorld, look_at_world, make_agent_world
 from pegasus.app.reload import Reloader
-from pegasus.app.tree import ROOT_INTENSITY, AgentTree, log_tree_events, start_channels, start_tree
+from pegasus.app.tree import CHILD_BACKOFF, ROOT_INTENSITY, AgentTree, log_tree_events, start_channels, start_tree
 from pegasus.channels import ServiceAdapter
 from pegasus.formatting import first_cause, quote
 from pegasus.gateway import (
@@ -284,9 +285,14 @@ async def _daemon(world: RealWorld, is_trial: bool) -> int:
                     may_serve=environment.may_work,
                     health=partial(health_of, root, tree.main_agent.paths, environment.may_work, adapters.values()),
                 )
-                server = http_child(web, http_listeners) if http else None
+                front: dict[str, Child[object]] = {}
+                if http:
+                    push = BrowserPush(tree.services, sessions, reply_listeners, world.home)
+                    front["http"] = http_child(web, http_listeners, push)
+                    if not is_trial:
+                        front["push"] = Child("pusher", push.run, backoff=CHILD_BACKOFF)
                 # Messages may come as soon as this returns, and people may connect: the ready line follows at once.
-                group = await start_channels(tree, gateway, {} if is_trial else channels.children(), server)
+                group = await start_channels(tree, gateway, {} if is_trial else channels.children(), front)
                 if is_trial:
                     print_line(TRIAL_LINE)
                     nursery.start_soon(_stop_with_stdin, signals)

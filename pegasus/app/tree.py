@@ -333,11 +333,12 @@ async def start_channels(
     tree: AgentTree,
     gateway: Child[Any],
     adapters: Mapping[str, Child[AdapterMessage]],
-    http: Child[object] | None = None,
+    front: Mapping[str, Child[object]] | None = None,
 ) -> ChannelGroup:
-    """Start the switchboard, the gateway, the adapters and the HTTP server. Return the way to change adapters later.
+    """Start the switchboard, the gateway, the adapters and what else people are reached by. Return the way to change adapters later.
 
-    adapters: by the channel type that each serves; the gateway serves all others. http: None: there is no HTTP server.
+    adapters: by the channel type that each serves; the gateway serves all others. front: further servers by name: HTTP and
+    notifications of browsers.
 
     The switchboard passes replies of the journal to the adapter of their channel type. Each adapter is below a
     supervisor of its own with `Restart.TEMPORARY`, which is what parks it when it gives up.
@@ -346,11 +347,11 @@ async def start_channels(
     channels = ChannelGroup(tree.root, adapters)
     switchboard = Child("switchboard", run_switchboard, tree.journal, channels.routes, default)
     # The HTTP server stands before the gateway, so that it stops behind it: the gateway says goodbye to the clients on its WebSockets.
-    front = [_parkable("http", http)] if http is not None else []
+    before = [_parkable(name, child) for name, child in (front or {}).items()]
 
     def children() -> Sequence[Child[Any]]:
         """Return the children in their order of start. Adapters are listed afresh at each call, since a reload can change them."""
-        return [switchboard, *front, gateway, *channels.children()]
+        return [switchboard, *before, gateway, *channels.children()]
 
     await tree.root.start_child(
         Child("channels", run_changing_group, children, CHILD_INTENSITY, shutdown=GROUP_SHUTDOWN)

@@ -51,8 +51,8 @@ _IMMUTABLE: Final = ("media", "transcripts")
 """Folders of data whose files are named by their content, and never changed."""
 _LEFT_OUT: Final = frozenset({"lock", "run", "logs", "backups", "versions"})
 """Names in a home that no backup has: they are made again, are backups themselves, or programs."""
-SECRET_NAMES: Final = frozenset({"token", "mcp"})
-"""Names in a home that hold nothing but secrets: the owner's token, and tokens of MCP servers."""
+SECRET_NAMES: Final = frozenset({"token", "mcp", "push.key"})
+"""Names in a home that hold nothing but secrets: the owner's token, tokens of MCP servers, and the key for push services."""
 VERSION_FILE: Final = "data/VERSION"
 """The file that a restore writes last, from the manifest."""
 _MADE_AGAIN: Final = "data/memory/.index.sqlite"

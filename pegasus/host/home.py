@@ -104,6 +104,8 @@ class Home:
         """The settings, unless --config names another file."""
         self.token = path / "token"
         """The token that clients of the gateway show."""
+        self.push_key = path / "push.key"
+        """The key by which push services know this home; made when the first browser subscribes."""
         self.lock = path / "lock"
         """The lock that the daemon holds."""
         self.daemon = path / "run" / "daemon.json"

@@ -319,11 +319,14 @@ def _check_tools(settings: Settings, report: Report) -> None:
         ("tools.allowed_hosts", settings.tools.allowed_hosts),
         ("sandbox.allowed_hosts", sandbox.allowed_hosts),
         ("sandbox.hosts", sandbox.hosts),
+        ("push.allowed_hosts", settings.push.allowed_hosts),
     )
     for key, entry in ((key, entry) for key, entries in lists for entry in entries):
         if not _is_host(entry):
             allowed = 'host names, "*." before one for all below it, addresses and ranges, as "10.0.0.0/8"; no ports'
             report(key, f'"{entry}"', allowed, "")
+    if settings.push.contact and not settings.push.contact.startswith(("mailto:", "https://")):
+        report("push.contact", f'"{settings.push.contact}"', 'an address that begins with "mailto:" or "https://"', "")
     search = settings.tools.web_search
     _check_web_address("tools.web_search.base_url", search.base_url, report)
     if search.provider == "searxng" and not search.base_url:

@@ -388,6 +388,17 @@ class HttpSettings:
 
 
 @attrs.frozen(eq=False, repr=False)
+class PushSettings:
+    """Notifications of browsers that have the page."""
+
+    contact: str = text(
+        "",
+        'address of mail or of a page for those who run push services, as "mailto:me@example.org"; "" = http.public_url',
+    )
+    allowed_hosts: tuple[str, ...] = texts("hosts that may be push services though they are not public, as your own")
+
+
+@attrs.frozen(eq=False, repr=False)
 class HookSettings:
     """A webhook, `POST /hooks/NAME` of the HTTP server: what arrives there becomes a background task, or a message."""
 
@@ -507,6 +518,8 @@ class Settings:
     """[gateway]: the WebSocket server, and the token that also guards the HTTP server."""
     http: HttpSettings = section(HttpSettings)
     """[http]: the HTTP server."""
+    push: PushSettings = section(PushSettings)
+    """[push]: read for each notification."""
     hooks: Mapping[str, HookSettings] = sections(HookSettings)
     """[hooks.NAME]: a path of the HTTP server each."""
     channels: Mapping[str, ChannelSettings] = sections(ChannelSettings, standard_channels, known=SERVICE_SECTIONS)

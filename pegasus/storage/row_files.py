@@ -136,6 +136,7 @@ ROW_FILES: Final[Mapping[str, tuple[str, RowForm]]] = {
     "model-choice": ("models/choice.json", Object()),
     "model-choices": ("models/chats.json", Object()),
     "model-traits": ("models/traits.json", Object()),
+    "push-subscriptions": ("web/push.json", Lists(("subscriptions",))),
     "tokens": ("tokens.json", Lists(("tokens", "revoked"))),
     "web-sessions": ("web/sessions.json", Lists(("sessions",))),
 }

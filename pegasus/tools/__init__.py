@@ -61,7 +61,7 @@ from pegasus.tools.standard import (
     standard_tools,
 )
 from pegasus.tools.walls import hidden_path, may_be_walls
-from pegasus.tools.web import AddressGuard, with_network
+from pegasus.tools.web import AddressGuard, FetchLimits, HttpAnswer, fetch, with_network
 
 __all__ = [
     "ALL_TASK_TOOLS",
@@ -72,8 +72,10 @@ __all__ = [
     "AwaitsOwner",
     "CallQuestions",
     "Effect",
+    "FetchLimits",
     "FileChange",
     "Gate",
+    "HttpAnswer",
     "KeptChanges",
     "LabelledResult",
     "PlannedCall",
@@ -92,6 +94,7 @@ __all__ = [
     "current_time",
     "diff_block",
     "earlier_calls",
+    "fetch",
     "folder_of",
     "found_json",
     "hidden_path",

@@ -18,7 +18,8 @@ Read the files in this order; each uses only those before it:
     requests    a request as handlers see it, and the forms of responses
     operations  a route of the table of all routes
     schemas     JSON Schema of attrs classes
-    answers     bodies and answers, as classes; imported, like the next two, when somebody asks for the description
+    answers     bodies and answers, as classes; imported, like the next three, when somebody asks for the description
+    push_answers  those of the routes by which browsers are notified
     forms       the table of what each route takes and answers
     description  the description of all routes (OpenAPI)
     markdown    Markdown texts as HTML that a page may insert

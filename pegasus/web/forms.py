@@ -74,6 +74,7 @@ from pegasus.web.answers import (
     UsageAnswer,
     WrittenAnswer,
 )
+from pegasus.web.push_answers import PushAnswer, PushBody, PushJson, SeenBody
 
 STREAM: Final = "text/event-stream"
 HTML: Final = "text/html"
@@ -175,6 +176,10 @@ FORMS: Final[Mapping[str, Form]] = {
     "POST /api/conversations/{key}/retry": _REPLACED,
     "POST /api/conversations/{key}/edit": attrs.evolve(_REPLACED, body=EditBody),
     "POST /api/conversations/{key}/rename": Form(answer=NameJson, body=NameJson),
+    "GET /api/push": Form(answer=PushAnswer, errors=(403, 503)),
+    "POST /api/push": Form(answer=PushJson, body=PushBody, errors=(403, 503)),
+    "DELETE /api/push/{id}": Form(answer=EmptyAnswer, errors=(403, 503)),
+    "POST /api/push/seen": Form(answer=EmptyAnswer, body=SeenBody),
     "GET /api/approvals": Form(answer=ApprovalsAnswer),
     "GET /api/approvals/granted": Form(answer=GrantsAnswer),
     "DELETE /api/approvals/granted/{id}": Form(answer=RevokedAnswer),
@@ -194,6 +199,13 @@ FORMS: Final[Mapping[str, Form]] = {
 """Form of each operation by method and path. A webhook of a chat service has the form that the service gives it."""
 
 EXAMPLES: Final[Mapping[type, Json]] = {
+    PushBody: {
+        "endpoint": "https://push.example/send/abc",
+        "keys": {"p256dh": "BCVxsr7N_eNgVRqvHtD0zTZs", "auth": "BTBZMqHH6r4Tts7J_aSIgg"},
+        "about": "approvals",
+        "text": False,
+    },
+    SeenBody: {"approvals": ["a-7f3k"]},
     MessageBody: {"text": "What is on my list for today?", "id": "m-1"},
     SentAnswer: {"id": "m-1"},
     TurnAnswer: {

@@ -9,15 +9,18 @@ import httpx
 import jsonschema
 import trio
 
+from pegasus.testing.services.server import FakeService
 from tests.blackbox.support import serving
 from tests.blackbox.support.mcp_settings import server
 from tests.blackbox.support.waiting import until_async
 from tests.blackbox.support.work import Office, act, answer, shell
+from tests.pegasus.push.service import Browser
 
 HOOK = {"hooks.ci.secret": "s3cret-s3cret-s3cret"}
 SETTINGS = {
     "http.enabled": True,
     "http.port": 0,
+    "push.allowed_hosts": ["127.0.0.1"],
     "policy.rules": [{"tool": "shell_exec", "decision": "ask"}],
     **HOOK,
     **server("lab"),
@@ -107,6 +110,7 @@ async def test_each_route_answers_as_the_description_says(tmp_path):
             [task] = (await ask("GET", "/api/tasks"))["tasks"]
             await ask("GET", f"/api/tasks/{task['taskId']}", status=200)
             await ask("GET", f"/api/tasks/{task['number']}/log", status=200)
+            await ask("POST", "/api/push/seen", {"approvals": [approval["id"]]}, status=200)
             decision = {"decision": "allow", "scope": "arguments"}
             await ask("POST", f"/api/approvals/{approval['id']}", decision, status=200)
             [grant] = (await ask("GET", "/api/approvals/granted"))["granted"]
@@ -169,6 +173,17 @@ async def test_each_route_answers_as_the_description_says(tmp_path):
                 asked.add("GET /api/events")
             await ask("POST", "/api/login", {"token": daemon.token}, status=200)
             await ask("POST", "/api/login", {"token": "wrong"}, status=401)
+            await ask("GET", "/api/push", status=403)  # a token has no browser
+            http.headers["origin"] = daemon.at.http
+            authorization = http.headers.pop("authorization")
+            await ask("GET", "/api/push", status=200)
+            service = FakeService()
+            service.base_url = "http://127.0.0.1:9"
+            subscription = await ask("POST", "/api/push", Browser("x").subscription(service), status=200)
+            await ask("DELETE", f"/api/push/{subscription['id']}", status=200)
+            await ask("DELETE", f"/api/push/{subscription['id']}", status=404)
+            http.headers["authorization"] = authorization
+            del http.headers["origin"]
             http.cookies.clear()
             await ask("POST", "/api/logout", status=200)
             open_link = await daemon.command("open", "--print")

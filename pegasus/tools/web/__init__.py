@@ -15,8 +15,20 @@ checked.
 
 from pegasus.tools.web.addresses import AddressGuard, guarded_dial, with_network
 from pegasus.tools.web.download import download_tool
+from pegasus.tools.web.http_client import FetchLimits, HttpAnswer, fetch
 from pegasus.tools.web.http_tools import fetch_tools
 from pegasus.tools.web.page import page_tool
 from pegasus.tools.web.search import web_search
 
-__all__ = ["AddressGuard", "download_tool", "fetch_tools", "guarded_dial", "page_tool", "web_search", "with_network"]
+__all__ = [
+    "AddressGuard",
+    "FetchLimits",
+    "HttpAnswer",
+    "download_tool",
+    "fetch",
+    "fetch_tools",
+    "guarded_dial",
+    "page_tool",
+    "web_search",
+    "with_network",
+]

@@ -46,7 +46,7 @@ Sink: TypeAlias = Callable[["HttpAnswer", bytes], Awaitable[None]]
 
 @attrs.frozen(eq=False, repr=False)
 class FetchLimits:
-    """Limits of the body of an answer.
+    """Limits of an answer.
 
     Example: `FetchLimits(max_body=4 << 20, seconds=20.0)`. What is beyond them is not read, which is not an error.
     """
@@ -55,6 +55,8 @@ class FetchLimits:
     """Bytes that are read, decompressed."""
     seconds: float = math.inf
     """Time for the body, once the headers are there."""
+    redirects: int = MAX_REDIRECTS
+    """Redirects that are followed; 0 = a redirect is the answer itself."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -94,7 +96,7 @@ async def fetch(
     limits: FetchLimits | None = None,
     sink: Sink | None = None,
 ) -> HttpAnswer:
-    """Send a request and return the answer, after at most `MAX_REDIRECTS` redirects.
+    """Send a request and return the answer, after at most as many redirects as the limits say.
 
         answer = await fetch(AddressGuard(), "GET", "https://example.org/", {})
 

@@ -31,7 +31,7 @@ import trio
 from pegasus import __version__
 from pegasus.tools.base import ToolError
 from pegasus.tools.web.addresses import AddressGuard
-from pegasus.tools.web.http_client import MAX_PARTS, MAX_REDIRECTS, FetchLimits, HttpAnswer, Sink
+from pegasus.tools.web.http_client import MAX_PARTS, FetchLimits, HttpAnswer, Sink
 
 _CONNECT_TIMEOUT: Final = 10.0
 """Seconds for connecting to one address, so that the next one is tried before the deadline of the
@@ -96,7 +96,7 @@ async def follow(
     """Send a request and those that its redirects ask for, and return the last answer; see `http_client.fetch`."""
     hop, redirected = Hop(method, _parse_url(url), _check_headers(headers), body), ""
     tls = await trio.to_thread.run_sync(system_trust)
-    for _ in range(MAX_REDIRECTS + 1):
+    for _ in range(limits.redirects + 1):
         try:
             result = await _send(hop, guard, tls, limits, sink)
         except ToolError as error:
@@ -106,7 +106,7 @@ async def follow(
         # An error further on names the way to it, since the model knows only the first address.
         redirected = f"{hop.shown} redirects to {result.shown}: "
         hop = result
-    raise ToolError(f"{url} redirects more than {MAX_REDIRECTS} times")
+    raise ToolError(f"{url} redirects more than {limits.redirects} times")
 
 
 async def _send(
@@ -120,7 +120,7 @@ async def _send(
         async with httpx2.AsyncHTTPTransport(verify=tls, trust_env=False) as transport:
             response = await _connect(transport, hop, guard)
             try:
-                if (next_hop := _next_hop(hop, response)) is not None:
+                if limits.redirects and (next_hop := _next_hop(hop, response)) is not None:
                     return next_hop
                 return await _read_answer(hop, response, limits, sink if response.status_code == 200 else None)
             finally:

@@ -2,6 +2,9 @@
 
 import json
 from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from random import Random
 
 import h11
 import httpx
@@ -15,7 +18,8 @@ from pegasus.events import RecentEvents
 from pegasus.gateway import BadParams, GatewayConfig, Listeners, NotFound, open_listeners, run_gateway
 from pegasus.intake import Intake
 from pegasus.models import Usage
-from pegasus.settings import LiveValue
+from pegasus.push import PushBook, PushServices, push_operations
+from pegasus.settings import LiveValue, PushSettings
 from pegasus.storage import (
     Accepted,
     Commit,
@@ -288,7 +292,22 @@ async def world(
                 may_serve=may_serve,
                 health=health or (lambda: {"ready": True, "down": [], "parked": []}),
             )
-            await supervisor.start_child(Child("http", run_http, services, http))
+            push = PushServices(
+                book=PushBook(sessions, ref),
+                journal=ref,
+                listeners=said,
+                open_notices=trio.sleep_forever,
+                owners=LiveValue(owners),
+                settings=LiveValue(PushSettings(allowed_hosts=("127.0.0.1",))),
+                contact=str,
+                agent=str,
+                clean=str,
+                key_file=Path("/nowhere/push.key"),
+                clock=clock,
+                random=Random(1),
+            )
+            serve = partial(run_http, doors=lambda conversations: push_operations(push))
+            await supervisor.start_child(Child("http", serve, services, http))
             args = (gateway_config, intake, listeners, table, None, None, said)
             await supervisor.start_child(Child("gateway", run_gateway, *args, mailbox=Mailbox(1024)))
             yield World(supervisor, journal, services, port, withdrawn)

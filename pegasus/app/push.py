@@ -1,0 +1,88 @@
+"""Notifications of browsers. `pegasus.push` is imported when the first client of the HTTP server, or a subscription, needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from actors import ActorError, Inbox
+from pegasus.access import ListApprovals, WebSessions
+from pegasus.app.approval_texts import notice_of
+from pegasus.app.approvals import ANSWER_TIMEOUT
+from pegasus.app.services import Services
+from pegasus.gateway import Listeners
+from pegasus.host import Home
+from pegasus.messages import ApprovalNotice
+from pegasus.storage import KeyedStore
+
+if TYPE_CHECKING:
+    from pegasus.push import PushServices
+    from pegasus.web import Operation
+
+
+@attrs.define(eq=False, repr=False, slots=False)
+class BrowserPush:
+    """Notifications, as the daemon starts them."""
+
+    _services: Services
+    _sessions: WebSessions
+    _listeners: Listeners
+    _home: Home
+    _asked: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Set when a client can subscribe."""
+
+    def operations(self) -> Sequence[Operation]:
+        """Return the routes of the HTTP server. Called in a thread."""
+        operations: Sequence[Operation] = import_module("pegasus.push").push_operations(self._push)
+        trio.from_thread.run_sync(self._asked.set)
+        return operations
+
+    async def run(self, inbox: Inbox[object]) -> None:
+        """Notify browsers until cancelled."""
+        inbox.started()
+        stored = KeyedStore("push-subscriptions", lambda name, value: (name, value))
+        await stored.open(self._services.journal)
+        if stored.is_read and not stored.rows:
+            await self._asked.wait()
+        module = await trio.to_thread.run_sync(import_module, "pegasus.push")
+        await module.run_pusher(self._push)
+
+    @cached_property
+    def _push(self) -> PushServices:
+        push = import_module("pegasus.push")
+        environment, journal = self._services.environment, self._services.journal
+        in_force, persona = environment.in_force, environment.persona
+        services: PushServices = push.PushServices(
+            book=push.PushBook(self._sessions, journal),
+            journal=journal,
+            listeners=self._listeners,
+            open_notices=self._open_notices,
+            owners=environment.owners,
+            settings=in_force.follow(lambda settings: settings.push, "push."),
+            contact=self._contact,
+            agent=lambda: persona.now.name,
+            clean=environment.secrets.redact,
+            key_file=self._home.push_key,
+            clock=environment.clock,
+            random=environment.random,
+        )
+        return services
+
+    async def _open_notices(self) -> Sequence[ApprovalNotice] | None:
+        """Return the approvals that wait; None if the keeper does not answer."""
+        try:
+            waiting = await self._services.approvals.approvals.ask(ListApprovals, timeout=ANSWER_TIMEOUT)
+        except ActorError:
+            return None
+        return [notice_of(approval) for approval in waiting]
+
+    def _contact(self) -> str:
+        """Return where those who run a push service reach the owner. Without a setting there is only the name of a machine."""
+        settings = self._services.environment.in_force.now
+        public = settings.http.public_url
+        return settings.push.contact or (public if public.startswith("https://") else "mailto:owner@localhost")
