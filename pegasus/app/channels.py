@@ -45,6 +45,7 @@ from pegasus.host import wall_clock
 from pegasus.identity import Persona
 from pegasus.intake import DiskLimits, GuestDisk, GuestLimits, Intake, run_guest_limits
 from pegasus.main_agent import MainAgents, TaskDelegation, task_progress
+from pegasus.mcp_server import mcp_operations
 from pegasus.messages import ChannelInfo, InboundMessage, Json, TaskProgress
 from pegasus.settings import SERVICE_SECTIONS, HttpSettings, LiveValue, Settings
 from pegasus.tasks import TaskAgentMessage
@@ -313,7 +314,7 @@ def http_child(services: WebServices, listeners: Sequence[trio.SocketListener], 
     """Return the HTTP server as a child of the supervisor that parks it. push: has the routes by which browsers subscribe."""
 
     def doors(conversations: Conversations) -> Sequence[Operation]:
-        return push.operations()
+        return (*push.operations(), *mcp_operations(conversations))
 
     return Child("server", partial(run_http, doors=doors), services, listeners, backoff=CHILD_BACKOFF)
 

@@ -16,11 +16,11 @@ Read the files in this order; each uses only those before it:
     visitors    the sender of a request, by `pegasus.access`, and the page that it comes from; a refusal with its status
     connection  one connection: socket, deadlines, h11
     requests    a request as handlers see it, and the forms of responses
-    operations  a route of the table of all routes
     schemas     JSON Schema of attrs classes
-    answers     bodies and answers, as classes; imported, like the next three, when somebody asks for the description
+    answers     bodies and answers, as classes; imported, like `forms` and `description`, when somebody asks for the description
     push_answers  those of the routes by which browsers are notified
     forms       the table of what each route takes and answers
+    operations  a route of the table of all routes
     description  the description of all routes (OpenAPI)
     markdown    Markdown texts as HTML that a page may insert
     routes      the handlers, and the tables of their routes
@@ -40,15 +40,18 @@ from pegasus.web.deliveries import HookDeliveries
 from pegasus.web.visitors import ApiError
 
 if TYPE_CHECKING:
+    from pegasus.web.answers import TaskChangeAnswer, TasksAnswer
     from pegasus.web.app import Doors
+    from pegasus.web.forms import Form
     from pegasus.web.operations import Operation
     from pegasus.web.requests import ApiRequest, EventStreamResponse, failures_as_errors, json_response
-    from pegasus.web.routes import LONGEST_WAIT, Conversations, TurnTranscript, message_of, new_message_id
+    from pegasus.web.routes import IDEMPOTENCY, LONGEST_WAIT, Conversations, TurnTranscript, message_of, new_message_id
+    from pegasus.web.schemas import SchemaBook, SnakeCase
 else:
 
     def __getattr__(name: str) -> object:
         """Return a name that needs Starlette. It is imported here when the first door is, and not at the daemon's start."""
-        for module in ("app", "operations", "requests", "routes"):
+        for module in ("answers", "app", "forms", "operations", "requests", "routes", "schemas"):
             found = import_module(f"pegasus.web.{module}")
             if name in __all__ and hasattr(found, name):
                 return getattr(found, name)
@@ -63,15 +66,21 @@ def render_markdown(text: str) -> str:
 
 
 __all__ = [
+    "IDEMPOTENCY",
     "LONGEST_WAIT",
     "ApiError",
     "ApiRequest",
     "Conversations",
     "Doors",
     "EventStreamResponse",
+    "Form",
     "HookDeliveries",
     "HttpConfig",
     "Operation",
+    "SchemaBook",
+    "SnakeCase",
+    "TaskChangeAnswer",
+    "TasksAnswer",
     "TurnTranscript",
     "WebServices",
     "failures_as_errors",

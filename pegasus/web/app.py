@@ -87,6 +87,8 @@ RETRY_AFTER: Final = "10"
 """Seconds after which a client may send again what was refused for being too much."""
 _CLIENT_PATHS: Final = ("/models", "/chat/completions", "/responses", "/api/tags", "/api/chat")
 """Ends of the paths that a client of OpenAI or Ollama asks for when its base URL is not the one here."""
+_CHALLENGE: Final = "challenge"
+"""Key in the `state` of a request's scope: the `challenge` of its operation."""
 _WATCH: Final = "end_with_rights"
 """Key in the `state` of a request's scope: a function that ends the work for the request when the rights of a visitor end."""
 
@@ -110,6 +112,8 @@ class WebApplication:
     def __init__(self, services: WebServices, rules: AccessRules, operations: Sequence[Operation]) -> None:
         self._services = services
         self._rules = rules
+        self.nursery: trio.Nursery
+        """Tasks that outlive a request. They end when the server stops; set by the server."""
         self._routes = [self._route(operation) for operation in operations]
         self._fixed: dict[str, set[str]] = {}
         """Methods of paths without parameters. Such a path is no value of a parameter of another one."""
@@ -126,6 +130,7 @@ class WebApplication:
             """Check the request, then hand it to the handler of the operation."""
             # The log names the route of a request that fails, and never its path, which may hold a secret.
             request.scope["route"] = route
+            request.scope["state"][_CHALLENGE] = operation.challenge
             return await operation.handler(await self._check(request, operation))
 
         route = Route(operation.path, endpoint, methods=[operation.method])
@@ -197,6 +202,12 @@ class WebApplication:
                 await response(scope, receive, send_safely)
             nursery.cancel_scope.cancel()
 
+    def _challenge(self, scope: Scope) -> dict[str, str]:
+        """Return the header field that tells a client without a token how to get one."""
+        path, public = scope["state"].get(_CHALLENGE, ""), self._services.config.now.public_url
+        more = f' resource_metadata="{public.rstrip("/")}{path}"' if path and public else ""
+        return {"www-authenticate": f"Bearer{more}"}
+
     async def _end_with_rights(self, visitor: RequestIdentity, work: trio.CancelScope) -> None:
         """End the work for a request when its sender may not have the answer any more."""
         await self._rules.until_ended(visitor)
@@ -210,7 +221,7 @@ class WebApplication:
                 raise HTTPException(405)
             await self._router(scope, receive, send)
         except ApiError as error:
-            return _error_response(error)
+            return _error_response(error, self._challenge(scope) if error.status == 401 else {})
         except HTTPException as error:
             code = _STATUS_CODES.get(error.status_code, "bad_request")
             path = scope["path"]
@@ -229,7 +240,7 @@ class WebApplication:
 
 def _error_response(error: ApiError, headers: dict[str, str] | None = None) -> Response:
     more = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": RETRY_AFTER}}.get(error.status, {})
-    return json_response(error.body, error.status, {**(headers or {}), **more})
+    return json_response(error.body, error.status, {**more, **(headers or {})})
 
 
 def build_application(services: WebServices, rules: AccessRules, feed: EventFeed, doors: Doors) -> WebApplication:

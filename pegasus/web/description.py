@@ -55,7 +55,7 @@ def describe_api(operations: Sequence[Operation]) -> dict[str, Json]:
     paths: dict[str, dict[str, Json]] = {}
     for operation in operations:
         path = _PARAMETER.sub(r"{\1}", operation.path)
-        form = FORMS.get(f"{operation.method} {operation.path}", _FREE)
+        form = operation.form() if operation.form else FORMS.get(f"{operation.method} {operation.path}", _FREE)
         paths.setdefault(path, {})[operation.method.lower()] = _Description(operation, form, book).json()
     return {
         "openapi": "3.1.0",

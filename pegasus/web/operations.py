@@ -9,9 +9,15 @@ errors that say what is allowed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import attrs
 
 from pegasus.web.requests import Handler
+
+if TYPE_CHECKING:  # imported when somebody asks for the description
+    from pegasus.web.forms import Form
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -33,6 +39,10 @@ class Operation:
     """Names of the query that it understands."""
     fields: tuple[str, ...] = ()
     """Fields of its JSON body."""
+    form: Callable[[], Form] | None = None
+    """Returns its types, for an operation of a package above this one; None: they stand in the table of `forms`."""
+    challenge: str = ""
+    """Path of the description of how to get a token (RFC 9728). A 401 names it where the settings name the server's public address."""
     outlives_rights: bool = False
     """The answer is given although the rights of its sender have ended meanwhile: a sign-out ends them itself."""
     allows_head: bool = False

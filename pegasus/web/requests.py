@@ -117,6 +117,12 @@ class ApiRequest:
         return self.http.path_params
 
     @property
+    def nursery(self) -> trio.Nursery:
+        """Nursery of tasks that outlive the request. They are cancelled when the server stops."""
+        nursery: trio.Nursery = self.http.scope["app"].nursery
+        return nursery
+
+    @property
     def fields(self) -> list[tuple[bytes, bytes]]:
         """The header fields, as they came."""
         return list(self.http.headers.raw)

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 
 import h11
 import trio
-from starlette.types import ASGIApp
 
 from actors import ActorError, Signal
 from pegasus.gateway import ServeConnection, accept_connections
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
-from pegasus.web.app import Doors, build_application
+from pegasus.web.app import Doors, WebApplication, build_application
 from pegasus.web.config import WebServices
 from pegasus.web.connection import HttpConnection
 from pegasus.web.routes import EventFeed, gather_events
@@ -36,7 +35,7 @@ class HttpServer:
     themselves.
     """
 
-    def __init__(self, services: WebServices, rules: AccessRules, application: ASGIApp, feed: EventFeed) -> None:
+    def __init__(self, services: WebServices, rules: AccessRules, application: WebApplication, feed: EventFeed) -> None:
         self._services = services
         self._rules = rules
         self._application = application
@@ -62,6 +61,7 @@ class HttpServer:
             # Ends with the nursery; it belongs to the server and not to one stream.
             self._nursery.start_soon(gather_events, self._services, self._feed)
             async with trio.open_nursery() as accepting:
+                self._application.nursery = accepting
                 for listener in listeners:
                     accepting.start_soon(accept_connections, listener, self._wait_for_room, self._begin, _log)
                 await stopping.wait()

@@ -21,7 +21,7 @@ Read the files in this order; each uses only those before it:
 from __future__ import annotations
 
 from pegasus.web.routes.audio import audio_operations
-from pegasus.web.routes.client_turns import ClientTurns
+from pegasus.web.routes.client_turns import IDEMPOTENCY, ClientTurns
 from pegasus.web.routes.control import control_operations, openapi_operation
 from pegasus.web.routes.conversations import Conversations, TurnTranscript, new_message_id
 from pegasus.web.routes.embeddings import embedding_operations
@@ -33,6 +33,7 @@ from pegasus.web.routes.responses import response_operations
 from pegasus.web.routes.webhooks import webhook_operations
 
 __all__ = [
+    "IDEMPOTENCY",
     "LONGEST_WAIT",
     "ClientTurns",
     "Conversations",

@@ -1,0 +1,208 @@
+"""The server of the SDK, made of tools, resources and subscriptions. Imported at the first request to /mcp, since it imports the SDK.
+
+One `TokenServer` serves all clients of a token. It ends when the token is revoked: its sessions, the calls under way and the
+subscriptions end at once. So no client of one token ever meets a session of another, and a client that opens sessions without end
+uses up its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import trio
+from mcp.server import Server, ServerRequestContext
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    EmptyResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+    UnsubscribeRequestParams,
+)
+from starlette.types import Message, Scope, Send
+
+from pegasus import __version__
+from pegasus.access import TokenGrant
+from pegasus.mcp_server.changes import ResourceChanges
+from pegasus.mcp_server.reach import TokenReach
+from pegasus.mcp_server.resources import ServedResources
+from pegasus.mcp_server.tools import ToolRequest, make_tools, run_tool
+from pegasus.mcp_server.turns import ASKED, AskedTurns
+from pegasus.observe import get_logger
+from pegasus.web import ApiError, ApiRequest, WebServices
+
+MOST_SESSIONS: Final = 50
+"""Sessions that clients of one token may have open. One without a request ends after SESSION_IDLE seconds."""
+SESSION_IDLE: Final = 1800.0
+_INSTRUCTIONS: Final = (
+    "{agent} is an agent that always runs: it remembers, has tools of its own, and works on tasks in the background. "
+    "Talk to it with send_message; it answers as a person would, so say what you need in whole sentences."
+)
+
+Context = ServerRequestContext[Any, Any]
+
+_log = get_logger("mcp-server")
+
+
+class TokenServer:
+    """The server for the clients of one token."""
+
+    def __init__(self, services: WebServices, turns: AskedTurns, grant: TokenGrant) -> None:
+        self._services = services
+        self._turns = turns
+        self._grant = grant
+        self._changes = ResourceChanges()
+        self._tools = {served.tool.name: served for served in make_tools() if served.is_for(TokenReach(grant))}
+        agent = services.gateway_config.now.agent
+        self._manager = StreamableHTTPSessionManager(
+            Server(
+                "pegasus",
+                version=__version__,
+                title=agent,
+                description="An always-on agent",
+                instructions=_INSTRUCTIONS.format(agent=agent),
+                on_list_tools=self._list_tools,
+                on_call_tool=self._call_tool,
+                on_list_resources=self._list_resources,
+                on_list_resource_templates=self._list_templates,
+                on_read_resource=self._read_resource,
+                on_subscribe_resource=self._subscribe,
+                on_unsubscribe_resource=self._unsubscribe,
+                on_subscriptions_listen=self._listen,
+            ),
+            session_idle_timeout=SESSION_IDLE,
+            max_request_body_size=services.config.now.max_body_bytes,
+            max_sessions=MOST_SESSIONS,
+        )
+        """Serves requests while `run` runs."""
+        self._nursery: trio.Nursery
+
+    async def run(
+        self, on_end: Callable[[], None], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve until the token is revoked, or until cancelled because the server stops. on_end: called then, at once."""
+        try:
+            async with self._manager.run(), trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self._changes.watch, self._services)
+                task_status.started()
+                await self._grant.revoked.wait()
+                self._nursery.cancel_scope.cancel()
+        finally:
+            on_end()
+
+    async def answer(self, scope: Scope, body: bytes, send: Send) -> None:
+        """Answer a request. Cancelled, the client has gone: the SDK ends a call of the newest protocol then, and no other.
+
+        The SDK works on it in a task of the server. A client that hangs up as soon as it has read what it needs cancels the request,
+        and the SDK would take back the session that it has just opened.
+        """
+        ended, gone = trio.Event(), trio.Event()
+        failures: list[Exception] = []
+        is_read = False
+
+        async def receive_again() -> Message:
+            nonlocal is_read
+            if is_read:
+                await gone.wait()
+                return {"type": "http.disconnect"}
+            is_read = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send_while_there(message: Message) -> None:
+            if not gone.is_set():
+                await send(message)
+
+        async def work() -> None:
+            try:
+                await self._manager.handle_request(scope, receive_again, send_while_there)
+            except Exception as error:
+                failures.append(error)
+            finally:
+                ended.set()
+
+        self._nursery.start_soon(work)
+        try:
+            await ended.wait()
+        finally:
+            gone.set()
+        if failures:
+            raise failures[0]
+
+    def forget(self, session_id: str) -> None:
+        """Forget what belongs to a session that its client has ended."""
+        self._changes.forget(session_id)
+
+    # ---------------------------------------------------------------- handlers
+
+    async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+        return ListToolsResult(tools=[served.tool for served in self._tools.values()])
+
+    async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
+        served = self._tools.get(params.name)
+        if served is None:
+            raise MCPError(INVALID_PARAMS, f"there is no tool {params.name[:60]!r}; allowed: {', '.join(self._tools)}")
+        with _refusals_as_errors():
+            return await run_tool(
+                served, ToolRequest(_request_of(context), context, params.arguments or {}, self._turns)
+            )
+
+    async def _list_resources(self, context: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
+        with _refusals_as_errors():
+            return await ServedResources(_request_of(context)).list(params)
+
+    async def _list_templates(
+        self, context: Context, params: PaginatedRequestParams | None
+    ) -> ListResourceTemplatesResult:
+        with _refusals_as_errors():
+            return ServedResources(_request_of(context)).templates()
+
+    async def _read_resource(self, context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+        with _refusals_as_errors():
+            return await ServedResources(_request_of(context)).read(context, params)
+
+    async def _subscribe(self, context: Context, params: SubscribeRequestParams) -> EmptyResult:
+        with _refusals_as_errors():
+            await self._changes.subscribe(context, params.uri, ServedResources(_request_of(context)))
+        return EmptyResult()
+
+    async def _unsubscribe(self, context: Context, params: UnsubscribeRequestParams) -> EmptyResult:
+        self._changes.unsubscribe(context, params.uri)
+        return EmptyResult()
+
+    async def _listen(self, context: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+        with _refusals_as_errors():
+            return await self._changes.listen(context, params, ServedResources(_request_of(context)))
+
+
+def _request_of(context: Context) -> ApiRequest:
+    """Return the request that a message came with."""
+    assert context.request is not None  # noqa: S101  all come over HTTP
+    found: ApiRequest = context.request.scope["state"][ASKED]
+    return found
+
+
+@contextmanager
+def _refusals_as_errors() -> Iterator[None]:
+    """Turn what a part of the agent refuses into an error of the protocol within the block."""
+    try:
+        yield
+    except ApiError as error:
+        raise MCPError(INTERNAL_ERROR if error.status >= 500 else INVALID_PARAMS, error.message) from None
+    except MCPError:
+        raise
+    except Exception as error:  # the SDK would tell the client its text
+        _log.exception("a request of an MCP client failed", error=error)
+        raise MCPError(INTERNAL_ERROR, "this failed unexpectedly; the log has the details") from None

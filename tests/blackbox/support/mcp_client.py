@@ -1,0 +1,26 @@
+"""The official SDK's client, at the MCP server of a daemon."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.blackbox.support.daemon import Daemon
+
+LEGACY, MODERN = "legacy", "auto"
+"""The protocol with sessions, and that of requests which stand for themselves."""
+
+
+@asynccontextmanager
+async def mcp_client(daemon: Daemon, token: str = "", mode: str = MODERN, **more: Any) -> AsyncIterator[Client]:
+    """A client with this token; the owner's, if none is given."""
+    headers = {"authorization": f"Bearer {token or daemon.token}"}
+    async with httpx2.AsyncClient(headers=headers, timeout=30) as http:
+        transport = streamable_http_client(f"{daemon.at.http}/mcp", http_client=http)
+        async with Client(transport, mode=mode, cache=None, **more) as client:
+            yield client
