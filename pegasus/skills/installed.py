@@ -26,6 +26,7 @@ import attrs
 
 from pegasus.messages import Json
 from pegasus.skills.acceptance import AcceptedSkills, Manifest, file_hash, manifest_of, parse_manifest, sync_folder
+from pegasus.skills.skill import NAME
 from pegasus.wire import encode_json
 
 _RECORD: Final = "accepted.json"
@@ -79,7 +80,7 @@ class InstalledSkills:
         """Return what is installed. Raises OSError."""
         found = {}
         for name, entry in sorted(self._accepted.entries().items()):
-            if manifest := parse_manifest(entry):
+            if (manifest := parse_manifest(entry)) and NAME.fullmatch(name):
                 at = entry.get("at")
                 found[name] = InstalledSkill(
                     name,
