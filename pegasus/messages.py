@@ -38,6 +38,8 @@ GOES_BACK: Final = "goesBack"
 """Key in the metadata of a message that replaces an earlier one of its conversation: an object with its `id`, and with `again`, true
 if it is to be answered once more as it is. A message with `whole` takes its place with all that it has, and is said as a new one if
 that message is not there any more. Only the program sets it. Stored, so it must not change."""
+A2A_CLIENT: Final = "a2a"
+"""Key of the metadata of tasks: the client of A2A that has begun it, and follows it itself. Stored, so it must not change."""
 INSTRUCTIONS: Final = "instructions"
 """Key in the metadata of a message: what the program of its sender asks of the agent in this conversation, a text. Stored, and removed
 from what a client sends."""

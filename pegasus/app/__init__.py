@@ -15,6 +15,7 @@ Read the files in this order; each uses only those before it:
     owner_notes          messages to owners about files that commands have changed
     environment          everything that comes from outside
     shared_services      what the Main Agent and the task system are both built from; the gate before each call of a tool
+    other_agents         routes for other agents, the work behind them, and the tool that delegates to others
     task_services        services of the task system
     main_agent_services  services of the Main Agent: model, prompt, tools, compaction
     approval_texts       texts about approvals, and what an owner has written about one

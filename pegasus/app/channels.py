@@ -36,7 +36,6 @@ from pegasus.app.environment import (
     TASK_LISTENER,
     Environment,
 )
-from pegasus.app.push import BrowserPush
 from pegasus.app.services import Services
 from pegasus.app.tree import CHILD_BACKOFF, CHILD_INTENSITY, AgentTree, ChannelGroup
 from pegasus.channels import AdapterMessage, ServiceAdapter, ServiceContext, make_adapter
@@ -310,13 +309,15 @@ def http_config(settings: HttpSettings, listeners: Sequence[trio.SocketListener]
     )
 
 
-def http_child(services: WebServices, listeners: Sequence[trio.SocketListener], push: BrowserPush) -> Child[object]:
-    """Return the HTTP server as a child of the supervisor that parks it. push: has the routes by which browsers subscribe."""
+def http_child(
+    services: WebServices, listeners: Sequence[trio.SocketListener], doors: Sequence[Callable[[], Sequence[Operation]]]
+) -> Child[object]:
+    """Return the HTTP server as a child of the supervisor that parks it. doors: return the routes beside those of the server itself."""
 
-    def doors(conversations: Conversations) -> Sequence[Operation]:
-        return (*push.operations(), *mcp_operations(conversations))
+    def operations(conversations: Conversations) -> Sequence[Operation]:
+        return [*(operation for door in doors for operation in door()), *mcp_operations(conversations)]
 
-    return Child("server", partial(run_http, doors=doors), services, listeners, backoff=CHILD_BACKOFF)
+    return Child("server", partial(run_http, doors=operations), services, listeners, backoff=CHILD_BACKOFF)
 
 
 def health_of(

@@ -68,6 +68,7 @@ from pegasus.app.control_plane import (
     ViewMethods,
 )
 from pegasus.app.environment import BUS, GATEWAY, SCHEDULE, TASK_AGENT, Environment
+from pegasus.app.other_agents import A2aLink
 from pegasus.app.push import BrowserPush
 from pegasus.app.real_world import RealWorld, look_at_world, make_agent_world
 from pegasus.app.reload import Reloader
@@ -288,9 +289,11 @@ async def _daemon(world: RealWorld, is_trial: bool) -> int:
                 front: dict[str, Child[object]] = {}
                 if http:
                     push = BrowserPush(tree.services, sessions, reply_listeners, world.home)
-                    front["http"] = http_child(web, http_listeners, push)
+                    agents = A2aLink(web, in_force, world.home.resolve)
+                    front["http"] = http_child(web, http_listeners, (push.operations, agents.operations))
                     if not is_trial:
                         front["push"] = Child("pusher", push.run, backoff=CHILD_BACKOFF)
+                        front["a2a"] = Child("pusher", agents.run, backoff=CHILD_BACKOFF)
                 # Messages may come as soon as this returns, and people may connect: the ready line follows at once.
                 group = await start_channels(tree, gateway, {} if is_trial else channels.children(), front)
                 if is_trial:

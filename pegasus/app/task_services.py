@@ -23,6 +23,7 @@ import trio
 from actors import ActorError, Inbox, MailboxFull, Ref
 from pegasus.access import ApprovalMessage, ListApprovals, WithdrawApprovals
 from pegasus.app.environment import APPROVALS, BUS, SWITCHBOARD
+from pegasus.app.other_agents import AGENT_KEYS, delegation_tools
 from pegasus.app.shared_services import SPEECH_KEYS, SharedServices
 from pegasus.events import BusMessage, Deliver, EventType, Subscribe
 from pegasus.main_agent import TaskProgressSender
@@ -61,7 +62,8 @@ def task_deps(shared: SharedServices, find: Callable[[str], Ref[Any]]) -> TaskDe
     def make_toolbox(settings: Settings) -> ToolExecutor:
         """Return the executor for the tools of tasks under these settings."""
         kept = (save_attachment_tool(journal), *shared.speak_tools(settings))
-        tools = (*environment.make_tools(shared.memory), *task_tools(task_agent), *kept)
+        others = delegation_tools(settings.agents, settings.tools.allowed_hosts)
+        tools = (*environment.make_tools(shared.memory), *task_tools(task_agent), *kept, *others)
         return shared.executor(settings, tools)
 
     def make_context(settings: Settings) -> ToolContext:
@@ -92,7 +94,7 @@ def task_deps(shared: SharedServices, find: Callable[[str], Ref[Any]]) -> TaskDe
         types=shared.types,
         thinker=Thinker(environment.persona, environment.clock, environment.files),
         reflector=Reflector(environment.persona),
-        toolbox=in_force.follow(make_toolbox, "tools.", *SANDBOX_KEYS, *SPEECH_KEYS),
+        toolbox=in_force.follow(make_toolbox, "tools.", *SANDBOX_KEYS, *SPEECH_KEYS, *AGENT_KEYS),
         model_for=environment.models.client,
         context_window=environment.models.context_window,
         context=in_force.follow(make_context, "tools.allowed_paths", "limits.guest_disk_mb"),

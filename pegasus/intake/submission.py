@@ -164,8 +164,31 @@ class Intake:
         let in cannot be read, and ActorError if the mailbox cannot be reached. Waits while the mailbox is full.
         Cancelled in this wait, nothing was sent; afterwards the message is on its way whether the answer is waited for or not.
         """
-        check_message(message)
         lane = lane_of(message.text)
+        message = await self.admit(message, grant, is_bridge=is_bridge, is_repeated=is_repeated, added=added)
+        if sender_of(message, self.owners.now).is_owner:
+            return await self.journal.request(
+                partial(Accept, message=message, lane=lane, priority=Priority.OWNER, owner=True)
+            )
+        max_of_sender = self.limits.now.waiting
+        return await self.journal.request(
+            partial(Accept, message=message, lane=lane, priority=Priority.PERSON, max_of_sender=max_of_sender)
+        )
+
+    async def admit(
+        self,
+        message: InboundMessage,
+        grant: TokenGrant | None = None,
+        *,
+        is_bridge: bool = True,
+        is_repeated: bool = False,
+        added: Metadata = MappingProxyType({}),
+    ) -> InboundMessage:
+        """Return the message with what its sender has proved, if it may be taken. It counts as sent then, and is not kept yet.
+
+        Arguments and errors are those of `send`. For work that begins with a message and is none of the queue.
+        """
+        check_message(message)
         try:
             await self.check_write(message.channel, message.metadata, grant)
         except PairingRequired:
@@ -180,16 +203,9 @@ class Intake:
             message = attrs.evolve(message, metadata={**message.metadata, APART: True})
         if FOLDER in message.metadata:
             message = await self._with_folder(message, is_own=grant is not None and not is_bridge and is_owner)
-        if is_owner:
-            return await self.journal.request(
-                partial(Accept, message=message, lane=lane, priority=Priority.OWNER, owner=True)
-            )
-        if self.guests is not None:
+        if not is_owner and self.guests is not None:
             await self.guests.ask(AdmitGuest, message, is_repeated, timeout=JOURNAL_TIMEOUT)
-        max_of_sender = self.limits.now.waiting
-        return await self.journal.request(
-            partial(Accept, message=message, lane=lane, priority=Priority.PERSON, max_of_sender=max_of_sender)
-        )
+        return message
 
     async def _with_folder(self, message: InboundMessage, *, is_own: bool) -> InboundMessage:
         """Return a message that names a folder to work in, without it unless an owner's own client says so. Raises InvalidMessage."""

@@ -39,7 +39,17 @@ from pegasus.conversation import (
 from pegasus.formatting import plural, truncate
 from pegasus.identity import SILENCE
 from pegasus.intake import Priority
-from pegasus.messages import ACCOUNT, APART, FOLDER, INSTRUCTIONS, INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
+from pegasus.messages import (
+    A2A_CLIENT,
+    ACCOUNT,
+    APART,
+    FOLDER,
+    INSTRUCTIONS,
+    INTERNAL_ID_PREFIX,
+    ChannelInfo,
+    InboundMessage,
+    Json,
+)
 from pegasus.observe import get_logger
 from pegasus.outside import FENCE, FENCED_FROM, OUTSIDE, Untrusted, fenced_metadata, parse_outside
 from pegasus.quotes import parse_quotes
@@ -229,8 +239,12 @@ async def forward_notifications(inbox: Inbox[Notify], journal: Ref[JournalMessag
 
 
 def is_quiet(notification: Notification) -> bool:
-    """Return whether nobody is to hear of it: a scheduled job whose run before had failed, too, has failed again."""
-    return notification.type == "failed" and notification.metadata.get(QUIET_FAILURE) is True
+    """Return whether nobody here is to hear of it.
+
+    A scheduled job whose run before had failed, too, has failed again; or another agent has begun the task, and follows it itself.
+    """
+    metadata = notification.metadata
+    return A2A_CLIENT in metadata or (notification.type == "failed" and metadata.get(QUIET_FAILURE) is True)
 
 
 def _is_from_owner(item: InboundMessage) -> bool:

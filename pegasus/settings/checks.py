@@ -88,6 +88,11 @@ def check_settings(settings: Settings, known: set[str]) -> list[SettingsProblem]
     _check_schedule(settings, report)
     _check_web_address("telemetry.otlp_endpoint", settings.telemetry.otlp_endpoint, report)
     _check_headers("telemetry", settings.telemetry.headers, report)
+    for name, agent in settings.agents.items():
+        if not is_bare(name):
+            report(f"agents.{name}", f'the name "{name}"', 'letters, digits, "-" and "_"', "")
+        if not _is_web_address(agent.url):
+            report(f"agents.{name}.url", f'"{agent.url}"', "an http:// or https:// address", "")
     for name, server in settings.mcp.servers.items():
         _check_mcp(f"mcp.servers.{name}", server, report)
     return problems

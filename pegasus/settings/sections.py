@@ -58,6 +58,7 @@ from pegasus.settings.keys import (
 from pegasus.settings.tool_sections import (
     McpSettings,
     PolicySettings,
+    RemoteAgentSettings,
     SandboxSettings,
     ScheduleSettings,
     ToolSettings,
@@ -411,6 +412,15 @@ class HookSettings:
 
 
 @attrs.frozen(eq=False, repr=False)
+class A2aSettings:
+    """The door for other agents (Agent2Agent protocol), `/a2a` of the HTTP server."""
+
+    signing_key: str = text(
+        "", 'file with a private key (PEM, EC on P-256) that the agent card is signed with; "" = it is not signed'
+    )
+
+
+@attrs.frozen(eq=False, repr=False)
 class LogSettings:
     """Logs: on stderr and in logs/pegasus.log."""
 
@@ -522,6 +532,10 @@ class Settings:
     """[push]: read for each notification."""
     hooks: Mapping[str, HookSettings] = sections(HookSettings)
     """[hooks.NAME]: a path of the HTTP server each."""
+    a2a: A2aSettings = section(A2aSettings)
+    """[a2a]: the door for other agents."""
+    agents: Mapping[str, RemoteAgentSettings] = sections(RemoteAgentSettings)
+    """[agents.NAME]: other agents that work may be delegated to."""
     channels: Mapping[str, ChannelSettings] = sections(ChannelSettings, standard_channels, known=SERVICE_SECTIONS)
     """[channels.TYPE]: "cli" is in it without being written. A type that is not in it is open to everybody."""
     mcp: McpSettings = section(McpSettings)

@@ -154,6 +154,14 @@ class SandboxSettings:
 
 
 @attrs.frozen(eq=False, repr=False)
+class RemoteAgentSettings:
+    """Another agent that work may be delegated to (Agent2Agent protocol)."""
+
+    url: str = text("", "its address, below which its card is, or that of the card; must be set")
+    token: str = text("", "the token that it wants", secret=True)
+
+
+@attrs.frozen(eq=False, repr=False)
 class McpServerSettings:
     """A server of tools (Model Context Protocol)."""
 

@@ -128,6 +128,7 @@ def _bracketed(brackets: str, texts: Sequence[str], spaces: int) -> str:
 
 
 ROW_FILES: Final[Mapping[str, tuple[str, RowForm]]] = {
+    "a2a-push": ("a2a/push.json", Lists(("targets",))),
     "access": ("access.json", Lists(("people", "codes"))),
     "conversation-names": ("main/names.json", Object()),
     "guest-files": ("guests/{owner}/sent.json", Object(is_long=True)),

@@ -133,8 +133,10 @@ class _Description:
         return {"description": "Success", **({"content": content} if content else {})}
 
     def _error(self, description: str) -> Json:
-        schema: Json = {"schema": {"$ref": "#/components/schemas/Error"}}
-        return {"description": description, "content": {"application/json": schema}}
+        schema: dict[str, Json] = {"$ref": "#/components/schemas/Error"}
+        if self._form.error is not None:  # refusals before its handler is asked are as everywhere
+            schema = {"anyOf": [schema, self._book.schema(self._form.error)]}
+        return {"description": description, "content": {"application/json": {"schema": schema}}}
 
     def _error_statuses(self) -> set[int]:
         """Return the statuses of errors that the operation may have."""

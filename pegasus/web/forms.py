@@ -102,6 +102,8 @@ class Form:
     """The body may not be left out."""
     body_media: str = "application/json"
     """Type of the body."""
+    error: Any = None
+    """Class of errors that its handler answers with; None: the one that all others have."""
     errors: tuple[int, ...] = ()
     """Statuses of refusals beside those that follow from the rest: of the token, the path, the body and the host."""
 
