@@ -46,11 +46,11 @@ class RpcAnswer:
 
 @attrs.frozen
 class StatusJson:
-    """A google.rpc.Status."""
+    """A google.rpc.Status. An error that comes before the protocol is spoken has a word as its code, and no status."""
 
-    code: int
-    status: str
+    code: int | str
     message: str
+    status: str = ""
     details: tuple[Metadata, ...] = ()
 
 
@@ -89,8 +89,7 @@ _LIST: Final[Mapping[str, Any]] = {
 
 
 def _rest(**fields: Any) -> Form:
-    errors = (400, 404, 408, 413, 429, *fields.pop("errors", ()))
-    return Form(**{"query": _VERSION, "answer": Metadata, **fields, "error": FailureAnswer, "errors": errors})
+    return Form(**{"query": _VERSION, "answer": Metadata, **fields, "error": FailureAnswer, "errors": (404, 429)})
 
 
 _FORMS: Final[Mapping[str, Form]] = {

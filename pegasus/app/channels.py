@@ -312,7 +312,7 @@ def http_config(settings: HttpSettings, listeners: Sequence[trio.SocketListener]
 def http_child(
     services: WebServices, listeners: Sequence[trio.SocketListener], doors: Sequence[Callable[[], Sequence[Operation]]]
 ) -> Child[object]:
-    """Return the HTTP server as a child of the supervisor that parks it. doors: return the routes beside those of the server itself."""
+    """Return the HTTP server as a child of the supervisor that parks it. doors: return the routes beside its own."""
 
     def operations(conversations: Conversations) -> Sequence[Operation]:
         return [*(operation for door in doors for operation in door()), *mcp_operations(conversations)]

@@ -133,9 +133,8 @@ class _Description:
         return {"description": "Success", **({"content": content} if content else {})}
 
     def _error(self, description: str) -> Json:
-        schema: dict[str, Json] = {"$ref": "#/components/schemas/Error"}
-        if self._form.error is not None:  # refusals before its handler is asked are as everywhere
-            schema = {"anyOf": [schema, self._book.schema(self._form.error)]}
+        own = self._form.error
+        schema: Json = {"$ref": "#/components/schemas/Error"} if own is None else self._book.schema(own)
         return {"description": description, "content": {"application/json": {"schema": schema}}}
 
     def _error_statuses(self) -> set[int]:

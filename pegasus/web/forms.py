@@ -103,7 +103,7 @@ class Form:
     body_media: str = "application/json"
     """Type of the body."""
     error: Any = None
-    """Class of errors that its handler answers with; None: the one that all others have."""
+    """Class of its errors, and of those that all operations have; None: the one that all others have."""
     errors: tuple[int, ...] = ()
     """Statuses of refusals beside those that follow from the rest: of the token, the path, the body and the host."""
 

@@ -69,6 +69,33 @@ class Checked:
         return response.json() if kind == "application/json" else response.text
 
 
+async def ask_of_agents(ask):
+    """The routes for other agents."""
+    await ask("GET", "/.well-known/agent-card.json", status=200)
+    await ask("GET", "/a2a/keys.json", status=200)
+    version = {"headers": {"a2a-version": "1.0"}}
+    message = {"messageId": "a-1", "role": "ROLE_USER", "parts": [{"text": "work"}]}
+    sent = {"message": message, "configuration": {"returnImmediately": True}}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": sent}
+    task = (await ask("POST", "/a2a", call, status=200, **version))["result"]["task"]["id"]
+    assert (await ask("POST", "/a2a/message:send", sent, status=200, **version))["task"]["id"] == task
+    await ask("POST", "/a2a/message:send", {"message": {**message, "parts": []}}, status=400, **version)
+    await ask("GET", f"/a2a/tasks/{task}?historyLength=1", status=200, **version)
+    await ask("GET", "/a2a/tasks?pageSize=2&includeArtifacts=true", status=200, **version)
+    await ask("GET", "/a2a/tasks/0000000000000000", status=404, **version)
+    await ask("GET", "/a2a/extendedAgentCard", status=200, **version)
+    configs = f"/a2a/tasks/{task}/pushNotificationConfigs"
+    await ask("POST", configs, {"id": "p", "url": "https://agent.example/push"}, status=200, **version)
+    await ask("GET", configs, status=200, **version)
+    await ask("GET", f"{configs}/p", status=200, **version)
+    await ask("DELETE", f"{configs}/p", status=200, **version)
+    await ask("POST", f"/a2a/tasks/{task}:cancel", status=200, **version)
+    for method in ("GET", "POST"):
+        await ask(method, f"/a2a/tasks/{task}:subscribe", status=400, **version)
+    ask.__self__.asked |= {f"{method} /a2a/tasks/{{id}}:subscribe" for method in ("GET", "POST")}
+    await ask("POST", "/a2a/message:stream", sent, status=200, **version)
+
+
 async def test_each_route_answers_as_the_description_says(tmp_path):
     book = Office({"work": [act(shell("true")), lambda view: answer(view.last)]})
     async with serving(tmp_path, book, SETTINGS) as daemon:
@@ -168,6 +195,7 @@ async def test_each_route_answers_as_the_description_says(tmp_path):
             await ask("POST", "/hooks/ci", {"text": "x"}, status=401)
             asked.add("POST /hooks/{name}")
 
+            await ask_of_agents(ask)
             async with http.stream("GET", "/api/events") as events:
                 assert events.headers["content-type"].startswith("text/event-stream")
                 asked.add("GET /api/events")
