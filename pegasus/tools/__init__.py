@@ -48,7 +48,7 @@ from pegasus.tools.guest_folders import own_place, size_of
 from pegasus.tools.kept_changes import COMMAND, FileChange, KeptChanges
 from pegasus.tools.media import save_attachment_tool, speak_tool
 from pegasus.tools.memory import found_json, memory_tools
-from pegasus.tools.own_folder import folder_of, in_folder
+from pegasus.tools.own_folder import folder_of, in_folder, read_rules
 from pegasus.tools.persona import persona_tool
 from pegasus.tools.shell import command_environment, passed_on
 from pegasus.tools.standard import (
@@ -109,6 +109,7 @@ __all__ = [
     "persona_tool",
     "prepare_arguments",
     "read_content",
+    "read_rules",
     "result_limit",
     "save_attachment_tool",
     "save_incoming",

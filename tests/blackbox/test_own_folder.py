@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -209,3 +210,29 @@ async def test_one_command_works_in_a_folder_shows_the_edit_and_takes_it_back(tm
             assert (folder / "tea.txt").read_text() == "tea\n"
             await screen.type(CTRL_D, CTRL_D)
             assert await screen.exit() == 0
+
+
+async def test_the_rules_of_the_folder_are_shown_as_text_from_outside(tmp_path):
+    folder, bare = project(tmp_path), project(tmp_path, "bare")
+    (folder / "CLAUDE.md").write_text("Indent with tabs.\n")
+    (folder / "AGENTS.md").symlink_to("/etc/hostname")
+    (bare / "CLAUDE.md").mkdir()
+    work = [act(Call("read_file", {"path": "CLAUDE.md"})), answer("done")]
+    book = Office({"work": work, "other": work})
+    async with serving(tmp_path, book) as daemon, daemon.client() as client:
+        await client.say("do work", metadata={"folder": str(folder)})
+        assert await heard(client) == ["completed: done"]
+        await client.say("do other", metadata={"folder": str(bare)})
+        assert await heard(client) == ["completed: done"]
+    first, second = (view.request for view in book.of("work"))
+    shown = "\n".join(turn.text for turn in first.turns if turn.text)
+    assert f"In {folder}, where you work, the file CLAUDE.md has rules" in shown
+    assert "Indent with tabs." in shown
+    [log] = [
+        text for path in (daemon.home / "data/tasks").rglob("*.jsonl") if "folder_rules" in (text := path.read_text())
+    ]
+    assert re.search(r'"type":"folder_rules",("outside":\["file"\],"fence":"\w+","fencedFrom":\d+)', log), (
+        "it is labelled"
+    )
+    assert sum(turn.text.count("Indent with tabs.") for turn in second.turns) == 1, "it is shown once"
+    assert "has rules for those" not in "".join(turn.text for turn in book.of("other")[0].request.turns)

@@ -134,7 +134,7 @@ class Thinker:
         memory_index: str = "",
         *,
         messages: Sequence[Entry] | None = None,
-        note: Entry | None = None,
+        notes: Sequence[Entry] = (),
         lean: bool = False,
         has_tools: bool = True,
         about_tools: str = "",
@@ -144,13 +144,13 @@ class Thinker:
 
         context: the task; its messages are the conversation. messages: what is shown in their place, where they are too long. tools:
         as the model is shown them, without OWN_TOOLS. memory_index: a user message to put behind the conversation so far, "" = none.
-        note: a further message behind that. lean: whether the model's window is small. has_tools: False for a model whose server
+        notes: further messages behind that. lean: whether the model's window is small. has_tools: False for a model whose server
         refuses tools; what was done with tools is then told as text, and the answer is the result. about_tools: a section about tools
         for the end of the prompt, "" = none.
 
         Cancelled: the request is given up.
         """
-        index: tuple[Entry, ...] = (note,) if note is not None else ()
+        index = tuple(notes)
         if memory_index:
             index = (Entry(self._clock(), "user", memory_index, metadata={"type": MEMORY_INDEX}), *index)
         prompt, label = self.prompt(task_type, lean=lean), label_of(context)
