@@ -20,6 +20,7 @@ import attrs
 
 from benchmarks import (
     actors,
+    among,
     appends,
     chats,
     crowd,
@@ -53,6 +54,7 @@ MEASURES: Mapping[str, Measure] = {
     "hands": hands.measure,
     "doors": doors.measure,
     "month": month.measure,
+    "among": among.measure,
     "scale": scale.measure,
     "trust": trust.measure,
 }
