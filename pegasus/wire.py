@@ -38,8 +38,10 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache, partial
-from typing import Any, NoReturn, TypeVar, get_args, get_origin
+from types import UnionType
+from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin
 
 import attrs
 from cattrs import ClassValidationError, Converter, IterableValidationError
@@ -134,6 +136,15 @@ def camel(name: str) -> str:
     return first + "".join(map(str.capitalize, rest))
 
 
+class SnakeCase:
+    """Base of classes whose fields are written as they are called: those of OpenAI's interfaces."""
+
+
+def wire_name(cls: type, name: str) -> str:
+    """Return the name of a field of a class as it is written; a keyword of Python has a `_` behind it in the class."""
+    return name if issubclass(cls, SnakeCase) else camel(name.removesuffix("_"))
+
+
 def kind(value: object) -> str:
     """Return what JSON calls a parsed value, for messages to people."""
     names = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
@@ -165,18 +176,29 @@ class _Misfit(ValueError):
 @cache
 def _converter() -> Converter:
     """Return the converter, which is made at the first use: importing it should cost nothing."""
-    return _make_converter(_checked, _json_object)
+    return _make_converter(_checked, _check_json, DEEPEST)
 
 
 @cache
 def _foreign_converter() -> Converter:
     """Return the converter that reads what strangers have sent."""
-    return _make_converter(_checked_foreign, _foreign_object)
+    return _make_converter(_checked_foreign, _check_foreign, DEEPEST_FOREIGN)
 
 
-def _make_converter(read_scalar: Callable[..., Any], read_object: _Structure) -> Converter:
-    """Return a converter. read_scalar: called as `_checked` is. read_object: reads free-form JSON objects."""
+def _make_converter(read_scalar: Callable[..., Any], check: Callable[[object, int], None], levels: int) -> Converter:
+    """Return a converter. read_scalar: called as `_checked` is. check: refuses free-form JSON that could not be written again."""
+
+    def read_any(value: object, _: object) -> object:
+        """Return any JSON value."""
+        check(value, levels)
+        return value
+
+    def read_object(value: object, _: object) -> object:
+        """Return a free-form JSON object as it is."""
+        return read_any(_checked((dict,), "an object", value), _)
+
     converter = Converter(omit_if_default=True)
+    converter.register_structure_hook_func(lambda annotation: annotation is Any, read_any)
     for cls, allowed, words in _SCALARS:
         converter.register_structure_hook(cls, partial(read_scalar, allowed, words))
     converter.register_structure_hook_func(_is_json_object, read_object)
@@ -184,6 +206,8 @@ def _make_converter(read_scalar: Callable[..., Any], read_object: _Structure) ->
     converter.register_structure_hook_factory(attrs.has, _class_structure)
     converter.register_unstructure_hook_factory(attrs.has, _class_unstructure)
     converter.register_structure_hook_factory(_is_tuple, _tuple_structure)
+    converter.register_structure_hook_factory(_is_choice, _choice_structure)
+    converter.register_structure_hook_func(_is_literal, _literal)
     return converter
 
 
@@ -240,11 +264,12 @@ def _class_unstructure(cls: type[Any], converter: Converter) -> Callable[[Any], 
 def _renames(cls: type[Any]) -> dict[str, Any]:
     """Return the camelCase name of each field, for cattrs. Annotations are resolved here, since they are texts."""
     return {
-        field.name: override(rename=camel(field.name)) for field in attrs.fields(attrs.resolve_types(cls, None, _NAMES))
+        field.name: override(rename=wire_name(cls, field.name))
+        for field in attrs.fields(attrs.resolve_types(cls, None, _NAMES))
     }
 
 
-_NAMES: dict[str, Any] = {"Json": Json, "Mapping": Mapping}
+_NAMES: dict[str, Any] = {"Json": Any, "Mapping": Mapping}
 """Names that the annotation `Metadata` consists of. A class that uses it need not import them."""
 
 
@@ -273,14 +298,44 @@ def _tuple_structure(annotation: Any, converter: Converter) -> _Structure:
     return read
 
 
+def _is_choice(annotation: Any) -> bool:
+    """Return whether a value may be of several kinds, beside null."""
+    return get_origin(annotation) in (Union, UnionType) and len({*get_args(annotation)} - {type(None)}) > 1
+
+
+def _choice_structure(annotation: Any, converter: Converter) -> _Structure:
+    """Return the reader of a value that may be of several kinds, told apart by what JSON has for them."""
+    hooks = [(converter.get_structure_hook(item), item) for item in get_args(annotation) if item is not type(None)]
+    has_null = len(hooks) < len(get_args(annotation))
+
+    def read(value: Any, _: Any) -> Any:
+        """Return the value by the first reader that takes it, else raise what the last one does."""
+        if value is None and has_null:
+            return None
+        for hook, item in hooks[:-1]:
+            with suppress(_Misfit):
+                return hook(value, item)
+        hook, item = hooks[-1]
+        return hook(value, item)
+
+    return read
+
+
+def _is_literal(annotation: Any) -> bool:
+    return get_origin(annotation) is Literal
+
+
+def _literal(value: object, annotation: Any) -> object:
+    """Return one of a few values."""
+    allowed = get_args(annotation)
+    if not any(type(value) is type(each) and value == each for each in allowed):
+        names = ", ".join(describe(each) for each in allowed if each is not None)
+        raise _Misfit(f"found {describe(value)}, allowed: {names}")
+    return value
+
+
 def _is_json_object(annotation: Any) -> bool:
     return get_origin(annotation) is Mapping
-
-
-def _json_object(value: object, _: object) -> object:
-    """Return a free-form JSON object as it is, after checking that it can be written again."""
-    _check_json(_checked((dict,), "an object", value), DEEPEST)
-    return value
 
 
 _SAFE = frozenset({str, int, bool, type(None)})
@@ -346,12 +401,6 @@ def _checked_foreign(allowed: tuple[type, ...], words: str, value: Any, _: Any =
     return value
 
 
-def _foreign_object(value: object, _: object) -> object:
-    """Return a free-form JSON object as it is, if it can be written again."""
-    _check_foreign(_checked((dict,), "an object", value), DEEPEST_FOREIGN)
-    return value
-
-
 def _check_foreign(value: object, levels: int) -> None:
     """Refuse what could not be written as UTF-8 JSON again, or only in a form that other readers change."""
     match value:
@@ -375,17 +424,17 @@ def _first_problem(error: Exception, path: str = "") -> tuple[str, str]:
     """Return path and message of the first error. cattrs nests one exception group for each level, with a note of the step."""
     if isinstance(error, (ClassValidationError, IterableValidationError)):
         inner = error.exceptions[0]
-        return _first_problem(inner, path + _step(inner, path))
+        return _first_problem(inner, path + _step(inner, path, error))
     if isinstance(error, KeyError):
         return path, "missing; this field is required"
     return path, str(error)
 
 
-def _step(error: Exception, path: str) -> str:
-    """Return the part of the path that leads to this error: `.field` or `[index]`; "" if cattrs has noted none."""
+def _step(error: Exception, path: str, group: ClassValidationError | IterableValidationError) -> str:
+    """Return the part of the path that leads to this error of a group: `.field` or `[index]`; "" if cattrs has noted none."""
     for note in getattr(error, "__notes__", ()):
         if isinstance(note, AttributeValidationNote):
-            return f"{'.' if path else ''}{camel(note.name)}"
+            return f"{'.' if path else ''}{wire_name(group.cl, note.name)}"
         if isinstance(note, IterableValidationNote):
             return f"[{note.index}]"
     return ""

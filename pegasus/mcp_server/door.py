@@ -19,7 +19,8 @@ from starlette.types import Receive, Scope, Send
 from pegasus import web
 from pegasus.access import SCOPES, TokenGrant
 from pegasus.mcp_server.turns import ASKED, AskedTurns
-from pegasus.web import ApiError, ApiRequest, Conversations, Operation, SnakeCase, json_response
+from pegasus.web import ApiError, ApiRequest, Conversations, Operation, json_response
+from pegasus.wire import SnakeCase
 
 if TYPE_CHECKING:
     from pegasus.mcp_server.server import TokenServer
@@ -47,7 +48,16 @@ class McpDoor:
         }
         return (
             *(
-                Operation(method, PATH, self._serve, text, "", form=_form, challenge=way_in)
+                Operation(
+                    method,
+                    PATH,
+                    self._serve,
+                    text,
+                    "",
+                    form=_form,
+                    challenge=way_in,
+                    body=object if method == "POST" else None,
+                )
                 for method, text in words.items()
             ),
             Operation("GET", METADATA_PATH, _describe, "Scopes of /mcp (RFC 9728)", None, form=_metadata_form),
@@ -114,7 +124,7 @@ def _form() -> web.Form:
     """Return the types of /mcp: JSON-RPC as the specification of MCP has it."""
     answer = Mapping[str, object]
     errors = (400, 403, 404, 405, 406, 408, 413, 415, 503)
-    return web.Form(answer=answer, media=("text/event-stream",), others={202: None}, body=answer, errors=errors)
+    return web.Form(answer=answer, media=("text/event-stream",), others={202: None}, errors=errors)
 
 
 def _metadata_form() -> web.Form:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
+import attrs
 import trio
 from starlette.responses import Response
 
@@ -31,6 +32,31 @@ LONGEST_KEY: Final = 200
 """Characters of a key, and of an id."""
 MOST_IDS: Final = 1000
 """Ids in one request."""
+
+
+@attrs.frozen
+class PushKeys:
+    """Keys of a browser's subscription, in base64url."""
+
+    p256dh: str
+    auth: str
+
+
+@attrs.frozen
+class PushBody:
+    """A subscription, as the browser's `toJSON` gives it, and what it is told."""
+
+    endpoint: str
+    keys: PushKeys
+    about: Literal["all", "approvals"] = "all"
+    text: bool = True
+
+
+@attrs.frozen
+class SeenBody:
+    """Ids of approvals that an owner has in front of them."""
+
+    approvals: tuple[str, ...]
 
 
 class PushRoutes:
@@ -60,11 +86,7 @@ class PushRoutes:
         keys = keys if isinstance(keys, dict) else {}
         endpoint = _text("endpoint", fields.get("endpoint"), LONGEST_ENDPOINT)
         p256dh, auth = (_text(f"keys.{name}", keys.get(name), LONGEST_KEY) for name in ("p256dh", "auth"))
-        about, text = fields.get("about", ABOUT[0]), fields.get("text", True)
-        if about not in ABOUT:
-            raise ApiError(400, "bad_request", f"about: found {quote(about)}, allowed: {' or '.join(ABOUT)}")
-        if not isinstance(text, bool):
-            raise ApiError(400, "bad_request", f"text: found {quote(text)}, allowed: true or false")
+        about, text = str(fields.get("about", ABOUT[0])), fields.get("text") is not False
         if problem := await trio.to_thread.run_sync(_problem, endpoint, p256dh, auth):
             raise ApiError(400, "bad_request", problem)
         place, guard = urlsplit(endpoint), AddressGuard(self._services.settings.now.allowed_hosts)
@@ -163,12 +185,9 @@ def _problem(endpoint: str, p256dh: str, auth: str) -> str:
 def push_operations(services: PushServices) -> tuple[Operation, ...]:
     """Return the operations of this file."""
     routes = PushRoutes(services)
-    fields = ("endpoint", "keys", "about", "text")
     return (
         Operation("GET", "/api/push", routes.show, "Notifications of this browser", MESSAGE),
-        Operation("POST", "/api/push", routes.add, "Notify this browser", MESSAGE, fields=fields),
+        Operation("POST", "/api/push", routes.add, "Notify this browser", MESSAGE, body=PushBody),
         Operation("DELETE", "/api/push/{id}", routes.remove, "Notify this browser no more", MESSAGE),
-        Operation(
-            "POST", "/api/push/seen", routes.mark_seen, "Note what an owner has seen", CONTROL, fields=("approvals",)
-        ),
+        Operation("POST", "/api/push/seen", routes.mark_seen, "Note what an owner has seen", CONTROL, body=SeenBody),
     )

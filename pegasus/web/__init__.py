@@ -16,10 +16,11 @@ Read the files in this order; each uses only those before it:
     visitors    the sender of a request, by `pegasus.access`, and the page that it comes from; a refusal with its status
     connection  one connection: socket, deadlines, h11
     requests    a request as handlers see it, and the forms of responses
-    schemas     JSON Schema of attrs classes
-    answers     bodies and answers, as classes; imported, like `forms` and `description`, when somebody asks for the description
+    bodies      classes of the bodies of requests, and of answers that the server makes itself
+    schemas     JSON Schema of attrs classes; imported, like the next three and `description`, when somebody asks for the description
+    answers     answers of the control plane, as classes
     push_answers  those of the routes by which browsers are notified
-    forms       the table of what each route takes and answers
+    forms       the table of what each route answers
     operations  a route of the table of all routes
     description  the description of all routes (OpenAPI)
     markdown    Markdown texts as HTML that a page may insert
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from pegasus.web.operations import Operation
     from pegasus.web.requests import ApiRequest, EventStreamResponse, failures_as_errors, json_response
     from pegasus.web.routes import IDEMPOTENCY, LONGEST_WAIT, Conversations, TurnTranscript, message_of, new_message_id
-    from pegasus.web.schemas import SchemaBook, SnakeCase
+    from pegasus.web.schemas import SchemaBook
 else:
 
     def __getattr__(name: str) -> object:
@@ -78,7 +79,6 @@ __all__ = [
     "HttpConfig",
     "Operation",
     "SchemaBook",
-    "SnakeCase",
     "TaskChangeAnswer",
     "TasksAnswer",
     "TurnTranscript",

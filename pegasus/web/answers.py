@@ -10,64 +10,10 @@ import attrs
 from pegasus.access import CallGrant, OwnerRequest
 from pegasus.channels import ChannelState
 from pegasus.mcp import ServerState
-from pegasus.messages import ApprovalNotice, ChannelInfo, Json, Media, Metadata, OutboundMessage, TaskProgress
+from pegasus.messages import ApprovalNotice, ChannelInfo, Json, Metadata, TaskProgress
 from pegasus.schedule import Job
 from pegasus.tasks import TaskView
-from pegasus.web.schemas import SnakeCase
-
-# ------------------------------------------------------------------ messages and replies
-
-
-@attrs.frozen
-class NamedChannel:
-    """A conversation that a message names. What is left out is that of the token."""
-
-    channel_id: str | None = None
-    type: str | None = None
-    user_id: str | None = None
-    reply_to: str | None = None
-
-
-@attrs.frozen
-class MessageBody:
-    """A message to the agent. The same `id` in the same conversation is one message."""
-
-    text: str
-    id: str | None = None
-    channel: NamedChannel | None = None
-    metadata: Metadata | None = None
-    media: tuple[Media, ...] | None = None
-
-
-@attrs.frozen
-class SentAnswer:
-    """A message that is on disk."""
-
-    id: str
-
-
-@attrs.frozen
-class TurnAnswer:
-    """Replies to a message. `done` is false if the time was over before its turn had ended."""
-
-    id: str
-    replies: tuple[OutboundMessage, ...]
-    done: bool
-
-
-@attrs.frozen
-class RepliesAnswer:
-    """Replies of a conversation, and the number to ask with next."""
-
-    replies: tuple[OutboundMessage, ...]
-    seq: int
-
-
-@attrs.frozen
-class InterruptBody:
-    """A conversation, left out: that of the token."""
-
-    channel: NamedChannel | None = None
+from pegasus.wire import SnakeCase
 
 
 @attrs.frozen
@@ -95,97 +41,6 @@ class InterruptAnswer:
 
 
 @attrs.frozen
-class ChatMessage(SnakeCase):
-    """A message of a chat: of the role user, assistant, system, developer or tool."""
-
-    role: str
-    content: Json = None
-
-
-@attrs.frozen
-class StreamOptions(SnakeCase):
-    """Options of a stream."""
-
-    include_usage: bool | None = None
-
-
-@attrs.frozen
-class CompletionBody(SnakeCase):
-    """A chat completion. Options that OpenAI has beside these are ignored."""
-
-    messages: tuple[ChatMessage, ...]
-    model: str | None = None
-    user: str | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-
-
-@attrs.frozen
-class CompletionMessage(SnakeCase):
-    """The answer of the agent."""
-
-    role: Literal["assistant"]
-    content: str
-
-
-@attrs.frozen
-class CompletionChoice(SnakeCase):
-    """The one choice of a completion."""
-
-    index: int
-    message: CompletionMessage
-    finish_reason: Literal["stop", "length"]
-
-
-@attrs.frozen
-class CompletionAnswer(SnakeCase):
-    """A chat completion."""
-
-    id: str
-    object: Literal["chat.completion"]
-    created: int
-    model: str
-    choices: tuple[CompletionChoice, ...]
-    usage: Metadata
-
-
-@attrs.frozen
-class ResponseBody(SnakeCase):
-    """A request for a response. Options that OpenAI has beside these are ignored, and tools are refused."""
-
-    input: str | tuple[Metadata, ...]
-    model: str | None = None
-    instructions: str | None = None
-    previous_response_id: str | None = None
-    stream: bool | None = None
-    user: str | None = None
-    metadata: Metadata | None = None
-
-
-@attrs.frozen
-class ResponseAnswer(SnakeCase):
-    """A response, as OpenAI's API has it."""
-
-    id: str
-    object: Literal["response"]
-    created_at: int
-    status: Literal["completed", "incomplete"]
-    model: str
-    output: tuple[Metadata, ...]
-    usage: Metadata
-
-
-@attrs.frozen
-class EmbeddingsBody(SnakeCase):
-    """Texts to be made vectors of."""
-
-    input: str | tuple[str, ...]
-    model: str | None = None
-    encoding_format: Literal["float", "base64", None] = None
-    user: str | None = None
-
-
-@attrs.frozen
 class VectorJson(SnakeCase):
     """A vector: numbers, or these as base64."""
 
@@ -205,51 +60,10 @@ class EmbeddingsAnswer(SnakeCase):
 
 
 @attrs.frozen
-class TranscriptionBody(SnakeCase):
-    """A recording, with what its transcription is to be."""
-
-    file: bytes
-    model: str | None = None
-    response_format: Literal["json", "verbose_json", "diarized_json", "text", "srt", "vtt", None] = None
-    language: str | None = None
-    prompt: str | None = None
-
-
-@attrs.frozen
 class TranscriptionAnswer(SnakeCase):
     """The words of a recording, and what else the model tells."""
 
     text: str
-
-
-@attrs.frozen
-class SpeechBody(SnakeCase):
-    """A text to be spoken."""
-
-    input: str
-    voice: str | Metadata
-    model: str | None = None
-    response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm", None] = None
-    speed: float | None = None
-    instructions: str | None = None
-
-
-@attrs.frozen
-class ModelJson(SnakeCase):
-    """A model that OpenAI's clients may name."""
-
-    id: str
-    object: Literal["model"]
-    created: int
-    owned_by: str
-
-
-@attrs.frozen
-class ModelsAnswer(SnakeCase):
-    """All such models."""
-
-    object: Literal["list"]
-    data: tuple[ModelJson, ...]
 
 
 # ------------------------------------------------------------------ the agent
@@ -391,17 +205,6 @@ class ServerToolsAnswer(SortingAnswer):
     tools: tuple[ServerTool, ...]
 
 
-@attrs.frozen
-class SortingBody:
-    """Changes of these settings; what is left out stays."""
-
-    trust: str | None = None
-    reads: tuple[str, ...] | None = None
-    fetches: tuple[str, ...] | None = None
-    acts: tuple[str, ...] | None = None
-    asks: tuple[str, ...] | None = None
-
-
 # ------------------------------------------------------------------ tasks, memory, skills
 
 
@@ -429,13 +232,6 @@ class TaskLogAnswer:
 
     task: TaskView
     events: tuple[EventJson, ...]
-
-
-@attrs.frozen
-class InputBody:
-    """The answer that a task waits for."""
-
-    input: str | None = None
 
 
 @attrs.frozen
@@ -473,14 +269,6 @@ class FileAnswer:
 
 
 @attrs.frozen
-class FileBody:
-    """A new content; `was` is the one that was read."""
-
-    content: str
-    was: str | None = None
-
-
-@attrs.frozen
 class WrittenAnswer:
     """A file that was written."""
 
@@ -507,13 +295,6 @@ class ChangesAnswer:
     """Changes of memory, newest first."""
 
     changes: tuple[ChangeJson, ...]
-
-
-@attrs.frozen
-class UndoBody:
-    """The number of a change."""
-
-    n: int
 
 
 @attrs.frozen
@@ -649,21 +430,6 @@ class GoneBackAnswer:
     replaces: str
 
 
-@attrs.frozen
-class EditBody:
-    """A message, and what is said in its place."""
-
-    id: str
-    text: str
-
-
-@attrs.frozen
-class NameJson:
-    """The name of a conversation."""
-
-    name: str
-
-
 # ------------------------------------------------------------------ approvals, jobs, signing in
 
 
@@ -690,46 +456,11 @@ class RevokedAnswer:
 
 
 @attrs.frozen
-class DecisionBody:
-    """The answer to an approval."""
-
-    decision: Literal["allow", "deny"]
-    scope: Literal["once", "arguments", "tool", "server", "hour", "forever", "always", None] = None
-    calls: tuple[int, ...] | None = None
-    reason: str | None = None
-    values: Metadata | None = None
-
-
-@attrs.frozen
 class DecisionAnswer:
     """The approval, or another request, that was answered."""
 
     approval: ApprovalNotice | None = None
     request: OwnerRequest | None = None
-
-
-@attrs.frozen
-class JobSchedule:
-    """Times of a job: one of them, with `tz` beside `cron` and `at`."""
-
-    cron: str | None = None
-    tz: str | None = None
-    every: float | None = None
-    at: str | None = None
-    when: str | None = None
-
-
-@attrs.frozen
-class JobBody:
-    """A new job."""
-
-    schedule: JobSchedule
-    prompt: str
-    channel: str | None = None
-    name: str | None = None
-    kind: Literal["message", "task"] | None = None
-    missed: Literal["once", "skip"] | None = None
-    enabled: bool | None = None
 
 
 @attrs.frozen
@@ -740,59 +471,9 @@ class JobsAnswer:
 
 
 @attrs.frozen
-class AliveAnswer:
-    """The process answers."""
-
-    status: Literal["ok"]
-
-
-@attrs.frozen
 class ReadyAnswer:
     """Parts that do not run."""
 
     ready: bool
     down: tuple[str, ...]
     parked: tuple[str, ...]
-
-
-@attrs.frozen
-class SignInAnswer:
-    """The command that signs a browser in."""
-
-    command: str
-
-
-@attrs.frozen
-class TokenBody:
-    """A token."""
-
-    token: str
-
-
-@attrs.frozen
-class CodeBody:
-    """The code of a link."""
-
-    code: str
-
-
-@attrs.frozen
-class SignedInAnswer:
-    """The token that a browser is signed in with."""
-
-    name: str
-    scopes: tuple[str, ...]
-
-
-@attrs.frozen
-class EmptyAnswer:
-    """Nothing."""
-
-
-@attrs.frozen
-class DeliveryAnswer:
-    """A webhook that was taken: the message or the task that it has become, or that it has come before."""
-
-    id: str = ""
-    task_id: str = ""
-    repeated: bool = False

@@ -155,10 +155,10 @@ class WebApplication:
         # Signed requests (webhooks), the page's files and health checks are open: a wrong token there is not
         # even looked at.
         if operation.scope is None:
-            return ApiRequest(request, self._services, self._rules, RequestIdentity())
+            return ApiRequest(request, self._services, self._rules, RequestIdentity(), operation.body)
         with failures_as_errors():
             visitor = await self._rules.identify(request.headers.raw, request.method)
-        checked = ApiRequest(request, self._services, self._rules, visitor)
+        checked = ApiRequest(request, self._services, self._rules, visitor, operation.body)
         if not operation.outlives_rights:
             request.scope["state"][_WATCH](visitor)
         if operation.scope:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pegasus import __version__
@@ -85,7 +85,7 @@ class _Description:
 
     def json(self) -> Json:
         """Return it."""
-        operation, form = self._operation, self._form
+        operation, body = self._operation, self._operation.body or self._form.body
         described: dict[str, Json] = {
             "summary": operation.summary,
             "operationId": f"{operation.method.lower()}{re.sub('[^a-zA-Z0-9]+', '_', operation.path)}",
@@ -93,9 +93,9 @@ class _Description:
         }
         if parameters := self._parameters():
             described["parameters"] = parameters
-        if form.body is not None:
-            content: Json = {form.body_media: {"schema": self._book.schema(form.body)}}
-            described["requestBody"] = {"required": form.needs_body, "content": content}
+        if body is not None:
+            content: Json = {operation.body_media: {"schema": self._book.schema(body)}}
+            described["requestBody"] = {"required": operation.needs_body, "content": content}
         if self._needs_token:
             described["security"] = [{"token": []}]
             described["description"] = (
@@ -108,6 +108,10 @@ class _Description:
         """True unless it is open, or takes back a session that may have ended."""
         return self._operation.scope is not None and not self._operation.outlives_rights
 
+    @property
+    def _query(self) -> Mapping[str, Any]:
+        return self._operation.query or self._form.query
+
     def _parameters(self) -> list[Json]:
         path: list[Json] = [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
@@ -117,7 +121,7 @@ class _Description:
         numbers: dict[Any, Json] = {int: {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}}
         return path + [
             {"name": name, "in": "query", "schema": numbers.get(type, self._book.schema(type))}
-            for name, type in self._form.query.items()
+            for name, type in self._query.items()
         ]
 
     def _responses(self) -> dict[str, Json]:
@@ -144,9 +148,10 @@ class _Description:
         """Return the statuses of errors that the operation may have."""
         operation, form = self._operation, self._form
         found = {421, 500, *form.errors}
-        if form.body is not None or form.query:
+        has_body = bool(operation.body or form.body)
+        if has_body or self._query:
             found |= {400}
-        if form.body is not None:
+        if has_body:
             found |= {408, 413}
         if self._needs_token:
             found |= {401, 403, 501, 503, 504}

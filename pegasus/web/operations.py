@@ -3,13 +3,14 @@
 The table of all operations is the source of Starlette's routes and of the description for programs (`description`). So a route cannot
 be missing from that, and its scope is written in one place, where `app` checks it and the description shows it.
 
-What they take and answer is said by `forms`, which is imported when somebody asks for the description. The handlers check values, with
-errors that say what is allowed.
+The class of a body is in the table, too: a body is checked by it, and the description is made of it (`bodies`). What operations answer
+is said by `forms`, which is imported when somebody asks for the description. The handlers check values, with errors that say what is
+allowed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -35,12 +36,16 @@ class Operation:
     """One line for people who read the API's description."""
     scope: str | None
     """Scope that a token must have; "": none, but a token or cookie is looked at; None: neither is."""
-    query: tuple[str, ...] = ()
-    """Names of the query that it understands."""
-    fields: tuple[str, ...] = ()
-    """Fields of its JSON body."""
+    query: Mapping[str, type] = attrs.field(factory=dict)
+    """Names of the query that it understands, with their types."""
+    body: type | None = None
+    """Class of its body. One that does not fit is refused before the handler sees it."""
+    needs_body: bool = True
+    """The body may not be left out."""
+    body_media: str = "application/json"
+    """Type of the body."""
     form: Callable[[], Form] | None = None
-    """Returns its types, for an operation of a package above this one; None: they stand in the table of `forms`."""
+    """Returns the form of its answers, for an operation of a package above this one; None: it stands in the table of `forms`."""
     challenge: str = ""
     """Path of the description of how to get a token (RFC 9728). A 401 names it where the settings name the server's public address."""
     outlives_rights: bool = False

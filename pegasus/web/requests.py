@@ -25,7 +25,7 @@ from pegasus.storage import StorageError
 from pegasus.web.config import WebServices
 from pegasus.web.connection import CLIENT_GONE
 from pegasus.web.visitors import AccessRules, ApiError, RequestIdentity
-from pegasus.wire import decode_json, encode_json, kind
+from pegasus.wire import WireError, decode_json, encode_json, from_wire, kind, to_wire
 
 Handler: TypeAlias = Callable[["ApiRequest"], Awaitable[Response]]
 """Handler of an operation: takes a request whose checks are done, returns the response or raises ApiError."""
@@ -66,9 +66,12 @@ def failures_as_errors() -> Iterator[None]:
         raise ApiError(status, code, text.format(error)) from None
 
 
-def json_response(body: Mapping[str, Json], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(
+    body: Mapping[str, Json] | attrs.AttrsInstance, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     """Return a response with this JSON object, which nobody may keep."""
-    content = encode_json(body).encode("utf-8", "replace")  # a model may write half of a surrogate pair
+    fields = body if isinstance(body, Mapping) else to_wire(body)
+    content = encode_json(fields).encode("utf-8", "replace")  # a model may write half of a surrogate pair
     return Response(content, status, {**_NOT_KEPT, **(headers or {})}, "application/json")
 
 
@@ -110,6 +113,8 @@ class ApiRequest:
     services: WebServices
     rules: AccessRules
     visitor: RequestIdentity
+    body_class: type | None = None
+    """Class that the body must fit; None: the handler looks at it itself."""
 
     @property
     def path(self) -> Mapping[str, str]:
@@ -202,13 +207,21 @@ class ApiRequest:
         return ApiError(413, "too_large", f"found a body of more than {limit} bytes, which is the limit here")
 
     async def json(self) -> dict[str, Json]:
-        """Return the body, a JSON object. Raises ApiError 400 for anything else, and as `body` does."""
-        return parse_object(await self.body())
+        """Return the body, a JSON object that fits its class. Raises ApiError 400 for anything else, and as `body` does."""
+        return self._fitting(parse_object(await self.body()))
 
     async def json_or_nothing(self) -> dict[str, Json]:
         """Return the body, a JSON object; {} for an empty body. Otherwise as `json`."""
         content = await self.body()
-        return parse_object(content) if content.strip() else {}
+        return self._fitting(parse_object(content)) if content.strip() else {}
+
+    def _fitting(self, fields: dict[str, Json]) -> dict[str, Json]:
+        if self.body_class is not None:
+            try:
+                from_wire(fields, self.body_class, is_foreign=True)
+            except WireError as error:
+                raise ApiError(400, "bad_request", str(error)) from None
+        return fields
 
     def number(self, name: str, limit: int | None = None) -> int | None:
         """Return a whole number of the query, None if it is missing. Raises ApiError 400.

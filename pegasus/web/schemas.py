@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 import attrs
 
 from pegasus.messages import Json
-from pegasus.wire import camel
+from pegasus.wire import wire_name
 
 _ANY: Final[Mapping[str, Any]] = {"Json": Any, "Metadata": Mapping[str, Any], "Mapping": Mapping}
 """Aliases of free-form JSON: they name themselves, which no schema needs."""
@@ -27,17 +27,13 @@ _PLAIN: Final[Mapping[Any, str]] = {
 }
 
 
-class SnakeCase:
-    """Base of classes whose fields are written as they are called: those of OpenAI's interfaces."""
-
-
 class SchemaBook:
     """Schemas of classes by name, made when they are first referred to.
 
     Example: after `book.schema(tuple[Address, ...])`, `book.found` has "Address".
     """
 
-    def __init__(self, examples: Mapping[type, Json]) -> None:
+    def __init__(self, examples: Mapping[str, Json]) -> None:
         self.found: dict[str, Json] = {}
         """Schemas of classes, for `#/components/schemas`."""
         self._examples = examples
@@ -75,20 +71,14 @@ class SchemaBook:
     def _object(self, cls: type) -> Json:
         hints = get_type_hints(cls, localns=dict(_ANY))
         fields = [field for field in attrs.fields(cls) if field.init]
-        name = str if issubclass(cls, SnakeCase) else _wire_name
         schema: dict[str, Json] = {
             "type": "object",
             "description": (cls.__doc__ or "").partition("\n")[0].partition(": `")[0].rstrip(".") + ".",
-            "properties": {name(field.name): self.schema(hints[field.name]) for field in fields},
+            "properties": {wire_name(cls, field.name): self.schema(hints[field.name]) for field in fields},
         }
-        required: list[Json] = [name(field.name) for field in fields if field.default is attrs.NOTHING]
+        required: list[Json] = [wire_name(cls, field.name) for field in fields if field.default is attrs.NOTHING]
         if required:
             schema["required"] = required
-        if cls in self._examples:
-            schema["examples"] = [self._examples[cls]]
+        if cls.__name__ in self._examples:
+            schema["examples"] = [self._examples[cls.__name__]]
         return schema
-
-
-def _wire_name(name: str) -> str:
-    """Return the name of a field as it is written; a keyword of Python has a `_` behind it in the class."""
-    return camel(name.removesuffix("_"))

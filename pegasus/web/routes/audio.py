@@ -23,6 +23,7 @@ from pegasus.access import MESSAGE
 from pegasus.file_types import detect_type
 from pegasus.messages import Json
 from pegasus.models import MOST_AUDIO, AudioModel, Label, ModelError
+from pegasus.web.bodies import SpeechBody, TranscriptionBody
 from pegasus.web.config import WebServices
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest
@@ -119,7 +120,9 @@ class AudioRoutes:
         model = self._model("transcribe", "hears")
         content, name, fields = await read_form(request.http.headers.get("content-type", ""), await request.body())
         given = dict(fields)
-        form = _checked(given.get("response_format") or "json", TEXT_TYPES)
+        form = given.get("response_format") or "json"
+        if form not in TEXT_TYPES:
+            raise ApiError(400, "bad_request", f"response_format: allowed: {', '.join(TEXT_TYPES)}")
         if given.get("stream", "false").lower() not in ("false", "0"):
             raise ApiError(400, "bad_request", "stream: a transcription is answered as a whole; leave it out")
         if len(content) > MOST_AUDIO:
@@ -137,13 +140,11 @@ class AudioRoutes:
         """Return a text as speech, as it comes. Raises ApiError, 501 if no model speaks here."""
         model = self._model("speech", "speaks")
         fields = await request.json()
-        if not isinstance(fields.get("input"), str) or not fields["input"]:
+        if not fields["input"]:
             raise ApiError(400, "bad_request", "input: allowed: a text that is not empty")
-        if not isinstance(fields.get("voice"), str | dict) or not fields["voice"]:
+        if not fields["voice"]:
             raise ApiError(400, "bad_request", "voice: allowed: the name of a voice of the model")
-        if fields.get("stream_format") not in (None, "audio"):
-            raise ApiError(400, "bad_request", 'stream_format: allowed: "audio"')
-        form = _checked(fields.get("response_format") or "mp3", SPEECH_TYPES)
+        form = str(fields.get("response_format") or "mp3")
         passed = {name: fields[name] for name in SPEECH_FIELDS if fields.get(name) is not None}
         return SpeechResponse(
             model, {**passed, "response_format": form}, label_of(request, "speech"), SPEECH_TYPES[form]
@@ -155,13 +156,6 @@ class AudioRoutes:
             message = f"no model {does} here; models.{role} of the settings names one"
             raise ApiError(501, "not_implemented", message)
         return model
-
-
-def _checked(form: Json, allowed: Mapping[str, str]) -> str:
-    """Return a `response_format` that is one of these. Raises ApiError."""
-    if not isinstance(form, str) or form not in allowed:
-        raise ApiError(400, "bad_request", f"response_format: allowed: {', '.join(allowed)}")
-    return form
 
 
 class SpeechResponse(Response):
@@ -202,9 +196,8 @@ def audio_operations(services: WebServices) -> Sequence[Operation]:
             routes.transcribe,
             "The words of a recording",
             MESSAGE,
-            fields=("file", "model", "response_format", "language", "prompt"),
+            body=TranscriptionBody,
+            body_media="multipart/form-data",
         ),
-        Operation(
-            "POST", "/v1/audio/speech", routes.speak, "A text as speech", MESSAGE, fields=("model", *SPEECH_FIELDS)
-        ),
+        Operation("POST", "/v1/audio/speech", routes.speak, "A text as speech", MESSAGE, body=SpeechBody),
     )

@@ -17,16 +17,29 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Final
 
+import attrs
 from starlette.responses import Response
 
 from pegasus.access import CONTROL, MESSAGE, READ
 from pegasus.formatting import quote
 from pegasus.gateway import BadParams, Caller, NotAllowed, NotFound
 from pegasus.messages import Json
+from pegasus.web.bodies import (
+    DecisionBody,
+    EditBody,
+    FileBody,
+    InputBody,
+    InterruptBody,
+    JobBody,
+    NameJson,
+    SortingBody,
+    UndoBody,
+)
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, Handler, failures_as_errors, json_response
 from pegasus.web.routes.events import EventFeed
 from pegasus.web.visitors import ApiError
+from pegasus.wire import wire_name
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """Content type of what Prometheus reads."""
@@ -43,10 +56,7 @@ def change_task(method: str) -> Handler:
         """Call the method for the task of the path."""
         # Before the body is read, as for every operation; `call_raw` below does not look at scopes.
         request.require(CONTROL)
-        content = await request.json_or_nothing()
-        text = content.get("input")
-        if not isinstance(text, str | None):
-            raise ApiError(400, "bad_request", "input: allowed: a text")
+        text = (await request.json_or_nothing()).get("input")
         params: dict[str, Json] = {"taskId": request.path["id"], **({} if text is None else {"input": text})}
         with failures_as_errors():
             try:
@@ -122,6 +132,10 @@ def _writers() -> tuple[Callable[[Sequence[Operation]], dict[str, Json]], Callab
     return describe_api, format_metrics
 
 
+NOTHING_ASKED: Final[Mapping[str, type]] = {}
+"""Query of an operation that has none."""
+
+
 def _calls(
     verb: str,
     route: str,
@@ -130,32 +144,33 @@ def _calls(
     scope: str,
     *,
     path: tuple[str, str] | None = None,
-    texts: tuple[str, ...] = (),
-    numbers: tuple[str, ...] = (),
-    body: tuple[str, ...] = (),
+    query: Mapping[str, type] = NOTHING_ASKED,
+    body: type[attrs.AttrsInstance] | None = None,
     status: int = 200,
 ) -> Operation:
     """Return an operation that calls a method of the control plane.
 
-    path: name of a part of the path, and of the param that it becomes. texts, numbers: names of the query that become params. body:
-    fields of a JSON body that do; others are ignored. status: that of a success.
+    path: name of a part of the path, and of the param that it becomes. query: names of the query that become params, with their
+    types. body: class whose fields do; others are ignored. status: that of a success.
     """
+    fields = [] if body is None else [wire_name(body, field.name) for field in attrs.fields(body)]
 
     async def handle(request: ApiRequest) -> Response:
         """Call the method with the params that the request gives."""
         # Later ones replace earlier ones of the same name. The path comes last: no query or body can name
         # another task than the address.
-        params: dict[str, Json] = {name: request.text(name) for name in texts}
-        params |= {name: request.number(name) for name in numbers}
-        if body:
-            fields = await request.json()
-            params |= {name: fields.get(name) for name in body}
+        params: dict[str, Json] = {
+            name: request.number(name) if kind is int else request.text(name) for name, kind in query.items()
+        }
+        if fields:
+            content = await request.json()
+            params |= {name: content.get(name) for name in fields}
         if path is not None:
             params[path[1]] = request.path[path[0]]
         given = {name: value for name, value in params.items() if value is not None}
         return json_response(await request.call(method, given), status)
 
-    return Operation(verb, route, handle, summary, scope, query=(*texts, *numbers), fields=body)
+    return Operation(verb, route, handle, summary, scope, query=query, body=body)
 
 
 # Parts of paths, with the params that they become.
@@ -169,12 +184,8 @@ CONVERSATION = ("key", "key")
 """A conversation, as its list names it."""
 SERVER = ("name", "name")
 """An MCP server of the settings."""
-KIND_FIELDS = ("trust", "reads", "fetches", "acts", "asks")
-"""Fields of what an owner says about the tools of a server."""
-JOB_FIELDS = ("schedule", "prompt", "channel", "name", "kind", "missed", "enabled")
-"""Fields of a new scheduled job; see `cron.add` in docs/http.md."""
-ANSWER_FIELDS = ("decision", "scope", "calls", "reason", "values")
-"""Fields of the answer to an approval."""
+PART = {"offset": int, "limit": int}
+"""Query of a long list."""
 
 
 def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
@@ -187,10 +198,16 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
     return (
         _calls("GET", "/api/status", "status", "What the agent is doing", READ),
         Operation(
-            "POST", "/api/interrupt", interrupt, "End the answer that is being made", MESSAGE, fields=("channel",)
+            "POST",
+            "/api/interrupt",
+            interrupt,
+            "End the answer that is being made",
+            MESSAGE,
+            body=InterruptBody,
+            needs_body=False,
         ),
         _calls("GET", "/api/tree", "tree", "The supervision tree", READ),
-        Operation("GET", "/api/usage", show_usage, "What model calls have used", READ, query=("days",)),
+        Operation("GET", "/api/usage", show_usage, "What model calls have used", READ, query={"days": bool}),
         _calls("GET", "/api/channels", "channels.list", "Adapters of chat services", READ),
         _calls("GET", "/api/mcp", "mcp.list", "MCP servers", READ),
         _calls("GET", "/api/mcp/{name}", "mcp.tools", "Tools of an MCP server by kind", READ, path=SERVER),
@@ -201,9 +218,9 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
             "Say what the tools of a server do",
             CONTROL,
             path=SERVER,
-            body=KIND_FIELDS,
+            body=SortingBody,
         ),
-        _calls("GET", "/api/tasks", "tasks.list", "Background tasks", READ, texts=("date",)),
+        _calls("GET", "/api/tasks", "tasks.list", "Background tasks", READ, query={"date": str}),
         _calls("GET", "/api/tasks/{id}", "tasks.show", "A task", READ, path=TASK),
         _calls("GET", "/api/tasks/{id}/log", "tasks.log", "The events of a task", READ, path=TASK),
         Operation("POST", "/api/tasks/{id}/cancel", cancel, "Cancel a task", CONTROL),
@@ -211,7 +228,7 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
         Operation(
             "POST", "/api/tasks/{id}/continue", change_task("tasks.continue"), "Let a paused task go on", CONTROL
         ),
-        Operation("POST", "/api/tasks/{id}/resume", resume, "Resume a task", CONTROL, fields=("input",)),
+        Operation("POST", "/api/tasks/{id}/resume", resume, "Resume a task", CONTROL, body=InputBody, needs_body=False),
         _calls("GET", "/api/memory", "memory.list", "The files of memory", READ),
         _calls(
             "GET",
@@ -219,10 +236,9 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
             "memory.log",
             "Changes of memory",
             READ,
-            texts=("path",),
-            numbers=("limit", "before"),
+            query={"path": str, "limit": int, "before": int},
         ),
-        _calls("POST", "/api/memory/undo", "memory.undo", "Undo a change of memory", CONTROL, body=("n",)),
+        _calls("POST", "/api/memory/undo", "memory.undo", "Undo a change of memory", CONTROL, body=UndoBody),
         _calls("GET", "/api/memory/{path:path}", "memory.show", "A file of memory", READ, path=PAGE),
         _calls(
             "PUT",
@@ -231,7 +247,7 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
             'Replace a file of memory; "" deletes it',
             CONTROL,
             path=PAGE,
-            body=("content", "was"),
+            body=FileBody,
         ),
         _calls("GET", "/api/skills", "skills.list", "Skills", READ),
         _calls(
@@ -240,8 +256,7 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
             "sessions.list",
             "Sessions",
             CONTROL,
-            texts=("chat",),
-            numbers=("offset", "limit"),
+            query={"chat": str, **PART},
         ),
         _calls(
             "GET",
@@ -250,7 +265,7 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
             "Lines of a session",
             CONTROL,
             path=("file", "file"),
-            numbers=("offset", "limit"),
+            query=PART,
         ),
         _calls(
             "GET",
@@ -258,8 +273,7 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
             "history.list",
             "Conversations and archives",
             CONTROL,
-            texts=("find",),
-            numbers=("offset", "limit"),
+            query={"find": str, **PART},
         ),
         _calls(
             "GET",
@@ -268,8 +282,7 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
             "What was said in a conversation",
             CONTROL,
             path=CONVERSATION,
-            texts=("before",),
-            numbers=("limit",),
+            query={"before": str, "limit": int},
         ),
         _calls(
             "POST",
@@ -287,7 +300,7 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
             "Say something else in place of a message",
             CONTROL,
             path=CONVERSATION,
-            body=("id", "text"),
+            body=EditBody,
             status=202,
         ),
         _calls(
@@ -297,7 +310,7 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
             "Give a conversation a name",
             CONTROL,
             path=CONVERSATION,
-            body=("name",),
+            body=NameJson,
         ),
         _calls("GET", "/api/approvals", "approvals.list", "Calls that wait for an owner", CONTROL),
         _calls("GET", "/api/approvals/granted", "approvals.granted", "What was allowed for later calls", CONTROL),
@@ -309,10 +322,10 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
             "Allow or deny a call",
             CONTROL,
             path=ID,
-            body=ANSWER_FIELDS,
+            body=DecisionBody,
         ),
         _calls("GET", "/api/cron", "cron.list", "Scheduled jobs", READ),
-        _calls("POST", "/api/cron", "cron.add", "Add a scheduled job", CONTROL, body=JOB_FIELDS, status=201),
+        _calls("POST", "/api/cron", "cron.add", "Add a scheduled job", CONTROL, body=JobBody, status=201),
         _calls("DELETE", "/api/cron/{id}", "cron.remove", "Remove a job", CONTROL, path=ID),
         _calls("POST", "/api/cron/{id}/run", "cron.run", "Run a job now", CONTROL, path=ID),
         _calls("POST", "/api/cron/{id}/pause", "cron.pause", "Pause a job", CONTROL, path=ID),

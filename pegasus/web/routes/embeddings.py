@@ -16,6 +16,7 @@ from starlette.responses import Response
 from pegasus.access import MESSAGE
 from pegasus.messages import Json
 from pegasus.models import ModelError
+from pegasus.web.bodies import EmbeddingsBody
 from pegasus.web.config import WebServices
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, json_response
@@ -57,8 +58,6 @@ class EmbeddingRoutes:
         """Return a vector for each text. Raises ApiError, 501 if no model makes vectors here."""
         fields = await request.json()
         texts, form = read_texts(fields.get("input")), fields.get("encoding_format") or "float"
-        if form not in ("float", "base64"):
-            raise ApiError(400, "bad_request", 'encoding_format: allowed: "float", "base64"')
         if fields.get("dimensions") is not None:
             raise ApiError(400, "bad_request", "dimensions: the length is that of the model; leave it out")
         model = self._services.embedder()
@@ -91,6 +90,6 @@ def embedding_operations(services: WebServices) -> tuple[Operation, ...]:
             EmbeddingRoutes(services).create,
             "Texts as vectors",
             MESSAGE,
-            fields=("input", "model", "encoding_format", "user"),
+            body=EmbeddingsBody,
         ),
     )

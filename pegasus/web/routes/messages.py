@@ -18,7 +18,7 @@ same fields with the same limits, and errors name them alike.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import attrs
@@ -29,22 +29,22 @@ from pegasus.access import MESSAGE
 from pegasus.gateway import check_media_size, read_message
 from pegasus.messages import Address, InboundMessage, Json, OutboundMessage
 from pegasus.protocol import BadFrame, ClientChannel
+from pegasus.web.bodies import MessageBody, RepliesAnswer, SentAnswer, TurnAnswer
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
 from pegasus.web.routes.conversations import API, Conversations, channel_id_of
 from pegasus.web.visitors import ApiError
-from pegasus.wire import to_wire
 
 LONGEST_WAIT: Final = 3600
 """Seconds that a request may wait."""
 
 
-def _reply_json(reply: OutboundMessage) -> dict[str, Json]:
-    """Return a reply as it stands in responses.
+def _shown(replies: Iterable[OutboundMessage]) -> tuple[OutboundMessage, ...]:
+    """Return replies as they stand in responses.
 
     The key and the paths of stored files say how the agent keeps a reply; neither belongs to the client.
     """
-    return dict(to_wire(attrs.evolve(reply, files=(), key="")))
+    return tuple(attrs.evolve(reply, files=(), key="") for reply in replies)
 
 
 def _check_address(request: ApiRequest, type: str, channel_id: str) -> None:
@@ -60,12 +60,11 @@ def _check_address(request: ApiRequest, type: str, channel_id: str) -> None:
 
 def message_of(request: ApiRequest, fields: Mapping[str, Json]) -> InboundMessage:
     """Return the message of a request. Raises ApiError for what no message may hold, and for a channel that is not the token's."""
-    named = fields.get("channel")
-    if named is not None and not isinstance(named, Mapping):
-        raise ApiError(400, "bad_request", "channel: allowed: an object with channelId, and type, userId, replyTo")
+    named = fields.get("channel") or {}
+    given = named.items() if isinstance(named, Mapping) else ()
     default = {"type": request.grant.token.type or API, "channelId": _own_id(request)}
     # A field that is null counts as missing, as everywhere in the API.
-    channel = {**default, **{name: value for name, value in (named or {}).items() if value is not None}}
+    channel = {**default, **{name: value for name, value in given if value is not None}}
     content = {name: fields[name] for name in ("text", "metadata", "media") if fields.get(name) is not None}
     # Without an id of the client's own the message cannot be recognised when it is sent again.
     id = f"http-{secrets.token_hex(8)}" if fields.get("id") in (None, "") else fields["id"]
@@ -99,12 +98,11 @@ class ReplyRoutes:
         with failures_as_errors():
             if wait is None:
                 await self._conversations.submit(message, request.grant)
-                return json_response({"id": message.id}, 202)
+                return json_response(SentAnswer(message.id), 202)
             # Cancelled (the client has hung up), the message stays: it is on disk, and its replies wait to be
             # fetched.
             turn = await self._conversations.converse(message, request.grant, wait)
-        replies: list[Json] = [_reply_json(reply) for reply in turn.replies]
-        response = json_response({"id": message.id, "replies": replies, "done": turn.is_done})
+        response = json_response(TurnAnswer(message.id, _shown(turn.replies), turn.is_done))
         if turn.replies and turn.is_done:
             acknowledge = self._conversations.acknowledge_turn
             # Starlette runs it when the whole response was sent.
@@ -129,8 +127,7 @@ class ReplyRoutes:
             if after and request.grant.allows(MESSAGE):
                 await self._conversations.acknowledge(address, after)
             found = await self._conversations.replies_after(address, after, wait)
-        replies: list[Json] = [_reply_json(reply) for reply in found]
-        return json_response({"replies": replies, "seq": found[-1].seq if found else after})
+        return json_response(RepliesAnswer(_shown(found), found[-1].seq if found else after))
 
 
 def message_operations(conversations: Conversations) -> tuple[Operation, ...]:
@@ -143,8 +140,8 @@ def message_operations(conversations: Conversations) -> tuple[Operation, ...]:
             routes.post,
             "Send a message; with `wait` get the replies",
             MESSAGE,
-            query=("wait",),
-            fields=("text", "id", "channel", "metadata", "media"),
+            query={"wait": int},
+            body=MessageBody,
         ),
         Operation(
             "GET",
@@ -152,6 +149,6 @@ def message_operations(conversations: Conversations) -> tuple[Operation, ...]:
             routes.replies,
             "Replies of a conversation, long poll",
             "",
-            query=("channelId", "type", "after", "wait"),
+            query={"channelId": str, "type": str, "after": int, "wait": int},
         ),
     )

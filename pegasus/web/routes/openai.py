@@ -26,7 +26,16 @@ from starlette.responses import Response
 
 from pegasus.access import MESSAGE
 from pegasus.formatting import quote
-from pegasus.messages import Json
+from pegasus.messages import Json, Metadata
+from pegasus.web.bodies import (
+    CompletionAnswer,
+    CompletionBody,
+    CompletionChoice,
+    CompletionMessage,
+    EndReason,
+    ModelJson,
+    ModelsAnswer,
+)
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, json_response
 from pegasus.web.routes.client_turns import (
@@ -48,6 +57,8 @@ DONE: Final = "[DONE]"
 """Last event of a streamed answer."""
 NO_USAGE: Final[Mapping[str, Json]] = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 """Usage of an answer without the agent."""
+_ENTRY: Final = ModelJson(MODEL, "model", 0, MODEL)
+"""The model, in lists."""
 _CHORES: Final = (
     "Your task is to reflect the speaker's likely facial expression through a fitting emoji.",
     "Query: History:\n",
@@ -143,8 +154,13 @@ class CompletionStream(ClientStream):
 
 
 def head_json(turns: ClientTurns, model: str) -> dict[str, Json]:
-    """Return the fields that every answer has."""
-    return {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": turns.now, "model": model}
+    """Return the fields that every chunk has."""
+    return {"id": new_id(), "created": turns.now, "model": model}
+
+
+def new_id() -> str:
+    """Return the id of an answer."""
+    return f"chatcmpl-{secrets.token_hex(12)}"
 
 
 def usage_json(turns: ClientTurns, transcript: TurnTranscript) -> dict[str, Json]:
@@ -167,8 +183,7 @@ class CompletionRoutes:
     async def list_models(self, request: ApiRequest) -> Response:
         """Return the one model there is."""
         _ = request.grant  # anybody with a token may know
-        entry: dict[str, Json] = {"id": MODEL, "object": "model", "created": 0, "owned_by": MODEL}
-        return json_response({"object": "list", "data": [entry]})
+        return json_response(ModelsAnswer("list", (_ENTRY,)))
 
     async def show_model(self, request: ApiRequest) -> Response:
         """Return the model."""
@@ -177,7 +192,7 @@ class CompletionRoutes:
             raise ApiError(
                 404, "not_found", f"there is no model {quote(request.path['id'], 80)}; there is {quote(MODEL)}"
             )
-        return json_response({"id": MODEL, "object": "model", "created": 0, "owned_by": MODEL})
+        return json_response(_ENTRY)
 
     async def complete(self, request: ApiRequest) -> Response:
         """Return the answer of the agent to the last user message; streamed if `stream` is true.
@@ -186,7 +201,7 @@ class CompletionRoutes:
         `ClientTurns.run`.
         """
         fields = await request.json()
-        messages, is_streamed = fields.get("messages"), fields.get("stream") is True
+        messages, is_streamed = fields["messages"], fields.get("stream") is True
         sent = ClientMessage.parse(messages, fields.get("user"))
         model = model_of(fields)
         options = fields.get("stream_options")
@@ -201,19 +216,14 @@ class CompletionRoutes:
         turn, transcript = await self._turns.run(request, sent)
         content = content_of(transcript)
         await self._turns.note_answer(turn, transcript, content)
-        reason = "stop" if transcript.is_done else "length"
+        reason: EndReason = "stop" if transcript.is_done else "length"
         return self._answer(model, content, reason, usage_json(self._turns, transcript))
 
-    def _answer(self, model: str, content: str, reason: str = "stop", usage: Mapping[str, Json] = NO_USAGE) -> Response:
-        """Return an answer that is not streamed.
-
-        Fields that have no meaning here have the values that clients expect.
-        """
-        answer: dict[str, Json] = {"role": "assistant", "content": content, "refusal": None}
-        choice: dict[str, Json] = {"index": 0, "message": answer, "logprobs": None, "finish_reason": reason}
-        return json_response(
-            {**head_json(self._turns, model), "object": "chat.completion", "choices": [choice], "usage": usage}
-        )
+    def _answer(self, model: str, content: str, reason: EndReason = "stop", usage: Metadata = NO_USAGE) -> Response:
+        """Return an answer that is not streamed."""
+        message = CompletionMessage("assistant", content, None)
+        choice = CompletionChoice(0, message, None, reason)
+        return json_response(CompletionAnswer(new_id(), "chat.completion", self._turns.now, model, (choice,), usage))
 
     def _streamed_answer(self, model: str, content: str, with_usage: bool) -> Response:
         """Return an answer without the agent in the form of a stream that has ended."""
@@ -235,7 +245,7 @@ def completion_operations(turns: ClientTurns) -> tuple[Operation, ...]:
             routes.complete,
             "Talk to the agent as OpenAI clients do",
             MESSAGE,
-            fields=("model", "messages", "user", "stream", "stream_options"),
+            body=CompletionBody,
         ),
         Operation("GET", "/v1/models", routes.list_models, "The model that OpenAI clients may name", ""),
         Operation("GET", "/v1/models/{id}", routes.show_model, "A model", ""),

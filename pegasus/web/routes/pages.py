@@ -17,13 +17,15 @@ from starlette.responses import Response
 
 from pegasus.access import OWNER_GRANT, SCOPES
 from pegasus.host import command_name
-from pegasus.messages import Json
+from pegasus.web.bodies import AliveAnswer, CodeBody, EmptyAnswer, SignedInAnswer, SignInAnswer, TokenBody
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
 from pegasus.web.visitors import ApiError
 
 STATIC_FOLDER: Final = Path(__file__).parents[1] / "static"
 """Folder of the page's files, part of the package."""
+FORM: Final = "application/x-www-form-urlencoded"
+"""Type of what the button sends."""
 SIGN_IN: Final = "login.html"
 """Name of the page with the button, whose `{code}` is filled in."""
 INDEX: Final = "index.html"
@@ -122,7 +124,7 @@ class Pages:
 
 async def show_alive(request: ApiRequest) -> Response:
     """Return that the process answers."""
-    return json_response({"status": "ok"})
+    return json_response(AliveAnswer("ok"))
 
 
 async def show_ready(request: ApiRequest) -> Response:
@@ -143,7 +145,7 @@ async def show_sign_in(request: ApiRequest) -> Response:
     With the options that lead to this home for a request from this machine only: a path is nothing for strangers.
     """
     command = command_name() if request.is_local else "pegasus"
-    return json_response({"command": f"{command} open"})
+    return json_response(SignInAnswer(f"{command} open"))
 
 
 async def sign_in(request: ApiRequest) -> Response:
@@ -156,9 +158,7 @@ async def sign_in(request: ApiRequest) -> Response:
     random texts, so attempts need not be counted.
     """
     request.rules.check_origin(request.fields)
-    token = (await request.json()).get("token")
-    if not isinstance(token, str):
-        raise ApiError(400, "bad_request", "token: missing; allowed: a text")
+    token = str((await request.json())["token"])
     with failures_as_errors():
         grant = await request.services.gateway_config.now.find_grant(token)
     if grant is None:
@@ -167,8 +167,8 @@ async def sign_in(request: ApiRequest) -> Response:
         )
     with failures_as_errors():
         session = await request.services.sessions.open(grant)
-    scopes: list[Json] = [scope for scope in SCOPES if grant.allows(scope)]
-    return json_response({"name": grant.name, "scopes": scopes}, headers=_cookie(request, session))
+    scopes = tuple(scope for scope in SCOPES if grant.allows(scope))
+    return json_response(SignedInAnswer(grant.name, scopes), headers=_cookie(request, session))
 
 
 async def sign_in_by_link(request: ApiRequest) -> Response:
@@ -207,7 +207,7 @@ async def sign_out(request: ApiRequest) -> Response:
     """
     with failures_as_errors():
         await request.services.sessions.close(request.visitor.session)
-    return json_response({}, headers=_cookie(request, ""))
+    return json_response(EmptyAnswer(), headers=_cookie(request, ""))
 
 
 def _cookie(request: ApiRequest, session: str) -> dict[str, str]:
@@ -235,8 +235,18 @@ def page_operations(files: dict[str, StaticFile]) -> tuple[Operation, ...]:
         Operation("GET", "/readyz", show_ready, "Whether all permanent parts run", None, allows_head=True),
         Operation("GET", "/ws", refuse_plain_request, "WebSocket of the protocol pegasus.v1", None),
         Operation("GET", "/api/login", show_sign_in, "The command that signs a browser in", None),
-        Operation("POST", "/api/login", sign_in, "Sign a browser in with a token", None, fields=("token",)),
-        Operation("GET", "/login", pages.ask_to_sign_in, "The link of `pegasus open`: a button", None, query=("code",)),
-        Operation("POST", "/login", sign_in_by_link, "Sign a browser in with that button", None, fields=("code",)),
+        Operation("POST", "/api/login", sign_in, "Sign a browser in with a token", None, body=TokenBody),
+        Operation(
+            "GET", "/login", pages.ask_to_sign_in, "The link of `pegasus open`: a button", None, query={"code": str}
+        ),
+        Operation(
+            "POST",
+            "/login",
+            sign_in_by_link,
+            "Sign a browser in with that button",
+            None,
+            body=CodeBody,
+            body_media=FORM,
+        ),
         Operation("POST", "/api/logout", sign_out, "Sign a browser out", "", outlives_rights=True),
     )

@@ -14,18 +14,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from starlette.responses import Response
 
 from pegasus.access import MESSAGE
-from pegasus.messages import Json
+from pegasus.messages import Json, Metadata
+from pegasus.web.bodies import ResponseAnswer, ResponseBody, ResponseStatus
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, json_response
 from pegasus.web.routes.client_turns import ClientMessage, ClientStream, ClientTurn, ClientTurns, content_of, model_of
 from pegasus.web.routes.conversations import TurnTranscript
 from pegasus.web.visitors import ApiError
-from pegasus.wire import encode_json
+from pegasus.wire import encode_json, to_wire
 
 _PREFIX: Final = "resp_"
 """Beginning of the id of a response, in front of the id of its message."""
@@ -39,42 +40,17 @@ NO_TOOLS: Final = (
 
 _GIVEN: Final = ("instructions", "previous_response_id", "user", "safety_identifier", "prompt_cache_key")
 """Fields of a request that its response has as they came."""
-_FIXED: Final[Mapping[str, Json]] = {
-    "object": "response",
-    "background": False,
-    "error": None,
-    "frequency_penalty": 0.0,
-    "max_output_tokens": None,
-    "max_tool_calls": None,
-    "parallel_tool_calls": False,
-    "presence_penalty": 0.0,
-    "reasoning": None,
-    "service_tier": "default",
-    "store": True,
-    "temperature": 1.0,
-    "text": {"format": {"type": "text"}},
-    "tool_choice": "none",
-    "tools": [],
-    "top_logprobs": 0,
-    "top_p": 1.0,
-    "truncation": "disabled",
-}
-"""Fields that all responses have alike: clients expect them, and what they say of a model is the agent's own affair."""
 
 
 def messages_of(input: Json, instructions: Json) -> list[Json]:
     """Return an input, a text or a list of items, as the messages of a chat completion. Raises ApiError."""
     system: list[Json] = []
     if instructions is not None:
-        if not isinstance(instructions, str):
-            raise ApiError(400, "bad_request", "instructions: allowed: a text")
         system.append({"role": "system", "content": instructions})
     if isinstance(input, str):
         return [*system, {"role": "user", "content": input}]
-    if not isinstance(input, list):
-        raise ApiError(400, "bad_request", "input: allowed: a text or a list of items")
     messages: list[Json] = []
-    for item in input:
+    for item in input if isinstance(input, list) else []:
         # Calls of tools, their results and reasoning are items, too. They are no words of anybody.
         if isinstance(item, Mapping) and item.get("type", "message") == "message":
             content = item.get("content")
@@ -98,7 +74,7 @@ def _part(part: Json) -> Json:
     return part
 
 
-def _message_json(id: str, text: str, status: str) -> Json:
+def _message_json(id: str, text: str, status: str) -> dict[str, Json]:
     content: list[Json] = [] if status == "in_progress" else [_text_json(text)]
     return {"id": id, "type": "message", "role": "assistant", "status": status, "content": content}
 
@@ -118,11 +94,20 @@ class ResponseForm:
         """Id of its one message."""
 
     def response(
-        self, turn: ClientTurn, status: str, text: str = "", transcript: TurnTranscript | None = None
-    ) -> dict[str, Json]:
-        """Return the response in a state. transcript: of a turn that has ended, or whose time is over."""
+        self,
+        turn: ClientTurn,
+        status: ResponseStatus,
+        text: str = "",
+        transcript: TurnTranscript | None = None,
+        error: Metadata | None = None,
+    ) -> ResponseAnswer:
+        """Return the response in a state. transcript: of a turn that has ended, or whose time is over.
+
+        Fields that say how a model was called have the values that clients expect: that is the agent's own affair.
+        """
+        fields: Mapping[str, Any] = self._fields  # they fit `ResponseBody`
         has_output = status in ("completed", "incomplete")
-        usage: Json = None
+        usage: Metadata | None = None
         if transcript is not None:
             read, written, cached = self._turns.usage_of(transcript)
             usage = {
@@ -132,19 +117,36 @@ class ResponseForm:
                 "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": read + written,
             }
-        return {
-            **_FIXED,
-            **{name: self._fields.get(name) for name in _GIVEN},
-            "id": f"{_PREFIX}{turn.message.id}",
-            "created_at": self._created,
-            "completed_at": self._turns.now if status == "completed" else None,
-            "status": status,
-            "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
-            "model": model_of(self._fields),
-            "output": [_message_json(self.item, text, status)] if has_output else [],
-            "usage": usage,
-            "metadata": self._fields.get("metadata") or {},
-        }
+        return ResponseAnswer(
+            id=f"{_PREFIX}{turn.message.id}",
+            created_at=self._created,
+            completed_at=self._turns.now if status == "completed" else None,
+            status=status,
+            model=model_of(fields),
+            output=(_message_json(self.item, text, status),) if has_output else (),
+            usage=usage,
+            incomplete_details={"reason": "max_output_tokens"} if status == "incomplete" else None,
+            error=error,
+            metadata=fields.get("metadata") or {},
+            **{name: fields.get(name) for name in _GIVEN},
+            object="response",
+            background=False,
+            frequency_penalty=0.0,
+            max_output_tokens=None,
+            max_tool_calls=None,
+            parallel_tool_calls=False,
+            presence_penalty=0.0,
+            reasoning=None,
+            service_tier="default",
+            store=True,
+            temperature=1.0,
+            text={"format": {"type": "text"}},
+            tool_choice="none",
+            tools=(),
+            top_logprobs=0,
+            top_p=1.0,
+            truncation="disabled",
+        )
 
 
 class ResponseStream(ClientStream):
@@ -158,7 +160,7 @@ class ResponseStream(ClientStream):
     async def begin_events(self, turn: ClientTurn) -> None:
         """Send that the response has begun, and its one message with one part."""
         for kind in ("created", "in_progress"):
-            await self._event(f"response.{kind}", response=self._form.response(turn, "in_progress"))
+            await self._event(f"response.{kind}", response=to_wire(self._form.response(turn, "in_progress")))
         item = _message_json(self._form.item, "", "in_progress")
         await self._event("response.output_item.added", output_index=0, item=item)
         await self._event("response.content_part.added", **self._place, part=_text_json(""))
@@ -169,19 +171,18 @@ class ResponseStream(ClientStream):
 
     async def end_events(self, transcript: TurnTranscript) -> None:
         """Send the whole text, and then the response."""
-        status = "completed" if transcript.is_done else "incomplete"
+        status: ResponseStatus = "completed" if transcript.is_done else "incomplete"
         await self._event("response.output_text.done", **self._place, text=self.text, logprobs=[])
         await self._event("response.content_part.done", **self._place, part=_text_json(self.text))
         item = _message_json(self._form.item, self.text, status)
         await self._event("response.output_item.done", output_index=0, item=item)
         response = self._form.response(self.turn, status, self.text, transcript)
-        await self._event(f"response.{status}", response=response)
+        await self._event(f"response.{status}", response=to_wire(response))
 
     async def error_events(self, error: ApiError) -> None:
         """Send that the response has failed."""
-        response = self._form.response(self.turn, "failed")
-        response["error"] = {"code": "server_error", "message": error.message}
-        await self._event("response.failed", response=response)
+        why = {"code": "server_error", "message": error.message}
+        await self._event("response.failed", response=to_wire(self._form.response(self.turn, "failed", error=why)))
 
     @property
     def _place(self) -> dict[str, Json]:
@@ -206,11 +207,6 @@ class ResponseRoutes:
             raise ApiError(400, "bad_request", NO_TOOLS)
         if fields.get("background") is True:
             raise ApiError(400, "bad_request", "background: a response is given to whoever waits for it; leave it out")
-        if not isinstance(fields.get("metadata"), Mapping | None):
-            raise ApiError(400, "bad_request", "metadata: allowed: an object")
-        for name in _GIVEN:
-            if not isinstance(fields.get(name), str | None):
-                raise ApiError(400, "bad_request", f"{name}: allowed: a text")
         messages = messages_of(fields.get("input"), fields.get("instructions"))
         follows = str(fields.get("previous_response_id") or "")
         sent = ClientMessage.parse(messages, fields.get("user"), follows.removeprefix(_PREFIX))
@@ -220,7 +216,7 @@ class ResponseRoutes:
         turn, transcript = await self._turns.run(request, sent)
         text = content_of(transcript)
         await self._turns.note_answer(turn, transcript, text)
-        status = "completed" if transcript.is_done else "incomplete"
+        status: ResponseStatus = "completed" if transcript.is_done else "incomplete"
         return json_response(form.response(turn, status, text, transcript))
 
 
@@ -233,6 +229,6 @@ def response_operations(turns: ClientTurns) -> tuple[Operation, ...]:
             ResponseRoutes(turns).create,
             "Talk to the agent as clients of OpenAI's responses do",
             MESSAGE,
-            fields=("model", "input", "instructions", "previous_response_id", "stream", "user", "metadata"),
+            body=ResponseBody,
         ),
     )

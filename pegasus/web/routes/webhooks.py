@@ -36,11 +36,12 @@ from pegasus.outside import OUTSIDE, Untrusted
 from pegasus.settings import HookSettings
 from pegasus.storage import Accept, Overloaded
 from pegasus.tasks import DEFAULT_TASK_TYPE, HOOK, GetTask, Submit, TaskError, task_id_of, wait_until_running
+from pegasus.web.bodies import DeliveryAnswer
 from pegasus.web.config import WebServices
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
 from pegasus.web.visitors import ApiError
-from pegasus.wire import decode_json, encode_json, to_unicode
+from pegasus.wire import decode_json, encode_json, to_unicode, to_wire
 
 SIGNATURES: Final = ("x-pegasus-signature", "x-hub-signature-256")
 """Headers that may have the signature: `sha256=<HMAC of the body in hexadecimal digits>`."""
@@ -156,9 +157,9 @@ class HookRoutes:
             raise ApiError(409, "conflict", f"this delivery came before; sign each with a {TIMESTAMP} of its own")
         if is_again and not (id and id == first_id):
             self._note_repeat(name)
-            return json_response({"repeated": True})
-        answer: dict[str, Json] = {"id": key} if hook.channel else {"taskId": task_id_of(key)}
-        self._publish(name, text, answer)
+            return json_response(DeliveryAnswer(repeated=True))
+        answer = DeliveryAnswer(id=key) if hook.channel else DeliveryAnswer(task_id=task_id_of(key))
+        self._publish(name, text, to_wire(answer))
         return json_response(answer, 202)
 
     def _check_signature(self, hook: HookSettings, body: bytes, headers: Mapping[str, str]) -> bytes:
@@ -268,7 +269,9 @@ def webhook_operations(services: WebServices) -> tuple[Operation, ...]:
     """Return the operations of this file."""
     hooks, path = HookRoutes(services), "/channels/{type}/{rest:path}"
     return (
-        Operation("POST", "/hooks/{name}", hooks.deliver, "A webhook, signed with the hook's secret", None),
+        Operation(
+            "POST", "/hooks/{name}", hooks.deliver, "A webhook, signed with the hook's secret", None, body=object
+        ),
         Operation("POST", path, receive_webhook, "A webhook of a chat service, signed by it", None),
         Operation("GET", path, receive_webhook, "A file that a chat service fetches", None, allows_head=True),
     )
