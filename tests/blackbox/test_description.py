@@ -239,6 +239,11 @@ async def test_each_route_answers_as_the_description_says(tmp_path):
                 "POST /v1/audio/speech",
                 "GET /channels/{type}/{rest}",
                 "POST /channels/{type}/{rest}",
+                "GET /mcp",
+                "POST /mcp",
+                "DELETE /mcp",
+                "GET /.well-known/oauth-protected-resource",
+                "GET /.well-known/oauth-protected-resource/mcp",
             }  # no answer of its own here
             assert everything - asked == never
             assert len(json.dumps(document)) < 200_000
