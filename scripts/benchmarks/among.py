@@ -1,7 +1,8 @@
-"""The doors for other programs beside the gateway: MCP, ACP and OpenAI's responses, each less the model's time.
+"""The doors for other programs beside the gateway: MCP, A2A, ACP and OpenAI's responses, each less the model's time.
 
 Turn by turn: each door's, then the gateway's, then C, the model's call by a bare client. Each door has a conversation of its own, so
-that all histories have the same length. Clients are bare: what an SDK of a client takes is not ours.
+that all histories have the same length; over A2A each message is a task instead, which thinks once, too. Clients are bare: what an SDK
+of a client takes is not ours.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ async def _open_doors(stack: AsyncExitStack, daemon: Daemon, home: Path) -> dict
         "gateway": ask_gateway,
         "/v1/responses": partial(_ask_responses, http),
         "MCP": partial(_ask_mcp, http, await _open_session(http)),
+        "A2A": partial(_ask_a2a, http),
         "ACP": editor,
     }
 
@@ -111,6 +113,12 @@ async def _open_session(http: httpx.AsyncClient) -> dict[str, str]:
 async def _ask_mcp(http: httpx.AsyncClient, session: dict[str, str], text: str) -> None:
     call = {"name": "send_message", "arguments": {"text": text}}
     _check((await http.post("/mcp", json=_rpc("tools/call", call), headers=session)).text, text)
+
+
+async def _ask_a2a(http: httpx.AsyncClient, text: str) -> None:
+    message = {"messageId": text, "role": "ROLE_USER", "parts": [{"text": text}]}
+    call = _rpc("SendMessage", {"message": message})
+    _check((await http.post("/a2a", json=call, headers={"a2a-version": "1.0"})).text, "TASK_STATE_COMPLETED")
 
 
 def _rpc(method: str, params: dict[str, Any], id: int = 1) -> dict[str, Any]:
