@@ -262,7 +262,7 @@ def _install(home: Home, settings: Settings, chosen: Sequence[tuple[str, str, Sk
             new.append((source, revision, offer))
             doubts = () if offer.skill is None else doubts_about(offer.skill, home, settings)
             _show(source, revision, attrs.evolve(offer, notices=(*offer.notices, *doubts)), old)
-    if is_refused or not new:
+    if not new:
         return int(is_refused)
     names = ", ".join(offer.name for _, _, offer in new)
     if refusal := _refuse_agent():
@@ -287,7 +287,7 @@ def _install(home: Home, settings: Settings, chosen: Sequence[tuple[str, str, Sk
             print_text(f"Installed {offer.name}; it counts from the next message on.")
     except OSError as error:
         return report_failure(f"{offer.name} was not installed: {error}")
-    return 0
+    return int(is_refused)
 
 
 def _show(source: str, revision: str, offer: SkillOffer, old: InstalledSkill | None) -> None:

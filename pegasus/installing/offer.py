@@ -17,7 +17,7 @@ import attrs
 
 from pegasus import frontmatter
 from pegasus.formatting import plural
-from pegasus.installing.source_tree import SourceTree, is_below, skill_folders
+from pegasus.installing.source_tree import SourceEntry, SourceTree, check_path, is_below, skill_folders
 from pegasus.skills import (
     FILE,
     MAX_BYTES,
@@ -44,6 +44,10 @@ _LANGUAGES: Final[Mapping[str, str]] = {
 }
 """Kinds of programs by the end of a file's name."""
 _BINARIES: Final = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"\0asm")
+_POINTER: Final = b"version https://git-lfs.github.com/spec/"
+"""Beginning of a file whose content lies in a large-file storage."""
+MOST_COMPARED: Final = 5_000
+"""Lines of a file up to which the shortest difference is looked for. That takes the square of the time."""
 _HOST: Final = re.compile(r"\b(?:https?|wss?|ftp|ssh|git)://(?:[^\s/@\"'<>]{1,200}@)?([A-Za-z0-9.-]{1,253})")
 _NETWORK: Final = re.compile(
     r"\b(curl|wget|netcat|ncat|nc -|ssh |scp |rsync |ftp |telnet |requests\.|urllib|httpx|aiohttp|http\.client|socket\.|websocket|"
@@ -115,20 +119,20 @@ def _offer(tree: SourceTree, folder: str) -> SkillOffer:
     notices += warnings
     notices += [f"not as the format wants it: {problem}" for problem in specification_problems(text, name)]
     files = {FILE if path == marker else path: tree.contents[base + path] for path in sorted(inner)}
+    if pointer := next((path for path, data in files.items() if data.startswith(_POINTER)), ""):
+        return attrs.evolve(found, problem=f"{pointer} has only the name of its content in a large-file storage (LFS)")
     executables = [path for path, entry in inner.items() if entry.executable]
     return attrs.evolve(found, files=files, skill=skill, executables=executables, notices=tuple(notices))
 
 
-def _check_inner(inner: Mapping[str, object]) -> None:
+def _check_inner(inner: Mapping[str, SourceEntry]) -> None:
     """Raise ValueError for what a skill must not have in it. inner: entries of the source, by path in the skill."""
     seen: dict[str, str] = {}
     size = 0
     for path, entry in inner.items():
-        if kind := getattr(entry, "kind", ""):
-            raise ValueError(f"{path!a} is a {kind}, allowed: files")
-        if not path.isprintable() or any("\udc80" <= character <= "\udcff" for character in path):
-            raise ValueError(f"found the name {path!a}, allowed: names in UTF-8 without control characters")
-        parts = path.split("/")
+        if entry.kind:
+            raise ValueError(f"{path!a} is a {entry.kind}, allowed: files")
+        parts = check_path(path).split("/")
         for depth in range(1, len(parts) + 1):
             upper = "/".join(parts[:depth])
             other = seen.setdefault(unicodedata.normalize("NFC", upper).casefold(), upper)
@@ -136,7 +140,7 @@ def _check_inner(inner: Mapping[str, object]) -> None:
                 raise ValueError(
                     f"{upper!a} and {other!a} are one name on some machines, allowed: names that differ by more"
                 )
-        size += getattr(entry, "size", 0)
+        size += entry.size
     if len(inner) > MOST_FILES:
         raise ValueError(f"found {len(inner):,} files, allowed: {MOST_FILES}")
     if size > MOST_BYTES:
@@ -211,7 +215,11 @@ def describe_changes(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> str:
             sizes = " to ".join("nothing" if data is None else f"{len(data):,} bytes" for data in (before, after))
             lines.append(f"{path}: no text, changed from {sizes}")
             continue
-        diff = list(difflib.unified_diff(old_lines, new_lines, *names, lineterm=""))
+        if max(len(old_lines), len(new_lines)) > MOST_COMPARED:
+            heads = [f"--- {names[0]}", f"+++ {names[1]}", f"@@ -1,{len(old_lines)} +1,{len(new_lines)} @@"]
+            diff = [*heads, *(f"-{line}" for line in old_lines), *(f"+{line}" for line in new_lines)]
+        else:
+            diff = list(difflib.unified_diff(old_lines, new_lines, *names, lineterm=""))
         # An empty file that comes or goes has no lines that differ.
         lines += diff or [f"--- {names[0]}", f"+++ {names[1]}"]
     return "\n".join(lines)

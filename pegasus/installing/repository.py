@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from pegasus.installing.source_tree import SourceEntry, SourceError, SourceTree, check_count, check_path, choose_entries
+from pegasus.installing.source_tree import SourceEntry, SourceError, SourceTree, check_count, choose_entries
 from pegasus.sandbox import CommandLimits, ProcessError, run_process
 from pegasus.tools import AddressGuard, ToolError
 
@@ -35,11 +35,11 @@ git init --quiet --bare --template= repository && cd repository &&
 git fetch --quiet --depth=1 --no-tags --no-recurse-submodules --no-auto-maintenance --no-write-commit-graph -- "$1" "$2" &&
 git rev-parse --verify --quiet "FETCH_HEAD^{commit}" > ../commit && git ls-tree -r -z -l --full-tree FETCH_HEAD > ../tree
 """
+_FATAL: Final = 128
+"""Exit code with which git gives up; a shell reports that a signal has ended it by a larger one."""
 _READ: Final = "cd repository && exec git cat-file --batch < ../wanted > ../contents"
 _REGULAR: Final = {b"100644": False, b"100755": True}
 """Modes of files, and whether they are executable."""
-_POINTER: Final = b"version https://git-lfs.github.com/spec/"
-"""Beginning of a file whose content lies in a large-file storage."""
 
 
 async def read_repository(
@@ -55,42 +55,37 @@ async def read_repository(
     with tempfile.TemporaryDirectory(prefix="pegasus-skills-") as folder:
         environment = await _environment(url, credentials, guard, folder)
         await _run(folder, environment, _FETCH, url, revision or "HEAD")
-        place = Path(folder)
+        place, base = Path(folder), f"{subdirectory}/".encode() if subdirectory else b""
         ids: dict[str, bytes] = {}
         entries: dict[str, SourceEntry] = {}
         for line in (place / "tree").read_bytes().split(b"\0")[:-1]:
             facts, _, raw = line.partition(b"\t")
             mode, _, digest, size = facts.split()
-            path = _path_of(raw, subdirectory)
-            if path is None:
+            if not raw.startswith(base):
                 continue
+            path = raw[len(base) :].decode("utf-8", "surrogateescape")  # judged where a skill has it
             if mode in _REGULAR:
                 entries[path], ids[path] = SourceEntry("", int(size), _REGULAR[mode]), digest
             else:
                 entries[path] = SourceEntry({b"120000": "link", b"160000": "submodule"}.get(mode, "special file"))
-        check_count(len(entries))
+            check_count(len(entries))
         chosen = choose_entries(entries, "")
         wanted = [path for path, entry in chosen.items() if not entry.kind]
         (place / "wanted").write_bytes(b"".join(ids[path] + b"\n" for path in wanted))
         await _run(folder, environment, _READ)
-        contents = _contents((place / "contents").read_bytes(), wanted)
+        try:
+            contents = _contents((place / "contents").read_bytes(), wanted)
+        except (ValueError, IndexError):
+            raise SourceError("the repository lacks a part of its files") from None
         name = subdirectory.rpartition("/")[2] or url.rstrip("/").rpartition("/")[2].removesuffix(".git")
         return SourceTree(chosen, contents, name, (place / "commit").read_text("ascii").strip())
 
 
-def _path_of(raw: bytes, subdirectory: str) -> str | None:
-    """Return the path of a file below the subdirectory, None outside of it. Raises SourceError for a name that is no UTF-8."""
-    base = f"{subdirectory}/".encode() if subdirectory else b""
-    if not raw.startswith(base):
-        return None
-    try:
-        return check_path(raw[len(base) :].decode())
-    except UnicodeDecodeError:
-        raise SourceError(f"found the name {raw!a}, allowed: names in UTF-8") from None
-
-
 def _contents(data: bytes, wanted: list[str]) -> dict[str, bytes]:
-    """Return the contents of files out of what `git cat-file --batch` has written: a line with the size, the content, a line end."""
+    """Return the contents of files out of what `git cat-file --batch` has written: a line with the size, the content, a line end.
+
+    Raises ValueError and IndexError where a file is missing.
+    """
     found: dict[str, bytes] = {}
     place = 0
     for path in wanted:
@@ -98,10 +93,6 @@ def _contents(data: bytes, wanted: list[str]) -> dict[str, bytes]:
         size = int(data[place:end].split()[2])
         found[path] = data[end + 1 : end + 1 + size]
         place = end + 2 + size
-        if found[path].startswith(_POINTER):
-            raise SourceError(
-                f"{path}: its content lies in a large-file storage (LFS), which is not fetched; give a folder"
-            )
     return found
 
 
@@ -162,7 +153,7 @@ async def _run(folder: str, environment: Mapping[str, str], script: str, *argume
         raise SourceError(str(error)) from None
     if result.timed_out:
         raise SourceError(f"git did not end within {DEADLINE:g} s")
-    if result.exceeded or result.signal:
+    if result.exceeded or result.exit_code > _FATAL:
         raise SourceError(f"git was ended: it needs more than {LARGEST >> 20} MiB of disk, or too much memory")
     if result.exit_code:
         lines = [line for line in result.stderr.splitlines() if line.strip()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import partial
 from pathlib import Path
@@ -44,8 +45,9 @@ def parse_source(text: str) -> SkillSource:
         return _parse_repository(text.removeprefix("git+"))
     if re.match(r"[a-z][a-z0-9+.-]*://|git@", text):
         raise SourceError("found an address, allowed: a folder, an archive, or git+https://HOST/PATH@REVISION")
-    text, _, fragment = text.partition("#") if not Path(text).expanduser().exists() else (text, "", "")
-    path, subdirectory = Path(text).expanduser().absolute(), _subdirectory(fragment)
+    text = os.path.expanduser(text)
+    text, _, fragment = (text, "", "") if Path(text).exists() else text.partition("#")
+    path, subdirectory = Path(text).absolute(), _subdirectory(fragment)
     if not path.exists():
         raise SourceError(f"there is no folder or archive {path}")
     return SkillSource(

@@ -113,12 +113,12 @@ def check_path(path: str) -> str:
     if parts and not parts[-1]:
         parts.pop()
     drive = parts[0][1:2] == ":" if parts else False
-    if not all(parts) or ".." in parts or drive or "\\" in path or not path.isprintable() or len(parts) > DEEPEST:
-        raise SourceError(f"found the path {path!a}, allowed: paths below the source, without control characters")
     try:
         path.encode()
     except UnicodeEncodeError:
         raise SourceError(f"found the path {path!a}, allowed: names in UTF-8") from None
+    if not all(parts) or ".." in parts or drive or "\\" in path or not path.isprintable() or len(parts) > DEEPEST:
+        raise SourceError(f"found the path {path!a}, allowed: paths below the source, without control characters")
     return "/".join(parts)
 
 

@@ -20,10 +20,12 @@ def put(folder: Path, path: str, content: bytes = SKILL) -> Path:
     return file
 
 
-def git(folder: Path, *arguments: str) -> str:
+def git(folder: Path, *arguments: str, stdin: str = "") -> str:
     who = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always")
     environment = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": os.devnull, "HOME": str(folder)}
-    done = subprocess.run(["git", *who, *arguments], cwd=folder, env=environment, check=True, capture_output=True)
+    done = subprocess.run(
+        ["git", *who, *arguments], cwd=folder, env=environment, input=stdin.encode(), check=True, capture_output=True
+    )
     return done.stdout.decode().strip()
 
 

@@ -53,6 +53,7 @@ def with_skill(make, path, *members, **attributes):
     return path.with_suffix(".2")
 
 
+@pytest.mark.tried("skills", "archives: .zip, .skill, .tar.gz, .tar", "installed")
 @pytest.mark.parametrize("name", ["x.zip", "pdf.skill", "x.tar.gz", "x.tgz", "x.tar", "no-ending"])
 def test_an_archive_is_read_whatever_its_name_is(tmp_path, name):
     members = [("pdf/SKILL.md", SKILL), ("pdf/a/b.txt", b"x"), ("__MACOSX/pdf/._a", b"x"), ("pdf/.DS_Store", b"x")]
