@@ -3,195 +3,245 @@
     pegasus token add matrix --type matrix --bridge
     MATRIX_URL=https://matrix.example.org MATRIX_TOKEN=… PEGASUS_TOKEN=… python examples/matrix_bridge.py
 
-It accepts invitations, hears text and files in rooms that are not encrypted, and answers as Markdown. `[channels.matrix]` in
-pegasus.toml decides who may write. It speaks Matrix's client-server API (https://spec.matrix.org/latest/client-server-api/).
+It speaks Matrix's client-server API (https://spec.matrix.org/latest/client-server-api/). `[channels.matrix]` in pegasus.toml decides
+who may write, MATRIX_INVITERS who may invite the bot: people and servers, as "@anna:example.org example.net", or "*". Without it
+these are the people of the bot's own server.
 
-How nothing gets lost: the place in Matrix's stream (`next_batch`) is written down when the messages before it are on the agent's disk,
-and Matrix recognises a reply that is sent twice by its transaction id.
+Delivery is exactly-once. The place in Matrix's stream (`next_batch`) is noted when the messages before it are on the agent's disk,
+and Matrix recognises a message that is sent twice by its transaction id.
+
+Encrypted rooms cannot be read: the bot says so there, once for each start. What was deleted on Matrix before the agent had it is not
+heard; the agent keeps what it has.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 import anyio
-import attrs
 import httpx2
 from markdown_it import MarkdownIt
 
-from pegasus.bridge import Bridge, BridgeRefused, files_of, reply_id
-from pegasus.messages import OutboundMessage, Typing
+from pegasus.bridge import Incoming, Messenger, Outgoing, Undeliverable, variables
 
 SYNC_SECONDS = 30
 """Seconds that Matrix holds a request open while nothing happens."""
-LONGEST_PAUSE = 60.0
 MOST_FILE_BYTES = 10_000_000
-FILES = {"m.image", "m.file", "m.audio", "m.video"}
+MOST_HTML_BYTES = 30_000
+"""An event has 65,536 bytes at most. A text whose HTML is longer is sent without it."""
+FILES = {"m.image": "image/", "m.audio": "audio/", "m.video": "video/", "m.file": ""}
+"""Kinds of messages with a file, with the beginning of its MIME type."""
 
 log = logging.getLogger("matrix")
-markdown = MarkdownIt("commonmark", {"html": False})
+markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 
 
-class MatrixRefused(Exception):
-    """Matrix will never do this, such as writing to a room that the bot has left."""
+class MatrixMessenger(Messenger):
+    type = "matrix"
+    delivery = "exactly-once"
+    most_characters = 20_000
 
+    def __init__(self, url: str, token: str, inviters: Sequence[str] = ()) -> None:
+        headers, timeout = {"Authorization": f"Bearer {token}"}, httpx2.Timeout(30, read=SYNC_SECONDS + 30)
+        self.http = httpx2.AsyncClient(base_url=url, headers=headers, timeout=timeout)
+        self.inviters = set(inviters)
+        self.user_id = ""
+        self.members: dict[str, int] = {}
+        """By room, how many people are in it."""
+        self.told: set[str] = set()
+        """Encrypted rooms that were told that they cannot be read."""
 
-@attrs.define
-class MatrixRooms:
-    """The two ways between one Matrix account and a bridge."""
+    def measure(self, text: str) -> int:
+        """Count bytes."""
+        return len(text.encode())
 
-    http: httpx2.AsyncClient
-    bridge: Bridge
-    state: Path
-    """File with the place in Matrix's stream."""
-    user_id: str = ""
-    members: dict[str, int] = attrs.field(factory=dict)
-    """By room, how many people are in it."""
-
-    async def call(self, method: str, path: str, **options: Any) -> httpx2.Response:
-        """Call Matrix until it answers: outages and rate limits are waited for. Raises MatrixRefused."""
-        pause = 0.5
+    async def call(self, method: str, *path: str, **options: Any) -> httpx2.Response:
+        """Call the API; wait where it asks for that. Raises Undeliverable for what would fail again, HTTPError for the rest."""
+        place = "/_matrix/" + "/".join([path[0], *(quote(part, safe="") for part in path[1:])])
         while True:
-            try:
-                response = await self.http.request(method, path, **options)
-            except httpx2.TransportError as error:
-                log.warning("Matrix is out of reach: %s", type(error).__name__)
-            else:
-                if response.status_code < 400:
-                    return response
+            response = await self.http.request(method, place, **options)
+            if response.status_code == 429:
+                await anyio.sleep(pause_of(response))
+            elif 400 <= response.status_code < 500:
                 problem = read_json(response)
-                if response.status_code < 500 and response.status_code != 429:
-                    raise MatrixRefused(f"{problem.get('errcode', response.status_code)}: {problem.get('error', '')}")
-                pause = max(pause, float(problem.get("retry_after_ms", 0)) / 1000)
-            await anyio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+                raise Undeliverable(f"{problem.get('errcode', response.status_code)}: {problem.get('error', '')}")
+            else:
+                return response.raise_for_status()
 
     # ---------------------------------------------------------------- from Matrix to the agent
 
-    async def hear(self) -> None:
-        """Hand over what people write, for ever."""
-        self.user_id = (await self.call("GET", "/_matrix/client/v3/account/whoami")).json()["user_id"]
-        since = self.state.read_text() if self.state.exists() else ""
+    async def listen(self, cursor: str) -> AsyncGenerator[Incoming | str, None]:
+        """Yield what people write. The first start hears no history."""
+        self.user_id = (await self.call("GET", "client/v3/account/whoami")).json()["user_id"]
         while True:
-            timeout = SYNC_SECONDS * 1000 if since else 0
-            params = {"timeout": timeout, **({"since": since} if since else {})}
-            answer = (await self.call("GET", "/_matrix/client/v3/sync", params=params)).json()
+            params = {"since": cursor, "timeout": SYNC_SECONDS * 1000} if cursor else {"timeout": 0}
+            answer = (await self.call("GET", "client/v3/sync", params=params)).json()
             rooms = answer.get("rooms", {})
-            for room_id in rooms.get("invite", {}):
-                await self.join(room_id)
+            for room_id, room in rooms.get("invite", {}).items():
+                await self.answer_invitation(room_id, room.get("invite_state", {}).get("events", []))
             for room_id, room in rooms.get("join", {}).items():
                 count = room.get("summary", {}).get("m.joined_member_count")
                 self.members[room_id] = count or self.members.get(room_id, 2)
-                for event in await self.events_of(room_id, room.get("timeline", {}), since):
-                    await self.hear_event(room_id, event)
-            since = answer["next_batch"]
-            write_whole(self.state, since)
+                for event in await self.events_of(room_id, room.get("timeline", {}), cursor):
+                    if (message := await self.read_event(room_id, event)) is not None:
+                        yield message
+                        await self.mark_read(room_id, event["event_id"])
+            cursor = answer["next_batch"]
+            yield cursor
 
     async def events_of(self, room_id: str, timeline: Mapping[str, Any], since: str) -> list[Mapping[str, Any]]:
-        """Return what happened in a room since then, the oldest first; nothing of the time before the first start."""
+        """Return what happened in a room since then, the oldest first."""
         events = list(timeline.get("events", [])) if since else []
         place = timeline.get("prev_batch") if since and timeline.get("limited") else None
-        path = f"/_matrix/client/v3/rooms/{quote(room_id)}/messages"
         while place:  # so much has happened that the answer has only the end of it
             params = {"dir": "b", "from": place, "to": since, "limit": 100}
-            page = (await self.call("GET", path, params=params)).json()
+            page = (await self.call("GET", "client/v3/rooms", room_id, "messages", params=params)).json()
             events[:0] = reversed(page["chunk"])
             place = page.get("end") if page["chunk"] else None
         return events
 
-    async def join(self, room_id: str) -> None:
-        """Accept an invitation."""
+    async def answer_invitation(self, room_id: str, state: Sequence[Mapping[str, Any]]) -> None:
+        """Join, if the bot may be invited by this person, else decline."""
+        senders = [event["sender"] for event in state if event.get("state_key") == self.user_id]
+        inviter = senders[-1] if senders else ""
+        allowed = self.inviters or {self.user_id.partition(":")[2]}
+        is_allowed = bool({"*", inviter, inviter.partition(":")[2]} & allowed)
         try:
-            await self.call("POST", f"/_matrix/client/v3/join/{quote(room_id)}", json={})
-        except MatrixRefused as error:
-            log.warning("cannot join %s: %s", room_id, error)
+            await self.call("POST", "client/v3/rooms", room_id, "join" if is_allowed else "leave", json={})
+        except Undeliverable as error:
+            log.warning("the invitation of %s to %s was not answered: %s", inviter, room_id, error)
 
-    async def hear_event(self, room_id: str, event: Mapping[str, Any]) -> None:
-        """Hand over one event, if it is a message of a person; return when it is on the agent's disk."""
-        content = event.get("content", {})
-        kind = content.get("msgtype")
-        if event.get("type") != "m.room.message" or event["sender"] == self.user_id or kind not in {"m.text", *FILES}:
-            return  # notices are what bots say
-        text, files = str(content.get("body", "")), []
-        if kind in FILES:
-            try:
-                files.append(await self.download(content))
-            except MatrixRefused as error:
-                text = f"[file {text}: {error}]"
+    async def read_event(self, room_id: str, event: Mapping[str, Any]) -> Incoming | None:
+        """Return the message of a person, None for anything else."""
+        content, sender = event.get("content", {}), event.get("sender")
+        if event.get("type") == "m.room.encrypted" and sender != self.user_id:
+            await self.say_that_it_is_encrypted(room_id)
+        if event.get("type") != "m.room.message" or sender == self.user_id:
+            return None
         relation = content.get("m.relates_to", {})
-        thread = relation["event_id"] if relation.get("rel_type") == "m.thread" else None
+        is_edit = relation.get("rel_type") == "m.replace"
+        if is_edit:
+            content = content.get("m.new_content", {})
+        kind = content.get("msgtype")
+        if kind not in {"m.text", "m.emote", *FILES}:
+            return None  # notices are what bots say; nothing is left of what was deleted
+        text, files, quotes = str(content.get("body", "")), [], []
+        if kind in FILES:
+            name = str(content.get("filename", text))
+            text = text if text != name else ""  # a caption
+            try:
+                files.append((name, *await self.download(content)))
+            except Undeliverable as error:
+                text = f"{text}\n[file {name}: {error}]".strip()
+        thread = relation.get("event_id") if relation.get("rel_type") == "m.thread" else None
+        answered = relation.get("m.in_reply_to", {}).get("event_id")
+        if answered and not relation.get("is_falling_back"):
+            text = without_fallback(text)
+            quotes = await self.quote(room_id, answered)
         is_group = self.members.get(room_id, 2) > 2
-        named = self.user_id in content.get("m.mentions", {}).get("user_ids", []) or self.user_id in text
-        try:
-            await self.bridge.send(
-                text,
-                room_id,
-                user_id=event["sender"],
-                reply_to=thread,
-                id=event["event_id"],
-                metadata={"group": is_group, "mentioned": named or not is_group},
-                files=files,
-            )
-        except BridgeRefused as error:
-            log.warning("%s in %s was not heard: %s", event["sender"], room_id, error)
+        mentions = content.get("m.mentions", {}).get("user_ids", [])
+        return Incoming(
+            f"(This message was edited. It now reads:)\n{text}" if is_edit else text,
+            room_id,
+            sender,
+            id=event["event_id"],
+            thread=thread,
+            is_group=is_group,
+            is_mentioned=self.user_id in mentions or self.user_id in text,
+            files=tuple(files),
+            metadata={"quotes": quotes} if quotes else {},
+        )
 
-    async def download(self, content: Mapping[str, Any]) -> tuple[str, str, bytes]:
-        """Return name, MIME type and bytes of a file."""
+    async def download(self, content: Mapping[str, Any]) -> tuple[str, bytes]:
+        """Return MIME type and bytes of a file. Raises Undeliverable."""
         info, place = content.get("info", {}), str(content.get("url", ""))
-        if not place.startswith("mxc://"):
-            raise MatrixRefused("it is encrypted")
+        server, slash, media_id = place.removeprefix("mxc://").partition("/")
+        if not slash:
+            raise Undeliverable("it is encrypted, or has no address")
         if info.get("size", 0) > MOST_FILE_BYTES:
-            raise MatrixRefused("it is too large")
-        response = await self.call("GET", f"/_matrix/client/v1/media/download/{quote(place.removeprefix('mxc://'))}")
-        return str(content.get("body", "file")), str(info.get("mimetype", "application/octet-stream")), response.content
+            raise Undeliverable("it is too large")
+        response = await self.call("GET", "client/v1/media/download", server, media_id)
+        return str(info.get("mimetype", "application/octet-stream")), response.content
+
+    async def quote(self, room_id: str, event_id: str) -> list[dict[str, str]]:
+        """Return the message that was answered, as the agent is shown it; [] if it cannot be had."""
+        try:
+            event = (await self.call("GET", "client/v3/rooms", room_id, "event", event_id)).json()
+        except Undeliverable:
+            return []
+        body = event.get("content", {}).get("body")
+        return [{"kind": "answers", "author": event["sender"], "text": str(body)}] if body else []
+
+    async def mark_read(self, room_id: str, event_id: str) -> None:
+        """Tell people that the agent has the message."""
+        try:
+            await self.call("POST", "client/v3/rooms", room_id, "receipt", "m.read", event_id, json={})
+        except Undeliverable as error:
+            log.info("no receipt for %s: %s", event_id, error)
+
+    async def say_that_it_is_encrypted(self, room_id: str) -> None:
+        """Say it, unless that was done since the start."""
+        if room_id not in self.told:
+            self.told.add(room_id)
+            text = "This room is encrypted, and I cannot read it. Please invite me to a room without encryption."
+            try:
+                await self.post(room_id, f"encrypted-{room_id}", {"msgtype": "m.notice", "body": text})
+            except Undeliverable as error:
+                log.warning("%s is encrypted, and could not be told: %s", room_id, error)
 
     # ---------------------------------------------------------------- from the agent to Matrix
 
-    async def speak(self) -> None:
-        """Bring replies to their rooms, for ever. The next one is asked for when Matrix has taken the one before."""
-        while True:
-            event = await self.bridge.next_event()
-            try:
-                if isinstance(event, OutboundMessage):
-                    await self.post(event)
-                elif isinstance(event, Typing):
-                    who = f"/_matrix/client/v3/rooms/{quote(event.channel.channel_id)}/typing/{quote(self.user_id)}"
-                    await self.call(
-                        "PUT", who, json={"typing": event.active, **({"timeout": 30_000} if event.active else {})}
-                    )
-            except MatrixRefused as error:
-                log.warning("%s was not told: %s", event.channel.channel_id, error)
-
-    async def post(self, reply: OutboundMessage) -> None:
-        """Send a reply and its files. The transaction ids make a second time harmless."""
+    async def send(self, reply: Outgoing) -> None:
+        """Send a part of a reply and its files."""
         contents: list[dict[str, Any]] = []
         if reply.text.strip():
-            html = markdown.render(reply.text)
-            contents.append(
-                {"msgtype": "m.text", "body": reply.text, "format": "org.matrix.custom.html", "formatted_body": html}
-            )
-        for name, mime, data in files_of(reply):
-            upload = await self.call(
-                "POST",
-                "/_matrix/media/v3/upload",
-                params={"filename": name},
-                content=data,
-                headers={"Content-Type": mime},
-            )
-            kind = "m.image" if mime.startswith("image/") else "m.file"
+            contents.append({"msgtype": "m.text", "body": reply.text})
+            if len((html := markdown.render(reply.text)).encode()) <= MOST_HTML_BYTES:
+                contents[0] |= {"format": "org.matrix.custom.html", "formatted_body": html}
+        for name, mime, data in reply.files:
+            options = {"params": {"filename": name}, "content": data, "headers": {"Content-Type": mime}}
+            try:
+                address = (await self.call("POST", "media/v3/upload", **options)).json()["content_uri"]
+            except Undeliverable as error:  # too large for this server
+                contents.append({"msgtype": "m.notice", "body": f"[file {name}: {error}]"})
+                continue
+            kind = next(kind for kind, begin in FILES.items() if mime.startswith(begin))
             info = {"mimetype": mime, "size": len(data)}
-            contents.append({"msgtype": kind, "body": name, "url": upload.json()["content_uri"], "info": info})
-        room = f"/_matrix/client/v3/rooms/{quote(reply.channel.channel_id)}/send/m.room.message"
+            contents.append({"msgtype": kind, "body": name, "filename": name, "url": address, "info": info})
         for number, content in enumerate(contents):
-            if reply.channel.reply_to:
-                content["m.relates_to"] = {"rel_type": "m.thread", "event_id": reply.channel.reply_to}
-            await self.call("PUT", f"{room}/{reply_id(reply)}-{number}", json=content)
+            if reply.thread:
+                content["m.relates_to"] = {"rel_type": "m.thread", "event_id": reply.thread}
+            # Mentions are these alone, whatever the text looks like.
+            await self.post(reply.channel_id, f"{reply.key}-{number}", {**content, "m.mentions": {}})
+
+    async def post(self, room_id: str, key: str, content: Mapping[str, Any]) -> None:
+        """Send an event. The key makes a second time harmless."""
+        await self.call("PUT", "client/v3/rooms", room_id, "send", "m.room.message", key, json=content)
+
+    async def show_typing(self, channel_id: str, is_active: bool) -> None:
+        """Show that the agent thinks."""
+        content = {"typing": True, "timeout": 30_000} if is_active else {"typing": False}
+        await self.call("PUT", "client/v3/rooms", channel_id, "typing", self.user_id, json=content)
+
+
+def without_fallback(body: str) -> str:
+    """Remove the quotation that older apps put before an answer."""
+    lines = body.split("\n")
+    while lines and lines[0].startswith("> "):
+        lines.pop(0)
+    return "\n".join(lines).lstrip("\n") if len(lines) < body.count("\n") + 1 else body
+
+
+def pause_of(response: httpx2.Response) -> float:
+    """Return for how many seconds the server does not want to be called."""
+    try:
+        return float(response.headers["Retry-After"])
+    except (KeyError, ValueError):
+        return float(read_json(response).get("retry_after_ms", 1000)) / 1000
 
 
 def read_json(response: httpx2.Response) -> dict[str, Any]:
@@ -203,45 +253,8 @@ def read_json(response: httpx2.Response) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a small file so that it holds the old or the new text, whatever happens."""
-    new = path.with_suffix(".new")
-    with new.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-
-
-async def run(matrix_url: str, matrix_token: str, pegasus_url: str, pegasus_token: str, state: Path) -> None:
-    """Run the bridge until cancelled."""
-    headers = {"Authorization": f"Bearer {matrix_token}"}
-    timeout = httpx2.Timeout(30, read=SYNC_SECONDS + 30)
-    async with (
-        httpx2.AsyncClient(base_url=matrix_url, headers=headers, timeout=timeout) as http,
-        Bridge(pegasus_url, pegasus_token, "matrix") as bridge,
-        anyio.create_task_group() as tasks,
-    ):
-        rooms = MatrixRooms(http, bridge, state)
-        tasks.start_soon(rooms.hear)
-        tasks.start_soon(rooms.speak)
-
-
-def require_variables(*names: str) -> None:
-    """End the program with a sentence if variables of the environment are missing."""
-    if missing := [name for name in names if not os.environ.get(name)]:
-        sys.exit(f"not set: {', '.join(missing)}; the beginning of this file shows how to start it")
-
-
 if __name__ == "__main__":
-    require_variables("MATRIX_URL", "MATRIX_TOKEN", "PEGASUS_TOKEN")
-    logging.basicConfig(level=logging.INFO)
+    settings = variables("MATRIX_URL", "MATRIX_TOKEN", "PEGASUS_TOKEN")
     logging.getLogger("httpx2").setLevel(logging.WARNING)
-    anyio.run(
-        run,
-        os.environ["MATRIX_URL"],
-        os.environ["MATRIX_TOKEN"],
-        os.environ.get("PEGASUS_URL", "ws://127.0.0.1:7717"),
-        os.environ["PEGASUS_TOKEN"],
-        Path(os.environ.get("MATRIX_STATE", "matrix-bridge.state")),
-    )
+    inviters = os.environ.get("MATRIX_INVITERS", "").split()
+    MatrixMessenger(settings["MATRIX_URL"], settings["MATRIX_TOKEN"], inviters).run()

@@ -115,8 +115,11 @@ class Messenger:
 
     # ---------------------------------------------------------------- for the subclass
 
-    def listen(self, cursor: str) -> AsyncGenerator[Incoming, None]:
-        """Yield what people write behind this place, for ever. "" is the first start. An error begins it anew."""
+    def listen(self, cursor: str) -> AsyncGenerator[Incoming | str, None]:
+        """Yield what people write behind this place, for ever. "" is the first start. An error begins it anew.
+
+        A str is a cursor alone: the place behind what needs no message, or behind several messages that come together.
+        """
         raise NotImplementedError
 
     async def send(self, reply: Outgoing) -> None:
@@ -170,9 +173,11 @@ class Messenger:
             try:
                 async with aclosing(self.listen(state.cursor)) as messages:
                     async for message in messages:
-                        await self._hand_over(bridge, message)
-                        if message.cursor:
-                            state.move(message.cursor)
+                        cursor = message if isinstance(message, str) else message.cursor
+                        if isinstance(message, Incoming):
+                            await self._hand_over(bridge, message)
+                        if cursor:
+                            state.move(cursor)
                         pauses.reset()
             except Exception as error:
                 _log.warning("%s cannot be heard: %s", self.type, _describe(error))

@@ -4,6 +4,7 @@
 * `gateway`: `BridgeGateway`, the gateway's side. It speaks the frames of pegasus.v1 and reads them as strictly as the gateway does.
 * `service`: `BridgeService`, the side of the chat service. A fake of another service begins with it.
 * `plain`: a plain messenger, the service of `examples/plain_bridge.py`.
+* `matrix`: a homeserver, the service of `examples/matrix_bridge.py`.
 * `folder`: the service of `examples/folder_bridge.sh`, a folder.
 * `verdict`: `DeliveryClass`, the classes, and the class that follows from what arrived.
 * `suite`: `examine_bridge`, one run from the first start to the class.

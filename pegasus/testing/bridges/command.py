@@ -20,6 +20,7 @@ from pegasus.testing.bridges.verdict import DeliveryClass
 
 SERVICES: Final = {
     "plain": "pegasus.testing.bridges.plain:PlainService",
+    "matrix": "pegasus.testing.bridges.matrix:MatrixService",
     "folder": "pegasus.testing.bridges.folder:FolderService",
 }
 """Services of the test kit by name."""
