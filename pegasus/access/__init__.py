@@ -95,7 +95,7 @@ from pegasus.access.question_texts import (
     shown_arguments,
     shown_subject,
 )
-from pegasus.access.rules import CallRequest, Decision, Policy, Ruling, SandboxState, parse_rules
+from pegasus.access.rules import NO_WALLS, CallRequest, Decision, Policy, Ruling, SandboxState, parse_rules
 from pegasus.access.tokens import (
     CONTROL,
     MESSAGE,
@@ -123,6 +123,7 @@ __all__ = [
     "MOST_BYTES",
     "MOST_CALLS",
     "NOBODY",
+    "NO_WALLS",
     "OWNER_GRANT",
     "OWN_TYPES",
     "PAIRING",

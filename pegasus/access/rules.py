@@ -36,6 +36,8 @@ import attrs
 from pegasus.access.principal import Principal, Role
 from pegasus.policy import REACHES_OUT
 
+NO_WALLS: Final = "no walls stand around commands on this machine"
+"""Reason for asking about a command."""
 _JOINTS: Final = re.compile(r"&&|\|\||[;&|\n\r`(){}]|\$\(|[<>]\(")
 """Characters that separate commands in a line of a shell, or begin one inside another."""
 _QUOTES: Final = str.maketrans("", "", "'\"\\")
@@ -184,7 +186,7 @@ class Policy:
         if not call.principal.is_owner and (call.is_command or call.changes_world):
             yield Ruling(Decision.DENY, "only work for the owner may do this")
         if call.is_command and not walls.stands:
-            yield Ruling(Decision.ASK, "no walls stand around commands on this machine")
+            yield Ruling(Decision.ASK, NO_WALLS)
         gap = "the walls around commands are partial on this machine" if walls.is_partial else walls.unsearched
         if call.is_command and gap and (call.sources or not call.principal.is_owner):
             yield Ruling(Decision.ASK, gap)

@@ -11,6 +11,7 @@ Read the files in this order; each uses only those before it:
     shown_text   replies that appear while they are written
     work         background tasks: plan, tool calls, differences
     permissions  approvals
+    editor_tools files and terminals of the editor
     session      one session
     agent        the methods that an editor calls
     stdio        entry: an editor on stdin and stdout

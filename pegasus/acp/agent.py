@@ -32,10 +32,11 @@ from pegasus.acp.requests import (
     OfSession,
     OpenSession,
     Prompt,
+    SetMode,
     SetOption,
     read_params,
 )
-from pegasus.acp.session import CHANNEL, PREFIX, EditorSession, channel_of
+from pegasus.acp.session import CHANNEL, PREFIX, TERMINAL, WALLS, EditorSession, channel_of
 from pegasus.client import Client, ClientError, FindEndpoint, open_client
 from pegasus.formatting import quote
 from pegasus.messages import ChannelInfo, Json
@@ -48,6 +49,16 @@ LISTED: Final = 50
 """Sessions of a page of the list."""
 MODEL: Final = "model"
 """Id of the option that chooses the model."""
+MODE: Final = "mode"
+"""Id of the option that chooses where commands run."""
+MODES: Final[Mapping[str, tuple[str, str]]] = {
+    TERMINAL: (
+        "In the editor's terminal",
+        "Commands run in a terminal of the editor, without walls, and each is asked for",
+    ),
+    WALLS: ("Within walls", "Commands run in the background, within the walls around the agent's commands"),
+}
+"""Name and description of each mode."""
 TAKES_WORDS: Final = frozenset(
     {"model", "speech", "compact", "resume", "rename", "approve", "deny", "pause", "continue"}
 )
@@ -92,6 +103,7 @@ class EditorAgent:
             "session/cancel": self._cancel,
             "session/close": lambda params: self._close(read_params(params, OfSession)),
             "session/set_config_option": lambda params: self._set_option(read_params(params, SetOption)),
+            "session/set_mode": lambda params: self._set_mode(read_params(params, SetMode)),
             "authenticate": self._authenticate,
         }
 
@@ -166,7 +178,9 @@ class EditorAgent:
             raise RpcError(INVALID_REQUEST, f"{MOST_SESSIONS} sessions are open; close one first")
         await self._ensure_daemon()
         self._shut(id)
-        session = EditorSession(id, folder, self._link, self._find, self._nursery, last_seq)
+        session = EditorSession(
+            id, folder, self._link, self._editor or EditorCapabilities(), self._find, self._nursery, last_seq
+        )
         scope = trio.CancelScope()
         self._sessions[id] = session, scope
         self._nursery.start_soon(_run_within, session, scope)
@@ -268,10 +282,22 @@ class EditorAgent:
         names, current = await self._models(session)
         choices: list[Json] = [{"value": name, "name": name} for name in names]
         option: dict[str, Json] = {"id": MODEL, "name": "Model", "category": "model", "type": "select"}
-        return {"configOptions": [{**option, "currentValue": current, "options": choices}] if names else []}
+        options: list[Json] = [{**option, "currentValue": current, "options": choices}] if names else []
+        if len(session.modes) == 1:
+            return {"configOptions": options}
+        modes: list[Json] = [{"value": id, "name": MODES[id][0], "description": MODES[id][1]} for id in session.modes]
+        option = {"id": MODE, "name": "Commands", "category": "mode", "type": "select"}
+        options.append({**option, "currentValue": session.mode, "options": modes})
+        # For editors that do not know options yet.
+        known: list[Json] = [{"id": id, "name": MODES[id][0], "description": MODES[id][1]} for id in session.modes]
+        return {"configOptions": options, "modes": {"currentModeId": session.mode, "availableModes": known}}
 
     async def _set_option(self, params: SetOption) -> Json:
         session = self._session(params.session_id)
+        if params.config_id == MODE:
+            await session.set_mode(params.value)
+            await session.update({"sessionUpdate": "current_mode_update", "currentModeId": session.mode})
+            return await self._config(session)
         if params.config_id != MODEL or not params.value.strip():
             raise RpcError(
                 INVALID_PARAMS, f"configId: found {quote(params.config_id, 40)}, allowed: {MODEL}, with a text"
@@ -279,7 +305,17 @@ class EditorAgent:
         said = await session.command(f"/model {' '.join(params.value.split())}")
         if params.value != (await self._models(session))[1]:
             raise RpcError(INVALID_PARAMS, f"value: {said}")
-        return await self._options(session)
+        return await self._config(session)
+
+    async def _config(self, session: EditorSession) -> dict[str, Json]:
+        """Return the options alone, as an answer to a change has them."""
+        return {"configOptions": (await self._options(session))["configOptions"]}
+
+    async def _set_mode(self, params: SetMode) -> Json:
+        session = self._session(params.session_id)
+        await session.set_mode(params.mode_id)
+        await session.update({"sessionUpdate": "config_option_update", **await self._config(session)})
+        return {}
 
     # ---------------------------------------------------------------- the daemon
 

@@ -21,8 +21,10 @@ import attrs
 import trio
 
 from pegasus.acp.content import reply_blocks, text_block
+from pegasus.acp.editor_tools import EditorTools, offered_tools
 from pegasus.acp.link import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, EditorGone, EditorLink, RpcError
 from pegasus.acp.permissions import ended_update, fits_options, permission_params, read_outcome
+from pegasus.acp.requests import EditorCapabilities
 from pegasus.acp.shown_text import Chunk, ShownText
 from pegasus.acp.work import EVENT_TYPES, SessionWork
 from pegasus.client import (
@@ -37,6 +39,7 @@ from pegasus.client import (
     Online,
     open_conversation,
 )
+from pegasus.formatting import quote
 from pegasus.messages import (
     FOLDER,
     ApprovalNotice,
@@ -69,6 +72,10 @@ CALL_SECONDS: Final = 10.0
 """Seconds that the daemon may take to answer a call."""
 IN_REPLY_TO: Final = "inReplyTo"
 """Key of a reply's metadata: the message that it answers."""
+TERMINAL: Final = "terminal"
+"""Mode in which commands run in terminals of the editor, and each is asked for."""
+WALLS: Final = "walls"
+"""Mode in which commands run within the walls of the agent."""
 STOP: Final = "/stop all"
 """Command that ends what runs in the conversation, and drops what waits."""
 
@@ -97,14 +104,26 @@ class EditorSession:
     """A session. `run` serves it; the other methods are what the editor asks of it."""
 
     def __init__(
-        self, id: str, folder: str, link: EditorLink, find: FindEndpoint, nursery: trio.Nursery, last_seq: int | None
+        self,
+        id: str,
+        folder: str,
+        link: EditorLink,
+        editor: EditorCapabilities,
+        find: FindEndpoint,
+        nursery: trio.Nursery,
+        last_seq: int | None,
     ) -> None:
-        """folder: that tasks work in. nursery: for what runs beside. last_seq: the last reply that the editor has, None for none."""
+        """Take the conversation `id`. folder: that tasks work in. nursery: for what runs beside. last_seq: the last reply seen."""
         self.id = id
         self.folder = folder
         self.is_over = False
         """The daemon has refused the conversation for good."""
+        self.mode = TERMINAL if editor.terminal else WALLS
+        """Place where commands run."""
+        self.modes = (TERMINAL, WALLS) if editor.terminal else (WALLS,)
+        """Places that can be chosen."""
         self._link = link
+        self._editor = editor
         self._find = find
         self._nursery = nursery
         self._last_seq = last_seq
@@ -130,6 +149,7 @@ class EditorSession:
         self._spoke = False
         """The last update was text of the agent."""
         self._work = SessionWork(channel_of(id).address, folder)
+        self._tools = EditorTools(id, link, self.call, nursery)
         self._last_event: int | None = None
         """Number of the last event that was shown."""
         self._commands: dict[str, trio.MemorySendChannel[str]] = {}
@@ -292,6 +312,8 @@ class EditorSession:
                     await self.update(update)
             case FileEdit():
                 await self.update(self._work.edit(event))
+            case EventFrame(event=what) if what.get("type") in ("call", "cancel"):
+                self._tools.take(what)
             case EventFrame(n=n, event=what):
                 self._last_event = n
                 for update in self._work.event(what):
@@ -307,6 +329,7 @@ class EditorSession:
             case Online():
                 self._take_online(event)
             case Offline():
+                self._tools.cancel_all()
                 self._away_since = min(self._away_since, trio.current_time())
                 if event.retry_in is None:
                     self._refusal = event.reason
@@ -315,15 +338,33 @@ class EditorSession:
         """Take up what a new connection begins with."""
         self._away_since = math.inf
         self._before = event.seq if self._before is None else self._before
-        self._is_online.set()
         self._nursery.start_soon(self._subscribe)
         self._sign()
 
     async def _subscribe(self) -> None:
-        """Ask for the events of tasks, those that were missed too, as far as the daemon keeps them."""
+        """Offer the editor's tools, and ask for the events of tasks, those that were missed too, as far as the daemon keeps them."""
         after: dict[str, Json] = {} if self._last_event is None else {"after": self._last_event}
         with suppress(ClientError):
+            await self._offer()
             await self.call("events.subscribe", {"types": list(EVENT_TYPES), **after})
+        self._is_online.set()
+
+    async def _offer(self) -> None:
+        """Offer what the editor can carry out. Raises ClientError."""
+        tools = offered_tools(self._editor, runs_commands=self.mode == TERMINAL)
+        if tools or self.mode != self.modes[0]:
+            await self.call("tools.offer", {"tools": tools})
+
+    async def set_mode(self, mode: str) -> None:
+        """Choose where commands run. Raises RpcError."""
+        if mode not in self.modes:
+            raise RpcError(INVALID_PARAMS, f"modeId: found {quote(mode, 40)}, allowed: {', '.join(self.modes)}")
+        before, self.mode = self.mode, mode
+        try:
+            await self._offer()
+        except ClientError as error:
+            self.mode = before
+            raise RpcError(INTERNAL_ERROR, str(error)) from None
 
     async def _take_reply(self, reply: OutboundMessage) -> None:
         """Show a reply, unless it answers the editor itself or a permission request asks the same."""

@@ -50,6 +50,7 @@ from pegasus.app.channels import (
 )
 from pegasus.app.chat_commands import ChatCommands
 from pegasus.app.control_plane import (
+    ClientToolMethods,
     CompletionMethod,
     ConversationMethod,
     CronMethods,
@@ -383,6 +384,7 @@ def _methods(
             commands.answers(), services.main_agent.toolset.now.skills, models.choices, commands.model_of
         ).methods(),
         **ServerMethods(environment.mcp, world.in_force, reloader.edit).methods(),
+        **ClientToolMethods(environment.clients, owners).methods(),
         **TokenMethods(tokens).methods(),
         **PairingMethods(environment.pairing, owners).methods(),
         **sign_in.methods(),

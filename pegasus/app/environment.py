@@ -48,7 +48,7 @@ from pegasus.schedule import ScheduleMessage, ScheduleServices, serve_schedule
 from pegasus.settings import LiveSettings, LiveValue, SessionSettings, Settings
 from pegasus.skills import BUILT_IN, SkillCatalog
 from pegasus.storage import Disk, JournalMessage
-from pegasus.tools import KeptChanges, Tool
+from pegasus.tools import ClientTools, KeptChanges, Tool
 
 # The supervision tree in `tree` starts the actors under exactly these names.
 BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/notifications"
@@ -163,6 +163,8 @@ class Environment:
     """Files and folders that tools never touch, whatever the settings allow: Pegasus's own home."""
     sandbox: LiveValue[Sandbox] = attrs.field(factory=lambda: LiveValue(NO_SANDBOX))
     """The walls around commands."""
+    clients: ClientTools = attrs.field(factory=ClientTools)
+    """Tools that connected clients carry out for their conversations."""
     owner_notes: OwnerNotes = attrs.field(factory=OwnerNotes)
     """Notes to owners about files that commands have changed."""
     make_tools: Callable[[Memory], Sequence[Tool]]

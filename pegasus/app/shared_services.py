@@ -99,7 +99,7 @@ def tool_gate(environment: Environment, approvals: Ref[ApprovalMessage]) -> Gate
         return SandboxState(found.state != "none", found.has_network, is_partial=found.state == "partial")
 
     walls = in_force.follow(confinement, *SANDBOX_KEYS)
-    return PolicyGate(policy, walls, approvals, environment.files, sandbox)
+    return PolicyGate(policy, walls, approvals, environment.files, sandbox, environment.clients)
 
 
 def _policy_of(settings: PolicySettings) -> Policy:

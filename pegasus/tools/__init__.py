@@ -40,6 +40,8 @@ from pegasus.tools.base import (
     parameters,
 )
 from pegasus.tools.basic import current_time
+from pegasus.tools.client_tools import NAMES as CLIENT_TOOLS
+from pegasus.tools.client_tools import ClientTools
 from pegasus.tools.diffs import diff_block
 from pegasus.tools.executor import ToolExecutor, is_valid_schema, prepare_arguments
 from pegasus.tools.files import UndoRefused, read_content, save_incoming, take_back
@@ -65,12 +67,14 @@ from pegasus.tools.web import AddressGuard, FetchLimits, HttpAnswer, fetch, with
 
 __all__ = [
     "ALL_TASK_TOOLS",
+    "CLIENT_TOOLS",
     "COMMAND",
     "MAIN_AGENT_TOOLS",
     "REFLECTION_TOOLS",
     "AddressGuard",
     "AwaitsOwner",
     "CallQuestions",
+    "ClientTools",
     "Effect",
     "FetchLimits",
     "FileChange",

@@ -36,6 +36,7 @@ from pegasus.models import ToolSpec
 from pegasus.outside import Untrusted
 from pegasus.policy import OwnerMessage, ToolKind, ValueCall
 from pegasus.sandbox import BackgroundCommands
+from pegasus.tools.client_tools import ClientOffer
 from pegasus.tools.kept_changes import KeptChanges
 from pegasus.wire import encode_json
 
@@ -270,6 +271,8 @@ class ToolContext:
     """Asks an owner while the call runs. None: nobody can be asked, since only a task can wait for the answer."""
     holds: bool = False
     """The caller keeps what it wants to do until an owner has answered, although it is no task that could wait."""
+    client: ClientOffer | None = None
+    """Tools that the client of the conversation carries out in place of ours; None: it offers none. Set by the gate."""
     answer_calls: Callable[[], Sequence[PlannedCall]] = tuple
     """Returns the calls of the same answer of the model that were not made yet, this one among them, in their order."""
 

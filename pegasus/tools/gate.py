@@ -30,6 +30,7 @@ import trio
 from actors import ActorError, Ref
 from pegasus.access import (
     MOST_CALLS,
+    NO_WALLS,
     AnswerScope,
     ApprovalError,
     ApprovalMessage,
@@ -52,8 +53,10 @@ from pegasus.sandbox import NO_SANDBOX, Sandbox, is_within
 from pegasus.settings import LiveValue
 from pegasus.storage import StorageError
 from pegasus.tools.base import CallQuestions, Effect, PlannedCall, Reach, Tool, ToolContext, ToolOutcome
+from pegasus.tools.client_tools import ClientTools
 from pegasus.tools.files import is_prompt_file, notes_of_owners, real_path, runs_by_itself
 from pegasus.tools.guest_folders import has_own_place, own_place, quota_refusal, with_folders_of_guests
+from pegasus.tools.in_client import runs_in_client, with_client
 from pegasus.tools.named_files import TooManyNames, named_files
 from pegasus.tools.walls import is_free, unsearched
 from pegasus.wire import encode_json
@@ -131,8 +134,12 @@ class PolicyGate:
     sandbox: LiveValue[Sandbox] = attrs.field(factory=lambda: LiveValue(NO_SANDBOX))
     """The same walls, to look whether they keep files of these folders."""
 
+    clients: ClientTools = attrs.field(factory=ClientTools)
+    """Tools that clients carry out for their conversations."""
+
     async def check(self, tool: Tool, arguments: Metadata, context: ToolContext) -> ToolContext | ToolOutcome:
         """Decide about a call, as `Gate` says. A call of a task may ask owners while it runs."""
+        context = with_client(self.clients, context)
         is_task = bool(context.task_id) and not context.role  # nobody waits for the Main Agent or a reflection
         can_wait = is_task or context.holds
         if is_task:
@@ -162,7 +169,7 @@ class PolicyGate:
 
     async def judge(self, tool: Tool, arguments: Metadata, context: ToolContext) -> Ruling:
         """Return what the rules say about a call, as `Gate` says."""
-        ruling, _ = await self._judge(tool, arguments, context)
+        ruling, _ = await self._judge(tool, arguments, with_client(self.clients, context))
         return ruling
 
     async def _judge(self, tool: Tool, arguments: Metadata, context: ToolContext) -> tuple[Ruling, CallRequest]:
@@ -174,9 +181,13 @@ class PolicyGate:
             call = describe_call(tool, arguments, context)
         # Both are read at each call, so settings that have changed count from the next call on.
         walls = self.walls.now
-        if call.is_command and not is_free(context):
+        if runs_in_client(tool.name, context):
+            walls = SandboxState()
+        elif call.is_command and not is_free(context):
             walls = attrs.evolve(walls, unsearched=await unsearched(self.sandbox.now, context))
         ruling = self.policy.now.decide(call, walls)
+        if runs_in_client(tool.name, context) and ruling.why == NO_WALLS:
+            ruling = attrs.evolve(ruling, why="it runs in a terminal of the editor, which has no walls")
         if call.is_prompt and ruling.decision is Decision.ASK:
             ruling = attrs.evolve(ruling, why=f"{ruling.why}. The file is part of prompts to come")
         return ruling, call
@@ -255,6 +266,7 @@ class PolicyGate:
         asked: dict[int, AskedCall] = {}
         denied: list[str] = []
         for number, call in enumerate(planned, 1):
+            call = attrs.evolve(call, context=with_client(self.clients, call.context))
             ruling, _ = await self._judge(call.tool, call.arguments, call.context)
             why = ruling.why
             if ruling.decision is Decision.ALLOW:
@@ -279,7 +291,7 @@ class PolicyGate:
                 calls.append(await asked_call(planned, ruling.why))
                 before = False
             elif len(calls) < MOST_CALLS - before:
-                judged, _ = await self._judge(other.tool, other.arguments, other.context)
+                judged, _ = await self._judge(other.tool, other.arguments, with_client(self.clients, other.context))
                 if judged.decision is Decision.ASK:
                     calls.append(await asked_call(other, judged.why))
         return tuple(calls) if not before else (await asked_call(planned, ruling.why),)

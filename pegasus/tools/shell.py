@@ -40,12 +40,16 @@ from pegasus.outside import Untrusted
 from pegasus.sandbox import NO_SANDBOX, CommandLimits, CommandResult, ProcessError, Sandbox, run_process, signal_name
 from pegasus.settings import LiveValue
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
+from pegasus.tools.client_tools import RUN_COMMAND, ClientCallFailed, ClientOffer
 from pegasus.tools.files import real_folder
+from pegasus.tools.in_client import runs_in_client
 from pegasus.tools.walls import changed_files, enclose, note_of_changes, note_of_walls
 
 _MARGIN: Final = 1.0
 """Seconds, beside the grace, by which a command ends before the deadline of the call, so that its
 output can be returned."""
+CLIENT_SECONDS: Final = 3600.0
+"""Seconds that a command in a terminal of a client may take, where nothing else bounds it."""
 _TIMEOUT: Final[Json] = {
     "type": "number",
     "description": "Seconds after which it is ended; what it wrote until then is returned. At most what the tool itself has",
@@ -175,6 +179,8 @@ async def _run(
         raise ToolError(f"timeout must be above 0 seconds, found {requested}")
     # Before the time is measured, since looking at the disk may take a part of it.
     folder, environment, terminal = await prepare_command(arguments, context)
+    if context.client is not None and runs_in_client(_SHELL.name, context) and isinstance(command, str):
+        return await _run_in_client(context.client, command, folder, arguments, context, limits)
     # Both streams fit into the result as JSON: two fifths each, a fifth for the other fields and for escapes.
     bounds = attrs.evolve(limits, output=min(limits.output, max(context.max_result * 2 // 5, 1000)))
     # Ended by its own timeout, a command returns its output. The deadline of the call would return nothing.
@@ -195,6 +201,32 @@ async def _run(
         )
     changed = note_of_changes(await changed_files(sandbox, context))
     return _format_result(result, timeout, limits, sandbox, changed)
+
+
+async def _run_in_client(
+    offer: ClientOffer, command: str, folder: Path, arguments: Any, context: ToolContext, limits: CommandLimits
+) -> Json:
+    """Run a command in a terminal of the client, which ends it at the timeout, and return its result."""
+    timeout = min(arguments.get("timeout", math.inf), time_left(limits.grace), CLIENT_SECONDS)
+    await note_command(context, command)
+    asked: dict[str, Json] = {
+        "command": command,
+        "cwd": str(folder),
+        "env": {**NON_INTERACTIVE, **context.env, **arguments.get("env", {})},
+        "seconds": timeout,
+        "outputBytes": min(limits.output, max(context.max_result * 2 // 5, 1000)),
+    }
+    with as_tool_error(ClientCallFailed):
+        # A little longer than the command may take, so that the client can still give back what it has written.
+        result = await offer.call(RUN_COMMAND, asked, timeout + min(limits.grace, timeout / 4))
+    notes = [f"ended after {timeout:.3g} s"] if result.get("timedOut") else []
+    notes += [f"killed by {result['signal']}"] if result.get("signal") else []
+    return {
+        "exitCode": result.get("exitCode"),
+        "output": str(result.get("output") or ""),
+        "truncated": bool(result.get("truncated")),
+        "note": "; ".join(["it ran in a terminal of the editor", *notes]),
+    }
 
 
 async def note_command(context: ToolContext, command: str) -> None:

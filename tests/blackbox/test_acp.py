@@ -12,7 +12,7 @@ from tests.blackbox.support.editor import editing, selected, texts
 from tests.blackbox.support.files import lines
 from tests.blackbox.support.model import HANG_IN_THE_MIDDLE, Book, say
 from tests.blackbox.support.waiting import until
-from tests.blackbox.support.work import Effects, Office, act, answer
+from tests.blackbox.support.work import Effects, Office, act, answer, shell
 
 ASK = {"policy.rules": [{"tool": "shell_exec", "decision": "ask"}], "agent.owners": ["web:*", "cli:*"]}
 
@@ -211,3 +211,61 @@ async def test_options_commands_and_what_cannot_be_done(tmp_path, project):
         await editor.do(editor.agent.close_session(session_id=session))
         with pytest.raises(RequestError, match="is open here"):
             await editor.prompt(session, "hello")
+
+
+async def test_files_and_terminals_of_the_editor_take_the_place_of_ours(tmp_path, project):
+    """Unsaved text is read, changes go through the editor, and a command in its terminal is asked for; until it is gone."""
+    notes = project / "notes.txt"
+    notes.write_text("tea\n")
+    read, edit = (
+        Call("read_file", {"path": "notes.txt"}),
+        Call("edit_file", {"path": "notes.txt", "old_string": "mate", "new_string": "coffee"}),
+    )
+    ours = tmp_path / "home" / "workspace" / "mine.txt"
+    jobs = {
+        "notes": [
+            act(read),
+            act(edit),
+            act(Call("write_file", {"path": str(ours), "content": "x"})),
+            answer("changed"),
+        ],
+        "list": [act(shell("cat notes.txt; echo $PWD")), lambda view: answer(view.last)],
+        "wait": [act(shell("echo begun; exec sleep 60", timeout=1)), lambda view: answer(view.last)],
+        "hang": [act(shell("exec sleep 60")), lambda view: answer(view.last)],
+        "walls": [act(shell("echo inside")), lambda view: answer(view.last)],
+    }
+    office = Office(jobs)
+    async with serving(tmp_path, office, {"policy.rules": [], "sandbox.writable": []}) as daemon:
+        async with editing(daemon, fs={"read_text_file": True, "write_text_file": True}, terminal=True) as editor:
+            editor.buffers[str(notes)] = "mate\n"
+            editor.answer = lambda call: _chosen("once")
+            session = await editor.new(project)
+            await editor.prompt(session, "do notes")
+            await until(lambda: "completed: changed" in editor.said(), "the result")
+            assert "mate" in office.of("notes")[1].last
+            assert notes.read_text() == "coffee\n"
+            assert editor.file_calls == [("read", str(notes)), ("read", str(notes)), ("write", str(notes))]
+            assert ours.read_text() == "x", "files outside of the folder are not the editor's"
+
+            await editor.prompt(session, "do list")
+            await until(lambda: str(project) in editor.said(), "what the command has written")
+            [(asked, _)] = editor.asked
+            assert "terminal of the editor, which has no walls" in texts(asked.content)
+            await editor.prompt(session, "do wait")
+            await until(lambda: "ended after 1 s" in editor.said(), "the end of the command")
+            assert [each.is_released for each in editor.terminals] == [True, True]
+            assert not editor.file_calls[3:]
+
+            await editor.do(editor.agent.set_session_mode(session_id=session, mode_id="walls"))
+            await editor.prompt(session, "do walls")
+            await until(lambda: "inside" in editor.said(), "the result of the command within walls")
+            assert len(editor.asked) == 2
+            assert len(editor.terminals) == 2
+            mode = editor.agent.set_config_option(config_id="mode", session_id=session, value="terminal")
+            assert (await editor.do(mode)).config_options[1].current_value == "terminal"
+
+            await editor.prompt(session, "do hang")
+            await until(lambda: len(editor.terminals) == 3, "a terminal")
+            editor.kill()
+        await office.thought("hang", 2)
+        assert "is gone" in office.of("hang")[1].last

@@ -18,10 +18,12 @@ Read the files in this order; each uses only those before it:
     stopping    the answer that is being made for one conversation, which people end without ending anything else
     status      the daemon as a whole
     servers     kinds of tools of MCP servers
+    clients     tools that clients carry out
     settings    what is in force, and changing a key of the file
 """
 
 from pegasus.app.control_plane.access import MESSAGE_METHODS, READ_METHODS, PairingMethods, SignInMethod, TokenMethods
+from pegasus.app.control_plane.clients import ClientToolMethods
 from pegasus.app.control_plane.histories import HistoryMethods
 from pegasus.app.control_plane.knowledge import MemoryMethods, PersonaMethods
 from pegasus.app.control_plane.servers import ServerMethods
@@ -34,6 +36,7 @@ from pegasus.app.control_plane.work import ConversationMethod, CronMethods, Even
 __all__ = [
     "MESSAGE_METHODS",
     "READ_METHODS",
+    "ClientToolMethods",
     "CompletionMethod",
     "ConversationMethod",
     "CronMethods",

@@ -44,6 +44,7 @@ from pegasus.tools.files.paths import (
     refusing,
     require_file,
 )
+from pegasus.tools.in_client import text_in_client, write_in_client
 from pegasus.tools.text import BASE64, decode_base64, require_encoding
 
 CHUNK: Final = 1 << 20
@@ -73,7 +74,8 @@ def write(context: ToolContext, path: str, content: str, encoding: str = "utf-8"
         context.will_hold(located.real, data, None)
         before = _status_or_none(folder, located.name)
         with kept(context, "write", located, folder, made=made, content=data):
-            replace_file(folder, located.name, data, path, before)
+            if not write_in_client(context, located.real, data):
+                replace_file(folder, located.name, data, path, before)
     return {"path": path, "bytesWritten": len(data), "encoding": wanted}
 
 
@@ -195,6 +197,8 @@ def edit(context: ToolContext, path: str, old_string: str, new_string: str, repl
     with refusing(path), folder_of(located) as folder:
         file, before = open_file(folder, located.name, path)
         data = _read_all(file, before.st_size, path)
+        if (shown := text_in_client(context, located.real, len(data))) is not None:
+            data = shown
         # Bytes that are not UTF-8 become lone surrogates, and the same bytes again when the text is encoded.
         text = data.decode("utf-8", "surrogateescape")
         old, new = _adapt_line_ends(text, old_string, new_string)
@@ -205,7 +209,8 @@ def edit(context: ToolContext, path: str, old_string: str, new_string: str, repl
         changed = _bytes_of(text.replace(old, new))
         context.will_hold(located.real, changed, data)
         with kept(context, "edit", located, folder, content=changed):
-            replace_file(folder, located.name, changed, path, before)
+            if not write_in_client(context, located.real, changed):
+                replace_file(folder, located.name, changed, path, before)
     return {"path": path, "replacements": count}
 
 

@@ -29,6 +29,7 @@ from trio.from_thread import check_cancelled
 from pegasus.messages import Json
 from pegasus.tools.base import ToolContext, ToolError
 from pegasus.tools.files.paths import LocatedPath, folder_of, kind_of, locate, open_file, refusing
+from pegasus.tools.in_client import text_in_client
 from pegasus.tools.text import BASE64, PROBE, detect_encoding, require_encoding
 from pegasus.wire import encode_json
 
@@ -106,9 +107,12 @@ def read(
                 raise ToolError(
                     f"{path} is binary ({size}), not text. encoding base64 gives its bytes, if they are few"
                 )
-            with io.TextIOWrapper(file, wanted, errors="replace", newline="\n") as text:
-                part = _read_lines(text, file, offset, limit, room, until)
-    return _format_part(path, part, status.st_size, wanted, offset, is_requested=bool(offset) or limit is not None)
+            length, source = status.st_size, file
+            if (shown := text_in_client(context, located.real, length)) is not None:
+                wanted, length, source = "utf-8", len(shown), io.BytesIO(shown)
+            with io.TextIOWrapper(source, wanted, errors="replace", newline="\n") as text:
+                part = _read_lines(text, source, offset, limit, room, until)
+    return _format_part(path, part, length, wanted, offset, is_requested=bool(offset) or limit is not None)
 
 
 def _read_base64(path: str, data: bytes, size: int, room: int) -> Json:

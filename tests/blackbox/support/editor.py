@@ -6,6 +6,7 @@ The client is of asyncio, so each editor has a loop in a thread of its own; what
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -13,8 +14,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import trio
-from acp import PROTOCOL_VERSION, Client, connect_to_agent, text_block
-from acp.schema import AllowedOutcome, ClientCapabilities, DeniedOutcome, RequestPermissionResponse
+from acp import PROTOCOL_VERSION, Client, RequestError, connect_to_agent, text_block
+from acp.schema import (
+    AllowedOutcome,
+    ClientCapabilities,
+    CreateTerminalResponse,
+    DeniedOutcome,
+    ReadTextFileResponse,
+    RequestPermissionResponse,
+    TerminalExitStatus,
+    TerminalOutputResponse,
+    WaitForTerminalExitResponse,
+)
 
 from tests.blackbox.support.command import PROGRAM
 from tests.blackbox.support.daemon import Daemon
@@ -29,12 +40,35 @@ def selected(option: str) -> RequestPermissionResponse:
     return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=option))
 
 
+class Terminal:
+    """A terminal of the editor, with one command."""
+
+    def __init__(self, process: Any) -> None:
+        self.process = process
+        self.output = ""
+        self.is_released = False
+
+    async def end(self) -> None:
+        written, _ = await self.process.communicate()
+        self.output = written.decode()
+
+    def kill(self) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
+
+
 class Editor(Client):
-    """One editor. updates: what it was shown, in order; asked: permission requests, which `answer` answers."""
+    """One editor. updates: what it was shown, in order; asked: permission requests, which `answer` answers.
+
+    buffers: texts of the files that are open, by path; file_calls: what was read and written; terminals: all that there were.
+    """
 
     def __init__(self) -> None:
         self.updates: list[tuple[str, Any]] = []
         self.asked: list[Any] = []
+        self.buffers: dict[str, str] = {}
+        self.file_calls: list[tuple[str, str]] = []
+        self.terminals: list[Terminal] = []
         self.answer: Callable[[Any], Awaitable[RequestPermissionResponse]] = self.never
         self.agent: Any = None
         self.process: Any = None
@@ -63,6 +97,46 @@ class Editor(Client):
 
     async def never(self, tool_call: Any) -> RequestPermissionResponse:
         return await asyncio.get_running_loop().create_future()
+
+    async def read_text_file(self, path: str, session_id: str, **more: Any) -> ReadTextFileResponse:
+        self.file_calls.append(("read", path))
+        if path not in self.buffers:
+            raise RequestError(-32000, "this file is private")
+        return ReadTextFileResponse(content=self.buffers[path])
+
+    async def write_text_file(self, content: str, path: str, session_id: str, **more: Any) -> None:
+        self.file_calls.append(("write", path))
+        self.buffers[path] = content
+        await asyncio.to_thread(Path(path).write_text, content)
+
+    async def create_terminal(self, command: str, session_id: str, **more: Any) -> CreateTerminalResponse:
+        process = await asyncio.create_subprocess_exec(
+            command,
+            *more["args"],
+            cwd=more["cwd"],
+            env=os.environ | {each.name: each.value for each in more["env"]},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        self.terminals.append(Terminal(process))
+        return CreateTerminalResponse(terminal_id=str(len(self.terminals) - 1))
+
+    async def wait_for_terminal_exit(self, session_id: str, terminal_id: str, **more: Any) -> Any:
+        terminal = self.terminals[int(terminal_id)]
+        await terminal.end()
+        return WaitForTerminalExitResponse(exit_code=terminal.process.returncode)
+
+    async def terminal_output(self, session_id: str, terminal_id: str, **more: Any) -> TerminalOutputResponse:
+        terminal = self.terminals[int(terminal_id)]
+        status = TerminalExitStatus(exit_code=terminal.process.returncode)
+        return TerminalOutputResponse(output=terminal.output, truncated=False, exit_status=status)
+
+    async def kill_terminal(self, session_id: str, terminal_id: str, **more: Any) -> None:
+        self.terminals[int(terminal_id)].kill()
+
+    async def release_terminal(self, session_id: str, terminal_id: str, **more: Any) -> None:
+        self.terminals[int(terminal_id)].kill()
+        self.terminals[int(terminal_id)].is_released = True
 
     # ------------------------------------------------------------ what a test does
 

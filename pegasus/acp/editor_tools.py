@@ -1,0 +1,116 @@
+"""`EditorTools`: files and terminals of the editor, as tools that the agent may use for the work of a session.
+
+The daemon calls them over the gateway (`tools.offer`); each call becomes requests of the Agent Client Protocol. A command runs in a
+terminal of its own, which is released in any case: killed by its timeout, and by the cancellation of the call. A call that comes
+while the editor is going away fails with the connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import trio
+
+from pegasus.acp.link import EditorGone, EditorLink, RpcError
+from pegasus.acp.requests import EditorCapabilities
+from pegasus.client import ClientError
+from pegasus.messages import Json
+
+RELEASE_SECONDS: Final = 5.0
+"""Seconds that the editor has to kill and release a terminal, whatever else is cancelled."""
+
+CallDaemon = Callable[[str, Mapping[str, Json]], Awaitable[Mapping[str, Any]]]
+
+
+def offered_tools(editor: EditorCapabilities, *, runs_commands: bool) -> list[Json]:
+    """Return the tools that the editor can carry out. runs_commands: commands are to run in its terminals."""
+    return [
+        *(["run_command"] if editor.terminal and runs_commands else []),
+        *(["read_text_file"] if editor.fs.read_text_file else []),
+        *(["write_text_file"] if editor.fs.write_text_file else []),
+    ]
+
+
+class EditorTools:
+    """Carries out calls of the daemon in the editor."""
+
+    def __init__(self, session_id: str, link: EditorLink, call: CallDaemon, nursery: trio.Nursery) -> None:
+        """call: calls a method of the daemon."""
+        self._session = session_id
+        self._link = link
+        self._call = call
+        self._nursery = nursery
+        self._running: dict[str, trio.CancelScope] = {}
+        """Calls under way, by id."""
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Begin a call, or cancel one."""
+        id = str(event.get("call"))
+        if event.get("type") == "call":
+            self._running[id] = trio.CancelScope()
+            self._nursery.start_soon(self._carry_out, id, str(event.get("tool")), event.get("arguments") or {})
+        elif (scope := self._running.get(id)) is not None:
+            scope.cancel()
+
+    def cancel_all(self) -> None:
+        """End what the daemon has asked for over a connection that is lost."""
+        for scope in self._running.values():
+            scope.cancel()
+
+    async def _carry_out(self, id: str, tool: str, arguments: Mapping[str, Any]) -> None:
+        with suppress(ClientError, EditorGone), self._running[id]:
+            try:
+                answer: Mapping[str, Json] = {"result": await self._run(tool, arguments)}
+            except RpcError as error:
+                answer = {"error": f"the editor: {error}"}
+            await self._call("tools.result", {"call": id, **answer})
+        self._running.pop(id, None)
+
+    async def _run(self, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Json]:
+        """Return what the editor gives back. Raises RpcError, EditorGone."""
+        match tool:
+            case "read_text_file":
+                answer = await self._ask("fs/read_text_file", {"path": arguments["path"]})
+                return {"content": answer.get("content")}
+            case "write_text_file":
+                await self._ask("fs/write_text_file", {"path": arguments["path"], "content": arguments["content"]})
+                return {}
+            case _:
+                return await self._command(arguments)
+
+    async def _command(self, arguments: Mapping[str, Any]) -> Mapping[str, Json]:
+        """Run a command in a terminal of the editor, at most for `seconds`."""
+        env: list[Json] = [{"name": name, "value": value} for name, value in arguments["env"].items()]
+        created = await self._ask(
+            "terminal/create",
+            {
+                "command": "sh",
+                "args": ["-c", arguments["command"]],
+                "env": env,
+                "cwd": arguments["cwd"],
+                "outputByteLimit": arguments["outputBytes"],
+            },
+        )
+        terminal: dict[str, Json] = {"terminalId": created.get("terminalId")}
+        try:
+            with trio.move_on_after(arguments["seconds"]) as scope:
+                await self._ask("terminal/wait_for_exit", terminal)
+            if scope.cancelled_caught:
+                await self._ask("terminal/kill", terminal)
+            written = await self._ask("terminal/output", terminal)
+        finally:
+            with trio.move_on_after(RELEASE_SECONDS, shield=True), suppress(RpcError, EditorGone):
+                await self._ask("terminal/release", terminal)
+        status = written.get("exitStatus")
+        return {
+            "output": written.get("output"),
+            "truncated": written.get("truncated"),
+            "timedOut": scope.cancelled_caught,
+            **({key: status.get(key) for key in ("exitCode", "signal")} if isinstance(status, Mapping) else {}),
+        }
+
+    async def _ask(self, method: str, params: Mapping[str, Json]) -> Mapping[str, Any]:
+        answer = await self._link.request(method, {"sessionId": self._session, **params})
+        return answer if isinstance(answer, Mapping) else {}

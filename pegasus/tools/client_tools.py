@@ -1,0 +1,130 @@
+"""Tools that a connected program carries out for its conversation, in place of our own: the files and terminals of an editor.
+
+A client of an owner's offers some of NAMES for its own conversation (`ClientTools.offer`), for as long as it is connected. The newest
+offer for a conversation counts.
+
+A call waits for the client at most until its deadline, and fails at once when the client is gone or offers something else. Whether it
+had an effect by then is not known, so it is never made again, and our own tool does not take its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
+from itertools import count
+from typing import Any, Final
+
+import attrs
+import trio
+
+from pegasus.messages import Address, Json
+
+RUN_COMMAND: Final = "run_command"
+READ_FILE: Final = "read_text_file"
+WRITE_FILE: Final = "write_text_file"
+NAMES: Final = (RUN_COMMAND, READ_FILE, WRITE_FILE)
+"""Tools that a client may offer."""
+_CLOSED: Final = (trio.WouldBlock, trio.ClosedResourceError, trio.BrokenResourceError)
+"""Errors of a queue that nobody reads any more."""
+
+
+class ClientCallFailed(Exception):
+    """A client has refused a call, is late, or is gone. str() is a sentence for the model."""
+
+
+@attrs.define(eq=False)
+class _ClientCall:
+    """A call that the client has not answered."""
+
+    done: trio.Event = attrs.field(factory=trio.Event)
+    result: Mapping[str, Any] = attrs.field(factory=dict)
+    error: str = ""
+
+
+class ClientOffer:
+    """Tools that one client offers for its conversation."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = frozenset(names)
+        self._numbers = count(1)
+        self._calls: dict[str, _ClientCall] = {}
+        """Calls that wait, by id."""
+        self._out, self._queue = trio.open_memory_channel[Mapping[str, Json]](1000)
+        """What the client is to be told: as many calls as may run at once, and their cancellations."""
+
+    async def serve(self, push: Callable[[int, Mapping[str, Json]], Awaitable[None]]) -> None:
+        """Tell the client of calls until another offer takes the place of this one, or cancelled: the client is gone."""
+        try:
+            numbers = count(1)
+            async for message in self._queue:
+                await push(next(numbers), message)
+        finally:
+            self.end()
+
+    async def call(self, name: str, arguments: Mapping[str, Json], seconds: float) -> Mapping[str, Any]:
+        """Return what the client gives back. Raises ClientCallFailed. Cancelled, the client is told so."""
+        id, call = f"t{next(self._numbers)}", _ClientCall()
+        try:
+            self._out.send_nowait({"type": "call", "call": id, "tool": name, "arguments": arguments})
+        except _CLOSED:
+            raise ClientCallFailed(f"the program that carries out {name} is not connected any more") from None
+        self._calls[id] = call
+        try:
+            with trio.move_on_after(seconds):
+                await call.done.wait()
+        finally:
+            del self._calls[id]
+            if not call.done.is_set():
+                self._tell({"type": "cancel", "call": id})
+        if not call.done.is_set():
+            raise ClientCallFailed(f"the program that carries out {name} has not answered within {seconds:.3g} s")
+        if call.error:
+            raise ClientCallFailed(call.error)
+        return call.result
+
+    def answer(self, id: str, result: Mapping[str, Any], error: str) -> bool:
+        """Give a call its result, or its error where that is not ""; return whether it waits for one."""
+        call = self._calls.get(id)
+        if call is None or call.done.is_set():
+            return False
+        call.result, call.error = result, error
+        call.done.set()
+        return True
+
+    def end(self) -> None:
+        """Let all calls fail, and no other begin."""
+        self._out.close()
+        for id, call in self._calls.items():
+            if not call.done.is_set():
+                call.error = (
+                    f"the program that carries out this call is gone; whether it has had an effect is unknown ({id})"
+                )
+                call.done.set()
+
+    def _tell(self, message: Mapping[str, Json]) -> None:
+        with suppress(*_CLOSED):
+            self._out.send_nowait(message)
+
+
+class ClientTools:
+    """What clients offer, by conversation: the newest offer of each counts."""
+
+    def __init__(self) -> None:
+        self._offers: dict[Address, ClientOffer] = {}
+
+    def offer(self, address: Address, names: Collection[str]) -> ClientOffer:
+        """Take an offer for a conversation; an earlier one ends."""
+        if (former := self._offers.get(address)) is not None:
+            former.end()
+        offer = self._offers[address] = ClientOffer(names)
+        return offer
+
+    def withdraw(self, address: Address, offer: ClientOffer) -> None:
+        """End an offer."""
+        offer.end()
+        if self._offers.get(address) is offer:
+            del self._offers[address]
+
+    def find(self, address: Address) -> ClientOffer | None:
+        """Return the offer for a conversation."""
+        return self._offers.get(address)
