@@ -5,16 +5,16 @@ an editor that dies ends nothing, and what it has missed is there when it comes 
 
 Read the files in this order; each uses only those before it:
 
-    link         JSON-RPC in both directions
-    requests     the parameters of what editors ask
-    content      prompts and files
-    shown_text   replies that appear while they are written
-    work         background tasks: plan, tool calls, differences
-    permissions  approvals
-    editor_tools files and terminals of the editor
-    session      one session
-    agent        the methods that an editor calls
-    stdio        entry: an editor on stdin and stdout
+    link          JSON-RPC in both directions
+    requests      the parameters of what editors ask
+    content       prompts and files
+    shown_text    replies that appear while they are written
+    work          background tasks: plan, tool calls, differences
+    permissions   approvals
+    editor_tools  files and terminals of the editor
+    session       one session
+    agent         the methods that an editor calls
+    stdio         entry: an editor on stdin and stdout
 """
 
 from pegasus.acp.stdio import serve_editor

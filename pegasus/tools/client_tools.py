@@ -50,7 +50,7 @@ class ClientOffer:
         self._calls: dict[str, _ClientCall] = {}
         """Calls that wait, by id."""
         self._out, self._queue = trio.open_memory_channel[Mapping[str, Json]](1000)
-        """What the client is to be told: as many calls as may run at once, and their cancellations."""
+        """Calls and cancellations that the client is not told of yet. Few calls run at once, so it is never full."""
 
     async def serve(self, push: Callable[[int, Mapping[str, Json]], Awaitable[None]]) -> None:
         """Tell the client of calls until another offer takes the place of this one, or cancelled: the client is gone."""
@@ -107,7 +107,7 @@ class ClientOffer:
 
 
 class ClientTools:
-    """What clients offer, by conversation: the newest offer of each counts."""
+    """Offers of clients by conversation: the newest of each counts."""
 
     def __init__(self) -> None:
         self._offers: dict[Address, ClientOffer] = {}
