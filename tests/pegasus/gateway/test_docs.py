@@ -14,6 +14,7 @@ from pegasus.access import Access, AccessDenied, ChannelRules
 from pegasus.app.approvals import ApprovalFlow
 from pegasus.app.control_plane import (
     READ_METHODS,
+    ClientToolMethods,
     ConversationMethod,
     EventMethods,
     HistoryMethods,
@@ -141,6 +142,7 @@ def test_every_method_is_named():
         ApprovalFlow(*[None] * 6),
         ViewMethods(*[None] * 6),
         HistoryMethods(*[None] * 4),
+        ClientToolMethods(None, None),
         TokenMethods(None),
         PairingMethods(None, ()),
         ServerMethods(*[None] * 3),
