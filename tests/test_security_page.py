@@ -185,6 +185,22 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "No guest can accept one.": (
         "tests/pegasus/main_agent/test_skill_command.py::test_a_guest_accepts_nothing_and_is_not_told_what_waits",
     ),
+    "A skill of others is installed with exactly the files that an owner was shown, and no command of the agent's says yes.": (
+        "tests/blackbox/test_skills_install.py::test_an_owner_says_yes_and_the_running_agent_has_it",
+        "tests/blackbox/test_skills_install.py::test_a_model_that_was_told_to_install_a_skill_does_not",
+        "tests/pegasus/cli/test_skills_install.py::test_nobody_but_an_owner_at_a_terminal_says_yes",
+        "tests/pegasus/skills/test_installed.py::test_a_file_that_was_not_accepted_so_is_not_used",
+    ),
+    "Nothing of the repository that it comes from is run: no hook, no filter, no submodule, and no setting of git.": (
+        "tests/pegasus/installing/test_repository.py::test_nothing_of_the_repository_and_of_the_person_is_run",
+        "tests/pegasus/installing/test_repository.py::test_links_submodules_and_pointers_in_a_skill_are_refused",
+    ),
+    "No archive writes a file outside of the skill, and none fills the memory or the disk.": (
+        "tests/pegasus/installing/test_archives.py::test_a_path_that_leads_elsewhere_refuses_the_archive",
+        "tests/pegasus/installing/test_archives.py::test_a_link_or_a_special_file_in_a_skill_is_no_file",
+        "tests/pegasus/installing/test_archives.py::test_more_than_the_bound_comes_out_of_no_archive",
+        "tests/pegasus/installing/test_archives.py::test_too_many_files_are_refused_before_they_are_read",
+    ),
     "Types of tasks are not read from the workspace.": ("tests/blackbox/test_injection.py::test_a_type_of_task",),
     "Escape sequences in text from outside do not reach your terminal.": (
         "tests/pegasus/cli/test_send_and_status.py::test_escape_sequences_in_replies_are_not_obeyed",

@@ -48,7 +48,7 @@ _POINTER: Final = b"version https://git-lfs.github.com/spec/"
 """Beginning of a file whose content lies in a large-file storage."""
 MOST_COMPARED: Final = 5_000
 """Lines of a file up to which the shortest difference is looked for. That takes the square of the time."""
-_HOST: Final = re.compile(r"\b(?:https?|wss?|ftp|ssh|git)://(?:[^\s/@\"'<>]{1,200}@)?([A-Za-z0-9.-]{1,253})")
+_HOST: Final = re.compile(r"\b(?:https?|wss?|ftp|ssh|git)://(?:[^\s/@\"'<>]{1,200}@)?([A-Za-z0-9][A-Za-z0-9.-]{0,252})")
 _NETWORK: Final = re.compile(
     r"\b(curl|wget|netcat|ncat|nc -|ssh |scp |rsync |ftp |telnet |requests\.|urllib|httpx|aiohttp|http\.client|socket\.|websocket|"
     r"fetch\(|axios|XMLHttpRequest|Invoke-WebRequest|pip3? install|npm install|npx |uvx |pipx |git clone|git push|WebFetch|"

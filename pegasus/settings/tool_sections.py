@@ -78,7 +78,7 @@ class ToolSettings:
     timeouts: Mapping[str, float] = seconds_by_name("seconds for one call of the named tool, instead of timeout")
     allowed_paths: tuple[str, ...] = texts('[] = the workspace only; ["/"] = everything')
     allowed_hosts: tuple[str, ...] = texts(
-        "host names, addresses and CIDR ranges that web tools may reach though they are not public"
+        "host names, addresses and CIDR ranges that web tools and `pegasus skills install` may reach though they are not public"
     )
     web_hosts: tuple[str, ...] = texts(
         "host names (*.example.org: all below it), addresses and CIDR ranges that web tools may reach; [] = all public ones"
