@@ -59,12 +59,13 @@ POLICY: Final = "; ".join(
         "media-src blob:",
         "connect-src 'self'",
         "manifest-src 'self'",
+        "worker-src 'self'",
         "base-uri 'none'",
         "form-action 'self'",
         "frame-ancestors 'none'",
         "object-src 'none'",
         "require-trusted-types-for 'script'",
-        "trusted-types pegasus-markdown",
+        "trusted-types pegasus-markdown pegasus-worker",
     )
 )
 """Content-Security-Policy: scripts and styles of the server's own files only, and nothing from elsewhere."""

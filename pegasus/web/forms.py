@@ -98,6 +98,7 @@ _REPLACED: Final = Form(answer=GoneBackAnswer, status=202, errors=(409,))
 
 FORMS: Final[Mapping[str, Form]] = {
     "GET /": Form(media=(HTML,), others={304: None}),
+    "GET /sw.js": Form(media=(FILE,), others={304: None}),
     "GET /static/{path:path}": Form(media=(FILE,), others={304: None}),
     "GET /healthz": Form(answer=AliveAnswer),
     "GET /readyz": Form(answer=ReadyAnswer, others={503: ReadyAnswer}),

@@ -104,7 +104,16 @@ async def test_each_route_answers_as_the_description_says(tmp_path):
             document = (await http.get("/openapi.json")).json()
             ask = Checked(http, document).ask
             asked = ask.__self__.asked
-            for path in ("/", "/static/app.css", "/healthz", "/readyz", "/metrics", "/openapi.json", "/api/login"):
+            for path in (
+                "/",
+                "/sw.js",
+                "/static/app.css",
+                "/healthz",
+                "/readyz",
+                "/metrics",
+                "/openapi.json",
+                "/api/login",
+            ):
                 await ask("GET", path, status=200 if path != "/static/app.css" else None)
             style = re.search(r'(/static/[^"]+)', (await http.get("/")).text)[1]
             await ask("GET", style, status=200)

@@ -21,6 +21,7 @@ from pegasus.web.bodies import AliveAnswer, CodeBody, EmptyAnswer, SignedInAnswe
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
 from pegasus.web.visitors import ApiError
+from pegasus.wire import encode_json
 
 STATIC_FOLDER: Final = Path(__file__).parents[1] / "static"
 """Folder of the page's files, part of the package."""
@@ -30,6 +31,8 @@ SIGN_IN: Final = "login.html"
 """Name of the page with the button, whose `{code}` is filled in."""
 INDEX: Final = "index.html"
 """File that is sent for "/"."""
+WORKER: Final = "sw.js"
+"""The service worker, whose `{shell}` is filled in. It is sent from "/", since a worker is in charge of what is below its address."""
 WORTH_PACKING: Final = 512
 """Bytes from which a file is sent compressed, if the browser takes that."""
 TYPES: Final = {
@@ -71,13 +74,24 @@ def load_static_files(folder: Path = STATIC_FOLDER) -> dict[str, StaticFile]:
     files = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.is_symlink():
-            content = path.read_bytes()
-            is_worth_it = len(content) >= WORTH_PACKING and path.suffix not in PACKED_ALREADY
-            packed = gzip.compress(content, mtime=0) if is_worth_it else b""
-            mime = TYPES.get(path.suffix, "application/octet-stream")
-            etag = f'"{sha256(content).hexdigest()[:20]}"'
-            files[path.relative_to(folder).as_posix()] = StaticFile(content, packed, mime, etag)
+            files[path.relative_to(folder).as_posix()] = _static_file(path.read_bytes(), path.suffix)
+    files[WORKER] = _with_shell(files)
     return files
+
+
+def _static_file(content: bytes, suffix: str) -> StaticFile:
+    is_worth_it = len(content) >= WORTH_PACKING and suffix not in PACKED_ALREADY
+    packed = gzip.compress(content, mtime=0) if is_worth_it else b""
+    mime = TYPES.get(suffix, "application/octet-stream")
+    return StaticFile(content, packed, mime, f'"{sha256(content).hexdigest()[:20]}"')
+
+
+def _with_shell(files: dict[str, StaticFile]) -> StaticFile:
+    """Return the service worker with the files that it keeps, and a version that changes with any of them."""
+    names = sorted(files.keys() - {SIGN_IN, INDEX, WORKER})
+    version = sha256("".join(files[name].etag for name in (INDEX, *names)).encode()).hexdigest()[:20]
+    shell = encode_json({"version": version, "paths": ["/", *(f"/static/{name}" for name in names)]})
+    return _static_file(files[WORKER].content.replace(b"{shell}", shell.encode()), ".js")
 
 
 class Pages:
@@ -89,6 +103,10 @@ class Pages:
     async def index(self, request: ApiRequest) -> Response:
         """Return the page."""
         return self._file(request, INDEX)
+
+    async def worker(self, request: ApiRequest) -> Response:
+        """Return the service worker."""
+        return self._file(request, WORKER)
 
     async def static(self, request: ApiRequest) -> Response:
         """Return a file of the page."""
@@ -230,6 +248,7 @@ def page_operations(files: dict[str, StaticFile]) -> tuple[Operation, ...]:
     pages = Pages(files)
     return (
         Operation("GET", "/", pages.index, "The web page", None, allows_head=True),
+        Operation("GET", "/sw.js", pages.worker, "The service worker of the web page", None, allows_head=True),
         Operation("GET", "/static/{path:path}", pages.static, "A file of the web page", None, allows_head=True),
         Operation("GET", "/healthz", show_alive, "Whether the process answers", None, allows_head=True),
         Operation("GET", "/readyz", show_ready, "Whether all permanent parts run", None, allows_head=True),

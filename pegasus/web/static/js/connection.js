@@ -23,13 +23,14 @@ export class Connection {
     this.calls = new Map();
     this.number = 0;
     this.lastSeq = null;
+    this.seenSeq = null; // the last reply that somebody had in front of them
     this.lastEvent = null;
     this.pause = FIRST_PAUSE;
     this.outbox = new Map(restored());
     this.socket = null;
     this.refusal = ""; // why the last connection was refused
     addEventListener("online", () => this.retryNow());
-    document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && this.retryNow());
+    document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && this.cameBack());
   }
 
   on(name, listener) {
@@ -62,7 +63,7 @@ export class Connection {
     socket.onopen = () => {
       const hello = { type: "hello", channel: CHANNEL };
       if (this.lastSeq !== null) {
-        hello.lastSeq = this.lastSeq;
+        hello.lastSeq = this.seenSeq;
         hello.everyReply = true;
       }
       socket.send(JSON.stringify(hello));
@@ -112,7 +113,10 @@ export class Connection {
         this.emit("accepted", frame.id);
         return;
       case "reply":
-        if (this.lastSeq === null || frame.seq > this.lastSeq) this.lastSeq = frame.seq;
+        // One that was not acknowledged comes again with a new connection.
+        if (this.lastSeq !== null && frame.seq <= this.lastSeq) return;
+        this.lastSeq = frame.seq;
+        this.seenSeq ??= frame.seq - 1;
         this.emit("reply", frame);
         this.acknowledge();
         return;
@@ -203,13 +207,28 @@ export class Connection {
     this.keep();
   }
 
+  forgetAll() {
+    this.outbox.clear();
+    this.keep();
+  }
+
   keep() {
     keep(KEPT, JSON.stringify([...this.outbox].filter(([, frame]) => !frame.media)));
   }
 
+  /** Say what was seen. A page that nobody has in front of them says nothing: then other devices are notified. */
   acknowledge() {
+    if (document.visibilityState !== "visible" || this.lastSeq === null) return;
     clearTimeout(this.acking);
-    this.acking = setTimeout(() => this.send({ type: "ack", seq: this.lastSeq }), 150);
+    this.acking = setTimeout(() => {
+      this.seenSeq = this.lastSeq;
+      this.send({ type: "ack", seq: this.seenSeq });
+    }, 150);
+  }
+
+  cameBack() {
+    this.retryNow();
+    this.acknowledge();
   }
 }
 

@@ -5,6 +5,7 @@ import { announce, fill, h } from "./dom.js";
 import { icon, wing } from "./icons.js";
 import { Markdown } from "./markdown.js";
 import { pickModel } from "./models.js";
+import { forgetEverything, startWorker, takeBack } from "./push.js";
 import { State } from "./state.js";
 import { T } from "./texts.js";
 
@@ -36,6 +37,11 @@ const app = {
 /** The server leads a browser here whose link does not count any more. It is said once: the address is cleaned. */
 const usedLink = new URLSearchParams(location.search).get("link") === "used";
 if (usedLink) history.replaceState(null, "", location.pathname + location.hash);
+
+/** What another program shares with the page (the manifest's share_target) is put into the field to write in. */
+const query = new URLSearchParams(location.search);
+app.shared = ["title", "text", "url"].map((name) => query.get(name)).filter(Boolean).join("\n");
+if (app.shared) history.replaceState(null, "", `${location.pathname}#/chat`);
 
 let current = null; // {name, page}
 let frame = null;
@@ -108,6 +114,8 @@ function signOutButton() {
 }
 
 async function signOut() {
+  await forgetEverything();
+  connection.forgetAll();
   await fetch("/api/logout", { method: "POST" }).catch(() => {});
   connection.close();
   connection.change("signed-out");
@@ -204,7 +212,7 @@ function showConnection() {
     const text = h("span", {});
     const tick = () => {
       const seconds = Math.ceil((connection.retryAt - Date.now()) / 1000);
-      text.textContent = seconds > 0 ? T.connection.waiting(seconds) : T.connection.trying;
+      text.textContent = !navigator.onLine ? T.connection.offline : seconds > 0 ? T.connection.waiting(seconds) : T.connection.trying;
     };
     tick();
     ticking = setInterval(tick, 1000);
@@ -213,6 +221,7 @@ function showConnection() {
     if (banner.hidden) announce(T.connection.trying);
     banner.hidden = false;
   } else if (connection.state === "open") {
+    startWorker();
     if (wasLost) announce(T.connection.back);
     wasLost = false;
     banner.hidden = true;
@@ -253,8 +262,10 @@ document.addEventListener("visibilitychange", () => {
   if (document.visibilityState === "visible") {
     unread = 0;
     showTitle();
+    takeBack("reply");
   }
 });
+navigator.serviceWorker?.addEventListener("message", ({ data }) => data?.go?.startsWith("#/") && (location.hash = data.go));
 addEventListener("hashchange", show);
 
 setTheme(recall("pegasus.theme") || "auto");

@@ -11,6 +11,8 @@ export class State {
     this.typing = null; // since when the agent thinks, ms
     this.listeners = new Map();
     connection.on("approval", (notice) => this.takeApproval(notice));
+    this.tellSeen = debounced(() => this.tellWhatIsSeen(), 200);
+    document.addEventListener("visibilitychange", this.tellSeen);
     connection.on("task", (task) => this.takeTask(task));
     // Tasks of other conversations are not announced here; their events are.
     const look = debounced(() => this.lookAtTasks(), 300);
@@ -35,6 +37,7 @@ export class State {
   }
 
   emit(name, value) {
+    if (name === "approvals") this.tellSeen?.();
     for (const listener of [...(this.listeners.get(name) ?? [])]) listener(value);
   }
 
@@ -48,6 +51,13 @@ export class State {
       // asked again with the next connection
     }
     await this.lookAtTasks();
+  }
+
+  /** Say which approvals are in front of somebody, so that no device is notified of them. */
+  async tellWhatIsSeen() {
+    if (document.visibilityState !== "visible" || !this.approvals.size) return;
+    const body = JSON.stringify({ approvals: [...this.approvals.keys()] });
+    await fetch("/api/push/seen", { method: "POST", headers: { "content-type": "application/json" }, body }).catch(() => {});
   }
 
   async lookAtTasks() {

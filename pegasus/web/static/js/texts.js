@@ -34,6 +34,7 @@ export const T = {
   },
   groups: { talk: "Work", mind: "Mind", machine: "Machine" },
   connection: {
+    offline: "This device is offline. What you write is kept and sent later.",
     waiting: (seconds) => `No connection. Trying again in ${seconds} s; nothing is lost.`,
     trying: "No connection. Trying again…",
     back: "Connected again.",
@@ -131,6 +132,8 @@ export const T = {
     onDay: "Day",
   },
   approvals: {
+    others: (number) => (number === 1 ? "Show one more that waits" : `Show ${number} more that wait`),
+    fewer: "Show the first alone",
     none: "Nothing waits for you.",
     noneHint: "When a tool call needs your yes, it is shown here and in the chat, exactly as it would run. The work it belongs to waits; everything else goes on.",
     title: (agent, tool) => [`${agent} asks to run `, tool],
@@ -318,6 +321,22 @@ export const T = {
       destructive: "They change something for good. You are always asked, once text from outside was read.",
     },
     more: (n) => `and ${n} more`,
+  },
+  push: {
+    title: "Notifications on this device",
+    intro: "You are told when no open page has shown it. Only this browser can read what is sent; the service of its maker passes it on. Signing out ends it.",
+    tell: "Tell me of",
+    about: { off: "nothing", all: "everything that is said to me", approvals: "only what waits for my yes" },
+    text: "Show what it is about",
+    isOn: "This device is notified.",
+    isOff: "This device is notified no more.",
+    failed: (why) => (why === "denied" ? "The browser does not allow it. Its settings for this page can." : `That did not work: ${why}`),
+    obstacles: {
+      insecure: "Browsers allow notifications only for a page that is opened over https, or on the machine of the agent itself.",
+      "home-screen": "On an iPhone or iPad, put the page on the home screen first: Share, then “Add to Home Screen”. Open it there, and come back here.",
+      missing: "This browser has no notifications for pages.",
+      denied: "Notifications of this page are switched off in the settings of the browser.",
+    },
   },
   settings: {
     intro: "The settings as they are in force, secrets masked. What you change here is written into pegasus.toml and counts at once; comments in it stay. What says who may do what, what is started, and where keys are sent is changed in the file.",

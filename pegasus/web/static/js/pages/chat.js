@@ -37,7 +37,9 @@ class Chat {
     this.latest = h("button", { class: "latest", type: "button", hidden: true, "aria-label": T.chat.latest, title: T.chat.latest, onclick: () => this.toEnd(true) }, icon("down"));
     this.work = h("div", { class: "work" });
     this.asking = h("div", { class: "asking" });
-    this.element = h("section", { class: "chat" }, h("h1", { class: "sr-only" }, T.pages.chat), this.scroller, h("div", { class: "foot" }, this.latest, this.asking, this.work, this.composer.element));
+    this.showsAll = false;
+    this.others = h("button", { class: "quiet others", type: "button", hidden: true, onclick: () => this.showAll(!this.showsAll) });
+    this.element = h("section", { class: "chat" }, h("h1", { class: "sr-only" }, T.pages.chat), this.scroller, h("div", { class: "foot" }, this.latest, this.asking, this.others, this.work, this.composer.element));
     this.draft = null;
     this.editing = null; // {message, form, field, end} while a message is written anew
     this.isAtEnd = true;
@@ -583,8 +585,17 @@ class Chat {
 
   showApprovals() {
     const open = [...this.app.state.approvals.values()];
-    keepList(this.asking, open, (notice) => notice.id, (notice) => approvalCard(this.app, notice));
+    keepList(this.asking, this.showsAll ? open : open.slice(0, 1), (notice) => notice.id, (notice) => approvalCard(this.app, notice));
     this.asking.hidden = !open.length;
+    this.others.hidden = open.length < 2;
+    this.others.textContent = this.showsAll ? T.approvals.fewer : T.approvals.others(open.length - 1);
+    this.others.setAttribute("aria-expanded", String(this.showsAll));
+  }
+
+  /** Show all approvals that wait, or the first alone: many would leave no room for the conversation. */
+  showAll(all) {
+    this.showsAll = all;
+    this.showApprovals();
   }
 
   tick() {

@@ -17,6 +17,10 @@ export class Composer {
     this.files = [];
     this.choices = [];
     this.chosen = -1;
+    if (app.shared) {
+      unsent = app.shared;
+      app.shared = "";
+    }
     this.field = h("textarea", {
       id: "write", rows: "1", "aria-label": T.chat.write, placeholder: T.chat.placeholder(app.connection.agent), dir: "auto",
       role: "combobox", "aria-expanded": "false", "aria-controls": "choices", "aria-autocomplete": "list", enterkeyhint: "send", value: unsent,

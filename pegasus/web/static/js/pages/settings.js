@@ -3,6 +3,7 @@
 import { fill, h, visible } from "../dom.js";
 import { icon } from "../icons.js";
 import { T } from "../texts.js";
+import { notificationsCard } from "./notifications.js";
 
 export function open(app) {
   const view = new SettingsPage(app);
@@ -17,7 +18,7 @@ class SettingsPage {
     const reload = h("button", { class: "secondary", type: "button", onclick: () => this.readAgain() }, T.settings.reload);
     this.body = h("div", { class: "settings" });
     this.result = h("div", { class: "hint", role: "status" });
-    this.element = h("div", { class: "page" }, h("header", { class: "page-head" }, h("h1", {}, T.pages.settings), reload), h("p", { class: "hint" }, T.settings.intro), h("div", { class: "filters" }, this.query, h("label", { for: "changed" }, this.changed, T.settings.changed)), this.result, this.body);
+    this.element = h("div", { class: "page" }, h("header", { class: "page-head" }, h("h1", {}, T.pages.settings), reload), notificationsCard(app), h("p", { class: "hint" }, T.settings.intro), h("div", { class: "filters" }, this.query, h("label", { for: "changed" }, this.changed, T.settings.changed)), this.result, this.body);
     this.sections = [];
     this.off = app.whenOpen(() => this.load());
   }
