@@ -138,7 +138,10 @@ def test_without_a_connection_the_page_opens_and_says_so_and_signing_out_leaves_
     page = site.open()
     worker = Worker(page, site.daemon.at.http)
     kept = page.evaluate(
-        "async () => { const [name] = await caches.keys(); return (await (await caches.open(name)).keys()).map(({ url }) => new URL(url).pathname); }"
+        """async () => {
+          const [name] = await caches.keys();
+          return (await (await caches.open(name)).keys()).map(({ url }) => new URL(url).pathname);
+        }"""
     )
     assert "/" in kept
     assert all(path == "/" or path.startswith("/static/") for path in kept)
@@ -154,7 +157,10 @@ def test_without_a_connection_the_page_opens_and_says_so_and_signing_out_leaves_
     page.get_by_role("button", name="Sign out").first.click()
     expect(page.get_by_label("Token")).to_be_visible()
     left = page.evaluate(
-        "async () => [await caches.keys(), (await navigator.serviceWorker.getRegistrations()).length, localStorage['pegasus.push'] ?? '']"
+        """async () => {
+          const workers = await navigator.serviceWorker.getRegistrations();
+          return [await caches.keys(), workers.length, localStorage["pegasus.push"] ?? ""];
+        }"""
     )
     assert left == [[], 0, ""]
 
