@@ -168,6 +168,10 @@ class Pusher:
         notices = await services.open_notices() if grant.is_owner(channel, services.owners.now) else ()
         for id in row.approvals if notices is not None else ():
             if id not in {notice.id for notice in notices or ()}:
+                # What became of it is announced a moment after it waits no more; of a time before the start it is not known.
+                if id not in self._ends and (when := self._due(f"end of {id}")) > trio.current_time():
+                    due = min(due, when)
+                    continue
                 rest = tuple(other for other in row.approvals if other != id)
                 return (
                     answered_notice(agent, id, self._ends.get(id, "")),
