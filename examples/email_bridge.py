@@ -1,19 +1,23 @@
-"""A bridge between e-mail and the agent: it reads a mailbox by IMAP and answers by SMTP.
+"""A bridge between e-mail and the agent: it reads a mailbox of its own by IMAP and answers by SMTP.
 
     pegasus token add email --type email --bridge
     IMAP_URL=imaps://agent@mail.example.org SMTP_URL=smtps://agent@mail.example.org MAIL_PASSWORD=… \
         MAIL_ADDRESS=agent@example.org MAIL_AUTHSERV=mail.example.org PEGASUS_TOKEN=… python examples/email_bridge.py
 
-Each correspondent is a conversation, each mail that is answered a thread. `[channels.email]` in pegasus.toml decides who may write.
+Each correspondent is a conversation, and each thread of mails a thread in it. `[channels.email]` in pegasus.toml decides who may
+write.
 
-**Who has written?** Anybody can put any address into From. So only mails count of which your own mail server says that the domain of
-the sender vouches for them: `dmarc=pass` in the line Authentication-Results that it has signed with the name MAIL_AUTHSERV. Without
-MAIL_AUTHSERV every mail counts, which is only right for a mailbox that strangers cannot reach.
+**Who has written?** Anybody can put any address into From. So a mail counts only if your own mail server says, in the first line
+Authentication-Results and under the name MAIL_AUTHSERV, that the domain in From vouches for it: DMARC, or where that says nothing,
+DKIM or SPF for the same domain. `MAIL_AUTHSERV=anybody` believes every From, which is right only for a mailbox that strangers cannot
+reach.
 
-How nothing gets lost: a mail is marked as seen when it is on the agent's disk, and a reply is acknowledged when the mail server has
-taken it. A reply that is sent twice after a crash has the same Message-ID both times, by which mail programs recognise it.
+**Delivery** is at-least-once. A mail is marked as seen when it is on the agent's disk; until then it is read again, and its Message-ID
+makes it the same message. A reply has a Message-ID made of its number. Before a mail is sent, the folder of sent mails is asked for
+that id, and a copy is put there afterwards; only a crash between these two sends a mail twice, and both have the same Message-ID.
 
-Mails of machines (lists, out-of-office notes, bounces) are not answered, so that two programs never write to each other for ever.
+Mails of machines (lists, out-of-office notes, bounces) are not heard, so two programs never write to each other for ever. A mail that
+cannot be read is flagged for a person.
 """
 
 from __future__ import annotations
@@ -21,45 +25,48 @@ from __future__ import annotations
 import email.policy
 import imaplib
 import logging
-import os
 import re
+import select
 import smtplib
 import ssl
-import sys
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from email.message import EmailMessage
 from email.parser import BytesParser
-from email.utils import formatdate, parseaddr
+from email.utils import formatdate
 from hashlib import sha256
+from html.parser import HTMLParser
 from urllib.parse import SplitResult, unquote, urlsplit
 
-import anyio
 import attrs
 from anyio import to_thread
 from markdown_it import MarkdownIt
 
-from pegasus.bridge import Bridge, BridgeRefused, files_of, reply_id
-from pegasus.messages import OutboundMessage
+from pegasus.bridge import Incoming, Messenger, Outgoing, Undeliverable, variables
 
-LOOK_EVERY = 30.0
-"""Seconds between two looks into the mailbox."""
-FIRST_PAUSE = 1.0
-LONGEST_PAUSE = 300.0
+LOOK_EVERY = 300.0
+"""Seconds after which the mailbox is looked at even if the server has not announced anything."""
 TIMEOUT = 60.0
-MOST_MAILS = 20
-"""Mails that are read at one look."""
+MOST_BYTES = 2_000_000
+"""Bytes that are read of a mail."""
 MOST_FILES = 10
 MOST_FILE_BYTES = 500_000
 """Bytes of all files of a mail; a frame of the gateway has 1 MiB unless `gateway.max_frame_bytes` says otherwise."""
+ANYBODY = "anybody"
+MESSAGE_ID = re.compile(r"<[!#-;=?-\[\]-~]{1,250}>")
+"""Id of a mail. It has nothing that would end a quoted string of IMAP."""
+MACHINES = {"mailer-daemon", "postmaster", "noreply", "no-reply", "donotreply", "do-not-reply"}
 
 log = logging.getLogger("email")
 markdown = MarkdownIt("commonmark", {"html": False})
 
 
+# ------------------------------------------------------------------ the mail server
+
+
 @attrs.frozen
 class Mailbox:
-    """An account of a mail server."""
+    """An account of a mail server. Its methods block, and are called in threads."""
 
     imap_url: SplitResult
     """imaps://USER@HOST, or imap:// on this machine."""
@@ -67,41 +74,40 @@ class Mailbox:
     """smtps://USER@HOST, smtp:// with STARTTLS where the server has it."""
     password: str = attrs.field(repr=False)
     address: str
-    authserv: str = ""
-    """Name of the server whose Authentication-Results count."""
 
-    # These functions block, and are called in threads.
-
-    @contextmanager
-    def imap(self) -> Iterator[imaplib.IMAP4]:
-        """Open the mailbox."""
+    def open(self) -> imaplib.IMAP4:
+        """Log in and choose the inbox."""
         url = self.imap_url
         if url.scheme == "imaps":
             server: imaplib.IMAP4 = imaplib.IMAP4_SSL(url.hostname or "", url.port or 993, timeout=TIMEOUT)
         else:
             server = imaplib.IMAP4(url.hostname or "", url.port or 143, timeout=TIMEOUT)
-        with server:
-            server.login(unquote(url.username or self.address), self.password)
-            server.select("INBOX")
+        server.login(unquote(url.username or self.address), self.password)
+        server.select("INBOX")
+        return server
+
+    @contextmanager
+    def opened(self) -> Iterator[imaplib.IMAP4]:
+        """Have the mailbox open for a block."""
+        server = self.open()
+        try:
             yield server
-
-    def unseen(self) -> list[tuple[bytes, bytes]]:
-        """Return the oldest mails that are not marked as seen, with their numbers."""
-        with self.imap() as server:
-            _, (found, *_) = server.uid("SEARCH", "UNSEEN")
-            mails = []
-            for uid in (found or b"").split()[:MOST_MAILS]:
-                _, parts = server.uid("FETCH", uid.decode(), "(BODY.PEEK[])")
-                mails.append((uid, next((part[1] for part in parts if isinstance(part, tuple)), b"")))
-            return mails
-
-    def mark_seen(self, uid: bytes) -> None:
-        """Mark a mail, so that it is not read again."""
-        with self.imap() as server:
-            server.uid("STORE", uid.decode(), "+FLAGS", "(\\Seen)")
+        finally:
+            server.logout()
 
     def send(self, mail: EmailMessage) -> None:
-        """Send a mail. Raises smtplib.SMTPException, OSError."""
+        """Send a mail, unless the folder of sent mails has it already. Raises smtplib.SMTPException, imaplib.IMAP4.error, OSError."""
+        with self.opened() as server:
+            folder = sent_folder(server)
+            if find(server, folder, f'HEADER Message-ID "{mail["Message-ID"]}"'):
+                return
+            with self.submission() as smtp:
+                smtp.send_message(mail)
+            server.append(folder, "(\\Seen)", "", mail.as_bytes(policy=email.policy.SMTP))
+
+    @contextmanager
+    def submission(self) -> Iterator[smtplib.SMTP]:
+        """Open the server that takes mails."""
         url = self.smtp_url
         if url.scheme == "smtps":
             server: smtplib.SMTP = smtplib.SMTP_SSL(url.hostname or "", url.port or 465, timeout=TIMEOUT)
@@ -111,188 +117,315 @@ class Mailbox:
             server.ehlo()
             if url.scheme == "smtp" and server.has_extn("starttls"):
                 server.starttls(context=ssl.create_default_context())
+                server.ehlo()
             if server.has_extn("auth"):
                 server.login(unquote(url.username or self.address), self.password)
-            server.send_message(mail)
+            yield server
+
+    def thread_of(self, root: str) -> tuple[str, list[str], str]:
+        """Return Message-ID, References and subject of the newest mail of a thread; the root alone if it is gone."""
+        with self.opened() as server:
+            uids = find(server, "INBOX", f'OR HEADER Message-ID "{root}" HEADER References "{root}"')
+            head = fetch(server, uids[-1], "BODY.PEEK[HEADER]") if uids else b""
+        mail = parse(head)
+        return message_id(mail) or root, ids_in(mail, "References") or [root], subject_of(mail)
+
+
+def find(server: imaplib.IMAP4, folder: str, condition: str) -> list[str]:
+    """Return the UIDs of the mails in a folder for which a condition holds, the oldest first."""
+    state, answer = server.select(folder, readonly=True)
+    if state != "OK":
+        raise imaplib.IMAP4.error(f"{folder}: {answer[0]!r}")
+    _, (uids, *_) = server.uid("SEARCH", condition)
+    return (uids or b"").decode().split()
+
+
+def fetch(server: imaplib.IMAP4, uid: str, part: str) -> bytes:
+    """Return a part of a mail; b"" if it is gone."""
+    _, parts = server.uid("FETCH", uid, f"({part})")
+    return next((bytes(found[1]) for found in parts if isinstance(found, tuple)), b"")
+
+
+def sent_folder(server: imaplib.IMAP4) -> str:
+    """Return the folder of sent mails (RFC 6154); a new one if there is none."""
+    _, folders = server.list()
+    lines = [line.decode(errors="replace") for line in folders if isinstance(line, bytes)]
+    for line in sorted(lines, key=lambda line: "\\Sent" not in line):
+        name = line.rpartition(") ")[2].partition(" ")[2]
+        if "\\Sent" in line or name.strip('"') == "Sent":
+            return name
+    server.create("Sent")
+    return "Sent"
+
+
+def wait_for_mail(server: imaplib.IMAP4) -> None:
+    """Wait until the server announces something (RFC 2177), or for a while if it cannot."""
+    server.noop()
+    if server.untagged_responses.pop("EXISTS", None):  # announced while we looked
+        return
+    if "IDLE" not in server.capabilities:
+        select.select([], [], [], 30)
+        return
+    server.send(b"IDLE1 IDLE\r\n")
+    said = b""
+    while b"+" not in said:
+        # Not by readline: what it has read beyond the line is nothing that select sees.
+        if not (data := server.sock.recv(4096)):
+            raise imaplib.IMAP4.abort("the connection is closed")
+        said += data
+    if b"EXISTS" not in said:
+        select.select([server.sock], [], [], LOOK_EVERY)
+    server.send(b"DONE\r\n")
+    line = b"*"
+    while line.startswith(b"*"):
+        line = server.readline()
+    if not line:
+        raise imaplib.IMAP4.abort("the connection is closed")
 
 
 # ------------------------------------------------------------------ reading a mail
 
 
-@attrs.frozen
-class Letter:
-    """What somebody wrote to us."""
-
-    id: str
-    sender: str
-    subject: str
-    text: str
-    files: list[tuple[str, str, bytes]]
+def parse(raw: bytes) -> EmailMessage:
+    """Return a mail that came as bytes."""
+    return BytesParser(EmailMessage, policy=email.policy.default).parsebytes(raw)
 
 
-def read_letter(raw: bytes, own_address: str, authserv: str) -> Letter | None:
+def read_letter(raw: bytes, own_address: str, authserv: str) -> Incoming | None:
     """Return what somebody wrote, None for a mail that is not to be heard. May raise anything: mails of strangers hold anything."""
-    mail = BytesParser(EmailMessage, policy=email.policy.default).parsebytes(raw)
-    sender = parseaddr(str(mail.get("From", "")))[1].lower()
-    if not sender or sender == own_address.lower() or is_from_machine(mail):
+    mail = parse(raw)
+    sender = sender_of(mail)
+    if not sender or sender == own_address.lower() or is_from_machine(mail, sender):
         return None
-    if not is_vouched_for(mail, authserv):
+    if authserv != ANYBODY and not is_vouched_for(mail, sender.rpartition("@")[2], authserv):
         log.warning("a mail that claims to be of %s is not heard: nobody vouches for that", sender)
         return None
-    id = str(mail.get("Message-ID", "")).strip() or f"<{sha256(raw).hexdigest()}>"
-    return Letter(id[:256], sender, str(mail.get("Subject", "")).strip(), text_of(mail), files_in(mail))
+    id = message_id(mail) or f"<{sha256(raw).hexdigest()}>"
+    thread = next(iter(ids_in(mail, "References") or ids_in(mail, "In-Reply-To")), id)
+    return Incoming(text_of(mail), sender, sender, id=id, thread=thread, files=tuple(files_in(mail)))
 
 
-def is_from_machine(mail: EmailMessage) -> bool:
+def sender_of(mail: EmailMessage) -> str:
+    """Return the address in From; "" if it is not exactly one."""
+    [header] = mail.get_all("From", []) if len(mail.get_all("From", [])) == 1 else [None]
+    addresses = getattr(header, "addresses", ())
+    return addresses[0].addr_spec.lower() if len(addresses) == 1 else ""
+
+
+def message_id(mail: EmailMessage) -> str:
+    """Return the Message-ID; "" if there is none that can be used as an id."""
+    return next(iter(ids_in(mail, "Message-ID")), "")
+
+
+def ids_in(mail: EmailMessage, name: str) -> list[str]:
+    """Return the ids of mails in a header."""
+    return MESSAGE_ID.findall(str(mail.get(name, "")))
+
+
+def subject_of(mail: EmailMessage) -> str:
+    """Return the subject in one line."""
+    return " ".join(str(mail.get("Subject", "")).split())
+
+
+def is_from_machine(mail: EmailMessage, sender: str) -> bool:
     """Return whether a program has sent this by itself (RFC 3834)."""
     return (
-        str(mail.get("Auto-Submitted", "no")).lower() != "no"
-        or str(mail.get("Precedence", "")).lower() in {"bulk", "list", "junk"}
-        or "List-Id" in mail
+        str(mail.get("Auto-Submitted", "no")).partition(";")[0].strip().lower() != "no"
+        or str(mail.get("Precedence", "")).lower() in {"bulk", "list", "junk", "auto_reply"}
+        or any(name in mail for name in ("List-Id", "X-Autoreply", "X-Autorespond"))
         or str(mail.get("Return-Path", "<x>")).strip() == "<>"
+        or mail.get_content_type() == "multipart/report"
+        or sender.partition("@")[0] in MACHINES
     )
 
 
-def is_vouched_for(mail: EmailMessage, authserv: str) -> bool:
-    """Return whether our mail server says that the domain of From vouches for the mail. Only its own line, the first, counts."""
-    if not authserv:
-        return True
-    result = str(next(iter(mail.get_all("Authentication-Results", [])), ""))
-    server, _, rest = result.partition(";")
-    return server.strip().split(" ")[0].lower() == authserv.lower() and bool(re.search(r"\bdmarc=pass\b", rest))
+def is_vouched_for(mail: EmailMessage, domain: str, authserv: str) -> bool:
+    """Return whether our mail server says that the domain of From vouches for the mail (RFC 8601).
+
+    Only the first line Authentication-Results counts: a server puts its own on top, and what is below may have come with the mail.
+    Comments and quoted texts are removed first, since the sender of a mail chooses what stands in them.
+    """
+    line = str(next(iter(mail.get_all("Authentication-Results", [])), ""))
+    server, *results = re.sub(r'"(?:[^"\\]|\\.)*"|\([^()]*\)', " ", line).split(";")
+    if not authserv or server.split()[:1] != [authserv]:
+        return False
+    verdicts: dict[str, list[str]] = {}
+    for result in results:
+        method, _, verdict = "".join(result.split()[:1]).partition("=")
+        about = re.findall(r"\b(?:header\.(?:from|d)|smtp\.mailfrom)=(?:\S*@)?([^\s@]+)", result)
+        verdicts.setdefault(method.lower(), []).extend(about if verdict.lower() == "pass" else [])
+    if "dmarc" in verdicts:
+        return domain in verdicts["dmarc"]
+    return domain in [*verdicts.get("dkim", ()), *verdicts.get("spf", ())]
 
 
 def text_of(mail: EmailMessage) -> str:
-    """Return the text of a mail without what it quotes from us, and with a new subject as its first line."""
+    """Return the text of a mail without the history below it, and with a new subject as its first line."""
     body = mail.get_body(preferencelist=("plain", "html"))
-    text = str(body.get_content()) if body is not None else ""
+    text = decode(body) if body is not None else ""
     if body is not None and body.get_content_type() == "text/html":
-        text = re.sub(r"<(style|script)\b.*?</\1>|<[^>]*>", " ", text, flags=re.DOTALL)
-    lines = [line for line in text.splitlines() if not line.startswith(">")]
-    subject = str(mail.get("Subject", "")).strip()
-    head = [subject, ""] if subject and not subject.lower().startswith("re:") else []
-    return "\n".join(head + lines).strip()
+        reader = HtmlReader()
+        reader.feed(text)
+        text = reader.text
+    subject = subject_of(mail)
+    is_answer = re.match(r"(re|aw|sv|antw|fwd?|wg)\s*(\[\d+\])?:", subject, re.IGNORECASE)
+    head = "" if is_answer else f"{subject}\n\n"
+    return f"{head}{without_history(text)}".strip()
+
+
+def decode(part: EmailMessage) -> str:
+    """Return the text of a part, whatever its charset claims to be."""
+    data = part.get_payload(decode=True)
+    raw = data if isinstance(data, bytes) else b""
+    for charset in (part.get_content_charset("utf-8"), "utf-8", "cp1252"):
+        try:
+            return without_cr(raw.decode(charset))
+        except (LookupError, UnicodeError):
+            continue
+    return without_cr(raw.decode("latin-1"))
+
+
+def without_cr(text: str) -> str:
+    """Return a text with plain ends of lines, and without NUL."""
+    return text.replace("\r\n", "\n").replace("\0", "")
+
+
+def without_history(text: str) -> str:
+    """Return a text without signature and quoted mails at its end; quotes with answers below them stay, and all if nothing is left."""
+    cut = re.split(r"(?m)^(?:-{2,} ?(?:Original Message|Ursprüngliche Nachricht) ?-{2,}|_{20,}|-- )$", text)[0]
+    lines = cut.rstrip().splitlines()
+    while lines and (lines[-1].startswith(">") or not lines[-1].strip()):
+        lines.pop()
+    if len(lines) < len(cut.rstrip().splitlines()):  # "On Monday Anna wrote:", which may be broken in two
+        for count in (1, 2):
+            if re.match(r"(?s)(On|Am|Le|El|Il|Op|Den)\b.{5,300}:\s*$", "\n".join(lines[-count:])):
+                del lines[-count:]
+                break
+    return "\n".join(lines).strip() or text.strip()
+
+
+class HtmlReader(HTMLParser):
+    """Text of a mail in HTML, without what it hides and the mails that it quotes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+        self._hidden: list[str] = []
+        """Open elements from the outermost one on that is not shown."""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Begin an element."""
+        if tag == "body":
+            self._hidden.clear()
+        if tag in {"br", "p", "div", "tr", "li", "h1", "h2", "h3", "blockquote"} and not self._hidden:
+            self.text += "\n"
+        is_quote = tag == "blockquote" or "gmail_quote" in (dict(attrs).get("class") or "")
+        if tag not in {"br", "img", "meta", "link", "hr", "input", "wbr", "col", "base"} and (
+            self._hidden or is_quote or tag in {"style", "script", "head", "title"}
+        ):
+            self._hidden.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        """End an element, and those in it that were not ended."""
+        if tag in self._hidden:
+            del self._hidden[len(self._hidden) - 1 - self._hidden[::-1].index(tag) :]
+
+    def handle_data(self, data: str) -> None:
+        """Take text."""
+        if not self._hidden:
+            self.text += " ".join(data.split()) + (" " if data[-1:].isspace() else "")
 
 
 def files_in(mail: EmailMessage) -> list[tuple[str, str, bytes]]:
     """Return name, MIME type and content of the files of a mail, as far as they fit."""
     files, room = [], MOST_FILE_BYTES
     for part in list(mail.iter_attachments())[:MOST_FILES]:
-        data = part.get_payload(decode=True)
+        inner = part.get_payload()
+        is_mail = part.get_content_type() == "message/rfc822" and isinstance(inner, list)
+        data = bytes(inner[0]) if is_mail else part.get_payload(decode=True)
         if isinstance(data, bytes) and len(data) <= room:
             room -= len(data)
-            files.append((part.get_filename() or "file", part.get_content_type(), data))
+            name = "".join(c for c in part.get_filename() or "file" if c.isprintable() and c not in "/\\")
+            files.append((name[:200] or "file", part.get_content_type(), data))
     return files
-
-
-def is_refused(error: Exception) -> bool:
-    """Return whether the mail server will never take this mail, while it takes others."""
-    if isinstance(error, smtplib.SMTPRecipientsRefused):
-        return all(code >= 500 for code, _ in error.recipients.values())
-    return isinstance(error, smtplib.SMTPDataError) and error.smtp_code >= 500
 
 
 # ------------------------------------------------------------------ the two ways
 
 
-@attrs.define
-class EmailBridge:
-    """The two ways between a mailbox and the agent."""
+class MailMessenger(Messenger):
+    type = "email"
+    delivery = "at-least-once"
 
-    mailbox: Mailbox
-    bridge: Bridge
-    subjects: dict[str, str] = attrs.field(factory=dict)
-    """By Message-ID, the subject of mails that may be answered."""
+    def __init__(self, mailbox: Mailbox, authserv: str) -> None:
+        self.mailbox = mailbox
+        self.authserv = authserv
+        """Name of the server whose Authentication-Results count, or ANYBODY."""
 
-    async def hear(self, look_every: float = LOOK_EVERY) -> None:
-        """Hand over new mails, for ever."""
-        pause = look_every
-        while True:
-            try:
-                for uid, raw in await to_thread.run_sync(self.mailbox.unseen):
-                    await self.hear_mail(raw)
-                    await to_thread.run_sync(self.mailbox.mark_seen, uid)
-                pause = look_every
-            except (OSError, imaplib.IMAP4.error) as error:
-                log.warning("the mailbox cannot be read: %s", error)
-                pause = min(2 * pause, LONGEST_PAUSE)
-            await anyio.sleep(pause)
-
-    async def hear_mail(self, raw: bytes) -> None:
-        """Hand over one mail, if a person wrote it; return when it is on the agent's disk."""
+    async def listen(self, cursor: str) -> AsyncGenerator[Incoming, None]:
+        """Yield new mails. The mark of a seen mail is the acknowledgement, so no place in the mailbox has to be kept."""
+        server = await to_thread.run_sync(self.mailbox.open)
         try:
-            letter = read_letter(raw, self.mailbox.address, self.mailbox.authserv)
-        except Exception:
-            log.exception("a mail cannot be read")
-            return
-        if letter is None:
-            return
-        self.subjects[letter.id] = letter.subject
-        while len(self.subjects) > 1000:
-            del self.subjects[next(iter(self.subjects))]
-        who = letter.sender
-        try:
-            await self.bridge.send(letter.text, who, user_id=who, reply_to=letter.id, id=letter.id, files=letter.files)
-        except BridgeRefused as error:
-            log.warning("%s was not heard: %s", who, error)
-
-    async def speak(self) -> None:
-        """Send the replies as mails, for ever. The next one is asked for when the mail server has taken the one before."""
-        async for reply in self.bridge:
-            pause, mail = FIRST_PAUSE, self.compose(reply)
             while True:
-                try:
-                    await to_thread.run_sync(self.mailbox.send, mail)
-                    break
-                except (OSError, smtplib.SMTPException) as error:
-                    log.warning("the mail to %s was not sent: %s", reply.channel.channel_id, error)
-                    if is_refused(error):
-                        break
-                await anyio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                server.untagged_responses.pop("EXISTS", None)
+                _, (uids, *_) = await to_thread.run_sync(server.uid, "SEARCH", "UNSEEN")
+                for uid in (uids or b"").decode().split():
+                    flags = "(\\Seen)"
+                    try:
+                        raw = await to_thread.run_sync(fetch, server, uid, f"BODY.PEEK[]<0.{MOST_BYTES}>")
+                        letter = read_letter(raw, self.mailbox.address, self.authserv)
+                    except (OSError, imaplib.IMAP4.error):
+                        raise
+                    except Exception:
+                        log.exception("a mail cannot be read; it is flagged")
+                        letter, flags = None, "(\\Seen \\Flagged)"
+                    if letter is not None:
+                        yield letter
+                    await to_thread.run_sync(server.uid, "STORE", uid, "+FLAGS", flags)
+                await to_thread.run_sync(wait_for_mail, server, abandon_on_cancel=True)
+        finally:
+            server.shutdown()
 
-    def compose(self, reply: OutboundMessage) -> EmailMessage:
-        """Return the mail of a reply."""
+    async def send(self, reply: Outgoing) -> None:
+        """Send a reply as a mail."""
+        mail = await to_thread.run_sync(self.compose, reply)
+        try:
+            await to_thread.run_sync(self.mailbox.send, mail)
+        except (smtplib.SMTPRecipientsRefused, smtplib.SMTPDataError) as error:
+            codes = (
+                [error.smtp_code]
+                if isinstance(error, smtplib.SMTPDataError)
+                else [c for c, _ in error.recipients.values()]
+            )
+            raise Undeliverable(str(error)) if min(codes) >= 500 else error from None
+
+    def compose(self, reply: Outgoing) -> EmailMessage:
+        """Return the mail of a reply, below the newest mail of its thread."""
         mail = EmailMessage()
-        mail["From"], mail["To"] = self.mailbox.address, reply.channel.channel_id
+        mail["From"], mail["To"] = self.mailbox.address, reply.channel_id
         mail["Date"] = formatdate(localtime=False)
-        mail["Message-ID"] = f"<{reply_id(reply)}@{self.mailbox.address.rpartition('@')[2]}>"
+        mail["Message-ID"] = f"<{reply.key}@{self.mailbox.address.rpartition('@')[2]}>"
         mail["Auto-Submitted"] = "auto-replied"
-        thread = reply.channel.reply_to or ""
-        subject = " ".join(self.subjects.get(thread, "").split())
+        subject = ""
+        if reply.thread and MESSAGE_ID.fullmatch(reply.thread):
+            newest, references, subject = self.mailbox.thread_of(reply.thread)
+            mail["In-Reply-To"] = newest
+            mail["References"] = " ".join(dict.fromkeys([*references[:1], *references[-20:], newest]))
         mail["Subject"] = subject if subject.lower().startswith("re:") else f"Re: {subject or 'your message'}"
-        if re.fullmatch(r"<[^<>\s]+>", thread):
-            mail["In-Reply-To"] = mail["References"] = thread
         mail.set_content(reply.text)
         mail.add_alternative(markdown.render(reply.text), subtype="html")
-        for name, mime, data in files_of(reply):
+        for name, mime, data in reply.files:
             kind, _, subtype = mime.partition("/")
             mail.add_attachment(data, maintype=kind, subtype=subtype or "octet-stream", filename=name)
         return mail
 
 
-async def run(mailbox: Mailbox, pegasus_url: str, pegasus_token: str, look_every: float = LOOK_EVERY) -> None:
-    """Run the bridge until cancelled."""
-    async with Bridge(pegasus_url, pegasus_token, "email") as bridge, anyio.create_task_group() as tasks:
-        both = EmailBridge(mailbox, bridge)
-        tasks.start_soon(both.hear, look_every)
-        tasks.start_soon(both.speak)
-
-
-def require_variables(*names: str) -> None:
-    """End the program with a sentence if variables of the environment are missing."""
-    if missing := [name for name in names if not os.environ.get(name)]:
-        sys.exit(f"not set: {', '.join(missing)}; the beginning of this file shows how to start it")
-
-
 if __name__ == "__main__":
-    require_variables("IMAP_URL", "SMTP_URL", "MAIL_PASSWORD", "MAIL_ADDRESS", "PEGASUS_TOKEN")
-    logging.basicConfig(level=logging.INFO)
+    settings = variables("IMAP_URL", "SMTP_URL", "MAIL_PASSWORD", "MAIL_ADDRESS", "MAIL_AUTHSERV", "PEGASUS_TOKEN")
     account = Mailbox(
-        urlsplit(os.environ["IMAP_URL"]),
-        urlsplit(os.environ["SMTP_URL"]),
-        os.environ["MAIL_PASSWORD"],
-        os.environ["MAIL_ADDRESS"],
-        os.environ.get("MAIL_AUTHSERV", ""),
+        urlsplit(settings["IMAP_URL"]),
+        urlsplit(settings["SMTP_URL"]),
+        settings["MAIL_PASSWORD"],
+        settings["MAIL_ADDRESS"],
     )
-    anyio.run(run, account, os.environ.get("PEGASUS_URL", "ws://127.0.0.1:7717"), os.environ["PEGASUS_TOKEN"])
+    MailMessenger(account, settings["MAIL_AUTHSERV"]).run()

@@ -1,129 +1,210 @@
-"""The bridge for e-mail, against a fake mail server."""
+"""The bridge for e-mail: pure reading of mails, and both ways against a strict fake and against Dovecot and Postfix."""
 
 from __future__ import annotations
 
+import email.policy
+import sys
 from contextlib import asynccontextmanager
+from email.parser import BytesParser
 from urllib.parse import urlsplit
 
 import pytest
 import trio
 
+from pegasus.bridge import BridgeState
 from pegasus.messages import ChannelInfo, Media
-from tests.examples.conftest import load, run_without_variables, texts_of
-from tests.examples.mail_server import open_mail
+from pegasus.testing.bridges.debian_mail import missing_programs
+from pegasus.testing.bridges.fake_mail import FakeMailServer
+from pegasus.testing.bridges.mail import DebianMailService, MailService
+from pegasus.testing.bridges.steps import Step
+from pegasus.testing.bridges.suite import examine_bridge
+from pegasus.testing.bridges.verdict import DeliveryClass
+from tests.examples.conftest import EXAMPLES, load, run_without_variables, texts_of
 from tests.pegasus.gateway.world import TOKEN, world
 
 email_bridge = load("email_bridge")
-ANNA = "anna@example.org"
-VOUCHED = {"Authentication_Results": "mail.example.org; dkim=pass; dmarc=pass header.from=example.org"}
+ANNA, AUTHSERV = "anna@example.org", "mail.example.org"
+VOUCHED = {"Authentication-Results": f"{AUTHSERV}; dkim=pass; dmarc=pass header.from=example.org"}
+HTML = {"Content-Type": "text/html"}
 
 
-@asynccontextmanager
-async def running(mail, gateway, authserv="mail.example.org"):
-    mailbox = email_bridge.Mailbox(
-        urlsplit(f"imap://agent@127.0.0.1:{mail.imap_port}"),
-        urlsplit(f"smtp://agent@127.0.0.1:{mail.smtp_port}"),
-        "mail-password",
-        "agent@example.org",
-        authserv,
-    )
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(email_bridge.run, mailbox, gateway.url, TOKEN, 0.01)
-        yield
-        nursery.cancel_scope.cancel()
+def mail(text="hello", **headers):
+    """Return a mail that Anna may have sent; a header of None is left out."""
+    names = {"From": "Anna <Anna@example.org>", "Subject": "Re: News", "Message-ID": "<m1@example.org>", **VOUCHED}
+    names |= {name.replace("_", "-"): value for name, value in headers.items()}
+    head = "".join(f"{name}: {value}\r\n" for name, value in names.items() if value is not None)
+    return head.encode("latin-1") + b"\r\n" + (text.encode() if isinstance(text, str) else text)
 
 
-async def test_a_mail_reaches_the_agent_and_the_reply_its_writer():
-    async with open_mail() as mail, world() as gateway, running(mail, gateway):
-        mail.receive("What is up?\r\n> quoted\r\n", Subject="News", **VOUCHED)
-        await mail.until(lambda: mail.seen == {1})
-        ((message, _),) = gateway.journal.accepted
-        assert message.text == "News\n\nWhat is up?"
-        assert message.channel == ChannelInfo("email", ANNA, ANNA, "<m0@example.org>")
-        file = Media("a.txt", "text/plain", "aGk=")
-        await gateway.say(ChannelInfo("email", ANNA, reply_to="<m0@example.org>"), "All **well**.", media=(file,))
-        await mail.until(lambda: mail.sent)
-        (sent,) = mail.sent
-        assert (sent["To"], sent["Subject"], sent["In-Reply-To"]) == (ANNA, "Re: News", "<m0@example.org>")
-        assert sent.get_body(("plain",)).get_content().strip() == "All **well**."
-        assert "<strong>well</strong>" in sent.get_body(("html",)).get_content()
-        assert [part.get_content().strip() for part in sent.iter_attachments()] == ["hi"]
-        await gateway.journal.until(lambda: not gateway.journal.outbox[message.channel.address] or gateway.journal.acks)
+def read(raw, authserv=AUTHSERV):
+    return email_bridge.read_letter(raw, "agent@example.org", authserv)
 
 
 @pytest.mark.parametrize(
     "headers",
     [
-        {},
-        {"Authentication_Results": "mail.example.org; dmarc=fail"},
-        {"Authentication_Results": "evil.example; dmarc=pass"},
-        {"Authentication_Results": 'mail.example.org; dmarc=fail reason="x dmarc=passed"'},
-        {**VOUCHED, "Auto_Submitted": "auto-replied"},
-        {**VOUCHED, "Precedence": "bulk"},
-        {**VOUCHED, "List_Id": "<list.example.org>"},
-        {**VOUCHED, "Return_Path": "<>"},
-        {**VOUCHED, "From": "agent@example.org"},
-        {**VOUCHED, "Content_Type": "text/plain; charset=no-such-charset"},
+        {"Authentication_Results": None},
+        {"Authentication_Results": f"{AUTHSERV}; dmarc=fail header.from=example.org; dkim=pass header.d=example.org"},
+        {"Authentication_Results": f"{AUTHSERV}; dmarc=pass header.from=evil.example"},
+        {"Authentication_Results": "evil.example; dmarc=pass header.from=example.org"},
+        {"Authentication_Results": f'{AUTHSERV}; spf=fail reason="x; dmarc=pass header.from=example.org"'},
+        {"Authentication_Results": f"{AUTHSERV}; spf=fail (; dmarc=pass header.from=example.org)"},
+        {"Authentication_Results": f"{AUTHSERV}; spf=pass smtp.mailfrom=me@evil.example"},
+        {
+            "Authentication_Results": f"{AUTHSERV}; none\r\n"
+            + f"Authentication-Results: {VOUCHED['Authentication-Results']}"
+        },
+        {"From": "owner@example.org, anna@example.org"},
+        {"From": "anna@example.org\r\nFrom: owner@example.org"},
+        {"Auto_Submitted": "auto-replied; owner-email=x"},
+        {"Precedence": "bulk"},
+        {"List_Id": "<list.example.org>"},
+        {"Return_Path": "<>"},
+        {"From": "agent@example.org"},
+        {"From": "MAILER-DAEMON@example.org"},
+        {"Content_Type": "multipart/report; boundary=b"},
     ],
 )
-async def test_mails_of_machines_and_of_nobody_knows_whom_are_not_heard(headers):
-    async with open_mail() as mail, world() as gateway, running(mail, gateway):
-        mail.receive("let me in", **headers)
-        mail.receive("hello", **VOUCHED)
-        await mail.until(lambda: mail.seen == {1, 2})
-        assert texts_of(gateway) == ["hello"]
+def test_mails_of_machines_and_of_nobody_knows_whom_are_not_heard(headers):
+    assert read(mail(**headers)) is None
 
 
-async def test_files_and_html_are_read():
-    parts = (
-        'Content-Type: multipart/mixed; boundary="b"\r\n\r\n--b\r\nContent-Type: text/html\r\n\r\n<style>x{}</style><p>Hello</p>\r\n'
-        '--b\r\nContent-Type: image/png\r\nContent-Disposition: attachment; filename="a.png"\r\n'
-        "Content-Transfer-Encoding: base64\r\n\r\ncGljdHVyZQ==\r\n--b--\r\n"
+@pytest.mark.parametrize("result", ["dkim=pass header.d=example.org", "spf=pass smtp.mailfrom=x@example.org"])
+def test_without_a_verdict_of_dmarc_the_same_domain_must_have_signed_or_sent_it(result):
+    assert read(mail(Authentication_Results=f"{AUTHSERV}; {result}")).user_id == ANNA
+    assert read(mail(Authentication_Results=None), email_bridge.ANYBODY).user_id == ANNA
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (mail("Hello\r\n\r\nOn Monday, 3 May, Agent wrote:\r\n> old\r\n>\r\n> older\r\n"), "Hello"),
+        (mail("Hello\r\n\r\nAm Montag schrieb\r\nAgent <agent@example.org>:\r\n> old\r\n"), "Hello"),
+        (mail("> Is it?\r\nYes.\r\n-- \r\nAnna, CEO\r\n"), "> Is it?\nYes."),
+        (mail("Hello\r\n-----Original Message-----\r\nFrom: x\r\n"), "Hello"),
+        (mail("> only a quote\r\n"), "> only a quote"),
+        (mail("What is up?", Subject="News"), "News\n\nWhat is up?"),
+        (mail(b"caf\xe9", Content_Type="text/plain; charset=no-such-charset"), "café"),
+        (mail(b"caf\xe9", Content_Type="text/plain; charset=utf-8"), "café"),
+        (mail(b"Gr\xc3\xbc\xc3\x9fe\0"), "Grüße"),
+        (
+            mail("<head><title>x</title></head><style>x{}</style><p>Hello <b>you</b></p><p>Bye</p>", **HTML),
+            "Hello you\nBye",
+        ),
+        (mail('Yes<div class="gmail_quote">On Monday<blockquote>old<br>er</blockquote></div>', **HTML), "Yes"),
+        (mail("<html><head><body>never ended", **HTML), "never ended"),
+    ],
+)
+def test_what_a_person_wrote_is_read(raw, text):
+    assert read(raw).text == text
+
+
+def test_a_thread_is_named_by_its_first_mail_and_an_id_is_one_that_can_be_used():
+    answer = read(mail(References="<root@x> <m0@x>", In_Reply_To="<m0@x>"))
+    assert (answer.id, answer.thread) == ("<m1@example.org>", "<root@x>")
+    assert read(mail(In_Reply_To="<m0@x>")).thread == "<m0@x>"
+    strange = read(mail(Message_ID='<a" OR ALL "b>'))
+    assert strange.id == strange.thread
+    assert email_bridge.MESSAGE_ID.fullmatch(strange.id)
+
+
+def test_files_are_read_with_names_that_are_none_of_a_path():
+    picture = 'image/png\r\nContent-Disposition: attachment; filename="../a.png"\r\nContent-Transfer-Encoding: base64'
+    parts = [("text/plain", "look"), (picture, "cGljdHVyZQ=="), ("message/rfc822", "Subject: x\r\n\r\ninner")]
+    body = "".join(f"--b\r\nContent-Type: {kind}\r\n\r\n{content}\r\n" for kind, content in parts)
+    letter = read(mail(f"{body}--b--\r\n", Content_Type='multipart/mixed; boundary="b"'))
+    assert letter.text == "look"
+    assert letter.files[0] == ("..a.png", "image/png", b"picture")
+    assert b"inner" in letter.files[1][2]
+
+
+# ------------------------------------------------------------------ both ways
+
+
+@asynccontextmanager
+async def running(server, gateway, tmp_path):
+    mailbox = email_bridge.Mailbox(
+        urlsplit(f"imap://agent@127.0.0.1:{server.imap_port}"),
+        urlsplit(f"smtp://agent@127.0.0.1:{server.smtp_port}"),
+        "mail-password",
+        "agent@example.org",
     )
-    async with open_mail() as mail, world() as gateway, running(mail, gateway):
-        mail.receive(parts.encode(), Subject="Re: News", **VOUCHED)
-        await mail.until(lambda: mail.seen == {1})
-        ((message, _),) = gateway.journal.accepted
-        assert message.text == "Hello"
-        assert message.media == (Media("a.png", "image/png", "cGljdHVyZQ=="),)
+    messenger = email_bridge.MailMessenger(mailbox, AUTHSERV)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(messenger.serve, gateway.url, TOKEN, BridgeState.load(tmp_path / "state.json"))
+        yield
+        nursery.cancel_scope.cancel()
 
 
-async def test_a_mail_that_was_not_marked_any_more_is_one_message():
-    async with open_mail() as mail, world() as gateway:
-        for _ in range(2):
-            mail.seen.clear()
-            async with running(mail, gateway):
-                if not mail.inbox:
-                    mail.receive("hello", **VOUCHED)
-                await mail.until(lambda: mail.seen)
-        assert texts_of(gateway) == ["hello"]
+def sent(server):
+    return [BytesParser(policy=email.policy.default).parsebytes(raw) for raw in server.outbox]
 
 
-async def test_a_recipient_that_does_not_exist_holds_up_nobody_and_a_busy_server_is_tried_again(monkeypatch):
-    monkeypatch.setattr(email_bridge, "FIRST_PAUSE", 0.01)
-    async with open_mail() as mail, world() as gateway, running(mail, gateway):
-        mail.refuses["nobody@example.org"] = "550 no such user"
-        mail.busy = 2
+async def test_a_reply_goes_below_the_newest_mail_of_its_thread_with_its_files(tmp_path):
+    server = FakeMailServer()
+    async with server.open(), world() as gateway, running(server, gateway, tmp_path):
+        await server.deliver(mail("What is up?", Subject="News", Message_ID="<root@x>"))
+        await server.deliver(mail("Well?", Message_ID="<second@x>", References="<root@x>"))
+        await server.until(lambda: all("\\SEEN" in kept.flags for kept in server.folders["INBOX"]))
+        assert texts_of(gateway) == ["News\n\nWhat is up?", "Well?"]
+        assert {message.channel for message, _ in gateway.journal.accepted} == {
+            ChannelInfo("email", ANNA, ANNA, "<root@x>")
+        }
+        file = Media("a.txt", "text/plain", "aGk=")
+        channel = ChannelInfo("email", ANNA, reply_to="<root@x>")
+        first = await gateway.say(channel, "All **well**.", media=(file,))
+        await gateway.journal.until(lambda: gateway.journal.acks)
+        (reply,) = sent(server)
+        assert (reply["To"], reply["Subject"], reply["In-Reply-To"]) == (ANNA, "Re: News", "<second@x>")
+        assert reply["References"].split() == ["<root@x>", "<second@x>"]
+        assert reply.get_body(("plain",)).get_content().strip() == "All **well**."
+        assert "<strong>well</strong>" in reply.get_body(("html",)).get_content()
+        assert [part.get_content().strip() for part in reply.iter_attachments()] == ["hi"]
+        assert reply["Auto-Submitted"] == "auto-replied"
+    # As if the bridge had died before it could note anything: the folder of sent mails has it.
+    (tmp_path / "state.json").unlink()
+    async with server.open(), world() as gateway, running(server, gateway, tmp_path):
+        gateway.journal.last[channel.address] = first.seq - 1
+        await gateway.say(channel, "All **well**.")
+        await gateway.journal.until(lambda: gateway.journal.acks)
+        assert len(sent(server)) == 1
+    assert server.complaints == []
+
+
+async def test_who_is_refused_holds_up_nobody_and_what_cannot_be_read_is_flagged(tmp_path, monkeypatch):
+    monkeypatch.setattr("pegasus.bridge.messenger.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(email_bridge, "sender_of", lambda parsed: {}["no"] if "bad" in parsed["Subject"] else ANNA)
+    server = FakeMailServer()
+    server.recipients_refused["nobody@example.org"] = "550 no such user"
+    server.busy = 2
+    async with server.open(), world() as gateway, running(server, gateway, tmp_path):
+        await server.deliver(mail(Subject="bad"))
+        await server.until(lambda: "\\FLAGGED" in server.folders["INBOX"][0].flags)
         await gateway.say(ChannelInfo("email", "nobody@example.org"), "lost")
         await gateway.say(ChannelInfo("email", ANNA), "heard")
-        await mail.until(lambda: mail.sent)
-        assert [sent["To"] for sent in mail.sent] == [ANNA]
+        await server.until(lambda: server.outbox)
+        assert [reply["To"] for reply in sent(server)] == [ANNA]
 
 
-async def test_a_reply_that_is_sent_twice_has_the_same_id():
-    async with open_mail() as mail, world() as gateway:
-        channel = ChannelInfo("email", ANNA)
-        reply = await gateway.say(channel, "hi")
-        for count in (1, 2):
-            gateway.journal.outbox[channel.address] = [reply]  # as if the bridge had died before it could acknowledge
-            async with running(mail, gateway):
-                await mail.until(lambda wanted=count: len(mail.sent) == wanted)
-        first, second = mail.sent
-        assert first["Message-ID"] == second["Message-ID"]
+PROGRAM = [sys.executable, str(EXAMPLES / "email_bridge.py")]
+
+
+async def test_a_mail_may_come_twice_and_is_never_lost():
+    found = await examine_bridge(PROGRAM, MailService(), steps={Step.CONFIRMING, Step.SENT})
+    assert (found.delivery, found.declared) == (DeliveryClass.AT_LEAST_ONCE, DeliveryClass.AT_LEAST_ONCE)
+
+
+@pytest.mark.skipif(bool(missing_programs()), reason=missing_programs())
+@pytest.mark.tried("Mail servers", "Dovecot and Postfix of Debian", "at-least-once, whatever is killed")
+async def test_dovecot_and_postfix_carry_mails_both_ways():
+    found = await examine_bridge(PROGRAM, DebianMailService(), steps={Step.HANDING_OUT, Step.SENDING})
+    assert (found.delivery, found.complaints) == (DeliveryClass.EXACTLY_ONCE, ())
+    assert all(trial.arrivals == 1 for trial in (*found.inward, *found.outward))
 
 
 def test_without_its_variables_it_says_which_are_missing():
     assert run_without_variables("email_bridge") == (
         1,
-        "not set: IMAP_URL, SMTP_URL, MAIL_PASSWORD, MAIL_ADDRESS, PEGASUS_TOKEN; the beginning of this file shows how to start it\n",
+        "not set: IMAP_URL, SMTP_URL, MAIL_PASSWORD, MAIL_ADDRESS, MAIL_AUTHSERV, PEGASUS_TOKEN; "
+        "the beginning of the program shows how to start it\n",
     )

@@ -6,6 +6,8 @@
 * `plain`: a plain messenger, the service of `examples/plain_bridge.py`.
 * `matrix`: a homeserver, the service of `examples/matrix_bridge.py`.
 * `folder`: the service of `examples/folder_bridge.sh`, a folder.
+* `mail`: a mail server. `fake_mail` is one, `debian_mail` runs Dovecot and Postfix; `mail_proxy` stands before either, and finds the
+  steps in its protocols.
 * `verdict`: `DeliveryClass`, the classes, and the class that follows from what arrived.
 * `suite`: `examine_bridge`, one run from the first start to the class.
 * `command`: the command line.

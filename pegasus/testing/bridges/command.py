@@ -20,6 +20,8 @@ from pegasus.testing.bridges.verdict import DeliveryClass
 
 SERVICES: Final = {
     "plain": "pegasus.testing.bridges.plain:PlainService",
+    "mail": "pegasus.testing.bridges.mail:MailService",
+    "debian-mail": "pegasus.testing.bridges.mail:DebianMailService",
     "matrix": "pegasus.testing.bridges.matrix:MatrixService",
     "folder": "pegasus.testing.bridges.folder:FolderService",
 }

@@ -54,6 +54,9 @@ class BridgeService:
         """Let a person write this in the conversation that the suite uses. The bridge may be down at this moment."""
         raise NotImplementedError
 
+    async def settle(self) -> None:
+        """Wait until what the service has taken can be seen, where that takes time. Called once, before the last `seen`."""
+
     def seen(self) -> Sequence[str]:
         """Return the texts of all messages of the bridge that people see, each as often as they see it.
 

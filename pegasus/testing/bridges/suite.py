@@ -207,6 +207,7 @@ class _Suite:
         await self._bridge.kill()
         await self._write()
         await self._say(channel)
+        await self._service.settle()
         examination = Examination(
             tuple(self._trial(trial, mark, self.heard) for trial, mark in inward),
             tuple(self._trial(trial, mark, self.shown) for trial, mark in outward),
