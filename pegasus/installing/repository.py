@@ -26,7 +26,7 @@ from pegasus.sandbox import CommandLimits, ProcessError, run_process
 from pegasus.tools import AddressGuard, ToolError
 
 DEADLINE: Final = 180.0
-"""Seconds that git has for all of it."""
+"""Seconds that git has to fetch, and as many to read."""
 LARGEST: Final = 256 << 20
 """Bytes of a file that git may write, which is as much as it may fetch."""
 _LIMITS: Final = CommandLimits(memory=1 << 30, processes=32, file_size=LARGEST, output=8_192)

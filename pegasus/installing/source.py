@@ -7,7 +7,7 @@ import re
 from functools import partial
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import attrs
 import trio
@@ -50,9 +50,7 @@ def parse_source(text: str) -> SkillSource:
     path, subdirectory = Path(text).absolute(), _subdirectory(fragment)
     if not path.exists():
         raise SourceError(f"there is no folder or archive {path}")
-    return SkillSource(
-        f"{path}#subdirectory={subdirectory}" if subdirectory else str(path), path, subdirectory=subdirectory
-    )
+    return SkillSource(f"{path}{_fragment(subdirectory)}", path, subdirectory=subdirectory)
 
 
 def _parse_repository(text: str) -> SkillSource:
@@ -70,7 +68,7 @@ def _parse_repository(text: str) -> SkillSource:
     if marked and not _REVISION.fullmatch(revision):
         raise SourceError(f"found the revision {revision!a}, allowed: a branch, a tag, or a commit of 40 digits")
     subdirectory = _subdirectory(fragment)
-    text = f"git+{url}{marked}{revision}" + (f"#subdirectory={subdirectory}" if subdirectory else "")
+    text = f"git+{url}{marked}{revision}{_fragment(subdirectory)}"
     return SkillSource(text, None, url, revision, subdirectory, user)
 
 
@@ -90,6 +88,10 @@ def _subdirectory(fragment: str) -> str:
     if key != "subdirectory" or not folder:
         raise SourceError(f"found #{fragment}, allowed: #subdirectory=FOLDER")
     return check_path(unquote(folder))
+
+
+def _fragment(subdirectory: str) -> str:
+    return f"#subdirectory={quote(subdirectory)}" if subdirectory else ""
 
 
 async def read_source(source: SkillSource, guard: AddressGuard) -> SourceTree:

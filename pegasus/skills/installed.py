@@ -51,8 +51,8 @@ class InstalledSkill:
 
     def read(self) -> dict[str, bytes]:
         """Return the contents of its files by their paths, {} where they are not what was accepted. Blocks."""
-        with suppress(OSError, ValueError):
-            if manifest_of(self.folder) == self.manifest:
+        with suppress(OSError):
+            if _holds(self.folder, self.manifest):
                 return {path: (self.folder / path).read_bytes() for path in self.manifest}
         return {}
 
@@ -166,6 +166,7 @@ def _content_id(manifest: Manifest) -> str:
 
 
 def _holds(folder: Path, manifest: Manifest) -> bool:
+    """Return whether a folder has exactly these files."""
     with suppress(OSError, ValueError):
         return manifest_of(folder) == manifest
     return False

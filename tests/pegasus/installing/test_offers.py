@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import attrs
 import pytest
 
 from pegasus.installing import SourceError, describe_changes, describe_offer, find_offers, parse_source
@@ -153,3 +154,6 @@ def test_a_repository_is_read_from_its_text():
     assert (source.url, source.revision) == ("https://example.org:8443/a/b.git", "release/1.2")
     assert (source.subdirectory, source.credentials) == ("skills/pdf", "user:secret-word")
     assert "secret-word" not in repr(source)
+    assert parse_source(source.text) == attrs.evolve(source, credentials="")
+    spaced = parse_source("git+https://example.org/x#subdirectory=a%20b%2520c")
+    assert (spaced.subdirectory, parse_source(spaced.text)) == ("a b%20c", spaced)
