@@ -54,6 +54,21 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/pegasus/web/test_visitors.py::test_signing_out_ends_the_session",
         "tests/pegasus/web/test_visitors.py::test_a_session_survives_a_restart_and_ends_after_thirty_days",
     ),
+    "A notification can be read by the browser that it is for and by nobody on the way.": (
+        "tests/pegasus/push/test_keys.py::test_the_example_of_the_rfc",
+    ),
+    "A browser is notified of its session's conversation alone, and of nothing once that session has ended.": (
+        "tests/blackbox/test_push.py::test_each_browser_is_told_what_its_session_may_hear_for_as_long_as_it_lasts",
+    ),
+    "Notifications go to public addresses only, unless the settings allow others, and redirects are not followed.": (
+        "tests/blackbox/test_push.py::test_an_address_inside_is_refused_and_a_redirect_is_not_followed",
+    ),
+    "A notification offers to allow only what it shows as a whole.": (
+        "tests/pegasus/push/test_sending.py::test_a_call_can_be_allowed_only_where_all_of_it_is_shown",
+    ),
+    "A browser keeps the files of the page and nothing that was said; signing out removes them.": (
+        "tests/browser/test_push.py::test_without_a_connection_the_page_opens_and_says_so_and_signing_out_leaves_nothing",
+    ),
     "No path of a request leads out of the files of the page.": (
         "tests/pegasus/web/test_server.py::test_no_path_leads_out_of_the_static_files",
     ),

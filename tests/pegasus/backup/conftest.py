@@ -33,6 +33,7 @@ def home(tmp_path):
     write(home, "workspace/notes.txt", b"tea")
     write(home, "workspace/run.sh", b"#!/bin/sh\n").chmod(0o755)
     write(home, "token", b"the-token-of-the-owner\n")
+    write(home, "push.key", b"-----BEGIN PRIVATE KEY-----\n")
     write(home, "mcp/server.json", b'{"access_token":"abc"}')
     write(home, "logs/pegasus.log", b"a line\n")
     write(home, "pegasus.toml", b'[log]\nlevel = "info"\n')

@@ -20,7 +20,7 @@ def test_everything_comes_back_but_secrets_and_what_is_made_again(home, tmp_path
     wanted = {
         path: content
         for path, content in tree(home.path).items()
-        if path not in ("token", "mcp/server.json", "logs/pegasus.log", "data/memory/.index.sqlite")
+        if path not in ("token", "push.key", "mcp/server.json", "logs/pegasus.log", "data/memory/.index.sqlite")
     }
     found = tree(tmp_path / "copy")
     assert found.pop("lock")
@@ -37,6 +37,7 @@ def test_with_a_passphrase_secrets_come_back_too(home, tmp_path):
     assert restore(tmp_path / "b", tmp_path / "copy", "open sesame").secrets
     assert (tmp_path / "copy/token").read_bytes() == b"the-token-of-the-owner\n"
     assert (tmp_path / "copy/mcp/server.json").exists()
+    assert (tmp_path / "copy/push.key").exists()
 
 
 @pytest.mark.parametrize("passphrase", ["wrong", None])
