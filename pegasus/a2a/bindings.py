@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from actors import ActorError
 from pegasus.a2a.errors import (
+    CONTENT_TYPE_NOT_SUPPORTED,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
@@ -78,6 +79,7 @@ class Bindings:
         """Answer a request of JSON-RPC."""
         id: Json = None
         try:
+            _check_content_type(request)
             body = await request.body()
             try:
                 call = decode_json(body)
@@ -110,6 +112,7 @@ class Bindings:
         """Answer a request of the other binding. method: the operation, as JSON-RPC calls it."""
         try:
             _check_version(request)
+            _check_content_type(request)
             params = await self._rest_params(request, method)
             if method in self._streams:
                 return UpdateResponse(
@@ -185,6 +188,12 @@ def _id_of(call: Mapping[str, Json]) -> Json:
     if id is not None and (isinstance(id, bool) or not isinstance(id, str | int | float)):
         raise A2aError(INVALID_REQUEST, f"id: found {kind(id)}, allowed: a text or a number")
     return id
+
+
+def _check_content_type(request: ApiRequest) -> None:
+    found = request.http.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if found and found != "application/json" and not found.endswith("+json"):
+        raise A2aError(CONTENT_TYPE_NOT_SUPPORTED, f"Content-Type: found {quote(found, 80)}, allowed: application/json")
 
 
 def _check_version(request: ApiRequest) -> None:

@@ -89,7 +89,7 @@ _LIST: Final[Mapping[str, Any]] = {
 
 
 def _rest(**fields: Any) -> Form:
-    return Form(**{"query": _VERSION, "answer": Metadata, **fields, "error": FailureAnswer, "errors": (404, 429)})
+    return Form(**{"query": _VERSION, "answer": Metadata, **fields, "error": FailureAnswer, "errors": (404, 415, 429)})
 
 
 _FORMS: Final[Mapping[str, Form]] = {

@@ -15,7 +15,7 @@ from pegasus.conversation import clean_text
 from pegasus.formatting import quote
 from pegasus.intake import NAME_RULE, is_name
 from pegasus.messages import Json
-from pegasus.wire import WireError, encode_json, from_wire
+from pegasus.wire import WireError, camel, encode_json, from_wire
 
 MOST_PARTS: Final = 100
 """Parts of a message."""
@@ -125,18 +125,22 @@ class MessageContent:
 def read_form(params: Json, form: type[T]) -> T:
     """Return the parameters of a request. Raises A2aError for a value that does not fit."""
     try:
-        # A field that is null counts as missing, as ProtoJSON says.
-        return from_wire(_without_nulls(params if params is not None else {}), form, is_foreign=True)
+        return from_wire(_plain(params if params is not None else {}), form, is_foreign=True)
     except WireError as error:
         raise bad_params(error.path, error.problem) from None
 
 
-def _without_nulls(value: Json) -> Json:
-    if isinstance(value, Mapping):
-        return {
-            key: _without_nulls(inner) if key != "parts" else inner for key, inner in value.items() if inner is not None
-        }
-    return value
+def _plain(value: Json) -> Json:
+    """Return ProtoJSON in one form: null means missing, and names may be in snake_case. Data stays as it is."""
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        camel(key): inner if key in ("data", "metadata") else _plain(inner)
+        for key, inner in value.items()
+        if inner is not None or key == "data"
+    }
 
 
 def check_history(length: int | None) -> None:

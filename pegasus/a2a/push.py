@@ -40,6 +40,8 @@ ANSWER_WITHIN: Final = 30.0
 """Seconds in which a target has to answer."""
 TRIED_FOR: Final = 72 * 3600 * 1000
 """Age of an update in ms at which its delivery is given up."""
+BEGUN_WITHIN: Final = 60_000
+"""Milliseconds in which a task is begun whose target is kept already."""
 MOST_AT_ONCE: Final = 16
 """Requests to targets at the same time."""
 MEDIA_TYPE: Final = "application/a2a+json"
@@ -221,6 +223,11 @@ class PushDeliveries:
         with self._watch.listen(task_id) as news:
             while True:
                 record = await self._patiently(partial(self._read, task_id))
+                target = self._targets.find(key)
+                if record is None and target is not None and self._clock() - target.created < BEGUN_WITHIN:
+                    with trio.move_on_after(BEGUN_WITHIN / 1000):
+                        await news.wait()
+                    continue
                 # Without a record the task was never begun, or its log was removed.
                 if record is None or not await self._deliver(key, record):
                     await self._patiently(partial(self._targets.delete, [key]))

@@ -115,7 +115,11 @@ class A2aLink:
             route(
                 "GET", keys, "keys", "The key of its signature (A2A)", None, lambda door, request: door.keys(request)
             ),
-            route("POST", "/a2a", "rpc", "An operation (A2A)", MESSAGE, lambda door, request: door.rpc(request)),
+            # Some clients put a slash behind the address of the card.
+            *(
+                route("POST", path, "rpc", "An operation (A2A)", MESSAGE, lambda door, request: door.rpc(request))
+                for path in ("/a2a", "/a2a/")
+            ),
             *(
                 route(method, f"/a2a{path}", operation, summary, MESSAGE, partial(_rest, operation))
                 for method, path, operation, summary in _REST

@@ -14,10 +14,17 @@ from typing import Final
 import attrs
 from benchmarks.workplace import Workplace
 
-from judging import autobahn, bridge, openai_client, responses, skills
+from judging import a2a, autobahn, bridge, openai_client, responses, skills
 from judging.verdict import FAILURE_LINES, Judge, NotHereError, Verdict
 
-JUDGES: Final[tuple[Judge, ...]] = (responses.JUDGE, openai_client.JUDGE, skills.JUDGE, autobahn.JUDGE, bridge.JUDGE)
+JUDGES: Final[tuple[Judge, ...]] = (
+    responses.JUDGE,
+    openai_client.JUDGE,
+    a2a.JUDGE,
+    skills.JUDGE,
+    autobahn.JUDGE,
+    bridge.JUDGE,
+)
 """All judges, in the order of the table."""
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "README.md"

@@ -77,6 +77,7 @@ async def ask_of_agents(ask):
     message = {"messageId": "a-1", "role": "ROLE_USER", "parts": [{"text": "work"}]}
     sent = {"message": message, "configuration": {"returnImmediately": True}}
     call = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": sent}
+    await ask("POST", "/a2a/", call, status=200, **version)
     task = (await ask("POST", "/a2a", call, status=200, **version))["result"]["task"]["id"]
     assert (await ask("POST", "/a2a/message:send", sent, status=200, **version))["task"]["id"] == task
     await ask("POST", "/a2a/message:send", {"message": {**message, "parts": []}}, status=400, **version)
