@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
         _report(str(error))
         return 2
     for complaint in found.complaints:
-        _report(f"against the protocol: {complaint}")
+        _report(f"wrong: {complaint}")
     if found.declared is not None and not found.delivery.keeps(found.declared):
         _report(f"declared {found.declared.value}, proved {found.delivery.value}")
     elif found.delivery is DeliveryClass.NONE:

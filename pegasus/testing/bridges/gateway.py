@@ -55,7 +55,7 @@ class BridgeGateway:
     outbox: dict[Address, list[OutboundMessage]] = attrs.field(factory=dict)
     """Replies that are not acknowledged."""
     complaints: list[str] = attrs.field(factory=list)
-    """Frames of the bridge that are against the protocol, each kind once."""
+    """Everything that the bridge does wrong, each kind once, such as a frame that is against the protocol."""
     declared: str = ""
     """Delivery class in the last hello; "" for none."""
     are_answers_swapped: bool = False
@@ -106,7 +106,7 @@ class BridgeGateway:
         changed.set()
 
     def complain(self, message: str) -> None:
-        """Note a frame that is against the protocol."""
+        """Note what the bridge does wrong."""
         if message not in self.complaints:
             self.complaints.append(message)
 

@@ -33,9 +33,11 @@ PATIENCE: Final = 20.0
 """Seconds for whatever a bridge that works does in a few."""
 NOT_REACHED: Final = 6.0
 """Seconds after which a step counts as one that this bridge does not have, such as an acknowledgement to the service."""
-MOST_ENDS: Final = 20
+MOST_ENDS: Final = 8
 """Times that the bridge may end by itself in one run. It is started again, as a service manager would do."""
 LOG_LINES: Final = 15
+LONG_WORDS: Final = 500
+"""Words of the long reply, each of which is told from the others: some 4,500 characters."""
 
 
 class BridgeStuck(Exception):
@@ -67,7 +69,7 @@ class Examination:
     declared: DeliveryClass | None
     """None: the bridge declares nothing."""
     complaints: tuple[str, ...]
-    """Faults that are no matter of delivery, such as frames that the gateway refuses."""
+    """Faults that are no matter of delivery: frames that the gateway refuses, a long reply that is not whole."""
 
     @property
     def delivery(self) -> DeliveryClass:
@@ -203,6 +205,7 @@ class _Suite:
         inward = [(trial, await self._try_inward(*trial)) for trial in self._trials(INWARD)]
         await self._swap_answers()
         outward = [(trial, await self._try_outward(channel, *trial)) for trial in self._trials(OUTWARD)]
+        await self._say_much(channel)
         # What is still on its way, or would come again, comes before what a new start brings.
         await self._bridge.kill()
         await self._write()
@@ -273,6 +276,21 @@ class _Suite:
         self._others.append((mark, self.heard))
         await self._write()
         self._gateway.are_answers_swapped = False
+
+    async def _say_much(self, channel: ChannelInfo) -> None:
+        """Let the agent say more than a service takes as one message. Everything must arrive, in its order."""
+        words = [self._mark("long") for _ in range(LONG_WORDS)]
+        before = len(self._service.seen())
+        self._gateway.say("\n\n".join(" ".join(words[i : i + 20]) for i in range(0, LONG_WORDS, 20)), channel)
+        with self._patience("a long reply was not acknowledged"):
+            await self._gateway.until(lambda: self._gateway.is_acknowledged(words[0]))
+        await self._service.settle()
+        texts = self._service.seen()[before:]
+        if re.findall(r"\blong\d+\b", " ".join(texts)) != words:
+            self._gateway.complain("a long reply did not arrive whole and in order")
+        limit = self._service.most_characters
+        if limit and any(len(text) > limit for text in texts):
+            self._gateway.complain(f"found a message of more than {limit} characters, which is the service's limit")
 
     async def _is_met(self) -> bool:
         with trio.move_on_after(NOT_REACHED):
