@@ -1,25 +1,15 @@
-"""`serve_editor`: an editor on stdin and stdout.
-
-Both are read and written in threads: they may be pipes, files or a terminal, and a flag for non-blocking use on a file that other
-processes hold would surprise them. A read that nobody waits for any more is abandoned; it ends with the process.
-"""
+"""`serve_editor`: an editor on stdin and stdout."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
 
 import trio
 
 from pegasus.acp.agent import EditorAgent
 from pegasus.acp.link import EditorLink
-from pegasus.client import FindEndpoint
-
-LONGEST_LINE: Final = 32 << 20
-"""Bytes of a message of the editor; longer ones are refused."""
-READ_BYTES: Final = 1 << 16
+from pegasus.client import FindEndpoint, read_lines, write_line
 
 
 async def serve_editor(
@@ -32,32 +22,7 @@ async def serve_editor(
     stdout: int = 1,
 ) -> None:
     """Serve the editor until it closes its end. What was accepted goes on in the daemon. The parameters are those of `EditorAgent`."""
-    link = EditorLink(read_lines(stdin), partial(_write, stdout))
+    link = EditorLink(read_lines(stdin), partial(write_line, stdout))
     async with trio.open_nursery() as nursery:
         await link.run(EditorAgent(link, nursery, find, start, folder_problem, room))
         nursery.cancel_scope.cancel()
-
-
-async def read_lines(file: int) -> AsyncIterator[bytes | None]:
-    """Yield lines without their ends, and None for each that is longer than LONGEST_LINE. Empty ones are left out."""
-    buffer, is_too_long = bytearray(), False
-    while chunk := await trio.to_thread.run_sync(os.read, file, READ_BYTES, abandon_on_cancel=True):
-        first, *rest = chunk.split(b"\n")
-        buffer += b"" if is_too_long else first
-        for part in rest:
-            if is_too_long or buffer.strip():
-                yield None if is_too_long else bytes(buffer)
-            buffer, is_too_long = bytearray(part), False
-        if len(buffer) > LONGEST_LINE:
-            buffer, is_too_long = bytearray(), True
-
-
-async def _write(file: int, line: bytes) -> None:
-    await trio.to_thread.run_sync(_write_all, file, line, abandon_on_cancel=True)
-
-
-def _write_all(file: int, line: bytes) -> None:
-    """Write a line. Blocks while the reader does not read. Raises OSError if there is none."""
-    view = memoryview(line)
-    while view:
-        view = view[os.write(file, view) :]

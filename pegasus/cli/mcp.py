@@ -21,6 +21,7 @@ from typing import Final
 import click
 import trio
 
+from pegasus.cli.chat import ensure_daemon
 from pegasus.cli.commands import JSON, OneOf, Options, pegasus, program_name
 from pegasus.cli.config import check_text, describe_effect, write_settings
 from pegasus.cli.control import (
@@ -34,7 +35,7 @@ from pegasus.cli.control import (
     report_failure,
 )
 from pegasus.cli.status import server_line
-from pegasus.client import ClientError
+from pegasus.client import ClientError, NotConnected
 from pegasus.formatting import format_duration, plural, quote
 from pegasus.host import Home, read_daemon
 from pegasus.mcp import (
@@ -57,12 +58,45 @@ MCP = pegasus.subgroup("mcp", "Add, list and check MCP servers, whose tools the 
 
 MOST_NAMED: Final = 30
 """Tools of a kind that `mcp add` names."""
+COMES_BACK: Final = 10.0
+"""Seconds to wait for a daemon that was there before: enough for a restart by hand or by systemd."""
 POLL: Final = 0.2
 """Seconds between two questions to the daemon about a new server."""
 
 _NAME = click.Argument(["name"], required=False, metavar="[NAME]")
 """Name of a server in the settings."""
 _NONE: Final = "No MCP servers. `pegasus mcp add` makes one, or a section [mcp.servers.NAME] of the settings."
+
+
+@MCP.declare("serve", is_client=True)
+def run_serve(home: Home, settings: Settings) -> int:
+    """Be an MCP server on stdin and stdout, for another assistant.
+
+    Assistants start it as they start any such server. It joins the agent that runs, and starts one in the background if none does;
+    that goes on when the assistant ends.
+    """
+    options = click.get_current_context().find_object(Options)
+    arguments = () if options is None else options.arguments()
+
+    async def find() -> tuple[str, str]:
+        with trio.move_on_after(
+            COMES_BACK
+        ):  # it may have been killed, and be started by whatever has started it before
+            while has_run[0] and read_daemon(home) is None:  # noqa: ASYNC110  another process notifies nobody
+                await trio.sleep(POLL)
+        await ensure_daemon(home, arguments)
+        has_run[0] = True
+        daemon = read_daemon(home)
+        if daemon is None or daemon.http is None:
+            raise NotConnected("the HTTP server of the agent is off (http.enabled of the settings), and /mcp is on it")
+        return f"{daemon.http}/mcp", find_daemon(home, settings).token
+
+    has_run = [False]
+    relay = importlib.import_module(
+        "pegasus.cli.mcp_relay"
+    )  # an HTTP client, which no other command of this file needs
+    trio.run(relay.McpRelay(find).run)
+    return 0
 
 
 def servers_text(answer: Answer) -> str:

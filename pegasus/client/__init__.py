@@ -33,6 +33,7 @@ from pegasus.client.conversation import (
     Online,
     open_conversation,
 )
+from pegasus.client.stdio_lines import read_lines, write_line
 from pegasus.protocol import EventFrame
 
 __all__ = [
@@ -52,4 +53,6 @@ __all__ = [
     "Refused",
     "open_client",
     "open_conversation",
+    "read_lines",
+    "write_line",
 ]

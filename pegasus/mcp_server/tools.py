@@ -151,7 +151,7 @@ async def send_message(call: ToolRequest) -> CallToolResult:
             found = await call.turns.run(request, message, has_key=bool(key), seconds=seconds, on_said=progress.take)
             nursery.cancel_scope.cancel()
     except trio.Cancelled:
-        may_repeat = bool(key) and request.has_gone
+        may_repeat = bool(sent.idempotency_key) and request.has_gone
         is_stopping = request.nursery.cancel_scope.cancel_called
         if request.has_lost_rights or not (is_stopping or may_repeat):
             request.services.withdraw(message)

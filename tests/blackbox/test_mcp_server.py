@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from tests.blackbox.support import Book, Daemon, serving
-from tests.blackbox.support.mcp_client import LEGACY, MODERN, mcp_client
+from tests.blackbox.support.mcp_client import LEGACY, MODERN, mcp_client, stdio_client_of
 from tests.blackbox.support.serving import standing
 from tests.blackbox.test_tokens import add
 
@@ -74,3 +74,11 @@ async def test_a_token_shows_what_its_scopes_and_its_conversation_reach(daemon, 
     async with mcp_client(daemon, token) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == tools
         assert [form.name for form in (await client.list_resource_templates()).resource_templates] == forms
+
+
+@pytest.mark.parametrize("mode", [LEGACY, MODERN])
+async def test_an_assistant_that_starts_its_servers_itself_talks_with_the_agent_that_runs(tmp_path, mode):
+    async with serving(tmp_path, Book(), HTTP) as daemon, stdio_client_of(daemon, mode) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == ALL
+        sent = await client.call_tool("send_message", {"text": "hello"})
+        assert [part.text for part in sent.content] == ["echo: hello"]
