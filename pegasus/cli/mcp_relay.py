@@ -22,6 +22,7 @@ import trio
 
 from pegasus.client import ClientError, read_lines, write_line
 from pegasus.messages import Json
+from pegasus.retry import Pauses
 from pegasus.wire import decode_json, encode_json
 
 FindServer: TypeAlias = Callable[[], Awaitable[tuple[str, str]]]
@@ -29,8 +30,8 @@ FindServer: TypeAlias = Callable[[], Awaitable[tuple[str, str]]]
 
 AT_ONCE: Final = 100
 """Requests that are under way; the next one is read when one has ended."""
-TRIES: Final = 3
-"""Times that a request is made whose answer did not come."""
+TRIES: Final = 6
+"""Times that a request is made whose answer did not come. The pauses between them grow."""
 TRY_AGAIN: Final = 1.0
 """Seconds before the stream of notifications is opened again."""
 GOODBYE: Final = 2.0
@@ -129,7 +130,10 @@ class McpRelay:
     async def _deliver(self, message: dict[str, Json], headers: dict[str, str], *, needs_session: bool) -> None:
         """Send a message until its answer is written. One whose answer does not come is sent again, unless it may not be."""
         id, reason = message.get("id"), "the agent does not run"
-        for _ in range(TRIES):
+        pauses = Pauses()
+        for n in range(TRIES):
+            if n:
+                await trio.sleep(pauses.next())
             try:
                 if needs_session and message.get("method") == "initialize":
                     self._handshake = message

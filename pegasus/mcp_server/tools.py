@@ -144,18 +144,18 @@ async def send_message(call: ToolRequest) -> CallToolResult:
     has_progress = bool(call.context.meta and call.context.meta.get("progress_token") is not None)
     usual = LONGEST_WAIT if has_progress else PATIENCE
     seconds = min(max(usual if sent.wait_seconds is None else sent.wait_seconds, 0), LONGEST_WAIT)
+    found = None
     try:
         async with trio.open_nursery() as nursery:
             if has_progress:
                 nursery.start_soon(progress.run)
             found = await call.turns.run(request, message, has_key=bool(key), seconds=seconds, on_said=progress.take)
             nursery.cancel_scope.cancel()
-    except trio.Cancelled:
+    finally:
         may_repeat = bool(sent.idempotency_key) and request.has_gone
         is_stopping = request.nursery.cancel_scope.cancel_called
-        if request.has_lost_rights or not (is_stopping or may_repeat):
+        if found is None and (request.has_lost_rights or not (is_stopping or may_repeat)):
             request.services.withdraw(message)
-        raise
     if isinstance(found, ApiError):  # returned, since a nursery would make a group of it
         raise found
     return turn_result(message.id, message.channel.channel_id, found, has_key=bool(key))
@@ -251,7 +251,7 @@ async def answer_task(call: ToolRequest) -> CallToolResult:
     """Answer the question that a task waits for. One that waits for an owner's permission is not let go on by this."""
     sent = from_wire(call.arguments, AnswerArguments)
     task = await _changeable(call, sent.task_id)
-    if task.get("question") is None or task["state"] != "SUSPENDED":
+    if task.get("question") is None or task["state"] != "suspended":
         waits = {"approval": "it waits for an owner's permission", "person": "a person has paused it"}
         why = waits.get(str(task.get("waitsFor", "")), f"it is {task['state']}")
         raise ApiError(409, "conflict", f"the task asks nothing: {why}")
@@ -442,7 +442,7 @@ def make_tools() -> tuple[ServedTool, ...]:
             _tool(
                 "answer_task",
                 "Answer a task",
-                "Answer the question of a task in state SUSPENDED; it goes on then. get_task shows the question.",
+                "Answer the question of a task that is suspended; it goes on then. get_task shows the question.",
                 _object({"taskId": _TASK_ID, "answer": _text("The answer.", minLength=1)}, ("taskId", "answer")),
                 _schema_of(TaskChangeAnswer),
                 "open",

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import httpx2
 import pytest
+import trio
+from mcp.shared.exceptions import MCPError
+from mcp.types import ResourceUpdatedNotification
 
+from pegasus.testing.provider.answers import Call
 from tests.blackbox.support import Book, Daemon, serving
 from tests.blackbox.support.mcp_client import LEGACY, MODERN, mcp_client, stdio_client_of
 from tests.blackbox.support.serving import standing
+from tests.blackbox.support.waiting import POLL
+from tests.blackbox.support.work import Office, Workplace, act, answer
 from tests.blackbox.test_tokens import add
 
 HTTP = {"http.enabled": True, "http.port": 0}
@@ -17,6 +25,7 @@ pytestmark = [
     # The SDK's client leaves streams to the garbage collector.
     pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore:resources"),
 ]
 
 
@@ -27,14 +36,21 @@ def daemon(tmp_path_factory):
     yield from standing(Daemon(tmp_path_factory.mktemp("mcp") / "home", settings), start=True)
 
 
+@pytest.fixture(scope="module")
+def office(tmp_path_factory):
+    """A stage with background tasks."""
+    place = Workplace(tmp_path_factory.mktemp("office"), HTTP)
+    yield from standing(place.daemon, place, finish=place.finish)
+
+
 @pytest.mark.parametrize("mode", [LEGACY, MODERN])
-async def test_a_message_is_answered_and_its_progress_told(tmp_path, mode):
+async def test_a_message_is_answered_and_its_progress_told(office, mode, name):
     notes = []
 
     async def note(progress, total, message):
         notes.append(message)
 
-    async with serving(tmp_path, Book(), HTTP) as daemon, mcp_client(daemon, mode=mode) as client:
+    async with office.play(Book(), name) as daemon, mcp_client(daemon, mode=mode) as client:
         tools = (await client.list_tools()).tools
         assert [tool.name for tool in tools] == ALL
         assert all(tool.description and tool.output_schema and tool.annotations for tool in tools)
@@ -82,3 +98,183 @@ async def test_an_assistant_that_starts_its_servers_itself_talks_with_the_agent_
         assert [tool.name for tool in (await client.list_tools()).tools] == ALL
         sent = await client.call_tool("send_message", {"text": "hello"})
         assert [part.text for part in sent.content] == ["echo: hello"]
+
+
+# ------------------------------------------------------------------ the promise
+
+
+async def test_a_call_that_is_made_again_after_kill_9_is_answered_once(tmp_path):
+    call = ("send_message", {"text": "hello", "idempotencyKey": "k1"})
+    async with serving(tmp_path, book := Book(), HTTP) as daemon:
+        book.hold()
+        try:
+            async with mcp_client(daemon) as client, trio.open_nursery() as nursery:
+                nursery.start_soon(killed_when_it_thinks, daemon, book)
+                await client.call_tool(*call)
+        except* (MCPError, httpx2.HTTPError):
+            assert not daemon.alive
+        book.release()
+        for _ in range(2):  # the answer is kept until its client goes on
+            await daemon.restart()
+            async with mcp_client(daemon) as client:
+                for _ in range(2):
+                    sent = await client.call_tool(*call)
+                    assert [part.text for part in sent.content] == ["echo: hello"]
+                thoughts = len(book.about("hello"))
+                assert thoughts == 2, "the one that was killed, and one more"
+        async with mcp_client(daemon) as client:
+            sent = await client.call_tool("send_message", {"text": "next"})
+            assert sent.structured_content["replies"][-1]["text"] == "echo: next"
+        assert len(book.about("hello")) == thoughts
+
+
+async def killed_when_it_thinks(daemon, book):
+    await book.waiting()
+    daemon.kill()
+
+
+@pytest.mark.parametrize("mode", [LEGACY, MODERN])
+async def test_an_assistant_on_stdin_gets_its_answer_although_the_daemon_is_killed(tmp_path, mode):
+    async with serving(tmp_path, book := Book(), HTTP) as daemon, stdio_client_of(daemon, mode) as client:
+        book.hold()
+        async with trio.open_nursery() as nursery:
+
+            async def restart():
+                await killed_when_it_thinks(daemon, book)
+                book.release()
+                await daemon.start()
+
+            nursery.start_soon(restart)
+            sent = await client.call_tool("send_message", {"text": "hello"})
+        assert [part.text for part in sent.content] == ["echo: hello"]
+        assert [tool.name for tool in (await client.list_tools()).tools] == ALL
+        assert len(book.about("hello")) == 2
+
+
+@pytest.mark.parametrize("mode", [LEGACY, MODERN])
+async def test_a_call_that_its_client_cancels_stops_the_turn(office, mode, name):
+    async with office.play(book := Book(), name) as daemon, mcp_client(daemon, mode=mode) as client:
+        book.hold()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, "send_message", {"text": f"stop {name}", "conversation": name})
+            await book.waiting()
+            nursery.cancel_scope.cancel()
+        await book.abandoned()
+        book.release()
+        sent = await client.call_tool("send_message", {"text": "again", "conversation": name})
+        assert [part.text for part in sent.content] == ["echo: again"]
+
+
+async def test_a_client_that_vanishes_and_can_ask_again_gets_its_answer(office, name):
+    call = ("send_message", {"text": f"go {name}", "conversation": name, "idempotencyKey": "k1"})
+    async with office.play(book := Book(), name) as daemon:
+        book.hold()
+        async with mcp_client(daemon) as client, trio.open_nursery() as nursery:
+            nursery.start_soon(client.call_tool, *call)
+            await book.waiting()
+            nursery.cancel_scope.cancel()
+        book.release()
+        async with mcp_client(daemon) as client:
+            sent = await client.call_tool(*call)
+        assert [part.text for part in sent.content] == [f"echo: go {name}"]
+        assert len(book.about(f"go {name}")) == 1
+
+
+async def test_a_call_that_waits_no_longer_leaves_the_agent_at_work(office, name):
+    async with office.play(book := Book(), name) as daemon, mcp_client(daemon) as client:
+        book.hold()
+        sent = await client.call_tool(
+            "send_message", {"text": f"slow {name}", "conversation": name, "idempotencyKey": "k1", "waitSeconds": 0}
+        )
+        assert sent.structured_content["done"] is False
+        book.release()
+        sent = await client.call_tool(
+            "send_message", {"text": f"slow {name}", "conversation": name, "idempotencyKey": "k1"}
+        )
+        assert [part.text for part in sent.content] == [f"echo: slow {name}"]
+
+
+# ------------------------------------------------------------------ tasks and resources
+
+
+async def test_a_task_is_seen_answered_and_followed_by_whoever_asked_for_it_and_by_nobody_else(office, name):
+    asks = act(Call("ask_user", {"question": "Which colour?"}))
+    book = Office({name: [asks, lambda view: answer(f"painted {view.last}")]})
+    async with office.play(book, name) as daemon:
+        own, other = await add(daemon, "own"), await add(daemon, "other")
+        async with mcp_client(daemon, own, LEGACY, message_handler=(heard := Heard())) as client:
+            await client.call_tool("send_message", {"text": f"do {name}"})
+            task = await question_of(client)
+            log = f"pegasus://tasks/{task['taskId']}/log"
+            assert log in [resource.uri for resource in (await client.list_resources()).resources]
+            async with mcp_client(daemon, other, LEGACY) as stranger:
+                assert (await stranger.call_tool("list_tasks", {})).structured_content == {"tasks": []}
+                for tool, more in (("get_task", {}), ("cancel_task", {}), ("answer_task", {"answer": "red"})):
+                    refused = await stranger.call_tool(tool, {"taskId": task["taskId"], **more})
+                    assert refused.is_error
+                    assert "there is no task" in refused.content[0].text
+                for ask in (stranger.read_resource, stranger.subscribe_resource):
+                    with pytest.raises(MCPError, match="not found"):
+                        await ask(log)
+            await client.subscribe_resource(log)
+            answered = await client.call_tool("answer_task", {"taskId": task["taskId"], "answer": "red"})
+            assert answered.structured_content == {"taskId": task["taskId"], "status": "resumed"}
+            await heard.until(log)
+            async with mcp_client(daemon) as owner:
+                await state_reached(owner, task["taskId"], "completed")
+                shown = (await owner.call_tool("get_task", {"taskId": task["taskId"]})).structured_content
+                assert "red" in shown["result"]
+                gone = await owner.call_tool("cancel_task", {"taskId": task["taskId"]})
+                assert gone.is_error  # it has ended
+                events = json.loads((await owner.read_resource(log)).contents[0].text)["events"]
+                assert "TASK_COMPLETED" in [event["type"] for event in events]
+
+
+async def test_a_subscriber_hears_that_a_note_of_memory_has_changed(office, name):
+    path = f"facts/{name.lower()[:40].rstrip('-_')}.md"
+    async with office.play(Book(), name) as daemon, mcp_client(daemon) as client, daemon.client("control") as control:
+        await control.call("memory.write", path=path, content="# Tea\n\n- green")
+        uri = f"pegasus://memory/{path}"
+        async with client.listen(resource_subscriptions=[uri, "pegasus://memory/nothing.md"]) as changes:
+            assert changes.honored.resource_subscriptions == [uri]
+            await control.call("memory.write", path=path, content="# Tea\n\n- black")
+            async for change in changes:
+                assert change.uri == uri
+                break
+        assert "black" in (await client.read_resource(uri)).contents[0].text
+        found = (await client.call_tool("search_memory", {"query": "black tea"})).structured_content["results"]
+        assert path in [hit.get("path") for hit in found]
+
+
+class Heard:
+    """Notifications of a client."""
+
+    def __init__(self):
+        self._uris = []
+        self._changed = trio.Event()
+
+    async def __call__(self, message):
+        if isinstance(message, ResourceUpdatedNotification):
+            self._uris.append(message.params.uri)
+            self._changed.set()
+            self._changed = trio.Event()
+
+    async def until(self, uri):
+        while uri not in self._uris:
+            await self._changed.wait()
+
+
+async def question_of(client):
+    """The task of this client that asks something."""
+    while True:
+        tasks = (await client.call_tool("list_tasks", {})).structured_content["tasks"]
+        if tasks and tasks[0].get("question"):
+            return tasks[0]
+        await trio.sleep(POLL)
+
+
+async def state_reached(client, task_id, state):
+    while True:
+        if (await client.call_tool("get_task", {"taskId": task_id})).structured_content["state"] == state:
+            return
+        await trio.sleep(POLL)
