@@ -25,6 +25,7 @@ order; each uses only those before it:
     update        the command update
     status        the commands status and tree
     trace         the command trace
+    mcp_relay     the MCP server of the daemon, on stdin and stdout
     mcp           the command mcp
     send          the command send
     acp           the command acp
