@@ -196,7 +196,7 @@ REGRESSIONS: Final = (
     Regression(
         "the result of a task is not reported",
         "pegasus/main_agent/queue_items.py",
-        'return notification.type == "failed" and notification.metadata.get(QUIET_FAILURE) is True',
+        'return A2A_CLIENT in metadata or (notification.type == "failed" and metadata.get(QUIET_FAILURE) is True)',
         'return notification.type == "completed"',
     ),
     Regression(
