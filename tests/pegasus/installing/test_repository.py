@@ -132,7 +132,7 @@ def test_a_redirect_is_not_followed_and_a_password_stands_in_no_argument(tmp_pat
 
     # git speaks plain HTTP here, so that no certificate is needed; the settings that it gets are those of https.
     server = HTTPServer(("127.0.0.1", 0), Answers)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     made, runs = repository_module._environment, []
 
     async def plain(url, *rest):
