@@ -34,7 +34,7 @@ from pegasus.push.keys import VapidKey, ensure_key
 from pegasus.push.notices import PushNotice, answered_notice, approval_notice, reply_notice
 from pegasus.push.sending import PushResult, PushState, send_push
 from pegasus.push.subscriptions import JOURNAL_TIMEOUT, PushSubscription
-from pegasus.retry import Pauses
+from pegasus.retry import Pauses, retry
 from pegasus.storage import StorageError, Unacknowledged
 from pegasus.tools import AddressGuard
 
@@ -143,7 +143,7 @@ class Pusher:
                 if result.state is not PushState.LATER:
                     if result.state is PushState.REFUSED:
                         _log.warning("a push service has refused a message", id=id, reason=result.reason)
-                    await told()
+                    await retry(told, (StorageError, ActorError))  # what is known to be told is not told again
                     pauses.reset()
                     failing_since = math.inf
                     continue

@@ -54,7 +54,10 @@ async def send_push(
     row: PushSubscription, notice: PushNotice, key: VapidKey, guard: AddressGuard, now: int, contact: str
 ) -> PushResult:
     """Send a message to the push service of a browser. now: wall clock, ms. Raises nothing that is expected."""
-    body = encrypt(notice.content, read_point(row.p256dh), decode(row.auth))
+    try:
+        body = encrypt(notice.content, read_point(row.p256dh), decode(row.auth))
+    except ValueError as error:  # somebody has edited the file
+        return PushResult(PushState.GONE, f"its keys cannot be used: {error}")
     headers = {
         "authorization": key.authorization(row.endpoint, now, contact),
         "content-encoding": "aes128gcm",

@@ -29,8 +29,8 @@ from pegasus.wire import from_wire
 
 ABOUT: Final = ("all", "approvals")
 """Values of `about`."""
-MOST_SUBSCRIPTIONS: Final = 100
-"""Subscriptions that are kept; a further one ends the oldest, as with sessions."""
+MOST_SUBSCRIPTIONS: Final = 5
+"""Subscriptions of a session, which is one browser; a further one ends its oldest."""
 MOST_SEEN: Final = 1000
 """Approvals that are remembered as seen on a page."""
 
@@ -105,12 +105,14 @@ class PushBook:
         """
         last = await self._journal.ask(LastSeq, channel.address, timeout=JOURNAL_TIMEOUT)
         async with self._store.change():
-            known = self._store.rows.get(row.id)
+            rows = self._store.rows
+            known = rows.get(row.id)
             if known is not None and known.session == row.session:
                 row = attrs.evolve(row, replies=known.replies, approvals=known.approvals, since=known.since)
             else:
                 row = attrs.evolve(row, replies=last)
-            over = list(self._store.rows)[: max(0, len(self._store.rows) + 1 - MOST_SUBSCRIPTIONS)] if not known else []
+            others = [id for id, other in rows.items() if other.session == row.session and id != row.id]
+            over = others[: max(0, len(others) + 1 - MOST_SUBSCRIPTIONS)]
             await self._store.save({row.id: row}, delete=over)
         self.changed.notify()
         return row

@@ -147,7 +147,7 @@ async def until_gone(page):
 
 
 async def test_an_address_inside_is_refused_and_a_redirect_is_not_followed(tmp_path):
-    async with scene(tmp_path) as (_, service, page):
+    async with scene(tmp_path) as (daemon, service, page):
         subscription = service.browser("x").subscription(service)
         service.application_key = (await page.http.get("/api/push")).json()["key"]
         wrong = {
@@ -165,6 +165,15 @@ async def test_an_address_inside_is_refused_and_a_redirect_is_not_followed(tmp_p
         for keys in ({}, {"p256dh": "AAAA", "auth": "AAAA"}, {**subscription["keys"], "auth": "AAAA"}):
             assert (await page.http.post("/api/push", json={**subscription, "keys": keys})).status_code == 400
         assert (await page.http.post("/api/push", json={**subscription, "about": "some"})).status_code == 400
+
+        # Too many of one browser are at the cost of that browser alone.
+        async with Page.open(daemon) as other:
+            for name in "abcdefg":
+                await page.subscribe(service, name, about="approvals")
+                if name == "a":
+                    kept = await other.subscribe(service, "other", about="approvals")
+            assert len(await page.subscriptions()) == 5
+            assert await other.subscriptions() == [kept["id"]]
 
         await page.subscribe(service, "phone")
         service.browser("elsewhere")

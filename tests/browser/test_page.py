@@ -454,6 +454,18 @@ def test_a_question_of_a_server_is_a_form(site):
     }
 
 
+def test_a_change_of_a_file_is_shown_line_by_line(site):
+    page = site.open()
+    shown = page.evaluate("""async () => {
+        const { callDetails } = await import("/static/js/pages/approval_card.js");
+        const texts = { old_string: "a\\nb\\nc", new_string: "a\\n- x\\u202e\\nc" };
+        const details = callDetails("edit_file", { path: "notes.md", ...texts });
+        const lines = [...details.querySelectorAll(".diff span:not(.unseen)")];
+        return [details.querySelector("dd").textContent, ...lines.map((line) => line.textContent)];
+    }""")
+    assert shown == ["notes.md", "  a", "− b", "+ - xU+202E", "  c"]
+
+
 def test_a_yes_may_be_for_some_of_several_calls(site):
     page = site.open()
     answer = page.evaluate("""async () => {

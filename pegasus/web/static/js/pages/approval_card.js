@@ -119,15 +119,31 @@ export function answeredRow(notice) {
   return h("li", { class: "row" }, h("span", { class: `mark ${notice.state}` }, icon(notice.state === "allowed" ? "check" : "cross")), h("span", {}, T.approvals.states[notice.state]), h("code", {}, ...visible(notice.tool)), h("span", { class: "hint" }, notice.by ? T.approvals.by(notice.by) : ""), h("time", { class: "hint" }, clockTime(Date.now())));
 }
 
-/** The arguments of a call, each in full. */
+/** The arguments of a call, each in full. A text that replaces another one stands below it, line by line. */
 export function callDetails(tool, values) {
-  const entries = Object.entries(values ?? {});
+  const { old_string: before, new_string: after, ...others } = values ?? {};
+  const isChange = typeof before === "string" && typeof after === "string";
+  const entries = Object.entries(isChange ? others : values ?? {});
   if (entries.length === 1 && (entries[0][0] === "command" || entries[0][0] === "code")) {
     return h("pre", { class: "call", tabindex: "0" }, h("code", {}, ...visible(entries[0][1])));
   }
-  return h(
+  const list = h(
     "dl",
     { class: "call" },
     entries.map(([key, value]) => [h("dt", {}, ...visible(key)), h("dd", {}, h("pre", { tabindex: "0" }, ...visible(typeof value === "string" ? value : JSON.stringify(value, null, 2))))]),
   );
+  return isChange ? h("div", { class: "change" }, list, difference(before, after)) : list;
+}
+
+/** What is removed and added; lines that are the same at the beginning and at the end stand around it. */
+function difference(before, after) {
+  const old = before.split("\n");
+  const fresh = after.split("\n");
+  const most = Math.min(old.length, fresh.length);
+  let head = 0;
+  while (head < most && old[head] === fresh[head]) head++;
+  let tail = 0;
+  while (tail < most - head && old.at(-1 - tail) === fresh.at(-1 - tail)) tail++;
+  const lines = (texts, mark, kind) => texts.map((text) => h("span", { class: kind }, `${mark} `, ...visible(text)));
+  return h("pre", { class: "diff", tabindex: "0" }, lines(old.slice(0, head), " "), lines(old.slice(head, old.length - tail), "−", "removed"), lines(fresh.slice(head, fresh.length - tail), "+", "added"), lines(old.slice(old.length - tail), " "));
 }
