@@ -36,9 +36,17 @@ def offered_tools(editor: EditorCapabilities, *, runs_commands: bool) -> list[Js
 class EditorTools:
     """Carries out calls of the daemon in the editor."""
 
-    def __init__(self, session_id: str, link: EditorLink, call: CallDaemon, nursery: trio.Nursery) -> None:
-        """call: calls a method of the daemon."""
+    def __init__(
+        self,
+        session_id: str,
+        link: EditorLink,
+        call: CallDaemon,
+        show_terminal: Callable[[str, str], Awaitable[None]],
+        nursery: trio.Nursery,
+    ) -> None:
+        """call: calls a method of the daemon. show_terminal: shows a terminal, its id last, as part of a tool call."""
         self._session = session_id
+        self._show_terminal = show_terminal
         self._link = link
         self._call = call
         self._nursery = nursery
@@ -50,7 +58,7 @@ class EditorTools:
         id = str(event.get("call"))
         if event.get("type") == "call":
             self._running[id] = trio.CancelScope()
-            self._nursery.start_soon(self._carry_out, id, str(event.get("tool")), event.get("arguments") or {})
+            self._nursery.start_soon(self._carry_out, id, event)
         elif (scope := self._running.get(id)) is not None:
             scope.cancel()
 
@@ -59,18 +67,18 @@ class EditorTools:
         for scope in self._running.values():
             scope.cancel()
 
-    async def _carry_out(self, id: str, tool: str, arguments: Mapping[str, Any]) -> None:
+    async def _carry_out(self, id: str, event: Mapping[str, Any]) -> None:
         with suppress(ClientError, EditorGone), self._running[id]:
             try:
-                answer: Mapping[str, Json] = {"result": await self._run(tool, arguments)}
+                answer: Mapping[str, Json] = {"result": await self._run(event, event.get("arguments") or {})}
             except RpcError as error:
                 answer = {"error": f"the editor: {error}"}
             await self._call("tools.result", {"call": id, **answer})
         self._running.pop(id, None)
 
-    async def _run(self, tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Json]:
+    async def _run(self, event: Mapping[str, Any], arguments: Mapping[str, Any]) -> Mapping[str, Json]:
         """Return what the editor gives back. Raises RpcError, EditorGone."""
-        match tool:
+        match event.get("tool"):
             case "read_text_file":
                 answer = await self._ask("fs/read_text_file", {"path": arguments["path"]})
                 return {"content": answer.get("content")}
@@ -78,10 +86,10 @@ class EditorTools:
                 await self._ask("fs/write_text_file", {"path": arguments["path"], "content": arguments["content"]})
                 return {}
             case _:
-                return await self._command(arguments)
+                return await self._command(str(event.get("for")), arguments)
 
-    async def _command(self, arguments: Mapping[str, Any]) -> Mapping[str, Json]:
-        """Run a command in a terminal of the editor, at most for `seconds`."""
+    async def _command(self, call: str, arguments: Mapping[str, Any]) -> Mapping[str, Json]:
+        """Run a command in a terminal of the editor, at most for `seconds`. call: the tool call that shows it."""
         env: list[Json] = [{"name": name, "value": value} for name, value in arguments["env"].items()]
         created = await self._ask(
             "terminal/create",
@@ -95,6 +103,7 @@ class EditorTools:
         )
         terminal: dict[str, Json] = {"terminalId": created.get("terminalId")}
         try:
+            await self._show_terminal(call, str(created.get("terminalId")))
             with trio.move_on_after(arguments["seconds"]) as scope:
                 await self._ask("terminal/wait_for_exit", terminal)
             if scope.cancelled_caught:

@@ -149,7 +149,7 @@ class EditorSession:
         self._spoke = False
         """The last update was text of the agent."""
         self._work = SessionWork(channel_of(id).address, folder)
-        self._tools = EditorTools(id, link, self.call, nursery)
+        self._tools = EditorTools(id, link, self.call, self._show_terminal, nursery)
         self._last_event: int | None = None
         """Number of the last event that was shown."""
         self._commands: dict[str, trio.MemorySendChannel[str]] = {}
@@ -286,6 +286,9 @@ class EditorSession:
         """Send an update of the session to the editor. Raises EditorGone."""
         await self._link.notify("session/update", {"sessionId": self.id, "update": update})
         self._spoke = update["sessionUpdate"] == "agent_message_chunk"
+
+    async def _show_terminal(self, call: str, terminal: str) -> None:
+        await self.update(self._work.in_terminal(call, terminal))
 
     async def say(self, text: str) -> None:
         """Show a text that the agent has not said. Raises EditorGone."""

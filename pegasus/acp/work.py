@@ -64,6 +64,10 @@ class SessionWork:
         """Tasks of the session by id, in order; None for one of which no frame has come."""
         self._editing: dict[str, str] = {}
         """Id of the call under way that may change a file, by task."""
+        self._begun: set[str] = set()
+        """Ids of calls under way that the editor knows."""
+        self._illustrated: set[str] = set()
+        """Those that are shown with a difference or a terminal, which say more than their result."""
         self._plan: list[Json] = []
         """The plan as it was shown."""
 
@@ -96,9 +100,9 @@ class SessionWork:
         elif task_id not in self._tasks:
             return
         elif event.get("type") == "TOOL_CALL_REQUESTED":
-            yield self._begun(task_id, data)
+            yield self._begin(task_id, data)
         else:
-            yield from self._ended(task_id, data, failed=event.get("type") == "TOOL_CALL_FAILED")
+            yield from self._end(task_id, data, failed=event.get("type") == "TOOL_CALL_FAILED")
 
     def edit(self, edit: FileEdit) -> dict[str, Json]:
         """Return the update that shows a changed file: as part of the call that changes it, or as a call of its own."""
@@ -108,6 +112,7 @@ class SessionWork:
         ] or [{"type": "content", "content": text_block(edit.diff)}]
         location: Json = {"path": edit.path, **({"line": parts[0][0]} if parts else {})}
         if call := self._editing.get(edit.task_id):
+            self._illustrated.add(call)
             return {
                 "sessionUpdate": "tool_call_update",
                 "toolCallId": call,
@@ -124,12 +129,21 @@ class SessionWork:
             "locations": [location],
         }
 
-    def _begun(self, task_id: str, data: Mapping[str, Any]) -> dict[str, Json]:
+    def in_terminal(self, call: str, terminal: str) -> dict[str, Json]:
+        """Return the update that shows a terminal as part of a call."""
+        self._illustrated.add(call)
+        content: list[Json] = [{"type": "terminal", "terminalId": terminal}]
+        return {"sessionUpdate": "tool_call_update", "toolCallId": call, "content": content}
+
+    def _begin(self, task_id: str, data: Mapping[str, Any]) -> dict[str, Json]:
         tool, found = str(data.get("toolName")), data.get("params")
         arguments = found if isinstance(found, Mapping) else {}
         id = f"{task_id}/{data.get('callId')}"
         if kind_of(tool) in ("edit", "move", "delete"):
             self._editing[task_id] = id
+        if id in self._begun:  # it has waited for an owner, and is made again
+            return {"sessionUpdate": "tool_call_update", "toolCallId": id, "status": "in_progress"}
+        self._begun.add(id)
         return {
             "sessionUpdate": "tool_call",
             "toolCallId": id,
@@ -140,7 +154,7 @@ class SessionWork:
             "rawInput": arguments,
         }
 
-    def _ended(self, task_id: str, data: Mapping[str, Any], *, failed: bool) -> Iterator[dict[str, Json]]:
+    def _end(self, task_id: str, data: Mapping[str, Any], *, failed: bool) -> Iterator[dict[str, Json]]:
         results = data.get("newMessages")
         result = next((each for each in results or () if isinstance(each, Mapping) and each.get("toolCallId")), None)
         if result is None:
@@ -151,12 +165,12 @@ class SessionWork:
             "toolCallId": id,
             "status": "failed" if failed else "completed",
         }
-        if self._editing.get(task_id) == id:  # its diff says more than its result
-            del self._editing[task_id]
-        else:
+        if failed or id not in self._illustrated:
             update["content"] = [{"type": "content", "content": text_block(str(result.get("content") or ""))}]
-        if failed:
-            update["content"] = [{"type": "content", "content": text_block(str(result.get("content") or "failed"))}]
+        self._begun.discard(id)
+        self._illustrated.discard(id)
+        if self._editing.get(task_id) == id:
+            del self._editing[task_id]
         yield update
 
 

@@ -44,7 +44,7 @@ def text_in_client(context: ToolContext, path: str, size: int) -> bytes | None:
     if offer is None:
         return None
     with as_tool_error(ClientCallFailed):
-        content = trio.from_thread.run(offer.call, READ_FILE, {"path": path}, FILE_SECONDS).get("content")
+        content = trio.from_thread.run(offer.call, READ_FILE, {"path": path}, FILE_SECONDS, context.key).get("content")
     if not isinstance(content, str):
         raise ToolError(f"the program that carries out {READ_FILE} has given back no text")
     return content.encode("utf-8", "surrogateescape")
@@ -60,7 +60,7 @@ def write_in_client(context: ToolContext, path: str, data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     with as_tool_error(ClientCallFailed):
-        trio.from_thread.run(offer.call, WRITE_FILE, {"path": path, "content": content}, FILE_SECONDS)
+        trio.from_thread.run(offer.call, WRITE_FILE, {"path": path, "content": content}, FILE_SECONDS, context.key)
     return True
 
 

@@ -218,12 +218,13 @@ async def _run_in_client(
     }
     with as_tool_error(ClientCallFailed):
         # A little longer than the command may take, so that the client can still give back what it has written.
-        result = await offer.call(RUN_COMMAND, asked, timeout + min(limits.grace, timeout / 4))
+        result = await offer.call(RUN_COMMAND, asked, timeout + min(limits.grace, timeout / 4), context.key)
     notes = [f"ended after {timeout:.3g} s"] if result.get("timedOut") else []
     notes += [f"killed by {result['signal']}"] if result.get("signal") else []
     return {
         "exitCode": result.get("exitCode"),
-        "output": str(result.get("output") or ""),
+        "stdout": str(result.get("output") or ""),
+        "stderr": "",
         "truncated": bool(result.get("truncated")),
         "note": "; ".join(["it ran in a terminal of the editor", *notes]),
     }

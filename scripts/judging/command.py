@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 from benchmarks.workplace import Workplace
 
-from judging import a2a, autobahn, bridge, openai_client, responses, skills
+from judging import a2a, acp, autobahn, bridge, openai_client, responses, skills
 from judging.verdict import FAILURE_LINES, Judge, NotHereError, Verdict
 
 JUDGES: Final[tuple[Judge, ...]] = (
@@ -23,6 +23,7 @@ JUDGES: Final[tuple[Judge, ...]] = (
     a2a.JUDGE,
     skills.JUDGE,
     autobahn.JUDGE,
+    acp.JUDGE,
     bridge.JUDGE,
 )
 """All judges, in the order of the table."""

@@ -50,7 +50,7 @@ class ClientToolMethods:
             raise BadParams(f"tools: found {quote(names, 80)}, allowed: a list of {', '.join(CLIENT_TOOLS)}")
 
         async def run(push: PushEvent) -> None:
-            """Push calls until the offer ends. It is made here, so that none is left by a client that has gone before."""
+            """Push calls. The offer is made here, so that none is left by a client that has gone before."""
             offer = self.clients.offer(address, [str(name) for name in names])
             try:
                 await offer.serve(push)
@@ -68,8 +68,8 @@ class ClientToolMethods:
             or (error is None) == (result is None)
         ):
             raise BadParams("allowed: result, an object, or error, a text")
-        offer = self.clients.find(self._address(caller))
-        if offer is None or not offer.answer(id, result or {}, "" if error is None else error or "it failed"):
+        failure = "" if error is None else error or "it failed"
+        if not self.clients.answer(self._address(caller), id, result or {}, failure):
             raise NotFound(f"call: there is no call {quote(id, 40)} that waits for an answer")
         return {}
 
