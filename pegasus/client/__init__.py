@@ -4,6 +4,8 @@
 * `open_conversation` makes a conversation that outlives connections: it connects again, sends again what was not accepted, and
   yields each reply once.
 
+* `open_websocket` makes the WebSocket below them, for a bridge whose service has one.
+
 Nothing of the server is imported, so a command starts quickly and may run on another machine than the daemon.
 
 Example::
@@ -22,6 +24,7 @@ from pegasus.client.client import (
     NotConnected,
     Refused,
     open_client,
+    open_websocket,
 )
 from pegasus.client.conversation import (
     Conversation,
@@ -53,6 +56,7 @@ __all__ = [
     "Refused",
     "open_client",
     "open_conversation",
+    "open_websocket",
     "read_lines",
     "write_line",
 ]

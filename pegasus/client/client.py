@@ -163,7 +163,7 @@ async def open_client(
     else:
         who = ClientChannel(channel.type, channel.channel_id, channel.user_id, channel.reply_to)
     hello = HelloFrame(who, token, last_seq, dict(last_seqs or {}), calls_only, every_reply, delivery)
-    async with _connected(url, timeout) as socket:
+    async with open_websocket(url, timeout) as socket:
         client = Client(socket, await _greet(socket, hello, timeout))
         with client.events:
             async with background(client.pump):
@@ -324,8 +324,8 @@ class _Call:
 
 
 @asynccontextmanager
-async def _connected(url: str, timeout: float) -> AsyncIterator[WebSocket]:
-    """Yield an open WebSocket, and close it afterwards. Raises NotConnected."""
+async def open_websocket(url: str, timeout: float, *, subprotocol: str = SUBPROTOCOL) -> AsyncIterator[WebSocket]:
+    """Yield an open WebSocket, and close it afterwards. Raises NotConnected. timeout: seconds for each step."""
     parts = urlsplit(url)
     try:
         with anyio.fail_after(timeout):
@@ -338,7 +338,7 @@ async def _connected(url: str, timeout: float) -> AsyncIterator[WebSocket]:
         path = parts.path or "/"
         try:
             with anyio.fail_after(timeout):
-                await socket.connect(parts.netloc, f"{path}?{parts.query}" if parts.query else path, SUBPROTOCOL)
+                await socket.connect(parts.netloc, f"{path}?{parts.query}" if parts.query else path, subprotocol)
         except (WebSocketClosed, TimeoutError):
             raise NotConnected(f"no agent answers at {url}, but another program") from None
         try:

@@ -194,7 +194,7 @@ async def test_the_first_start_hears_no_history_and_a_gap_is_filled(tmp_path):
         assert texts_of(gateway) == [f"m{number}" for number in range(20)]
 
 
-@pytest.mark.tried("Bridges", "Matrix, the example bridge killed between the homeserver and the agent", "exactly-once")
+@pytest.mark.tried("services", "Matrix, the example bridge killed between the homeserver and the agent", "exactly-once")
 async def test_it_is_exactly_once_by_the_suite():
     command = [sys.executable, str(EXAMPLES / "matrix_bridge.py")]
     found = await examine_bridge(command, MatrixService(), steps=[Step.CONFIRMING, Step.ACCEPTED, Step.SENT])

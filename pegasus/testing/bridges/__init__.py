@@ -4,6 +4,7 @@
 * `gateway`: `BridgeGateway`, the gateway's side. It speaks the frames of pegasus.v1 and reads them as strictly as the gateway does.
 * `service`: `BridgeService`, the side of the chat service. A fake of another service begins with it.
 * `plain`: a plain messenger, the service of `examples/plain_bridge.py`.
+* `discord`: Discord, the service of `examples/discord_bridge.py`.
 * `matrix`: a homeserver, the service of `examples/matrix_bridge.py`.
 * `folder`: the service of `examples/folder_bridge.sh`, a folder.
 * `mail`: a mail server. `fake_mail` is one, `debian_mail` runs Dovecot and Postfix; `mail_proxy` stands before either, and finds the

@@ -22,6 +22,7 @@ SERVICES: Final = {
     "plain": "pegasus.testing.bridges.plain:PlainService",
     "mail": "pegasus.testing.bridges.mail:MailService",
     "debian-mail": "pegasus.testing.bridges.mail:DebianMailService",
+    "discord": "pegasus.testing.bridges.discord:DiscordService",
     "matrix": "pegasus.testing.bridges.matrix:MatrixService",
     "folder": "pegasus.testing.bridges.folder:FolderService",
 }
