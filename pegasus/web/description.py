@@ -70,9 +70,16 @@ def describe_api(operations: Sequence[Operation]) -> dict[str, Json]:
         "paths": dict(paths),
         "components": {
             "schemas": {"Error": _ERROR, **book.found},
+            "responses": {f"Error{status}": _error(meaning) for status, meaning in _MEANINGS.items()},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _error(description: str, schema: Json = None) -> Json:
+    """Return the description of an error, of the schema Error unless told."""
+    schema = schema or {"$ref": "#/components/schemas/Error"}
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
 class _Description:
@@ -129,20 +136,17 @@ class _Description:
         found = {form.status: self._success(form.answer, form.media)}
         found |= {status: self._success(answer, ()) for status, answer in form.others.items()}
         for status in sorted(self._error_statuses() - set(found)):
-            found[status] = self._error(_MEANINGS[status])
+            found[status] = {"$ref": f"#/components/responses/Error{status}"}
+            if form.error is not None:
+                found[status] = _error(_MEANINGS[status], self._book.schema(form.error))
         named: dict[str, Json] = {str(status): found[status] for status in sorted(found)}
-        return {**named, "default": self._error("An error")}
+        return {**named, "default": _error("An error", form.error and self._book.schema(form.error))}
 
     def _success(self, answer: Any, media: tuple[str, ...]) -> Json:
         content: dict[str, Json] = {kind: {"schema": {"type": "string"}} for kind in media}
         if answer is not None:
             content["application/json"] = {"schema": self._book.schema(answer)}
         return {"description": "Success", **({"content": content} if content else {})}
-
-    def _error(self, description: str) -> Json:
-        own = self._form.error
-        schema: Json = {"$ref": "#/components/schemas/Error"} if own is None else self._book.schema(own)
-        return {"description": description, "content": {"application/json": {"schema": schema}}}
 
     def _error_statuses(self) -> set[int]:
         """Return the statuses of errors that the operation may have."""

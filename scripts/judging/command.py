@@ -14,12 +14,13 @@ from typing import Final
 import attrs
 from benchmarks.workplace import Workplace
 
-from judging import a2a, acp, autobahn, bridge, openai_client, responses, skills
+from judging import a2a, acp, autobahn, bridge, openai_client, openapi, responses, skills
 from judging.verdict import FAILURE_LINES, Judge, NotHereError, Verdict
 
 JUDGES: Final[tuple[Judge, ...]] = (
     responses.JUDGE,
     openai_client.JUDGE,
+    openapi.JUDGE,
     a2a.JUDGE,
     skills.JUDGE,
     autobahn.JUDGE,

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any, Final
 
@@ -153,6 +154,15 @@ def endpoints() -> Iterator[str]:
             server.shutdown()
 
 
+def with_models(home: Path, base_url: str) -> Path:
+    """Let the settings of a home name a model at this address for embeddings, transcriptions and speech; return the home."""
+    file = home / "pegasus.toml"
+    roles = "".join(f'{role} = "others/one"\n' for role in ("embed", "transcribe", "speech"))
+    section = f'[providers.others]\ntype = "openai"\nbase_url = "{base_url}"\napi_key = "no-key"\n'
+    file.write_text(file.read_text("utf-8").replace("[models]\n", f"[models]\n{roles}") + section, "utf-8")
+    return home
+
+
 CASES: Final[dict[str, Callable[[openai.OpenAI], bool]]] = {
     "models": list_models,
     "chat": complete,
@@ -173,11 +183,7 @@ CASES: Final[dict[str, Callable[[openai.OpenAI], bool]]] = {
 def run(place: Workplace) -> Iterator[Verdict]:
     problems = []
     with provider(place.log) as model, endpoints() as others:
-        home = place.home(provider="openai", base_url=f"{model.root}/v1")
-        settings = (home / "pegasus.toml").read_text("utf-8")
-        roles = "".join(f'{role} = "others/one"\n' for role in ("embed", "transcribe", "speech"))
-        section = f'[providers.others]\ntype = "openai"\nbase_url = "{others}"\napi_key = "no-key"\n'
-        (home / "pegasus.toml").write_text(settings.replace("[models]\n", f"[models]\n{roles}") + section, "utf-8")
+        home = with_models(place.home(provider="openai", base_url=f"{model.root}/v1"), others)
         with place.daemon(home) as daemon:
             client = openai.OpenAI(api_key=TOKEN, base_url=f"{daemon.http}/v1", max_retries=0, timeout=60)
             for name, case in CASES.items():

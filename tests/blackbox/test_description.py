@@ -53,7 +53,10 @@ class Checked:
         said = f"{method} {url}: {response.status_code} {response.text[:500]}"
         assert response.status_code == (status or response.status_code), said
         assert str(response.status_code) in operation["responses"], said
-        described = operation["responses"][str(response.status_code)].get("content", {})
+        described = operation["responses"][str(response.status_code)]
+        if "$ref" in described:
+            described = self.document["components"]["responses"][described["$ref"].rpartition("/")[2]]
+        described = described.get("content", {})
         kind = response.headers.get("content-type", "").partition(";")[0]
         if kind == "application/json":
             schema = {**described["application/json"]["schema"], "components": self.document["components"]}
