@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pegasus import __version__
 from pegasus.messages import Json
-from pegasus.web.forms import EXAMPLES, FILE, FORMS, Form
+from pegasus.web.forms import EXAMPLES, FILE, FORMS, STREAM, Form
 from pegasus.web.operations import Operation
 from pegasus.web.schemas import SchemaBook
 
@@ -143,7 +143,8 @@ class _Description:
         return {**named, "default": _error("An error", form.error and self._book.schema(form.error))}
 
     def _success(self, answer: Any, media: tuple[str, ...]) -> Json:
-        content: dict[str, Json] = {kind: {"schema": {"type": "string"}} for kind in media}
+        # Events of a stream are no text as a whole, and OpenAPI 3.1 has no word for them.
+        content: dict[str, Json] = {kind: {} if kind == STREAM else {"schema": {"type": "string"}} for kind in media}
         if answer is not None:
             content["application/json"] = {"schema": self._book.schema(answer)}
         return {"description": "Success", **({"content": content} if content else {})}

@@ -229,7 +229,7 @@ class ApiRequest:
         `limit`: the largest value that is used; a larger one is not refused but means this. Signs, fractions and
         digits of other scripts are refused.
         """
-        text = self.http.query_params.get(name)
+        text = self.text(name)
         if text is None or text == "":
             return None
         if not (text.isascii() and text.isdigit() and len(text) < 19):
@@ -237,8 +237,11 @@ class ApiRequest:
         return int(text) if limit is None else min(int(text), limit)
 
     def text(self, name: str) -> str | None:
-        """Return a text of the query, None if it is missing."""
-        return self.http.query_params.get(name)
+        """Return a text of the query, None if it is missing. Raises ApiError 400 if it is there several times."""
+        found = self.http.query_params.getlist(name)
+        if len(found) > 1:
+            raise ApiError(400, "bad_request", f"{name}: found {len(found)} times, allowed: once")
+        return found[0] if found else None
 
     # ---------------------------------------------------------------- the control plane
 

@@ -2,8 +2,8 @@
 
 No answer may be a 5xx, or have a status, a type, a header or a form that the description does not have, and no request may be taken
 that the description refuses. That each request which the description allows is taken is not checked: that a cron expression, a path or
-an id is one that the agent knows is nothing that a schema can say. Left out are a WebSocket, a stream without an end, webhooks in the
-forms of their services, and protocols that have judges of their own.
+an id is one that the agent knows is nothing that a schema can say. Left out are a WebSocket, a stream without an end, a long poll,
+webhooks in the forms of their services, and protocols that have judges of their own.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from judging.verdict import Judge, Verdict
 VERSION: Final = "4.32.5"
 SECONDS: Final = 420
 """Seconds that it may take."""
-EXAMPLES: Final = 20
+EXAMPLES: Final = 8
 """Random requests for an operation."""
 SEED: Final = 29
-LEFT_OUT: Final = r"^/(ws|api/events|channels/.*|mcp|a2a.*|\.well-known/.*|hooks/.*)$"
+LEFT_OUT: Final = r"^/(ws|api/events|api/replies|channels/.*|mcp|a2a.*|\.well-known/.*|hooks/.*)$"
 UNCHECKED: Final = "positive_data_acceptance"
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import openai
 import pytest
+import trio
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from tests.blackbox.support import Book
 from tests.blackbox.support.model import HANG_IN_THE_MIDDLE
-from tests.blackbox.test_openai_chats import PICTURE, heard, talking
+from tests.blackbox.test_openai_chats import PICTURE, client_of, heard, talking
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of the client's generators
 EVENT = TypeAdapter(ResponseStreamEvent)
@@ -97,3 +98,31 @@ async def test_a_client_that_hangs_up_ends_its_response(tmp_path):
         await stream.close()
         await book.abandoned()
         assert (await respond(client, "hello")).output_text == "echo: hello"
+
+
+async def test_a_response_survives_the_death_of_the_process_and_is_answered_once(tmp_path):
+    book = Book()
+    async with talking(tmp_path, book) as (daemon, client):
+        key = {"extra_headers": {"Idempotency-Key": "r-1"}}
+        first = await respond(client, "hello")
+
+        async def ask():
+            with pytest.raises(openai.APIConnectionError):
+                await respond(client, "again", previous_response_id=first.id, **key)
+
+        book.hold()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await book.waiting()
+            daemon.kill()
+        book.release()
+        await daemon.start()
+        async with client_of(daemon) as later:
+            for stream in (False, True):
+                answer = await respond(later, "again", stream=stream, previous_response_id=first.id, **key)
+                assert answer.output_text == "echo: again"
+            assert heard(book.asked[-1]) == ["hello", "again"]
+            thoughts = len(book.asked)
+            assert (await respond(later, "last", previous_response_id=answer.id)).output_text == "echo: last"
+            assert heard(book.asked[-1]) == ["hello", "again", "last"]
+            assert all(view.question.text == "last" for view in book.asked[thoughts:])
