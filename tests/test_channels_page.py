@@ -13,7 +13,8 @@ COLUMNS: Final = ("in", "out", "order", "size", "after an outage")
 DOORS, FRAMES = "tests/blackbox/test_guarantees.py", "tests/blackbox/test_frames.py"
 ACKS, LOAD = "tests/blackbox/test_acks.py", "tests/blackbox/test_load.py"
 TERMINAL, CLIENT = "tests/blackbox/test_terminal.py", "tests/pegasus/client/test_client.py"
-PAGE, BRIDGE = "tests/browser/test_page.py", "tests/pegasus/test_bridge.py"
+SUITE = "tests/pegasus/testing/test_bridges.py"
+PAGE, BRIDGE = "tests/browser/test_page.py", "tests/pegasus/bridge/test_connection.py"
 TELEGRAM, SLACK = "tests/pegasus/channels/telegram/test_conversation.py", "tests/pegasus/channels/slack"
 SMS_IN, SMS_OUT = "tests/pegasus/channels/sms/test_sms_in.py", "tests/pegasus/channels/sms/test_sms_out.py"
 REAL_TELEGRAM, REAL_SLACK = "tests/blackbox/test_telegram.py", "tests/blackbox/test_slack.py"
@@ -154,6 +155,7 @@ TESTS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         (
             f"{DOORS}::test_bridge_a_reply_that_was_not_handled_comes_again_over_kill_9_of_the_daemon",
             f"{BRIDGE}::test_a_reply_whose_handling_failed_comes_again",
+            f"{SUITE}::test_the_example_is_proved_exactly_once_at_every_step",
         ),
         (
             f"{DOORS}::test_bridge_each_conversation_keeps_its_order_over_kill_9",

@@ -44,6 +44,7 @@ def examples() -> list[Example]:
         ),
         Example("plain", _python("plain_bridge.py")),
         Example("matrix", _python("matrix_bridge.py")),
+        Example("discord", _python("discord_bridge.py")),
         Example("mail", mail),
         Example("debian-mail", mail, missing_programs()),
     ]

@@ -35,4 +35,5 @@ class FolderService(BridgeService):
 
     def seen(self) -> Sequence[str]:
         """Return the files of `out`. A reply that comes again is the same file, which nobody can see twice."""
-        return [file.read_text() for file in sorted((self._folder / "out").glob("*")) if file.suffix != ".new"]
+        files = [file for file in (self._folder / "out").glob("*") if file.suffix != ".new"]
+        return [file.read_text() for file in sorted(files, key=lambda file: int(file.suffix[1:]))]
