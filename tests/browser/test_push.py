@@ -14,8 +14,8 @@ from tests.browser.test_page import answers, go, say
 NOTIFICATIONS = """async (wanted) => {
   const registration = await navigator.serviceWorker.ready;
   let shown;
-  for (let times = 0; times < 300; times++) {
-    const found = await registration.getNotifications();
+  for (let times = 0; times < 1500; times++) {
+    const found = (await registration.getNotifications()).sort((one, other) => one.tag.localeCompare(other.tag));
     shown = found.map(({ title, body, tag, actions }) => ({ title, body, tag, actions: actions.map(({ action }) => action) }));
     if (JSON.stringify(shown.map(({ body }) => body.split(":")[0])) === JSON.stringify(wanted)) break;
     await new Promise((resolve) => setTimeout(resolve, 20));
@@ -106,6 +106,7 @@ def test_a_call_is_allowed_from_its_notification_and_what_is_seen_is_taken_back(
     worker.push(kind="reply", tag="reply", title="Pegasus", body="Hello again", seq=2, url="/#/chat")
     assert worker.shown("Hello again") == [{"title": "Pegasus", "body": "Hello again", "tag": "reply", "actions": []}]
     go(page, "memory")
+    expect(page.get_by_role("heading", name="Memory")).to_be_attached()
     worker.click("reply")
     expect(page.get_by_role("heading", name="Chat")).to_be_attached()
     worker.shown()
@@ -171,6 +172,7 @@ def test_where_there_is_no_push_service_the_settings_say_so(site):
     page.goto(f"{site.daemon.at.http}/#/settings")
     card = page.locator(".card", has_text="Notifications on this device")
     card.get_by_label("Tell me of").select_option("approvals")
+    card.get_by_role("button", name="Apply").click()
     expect(card.get_by_role("alert")).to_contain_text("That did not work")
     expect(card.get_by_label("Tell me of")).to_have_value("off")
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")

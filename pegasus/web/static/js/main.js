@@ -147,11 +147,11 @@ async function show() {
   if (!frame) return;
   const [name = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decoded);
   const wanted = NAMES.includes(name) ? name : "chat";
+  const token = (show.token = {}); // ends what another call still loads
   if (current?.name === wanted) {
     current.page.show?.(rest);
     return;
   }
-  const token = (show.token = {});
   const { open } = await import(`./pages/${wanted}.js`);
   if (show.token !== token || !frame) return;
   current?.page.close?.();

@@ -328,6 +328,7 @@ export const T = {
     tell: "Tell me of",
     about: { off: "nothing", all: "everything that is said to me", approvals: "only what waits for my yes" },
     text: "Show what it is about",
+    apply: "Apply",
     isOn: "This device is notified.",
     isOff: "This device is notified no more.",
     failed: (why) => (why === "denied" ? "The browser does not allow it. Its settings for this page can." : `That did not work: ${why}`),

@@ -14,10 +14,13 @@ export function notificationsCard(app) {
       return;
     }
     const about = h("select", { id: "push-about" }, ["off", "all", "approvals"].map((value) => h("option", { value, selected: value === (now?.about ?? "off") }, T.push.about[value])));
-    const text = h("input", { id: "push-text", type: "checkbox", checked: now?.text ?? true, disabled: !now });
+    const text = h("input", { id: "push-text", type: "checkbox", checked: now?.text ?? true });
+    const save = h("button", { class: "primary", type: "submit" }, T.push.apply);
     const trouble = h("p", { class: "problem", role: "alert" });
-    const change = async () => {
-      about.disabled = text.disabled = true;
+    // Browsers ask for the permission only behind a press of a button.
+    const change = async (event) => {
+      event.preventDefault();
+      save.disabled = true;
       trouble.textContent = "";
       try {
         if (about.value === "off") await stop();
@@ -29,11 +32,9 @@ export function notificationsCard(app) {
         const [problem] = body.querySelectorAll(".problem");
         if (problem) problem.textContent = T.push.failed(error.message);
       }
-      body.querySelector("select")?.focus();
+      body.querySelector("button")?.focus();
     };
-    about.addEventListener("change", change);
-    text.addEventListener("change", change);
-    fill(body, h("label", { for: about.id }, T.push.tell, about), h("label", { for: text.id }, text, T.push.text), h("p", { class: "hint" }, T.push.intro), trouble);
+    fill(body, h("form", { onsubmit: change }, h("label", { for: about.id }, T.push.tell, about), h("label", { for: text.id }, text, T.push.text), h("p", { class: "hint" }, T.push.intro), trouble, h("div", { class: "buttons" }, save)));
   };
   show();
   return h("section", { class: "card" }, h("h2", {}, T.push.title), body);
