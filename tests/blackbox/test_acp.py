@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+
 import pytest
 import trio
 from acp import RequestError
@@ -11,7 +15,7 @@ from tests.blackbox.support import Call, serving
 from tests.blackbox.support.editor import editing, selected, texts
 from tests.blackbox.support.files import lines
 from tests.blackbox.support.model import HANG_IN_THE_MIDDLE, Book, say
-from tests.blackbox.support.waiting import until
+from tests.blackbox.support.waiting import until, until_async
 from tests.blackbox.support.work import Effects, Office, act, answer, shell
 
 ASK = {"policy.rules": [{"tool": "shell_exec", "decision": "ask"}], "agent.owners": ["web:*", "cli:*"]}
@@ -24,6 +28,7 @@ def project(tmp_path):
     return folder
 
 
+@pytest.mark.tried("clients", "editors: the Python client of ACP, 0.12", "threads, permissions, files, terminals")
 async def test_a_prompt_is_answered_and_kept_over_a_kill_of_the_agent(tmp_path, project):
     """The reply comes once, whether the daemon dies while the model thinks or while the editor is away."""
     book = Book({"kill me": say("I am back")})
@@ -269,3 +274,45 @@ async def test_files_and_terminals_of_the_editor_take_the_place_of_ours(tmp_path
             editor.kill()
         await office.thought("hang", 2)
         assert "is gone" in office.of("hang")[1].last
+
+
+async def test_two_editors_start_one_agent_which_outlives_them(tmp_path, project):
+    """Both have threads of their own in one folder, and what one that has died was answered is there for the other."""
+    book = Book()
+    async with serving(tmp_path, book, start=False) as daemon:
+        daemon.configure()
+        try:
+            async with editing(daemon) as one, editing(daemon) as other:
+                sessions = {}
+
+                async def open_in(editor):
+                    sessions[editor] = await editor.new(project)
+                    await editor.prompt(sessions[editor], f"from {sessions[editor]}")
+
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(open_in, one)
+                    nursery.start_soon(open_in, other)
+                assert one.said() == f"echo: from {sessions[one]}"
+                assert other.said() == f"echo: from {sessions[other]}"
+                book.hold()
+                async with trio.open_nursery() as nursery:
+
+                    async def ask():
+                        with pytest.raises(ConnectionError):
+                            await one.prompt(sessions[one], "my last words")
+
+                    nursery.start_soon(ask)
+                    await until(lambda: book.about("my last words"), "the model to be asked")
+                    one.kill()
+                book.release()
+                assert await other.prompt(sessions[other], "and you?") == "end_turn"
+
+                async def has_reply():
+                    await other.do(other.agent.load_session(cwd=str(project), session_id=sessions[one], mcp_servers=[]))
+                    return "echo: my last words" in other.said(sessions[one])
+
+                await until_async(has_reply, "the reply to the editor that has died")
+            assert (await daemon.command("status")).code == 0
+        finally:
+            running = json.loads((daemon.home / "run" / "daemon.json").read_text())["pid"]
+            os.kill(running, signal.SIGKILL)

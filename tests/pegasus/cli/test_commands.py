@@ -250,7 +250,7 @@ def test_a_daemon_that_is_started_has_nothing_of_the_commands_that_ask_it_nor_of
     script = (
         "import sys, pegasus.app; pegasus.app.run_daemon = lambda *_, **__: 0; from pegasus.cli import main; "
         "code = main(['run', '--no-cli']); "
-        "absent = ('pegasus.client', 'pegasus.terminal', 'pegasus.cli.control', 'pegasus.cli.init', 'tomlkit', "
+        "absent = ('pegasus.acp', 'pegasus.client', 'pegasus.terminal', 'pegasus.cli.control', 'pegasus.cli.init', 'tomlkit', "
         "'wsproto', 'h11', 'sqlite3'); "
         "sys.exit(f'{code} {[m for m in absent if m in sys.modules]}')"
     )
