@@ -195,7 +195,7 @@ async def test_a_mail_may_come_twice_and_is_never_lost():
 
 
 @pytest.mark.skipif(bool(missing_programs()), reason=missing_programs())
-@pytest.mark.tried("Mail servers", "Dovecot and Postfix of Debian", "at-least-once, whatever is killed")
+@pytest.mark.tried("services", "Dovecot and Postfix of Debian", "at-least-once, whatever is killed")
 async def test_dovecot_and_postfix_carry_mails_both_ways():
     found = await examine_bridge(PROGRAM, DebianMailService(), steps={Step.CONFIRMING})
     assert (found.delivery, found.complaints) == (DeliveryClass.EXACTLY_ONCE, ())
