@@ -229,7 +229,8 @@ class RemoteAgent:
     async def _saved(self, raw: str, name: str, context: ToolContext) -> Json:
         """Save a file in the folder for this agent's files. Its name is that of the other agent, less any folder."""
         try:
-            content = base64.b64decode(raw.replace("-", "+").replace("_", "/") + "=" * (-len(raw) % 4))
+            plain = raw.replace("-", "+").replace("_", "/").rstrip("=")
+            content = base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
         except (binascii.Error, ValueError):
             return {"name": name[:256], "problem": "its content is no base64"}
         # The hash keeps files of the same name apart, and the same file is kept once.

@@ -166,9 +166,7 @@ def delegation_tools(agents: Mapping[str, RemoteAgentSettings], allowed_hosts: S
         answer: Json = await remote.delegate(str(arguments["text"]), str(arguments.get("task") or ""), context)
         return answer
 
-    tool = Tool(
-        spec, run, "network", Effect.ONCE, reach=Reach.OUTSIDE, source=Untrusted.OTHER, timeout=_DELEGATE_TIMEOUT
-    )
+    tool = Tool(spec, run, "task", Effect.ONCE, reach=Reach.OUTSIDE, source=Untrusted.OTHER, timeout=_DELEGATE_TIMEOUT)
     return (tool,)
 
 
