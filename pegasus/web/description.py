@@ -57,7 +57,7 @@ def describe_api(operations: Sequence[Operation]) -> dict[str, Json]:
     book = SchemaBook(EXAMPLES)
     paths: dict[str, dict[str, Json]] = {}
     for operation in operations:
-        path = _PARAMETER.sub(r"{\1}", operation.path)
+        path = plain_path(operation.path)
         form = operation.form() if operation.form else FORMS.get(f"{operation.method} {operation.path}", _FREE)
         paths.setdefault(path, {})[operation.method.lower()] = _Description(operation, form, book).json()
     return {
@@ -74,6 +74,11 @@ def describe_api(operations: Sequence[Operation]) -> dict[str, Json]:
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def plain_path(path: str) -> str:
+    """Return a path without the kinds of its parameters."""
+    return _PARAMETER.sub(r"{\1}", path)
 
 
 def _error(description: str, schema: Json = None) -> Json:
@@ -95,7 +100,7 @@ class _Description:
         operation, body = self._operation, self._operation.body or self._form.body
         described: dict[str, Json] = {
             "summary": operation.summary,
-            "operationId": f"{operation.method.lower()}{re.sub('[^a-zA-Z0-9]+', '_', operation.path)}",
+            "operationId": f"{operation.method.lower()}{re.sub('[^a-zA-Z0-9]+', '_', plain_path(operation.path))}",
             "responses": self._responses(),
         }
         if parameters := self._parameters():
@@ -143,10 +148,12 @@ class _Description:
         return {**named, "default": _error("An error", form.error and self._book.schema(form.error))}
 
     def _success(self, answer: Any, media: tuple[str, ...]) -> Json:
-        # Events of a stream are no text as a whole, and OpenAPI 3.1 has no word for them.
-        content: dict[str, Json] = {kind: {} if kind == STREAM else {"schema": {"type": "string"}} for kind in media}
+        content: dict[str, Json] = {}
+        # First, since generators of clients take the first that they know.
         if answer is not None:
             content["application/json"] = {"schema": self._book.schema(answer)}
+        # Events of a stream are no text as a whole, and OpenAPI 3.1 has no word for them.
+        content |= {kind: {} if kind == STREAM else {"schema": {"type": "string"}} for kind in media}
         return {"description": "Success", **({"content": content} if content else {})}
 
     def _error_statuses(self) -> set[int]:

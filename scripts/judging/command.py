@@ -14,13 +14,14 @@ from typing import Final
 import attrs
 from benchmarks.workplace import Workplace
 
-from judging import a2a, acp, autobahn, bridge, openai_client, openapi, responses, skills
+from judging import a2a, acp, autobahn, bridge, generated_client, openai_client, openapi, responses, skills
 from judging.verdict import FAILURE_LINES, Judge, NotHereError, Verdict
 
 JUDGES: Final[tuple[Judge, ...]] = (
     responses.JUDGE,
     openai_client.JUDGE,
     openapi.JUDGE,
+    generated_client.JUDGE,
     a2a.JUDGE,
     skills.JUDGE,
     autobahn.JUDGE,
