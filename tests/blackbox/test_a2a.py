@@ -396,7 +396,7 @@ async def test_work_is_delegated_to_another_agent_whose_answer_is_text_from_outs
             act(Call("delegate_to_agent", {"url": "helper", "text": "find otters"})),
             reply_to,
             lambda view: answer(view.results[-1]),
-        ]
+        ],
     }
     async with serving(tmp_path / "there", other, SETTINGS) as there:
         named = {"agents.helper.url": there.at.http, "agents.helper.token": there.token}
