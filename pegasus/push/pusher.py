@@ -100,6 +100,7 @@ class Pusher:
                 nursery.cancel_scope.cancel()
         finally:
             self._served.discard(id)
+            self._services.book.changed.notify()  # the browser may have subscribed again meanwhile
 
     async def _wake_on(self, changed: Signal, wake: Signal) -> None:
         seen = changed.count
