@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 from benchmarks.workplace import Workplace
 
-from judging import a2a, acp, autobahn, bridge, generated_client, openai_client, openapi, responses, skills
+from judging import a2a, acp, autobahn, bridge, generated_client, openai_client, openapi, responses, services, skills
 from judging.verdict import FAILURE_LINES, Judge, NotHereError, Verdict
 
 JUDGES: Final[tuple[Judge, ...]] = (
@@ -27,6 +27,7 @@ JUDGES: Final[tuple[Judge, ...]] = (
     autobahn.JUDGE,
     acp.JUDGE,
     bridge.JUDGE,
+    services.JUDGE,
 )
 """All judges, in the order of the table."""
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -39,6 +39,7 @@ ANNA: Final = {"id": "200", "username": "anna", "discriminator": "0", "global_na
 GUILD: Final = "300"
 CHANNEL: Final = "301"
 DIRECT: Final = "302"
+TEXT_CHANNEL: Final = {"type": 0, "guild_id": GUILD, "name": "general", "position": 0, "permission_overwrites": []}
 MESSAGE_INTENTS: Final = 1 << 9 | 1 << 12 | 1 << 15
 HEARTBEAT_SECONDS: Final = 41.25
 MOST_CHARACTERS: Final = 2000
@@ -140,12 +141,35 @@ class DiscordService(HttpBridgeService):
 
     def click(self, custom_id: str, message: Mapping[str, Any], user: Mapping[str, Any] = ANNA) -> str:
         """Click on a button; return the id of the interaction."""
-        id = str(next(self._ids))
-        where = {"channel_id": message["channel_id"], "message": message}
-        data = {"custom_id": custom_id, "component_type": 2}
-        person = {"user": user} if message["channel_id"] == DIRECT else {"member": {"user": user}, "guild_id": GUILD}
-        click = {"id": id, "application_id": BOT["id"], "type": 3, "token": f"click-{id}", "version": 1}
-        self._dispatch("INTERACTION_CREATE", {**click, "data": data, **where, **person})
+        id, channel_id = str(next(self._ids)), message["channel_id"]
+        is_direct = channel_id == DIRECT
+        member = {
+            "user": user,
+            "roles": [],
+            "joined_at": None,
+            "deaf": False,
+            "mute": False,
+            "flags": 0,
+            "permissions": "0",
+        }
+        click = {
+            "id": id,
+            "application_id": BOT["id"],
+            "type": 3,
+            "token": f"click-{id}",
+            "version": 1,
+            "data": {"custom_id": custom_id, "component_type": 2},
+            "channel_id": channel_id,
+            "channel": {"id": channel_id, "type": 1} if is_direct else {"id": channel_id, **TEXT_CHANNEL},
+            "message": message,
+            "app_permissions": "0",
+            "locale": "en-US",
+            "entitlements": [],
+            "authorizing_integration_owners": {},
+            "attachment_size_limit": 10 << 20,
+            **({"user": user} if is_direct else {"member": member, "guild_id": GUILD}),
+        }
+        self._dispatch("INTERACTION_CREATE", click)
         return id
 
     def drop_connections(self, code: int | None = None) -> None:
@@ -183,19 +207,26 @@ class DiscordService(HttpBridgeService):
         match call:
             case ["GET", "users", "@me"]:
                 return json_response(BOT)
+            case ["GET", "oauth2", "applications", "@me"]:
+                facts = {"icon": None, "description": "", "bot_public": True, "bot_require_code_grant": False}
+                return json_response(
+                    {"id": BOT["id"], "name": "pegasus", "verify_key": "", "flags": 1 << 19, "owner": ANNA, **facts}
+                )
             case ["GET", "gateway", "bot"]:
                 limit = {"total": 1000, "remaining": 999, "reset_after": 1, "max_concurrency": 1}
                 return json_response({"url": self._gateway_url(), "shards": 1, "session_start_limit": limit})
             case ["GET", "guilds", guild, "channels"] if guild == GUILD:
                 last = self.messages[CHANNEL][-1]["id"] if self.messages[CHANNEL] else None
-                return json_response([{"id": CHANNEL, "type": 0, "guild_id": GUILD, "last_message_id": last}])
+                return json_response([{"id": CHANNEL, "last_message_id": last, **TEXT_CHANNEL}])
             case ["GET", "guilds", guild, "threads", "active"] if guild == GUILD:
                 return json_response({"threads": [], "members": []})
             case ["POST", "interactions", id, token, "callback"]:
                 if token != f"click-{id}" or id in self.clicks:
                     return discord_error(404, 10062, "Unknown interaction")
                 self.clicks.append(id)
-                return ServiceResponse(204)
+                if query.get("with_response") not in ("1", "true"):
+                    return ServiceResponse(204)
+                return json_response({"interaction": {"id": id, "type": 3}, "resource": {"type": 6}})
             case [_, "channels", channel_id, *_] if channel_id not in self.messages:
                 return discord_error(404, 10003, "Unknown Channel")
             case ["POST", "channels", channel_id, "typing"]:

@@ -160,6 +160,8 @@ class MatrixService(HttpBridgeService):
                     return matrix_error(404, "M_NOT_FOUND", "Not found")
                 mime, content = self.files[media_id]
                 return ServiceResponse(200, content, {"content-type": mime})
+            case ["POST", "client", "v3", "join", room_id]:
+                return await self._answer_room(request, room_id, ["join"], query, body)
             case [_, "client", "v3", "rooms", room_id, *call]:
                 return await self._answer_room(request, room_id, call, query, body)
         return matrix_error(404, "M_UNRECOGNIZED", "Unrecognized request")
