@@ -143,7 +143,7 @@ class DiscordService(HttpBridgeService):
         """Click on a button; return the id of the interaction."""
         id, channel_id = str(next(self._ids)), message["channel_id"]
         is_direct = channel_id == DIRECT
-        member = {
+        member: dict[str, Any] = {
             "user": user,
             "roles": [],
             "joined_at": None,
