@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 import trio
 
 from pegasus.acp.link import Answered, EditorGone, EditorLink, RpcError
-from pegasus.acp.stdio import LONGEST_LINE, read_lines
 
 
 class Agent:
@@ -156,13 +155,3 @@ async def test_an_editor_that_is_gone_ends_what_it_has_asked_for():
                 await editor.says(id=2, method="refuse")
             await trio.testing.wait_all_tasks_blocked()
             assert editor.agent.cancelled == 1
-
-
-async def test_a_line_that_is_too_long_is_passed_over(tmp_path):
-    file = tmp_path / "in"
-    with file.open("wb") as out:
-        out.write(b"one\n\n")
-        out.write(b"x" * (LONGEST_LINE + 100_000) + b"\nthree\nno end")
-    with file.open("rb") as source:
-        lines = [line async for line in read_lines(source.fileno())]
-    assert lines == [b"one", None, b"three"]
