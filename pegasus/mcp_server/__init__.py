@@ -8,6 +8,7 @@ Read the files in this order; each uses only those before it:
     reach      what a token reaches
     turns      a message, its turn and the answer
     tools      the tools
+    long_calls  long calls as tasks
     resources  memory, archives and logs of tasks
     changes    subscriptions to them
     server     the server of the SDK, made of all these

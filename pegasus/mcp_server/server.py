@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import attrs
 import trio
 from mcp.server import Server, ServerRequestContext
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -21,6 +22,7 @@ from mcp.types import (
     CallToolRequestParams,
     CallToolResult,
     EmptyResult,
+    GetTaskRequestParams,
     ListResourcesResult,
     ListResourceTemplatesResult,
     ListToolsResult,
@@ -37,10 +39,20 @@ from starlette.types import Message, Scope, Send
 from pegasus import __version__
 from pegasus.access import TokenGrant
 from pegasus.mcp_server.changes import ResourceChanges
+from pegasus.mcp_server.long_calls import (
+    EXTENSION,
+    TASK_AFTER,
+    LongCall,
+    can_have_tasks,
+    cancel,
+    look_at,
+    require_tasks,
+)
 from pegasus.mcp_server.reach import TokenReach
 from pegasus.mcp_server.resources import ServedResources
-from pegasus.mcp_server.tools import ToolRequest, make_tools, run_tool
+from pegasus.mcp_server.tools import GoesOn, ToolRequest, make_tools, run_tool
 from pegasus.mcp_server.turns import ASKED, AskedTurns
+from pegasus.messages import Json
 from pegasus.observe import get_logger
 from pegasus.web import ApiError, ApiRequest, WebServices
 
@@ -67,22 +79,26 @@ class TokenServer:
         self._changes = ResourceChanges()
         self._tools = {served.tool.name: served for served in make_tools() if served.is_for(TokenReach(grant))}
         agent = services.gateway_config.now.agent
+        server: Server[Any] = Server(
+            "pegasus",
+            version=__version__,
+            title=agent,
+            description="An always-on agent",
+            instructions=_INSTRUCTIONS.format(agent=agent),
+            on_list_tools=self._list_tools,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+            on_subscribe_resource=self._subscribe,
+            on_unsubscribe_resource=self._unsubscribe,
+            on_subscriptions_listen=self._listen,
+        )
+        server.extensions[EXTENSION] = {}
+        server.add_request_handler("tools/call", CallToolRequestParams, self._call_tool)
+        for method, handle in (("get", self._get_task), ("cancel", self._cancel_task), ("update", self._update_task)):
+            server.add_request_handler(f"tasks/{method}", GetTaskRequestParams, handle)
         self._manager = StreamableHTTPSessionManager(
-            Server(
-                "pegasus",
-                version=__version__,
-                title=agent,
-                description="An always-on agent",
-                instructions=_INSTRUCTIONS.format(agent=agent),
-                on_list_tools=self._list_tools,
-                on_call_tool=self._call_tool,
-                on_list_resources=self._list_resources,
-                on_list_resource_templates=self._list_templates,
-                on_read_resource=self._read_resource,
-                on_subscribe_resource=self._subscribe,
-                on_unsubscribe_resource=self._unsubscribe,
-                on_subscriptions_listen=self._listen,
-            ),
+            server,
             session_idle_timeout=SESSION_IDLE,
             max_request_body_size=services.config.now.max_body_bytes,
             max_sessions=MOST_SESSIONS,
@@ -150,14 +166,39 @@ class TokenServer:
     async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=[served.tool for served in self._tools.values()])
 
-    async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
+    async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult | dict[str, Json]:
         served = self._tools.get(params.name)
         if served is None:
             raise MCPError(INVALID_PARAMS, f"there is no tool {params.name[:60]!r}; allowed: {', '.join(self._tools)}")
         with _refusals_as_errors():
-            return await run_tool(
-                served, ToolRequest(_request_of(context), context, params.arguments or {}, self._turns)
-            )
+            request = _request_of(context)
+            call = ToolRequest(request, context, params.arguments or {}, self._turns)
+            try:
+                if can_have_tasks(context):
+                    call = attrs.evolve(call, patience=TASK_AFTER)
+                return await run_tool(served, call)
+            except GoesOn as turn:
+                now = request.services.clock()
+                task = LongCall(turn.message.channel.address, turn.message.id, turn.item, now)
+                return {"resultType": "task", **task.state(now, "working")}
+
+    async def _get_task(self, context: Context, params: GetTaskRequestParams) -> dict[str, Json]:
+        with _refusals_as_errors():
+            require_tasks(context)
+            return await look_at(_request_of(context), self._turns, params.task_id)
+
+    async def _cancel_task(self, context: Context, params: GetTaskRequestParams) -> dict[str, Json]:
+        with _refusals_as_errors():
+            require_tasks(context)
+            cancel(_request_of(context), params.task_id)
+            return {}
+
+    async def _update_task(self, context: Context, params: GetTaskRequestParams) -> dict[str, Json]:
+        """Take answers to questions, of which a turn has none: it says what it wants to know as a reply."""
+        with _refusals_as_errors():
+            require_tasks(context)
+            LongCall.parse(params.task_id, TokenReach(self._grant))
+            return {}
 
     async def _list_resources(self, context: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
         with _refusals_as_errors():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from secrets import token_hex
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -27,7 +28,7 @@ from mcp.types import (
 
 from pegasus.mcp_server.reach import TokenReach
 from pegasus.mcp_server.turns import AskedTurns, TurnProgress
-from pegasus.messages import Json, Media
+from pegasus.messages import InboundMessage, Json, Media
 from pegasus.tasks import StoppedTask
 from pegasus.web import (
     IDEMPOTENCY,
@@ -60,6 +61,8 @@ class ToolRequest:
     context: ServerRequestContext[Any, Any]
     arguments: Mapping[str, Json]
     turns: AskedTurns
+    patience: float | None = None
+    """Seconds after which a turn goes on behind its call (`GoesOn`); None: it does not."""
 
     @property
     def reach(self) -> TokenReach:
@@ -129,6 +132,15 @@ class SendArguments:
     wait_seconds: int | None = None
 
 
+class GoesOn(Exception):
+    """Raised for a turn that takes longer than the patience of its call: the client asks for the answer later."""
+
+    def __init__(self, message: InboundMessage, item: int) -> None:
+        super().__init__(message.id)
+        self.message = message
+        self.item = item
+
+
 async def send_message(call: ToolRequest) -> CallToolResult:
     """Send a message and return the replies of its turn.
 
@@ -138,12 +150,16 @@ async def send_message(call: ToolRequest) -> CallToolResult:
     sent = from_wire(call.arguments, SendArguments, is_foreign=True)
     request = call.request
     key = sent.idempotency_key or request.http.headers.get(IDEMPOTENCY, "")
+    if call.patience is not None and not key:
+        key = f"task-{token_hex(12)}"  # its answer is kept until the client has asked for it
     files: list[Json] = [{"name": file.name, "mime": file.mime, "data": file.data} for file in sent.files]
     message = call.turns.message(request, sent.text, conversation=sent.conversation, key=key, files=files)
     progress = TurnProgress(call.context.session.report_progress)
     has_progress = bool(call.context.meta and call.context.meta.get("progress_token") is not None)
     usual = LONGEST_WAIT if has_progress else PATIENCE
-    seconds = min(max(usual if sent.wait_seconds is None else sent.wait_seconds, 0), LONGEST_WAIT)
+    seconds: float = min(max(usual if sent.wait_seconds is None else sent.wait_seconds, 0), LONGEST_WAIT)
+    if call.patience is not None:
+        seconds = min(seconds, call.patience)
     found = None
     try:
         async with trio.open_nursery() as nursery:
@@ -156,6 +172,8 @@ async def send_message(call: ToolRequest) -> CallToolResult:
         is_stopping = request.nursery.cancel_scope.cancel_called
         if found is None and (request.has_lost_rights or not (is_stopping or may_repeat)):
             request.services.withdraw(message)
+    if call.patience is not None and not isinstance(found, ApiError) and not found.is_done:
+        raise GoesOn(message, found.item)
     if isinstance(found, ApiError):  # returned, since a nursery would make a group of it
         raise found
     return turn_result(message.id, message.channel.channel_id, found, has_key=bool(key))

@@ -121,6 +121,14 @@ class AskedTurns:
             await self._count_as_given(address, message.id, turn.replies, has_key=has_key)
         return turn
 
+    async def revisit(self, address: Address, id: str, item: int, seconds: float) -> TurnTranscript:
+        """Return the turn of a message that was sent before, see `Conversations`. Raises ApiError."""
+        with failures_as_errors():
+            turn = await self.conversations.revisit(address, id, item, seconds)
+            if turn.is_done:
+                await self._count_as_given(address, id, turn.replies, has_key=True)
+        return turn
+
     async def _count_as_given(
         self, address: Address, id: str, replies: Sequence[OutboundMessage], *, has_key: bool
     ) -> None:

@@ -14,10 +14,25 @@ from typing import Final
 import attrs
 from benchmarks.workplace import Workplace
 
-from judging import a2a, acp, autobahn, bridge, generated_client, openai_client, openapi, responses, services, skills
+from judging import (
+    a2a,
+    acp,
+    autobahn,
+    bridge,
+    generated_client,
+    mcp_conformance,
+    mcp_inspector,
+    openai_client,
+    openapi,
+    responses,
+    services,
+    skills,
+)
 from judging.verdict import FAILURE_LINES, Judge, NotHereError, Verdict
 
 JUDGES: Final[tuple[Judge, ...]] = (
+    mcp_conformance.JUDGE,
+    mcp_inspector.JUDGE,
     responses.JUDGE,
     openai_client.JUDGE,
     openapi.JUDGE,

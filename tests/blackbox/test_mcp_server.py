@@ -194,6 +194,57 @@ async def test_a_call_that_waits_no_longer_leaves_the_agent_at_work(office, name
         assert [part.text for part in sent.content] == [f"echo: slow {name}"]
 
 
+async def test_a_long_call_is_a_task_for_a_client_that_takes_one_also_after_kill_9(tmp_path):
+    async with serving(tmp_path, book := Book(), HTTP) as daemon:
+        book.hold()
+        created = await asked(daemon, "tools/call", name="send_message", arguments={"text": "hello", "waitSeconds": 0})
+        assert (created["resultType"], created["status"]) == ("task", "working")
+        id = created["taskId"]
+        assert (await asked(daemon, "tasks/get", taskId=id))["status"] == "working"
+        await daemon.restart()
+        book.release()
+        for _ in range(2):
+            found = await ended(daemon, id)
+            assert found["result"]["content"] == [{"type": "text", "text": "echo: hello"}]
+            await daemon.restart()
+        stranger = await add(daemon, "stranger")
+        for method in ("tasks/get", "tasks/cancel", "tasks/update"):
+            assert (await asked(daemon, method, stranger, taskId=id))["message"] == "there is no such task"
+            assert (await asked(daemon, method, extensions={}, taskId=id))["code"] == -32021
+        assert (await asked(daemon, "tasks/cancel", taskId=id))["resultType"] == "complete"  # it has ended
+
+
+async def ended(daemon, task_id):
+    """The task, when it has ended."""
+    while True:
+        found = await asked(daemon, "tasks/get", taskId=task_id)
+        if found["status"] != "working":
+            return found
+        await trio.sleep(POLL)
+
+
+async def asked(daemon, method, token="", extensions=None, **params):
+    """The result of a request, or its error, for a client with these extensions: tasks, if none are given."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {
+            "extensions": {"io.modelcontextprotocol/tasks": {}} if extensions is None else extensions
+        },
+    }
+    headers = {
+        "authorization": f"Bearer {token or daemon.token}",
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": "2026-07-28",
+        "mcp-method": method,
+        "mcp-name": params.get("name") or params.get("taskId", ""),
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+    async with httpx2.AsyncClient(timeout=30) as http:
+        response = await http.post(f"{daemon.at.http}/mcp", json=body, headers=headers)
+    answer = json.loads(response.text.strip().rpartition("data: ")[2])
+    return answer.get("result") or answer["error"]
+
+
 # ------------------------------------------------------------------ tasks and resources
 
 

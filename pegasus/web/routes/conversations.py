@@ -176,6 +176,26 @@ class Conversations:
             self._remember(address, message.id, turn)
         return turn
 
+    async def revisit(self, address: Address, id: str, item: int, seconds: float) -> TurnTranscript:
+        """Return the turn of a message that was sent before, when it has ended or after so many seconds.
+
+        id, item: of the message, as its transcript had them. Raises ActorError and StorageError.
+        """
+        known = self._turns.get((address, id))
+        if known is not None:
+            return attrs.evolve(known, replies=await self._load(known.replies))
+        request = PendingRequest(address, id, item)
+        self._waiting[request] = None
+        try:
+            with self._listeners.listen(address) as messages:
+                await self._follow(request, messages, trio.current_time() + seconds, None)
+        finally:
+            del self._waiting[request]
+        turn = request.transcript
+        if turn.is_done:
+            self._remember(address, id, turn)
+        return turn
+
     async def _follow(
         self,
         request: PendingRequest,
