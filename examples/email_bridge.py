@@ -243,17 +243,21 @@ def is_vouched_for(mail: EmailMessage, domain: str, authserv: str) -> bool:
     """Return whether our mail server says that the domain of From vouches for the mail (RFC 8601).
 
     Only the first line Authentication-Results counts: a server puts its own on top, and what is below may have come with the mail.
-    Comments and quoted texts are removed first, since the sender of a mail chooses what stands in them.
+    Comments and quoted texts are removed first, since the sender of a mail chooses what stands in them. The line is read as it came:
+    what is encoded in it is not decoded.
     """
-    line = str(next(iter(mail.get_all("Authentication-Results", [])), ""))
-    server, *results = re.sub(r'"(?:[^"\\]|\\.)*"|\([^()]*\)', " ", line).split(";")
-    if not authserv or server.split()[:1] != [authserv]:
+    lines = (str(value) for name, value in mail.raw_items() if name.lower() == "authentication-results")
+    line, before = re.sub(r'"(?:[^"\\]|\\.)*"', " ", next(lines, "").lower()), ""
+    while line != before:  # comments may stand in comments
+        line, before = re.sub(r"\([^()]*\)", " ", line), line
+    server, *results = line.split(";")
+    if server.split()[:1] != [authserv.lower()] or set(line) & set('()"\\'):
         return False
     verdicts: dict[str, list[str]] = {}
     for result in results:
         method, _, verdict = "".join(result.split()[:1]).partition("=")
-        about = re.findall(r"\b(?:header\.(?:from|d)|smtp\.mailfrom)=(?:\S*@)?([^\s@]+)", result)
-        verdicts.setdefault(method.lower(), []).extend(about if verdict.lower() == "pass" else [])
+        about = re.findall(r"\b(?:header\.(?:from|d|i)|smtp\.mailfrom)=(?:\S*@)?([^\s@]+)", result)
+        verdicts.setdefault(method, []).extend(about if verdict == "pass" else [])
     if "dmarc" in verdicts:
         return domain in verdicts["dmarc"]
     return domain in [*verdicts.get("dkim", ()), *verdicts.get("spf", ())]

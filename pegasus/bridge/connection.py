@@ -136,8 +136,8 @@ class Bridge:
         """Replies were left out because the queue was full."""
         self._handled: OutboundMessage | None = None
         """The reply that the loop is working on."""
-        self._error: BridgeRefused | None = None
-        """The reason why the gateway does not want this bridge."""
+        self.refusal: BridgeRefused | None = None
+        """The reason why the gateway does not want this bridge; None as long as it does."""
         self._changed = anyio.Event()
         """Replaced whenever the loop may have something to do."""
         self._stack = AsyncExitStack()
@@ -221,8 +221,8 @@ class Bridge:
             # Not before the next one is asked for: until then the bridge may crash, and the reply must come again.
             await self.acknowledge(self._handled)
         while not self._queue:
-            if self._error is not None:
-                raise self._error
+            if self.refusal is not None:
+                raise self.refusal
             if self._is_behind and self._client is not None:
                 self._is_behind = False
                 self._connection.cancel()  # the greeting of the next connection asks for what was left out
@@ -251,12 +251,12 @@ class Bridge:
     async def _stay_connected(self) -> None:
         # Varied, so that all bridges of a gateway that restarts do not come back at the same moment.
         pauses = Pauses(FIRST_PAUSE, LONGEST_PAUSE, random.Random())  # noqa: S311 no secret
-        while self._error is None:
+        while self.refusal is None:
             begun = anyio.current_time()
             try:
                 await self._connect_once()
             except BridgeRefused as error:
-                self._error = error
+                self.refusal = error
                 # Nobody will answer the messages that wait, so each `send` gets the refusal.
                 for pending in self._pending.values():
                     pending.error = error
@@ -359,8 +359,8 @@ class Bridge:
 
     async def _post(self, frame: MessageFrame) -> Refused | BridgeRefused | None:
         """Send a message over this connection and the next ones until it is answered; return the refusal, None if it was accepted."""
-        if self._error is not None:
-            raise self._error
+        if self.refusal is not None:
+            raise self.refusal
         encode_frame(frame)  # raises for what is no JSON, here and not in the background
         while (
             other := self._pending.get(frame.id)

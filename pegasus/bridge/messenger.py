@@ -201,6 +201,8 @@ class Messenger:
                     files=files,
                 )
             except BridgeRefused as error:
+                if bridge.refusal is not None:  # not this message; the next start hands it over
+                    raise
                 if error.code == "too_large" and files:
                     names = ", ".join(name for name, _, _ in files)
                     text, files = f"{text}\n\n[too large to be carried: {names}]".strip(), ()

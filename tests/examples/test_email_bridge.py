@@ -48,7 +48,11 @@ def read(raw, authserv=AUTHSERV):
         {"Authentication_Results": f"{AUTHSERV}; dmarc=pass header.from=evil.example"},
         {"Authentication_Results": "evil.example; dmarc=pass header.from=example.org"},
         {"Authentication_Results": f'{AUTHSERV}; spf=fail reason="x; dmarc=pass header.from=example.org"'},
-        {"Authentication_Results": f"{AUTHSERV}; spf=fail (; dmarc=pass header.from=example.org)"},
+        {"Authentication_Results": f"{AUTHSERV}; spf=fail (; dmarc=pass header.from=example.org )"},
+        {"Authentication_Results": f"{AUTHSERV}; spf=fail ((x) ; dmarc=pass header.from=example.org )"},
+        {
+            "Authentication_Results": f"{AUTHSERV}; spf=fail smtp.mailfrom==?utf-8?q?;_dmarc=3Dpass_header.from=3Dexample.org?=@x"
+        },
         {"Authentication_Results": f"{AUTHSERV}; spf=pass smtp.mailfrom=me@evil.example"},
         {
             "Authentication_Results": f"{AUTHSERV}; none\r\n"
@@ -69,7 +73,10 @@ def test_mails_of_machines_and_of_nobody_knows_whom_are_not_heard(headers):
     assert read(mail(**headers)) is None
 
 
-@pytest.mark.parametrize("result", ["dkim=pass header.d=example.org", "spf=pass smtp.mailfrom=x@example.org"])
+@pytest.mark.parametrize(
+    "result",
+    ["dkim=pass header.d=Example.org", "dkim=pass header.i=@example.org", "spf=pass smtp.mailfrom=x@example.org"],
+)
 def test_without_a_verdict_of_dmarc_the_same_domain_must_have_signed_or_sent_it(result):
     assert read(mail(Authentication_Results=f"{AUTHSERV}; {result}")).user_id == ANNA
     assert read(mail(Authentication_Results=None), email_bridge.ANYBODY).user_id == ANNA

@@ -134,9 +134,11 @@ async def test_parts_that_were_sent_are_not_sent_again_after_a_crash(path):
 async def test_a_refused_token_ends_it_and_a_damaged_state_is_not_taken_for_an_empty_one(path):
     service = PlainService()
     async with world() as gateway:
+        await service.write("hello")
         with pytest.RaisesGroup(BridgeRefused, flatten_subgroups=True):
             async with running(service, gateway, path, token="wrong"):
                 await trio.sleep_forever()
+    assert BridgeState.load(path).cursor == ""  # the message waits for a token that counts
     path.write_text('{"cursor":')
     with pytest.raises(ValueError, match="damaged"):
         BridgeState.load(path)
