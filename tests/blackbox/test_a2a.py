@@ -239,7 +239,7 @@ async def use_official_client(url, token, binding):
 
 async def test_a_token_reaches_its_own_tasks_and_no_others(tmp_path):
     book = Office({"work": answer("done"), "look": [act(shell("echo hi")), lambda view: answer(view.last)]})
-    async with serving(tmp_path, book, SETTINGS) as daemon:
+    async with serving(tmp_path, book, {**SETTINGS, "limits.guest_messages_per_minute": 9}) as daemon:
         made = {}
         for name, options in {
             "one": (),
@@ -280,6 +280,16 @@ async def test_a_token_reaches_its_own_tasks_and_no_others(tmp_path):
             looked = (await one.send("look", "m-3"))["task"]
             assert "hi" not in json.dumps(looked["artifacts"]).split()
             assert "Error" in json.dumps(looked["artifacts"])
+            # A flood is refused in the form of the binding, and holds up nobody else.
+            sent = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "work"}]}
+            flood = [
+                await two.http.post("/a2a/message:send", json={"message": {**sent, "messageId": f"f-{n}"}})
+                for n in range(10)
+            ]
+            assert {each.status_code for each in flood} == {200, 429}
+            assert flood[-1].json()["error"]["status"] == "RESOURCE_EXHAUSTED"
+            assert (await two.send("work", "m-1"))["task"]["id"] == tasks[two]
+            assert state_of((await one.send("work", "m-4"))["task"]) == "COMPLETED"
             assert (await reader.http.post("/a2a", json={})).status_code == 403
             assert (await reader.http.get("/a2a/tasks")).status_code == 403
             for path in ("/a2a/tasks", "/a2a/extendedAgentCard"):
