@@ -126,3 +126,19 @@ async def test_a_response_survives_the_death_of_the_process_and_is_answered_once
             assert (await respond(later, "last", previous_response_id=answer.id)).output_text == "echo: last"
             assert heard(book.asked[-1]) == ["hello", "again", "last"]
             assert all(view.question.text == "last" for view in book.asked[thoughts:])
+
+
+async def test_what_a_front_end_asks_for_about_a_chat_costs_no_turn(tmp_path):
+    async with talking(tmp_path, book := Book()) as (_, client):
+        said = "I live in Graz and I look for a bicycle"
+        first = await respond(client, said)
+        thoughts = len(book.asked)
+        history = f"user: {said}\nassistant: {first.output_text}"
+        for text in (
+            f"### Task:\nGenerate a title.\n<chat_history>\n{history}\n</chat_history>",
+            f"Write a title of at most five words for this conversation:\n\n{history}",
+        ):
+            answer = await respond(client, text)
+            assert (answer.status, answer.output_text) == ("completed", "")
+        assert len(book.asked) == thoughts
+        assert (await respond(client, "and now?", previous_response_id=first.id)).output_text == "echo: and now?"

@@ -25,6 +25,7 @@ from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, json_response
 from pegasus.web.routes.client_turns import ClientMessage, ClientStream, ClientTurn, ClientTurns, content_of, model_of
 from pegasus.web.routes.conversations import TurnTranscript
+from pegasus.web.routes.openai import answer_without_agent
 from pegasus.web.visitors import ApiError
 from pegasus.wire import encode_json, to_wire
 
@@ -95,13 +96,13 @@ class ResponseForm:
 
     def response(
         self,
-        turn: ClientTurn,
+        id: str,
         status: ResponseStatus,
         text: str = "",
         transcript: TurnTranscript | None = None,
         error: Metadata | None = None,
     ) -> ResponseAnswer:
-        """Return the response in a state. transcript: of a turn that has ended, or whose time is over.
+        """Return the response in a state. id: of its message. transcript: of a turn that has ended, or whose time is over.
 
         Fields that say how a model was called have the values that clients expect: that is the agent's own affair.
         """
@@ -118,7 +119,7 @@ class ResponseForm:
                 "total_tokens": read + written,
             }
         return ResponseAnswer(
-            id=f"{_PREFIX}{turn.message.id}",
+            id=f"{_PREFIX}{id}",
             created_at=self._created,
             completed_at=self._turns.now if status == "completed" else None,
             status=status,
@@ -160,7 +161,7 @@ class ResponseStream(ClientStream):
     async def begin_events(self, turn: ClientTurn) -> None:
         """Send that the response has begun, and its one message with one part."""
         for kind in ("created", "in_progress"):
-            await self._event(f"response.{kind}", response=to_wire(self._form.response(turn, "in_progress")))
+            await self._event(f"response.{kind}", response=to_wire(self._form.response(turn.message.id, "in_progress")))
         item = _message_json(self._form.item, "", "in_progress")
         await self._event("response.output_item.added", output_index=0, item=item)
         await self._event("response.content_part.added", **self._place, part=_text_json(""))
@@ -176,13 +177,15 @@ class ResponseStream(ClientStream):
         await self._event("response.content_part.done", **self._place, part=_text_json(self.text))
         item = _message_json(self._form.item, self.text, status)
         await self._event("response.output_item.done", output_index=0, item=item)
-        response = self._form.response(self.turn, status, self.text, transcript)
+        response = self._form.response(self.turn.message.id, status, self.text, transcript)
         await self._event(f"response.{status}", response=to_wire(response))
 
     async def error_events(self, error: ApiError) -> None:
         """Send that the response has failed."""
         why = {"code": "server_error", "message": error.message}
-        await self._event("response.failed", response=to_wire(self._form.response(self.turn, "failed", error=why)))
+        await self._event(
+            "response.failed", response=to_wire(self._form.response(self.turn.message.id, "failed", error=why))
+        )
 
     @property
     def _place(self) -> dict[str, Json]:
@@ -213,11 +216,18 @@ class ResponseRoutes:
         form = ResponseForm(self._turns, fields)
         if fields.get("stream") is True:
             return ResponseStream(self._turns, request, sent, form)
+        # What a front end asks for, and not a person, is neither streamed nor part of a chat.
+        if not follows:
+            answer = answer_without_agent(messages, sent.text, is_streamed=False)
+            if answer is None and await self._turns.is_about_a_chat(request, sent):
+                answer = ""
+            if answer is not None:
+                return json_response(form.response(secrets.token_hex(12), "completed", answer))
         turn, transcript = await self._turns.run(request, sent)
         text = content_of(transcript)
         await self._turns.note_answer(turn, transcript, text)
         status: ResponseStatus = "completed" if transcript.is_done else "incomplete"
-        return json_response(form.response(turn, status, text, transcript))
+        return json_response(form.response(turn.message.id, status, text, transcript))
 
 
 def response_operations(turns: ClientTurns) -> tuple[Operation, ...]:
