@@ -98,8 +98,8 @@ _REPLACED: Final = Form(answer=GoneBackAnswer, status=202, errors=(409,))
 
 FORMS: Final[Mapping[str, Form]] = {
     "GET /": Form(media=(HTML,), others={304: None}),
-    "GET /sw.js": Form(media=(FILE,), others={304: None}),
     "GET /static/{path:path}": Form(media=(FILE,), others={304: None}),
+    "GET /sw.js": Form(media=("text/javascript",), others={304: None}),
     "GET /healthz": Form(answer=AliveAnswer),
     "GET /readyz": Form(answer=ReadyAnswer, others={503: ReadyAnswer}),
     "GET /ws": Form(status=101, errors=(426,)),
