@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -43,6 +43,8 @@ from pegasus.messages import ChannelInfo, Json
 
 MOST_SESSIONS: Final = 100
 """Sessions that one editor may have open."""
+LONGEST_ID: Final = 64
+"""Characters of the id of a session."""
 PAGE: Final = 200
 """Messages of a page of the history."""
 LISTED: Final = 50
@@ -140,47 +142,53 @@ class EditorAgent:
     # ---------------------------------------------------------------- sessions
 
     async def _new(self, params: OpenSession) -> Json | Answered:
-        session = await self._open(params, secrets.token_hex(8), None)
+        session = await self._open(secrets.token_hex(8), await self._check(params), None)
         options = await self._options(session)
         return Answered({"sessionId": session.id, **options}, partial(self._greet, session, params))
 
     async def _load(self, params: OpenSession) -> Json | Answered:
-        """Open a session again, and show all that was said in it."""
+        """Open a session again, and show all that was said in it before anything new comes."""
+        folder, id = await self._check(params, is_new=False), params.session_id
         async with self._daemon() as client:
-            messages, last_seq = await _read_history(client, params.session_id)
+            messages, last_seq = await _read_history(client, id)
         if not messages:
-            raise RpcError(NOT_FOUND, f"sessionId: there is no session {quote(params.session_id, 60)}")
-        session = await self._open(params, params.session_id, last_seq)
+            raise RpcError(NOT_FOUND, f"sessionId: there is no session {quote(id, 60)}")
         for number, message in enumerate(messages):
             kind = "user_message_chunk" if message["from"] == "user" else "agent_message_chunk"
             names = "".join(f"\n({name})" for name in message.get("media") or ())
             content = text_block(f"{message['text']}{names}".strip())
-            await session.update({"sessionUpdate": kind, "messageId": f"history-{number}", "content": content})
+            update: Json = {"sessionUpdate": kind, "messageId": f"history-{number}", "content": content}
+            await self._link.notify("session/update", {"sessionId": id, "update": update})
+        session = await self._open(id, folder, last_seq)
         return Answered(await self._options(session), partial(self._greet, session, params))
 
     async def _resume(self, params: OpenSession) -> Json | Answered:
         """Open a session again; what was said since the editor was there comes as it comes."""
-        session = await self._open(params, params.session_id, None)
+        session = await self._open(params.session_id, await self._check(params, is_new=False), None)
         return Answered(await self._options(session), partial(self._greet, session, params))
 
-    async def _open(self, params: OpenSession, id: str, last_seq: int | None) -> EditorSession:
-        """Start a session; one that is open here already is closed first. Raises RpcError."""
+    async def _check(self, params: OpenSession, *, is_new: bool = True) -> str:
+        """Return the real path of the folder that a session works in. Raises RpcError if it cannot be opened."""
+        id = params.session_id
+        if not is_new and not (id.isascii() and id.isalnum() and len(id) <= LONGEST_ID):
+            raise RpcError(NOT_FOUND, f"sessionId: there is no session {quote(id, 60)}")
         if not os.path.isabs(params.cwd):
             raise RpcError(INVALID_PARAMS, f"cwd: found {quote(params.cwd, 80)}, allowed: an absolute path")
-        if not id or not id.isascii() or not id.isprintable() or len(id) > 64:
-            raise RpcError(NOT_FOUND, f"sessionId: there is no session {quote(id, 60)}")
-        folder = await trio.to_thread.run_sync(os.path.realpath, params.cwd)
-        if problem := await trio.to_thread.run_sync(self._folder_problem, folder):
-            raise RpcError(INVALID_PARAMS, f"cwd: {problem}")
         if params.additional_directories:
             raise RpcError(INVALID_PARAMS, "additionalDirectories: allowed: none; a session has one folder")
         if id not in self._sessions and len(self._sessions) >= MOST_SESSIONS:
             raise RpcError(INVALID_REQUEST, f"{MOST_SESSIONS} sessions are open; close one first")
+        folder = await _real_path(params.cwd)
+        if problem := await trio.to_thread.run_sync(self._folder_problem, folder):
+            raise RpcError(INVALID_PARAMS, f"cwd: {problem}")
+        return folder
+
+    async def _open(self, id: str, folder: str, last_seq: int | None) -> EditorSession:
+        """Start a session, in place of one with this id that is open here. Raises RpcError."""
         await self._ensure_daemon()
         self._shut(id)
-        session = EditorSession(
-            id, folder, self._link, self._editor or EditorCapabilities(), self._find, self._nursery, last_seq
-        )
+        editor = self._editor or EditorCapabilities()
+        session = EditorSession(id, folder, self._link, editor, self._find, self._nursery, last_seq)
         scope = trio.CancelScope()
         self._sessions[id] = session, scope
         self._nursery.start_soon(_run_within, session, scope)
@@ -192,23 +200,19 @@ class EditorAgent:
         return session
 
     async def _greet(self, session: EditorSession, params: OpenSession) -> None:
-        """Tell the editor what it may type, and the person what is not used."""
-        answer: Mapping[str, Any] = {}
-        try:
-            answer = await session.call("completions")
-        except ClientError:
-            return
-        commands: list[Json] = [_command(each) for each in (*answer["commands"], *answer["skills"])]
-        await session.update({"sessionUpdate": "available_commands_update", "availableCommands": commands})
+        """Tell the person what is not used, and the editor what may be typed."""
         if params.mcp_servers:
             names = ", ".join(server.name for server in params.mcp_servers)
-            await session.say(
-                f"The editor's MCP servers are not used here: {names}. `pegasus mcp add` gives the agent servers of its own."
-            )
+            instead = "`pegasus mcp add` gives the agent servers of its own"
+            await session.say(f"The editor's MCP servers are not used here: {names}. {instead}.")
+        with suppress(ClientError):
+            answer = await session.call("completions")
+            commands: list[Json] = [_command(each) for each in (*answer["commands"], *answer["skills"])]
+            await session.update({"sessionUpdate": "available_commands_update", "availableCommands": commands})
 
     async def _close(self, params: OfSession) -> Json:
-        """Close a session. Its work goes on, as it does when the editor ends."""
-        self._session(params.session_id)
+        """Close a session, and end what runs in it. An editor that ends without closing its sessions ends nothing."""
+        await self._session(params.session_id).close()
         self._shut(params.session_id)
         return {}
 
@@ -231,11 +235,12 @@ class EditorAgent:
                 raise RpcError(INVALID_PARAMS, f"cursor: found {quote(params.cursor, 40)}, allowed: that of an answer")
             offset = int(params.cursor)
         sessions: list[Json] = []
+        folder = None if params.cwd is None else await _real_path(params.cwd)
         async with self._daemon() as client:
             while len(sessions) < LISTED:
                 page = await _ask(client, "history.list", {"offset": offset, "limit": LISTED})
                 listed = filter(None, map(_listed, page["conversations"]))
-                sessions += [each for each in listed if params.cwd in (None, each["cwd"])]
+                sessions += [each for each in listed if folder in (None, each["cwd"])]
                 offset = page["next"]
                 if offset is None:
                     return {"sessions": sessions}
@@ -254,13 +259,7 @@ class EditorAgent:
             raise RpcError(
                 INVALID_PARAMS, f"prompt: {found}, allowed: {self._room:,} (gateway.max_frame_bytes of the settings)"
             )
-        turn = session.begin_prompt()
-
-        async def carry_out() -> Json:
-            await self._ensure_daemon()
-            return await session.prompt(turn, text, media)
-
-        return carry_out()
+        return session.prompt(session.begin_prompt(), text, media, self._ensure_daemon)
 
     def _cancel(self, params: Mapping[str, Any]) -> Awaitable[Json]:
         self._session(read_params(params, OfSession).session_id).cancel()
@@ -341,6 +340,11 @@ class EditorAgent:
 async def _run_within(session: EditorSession, scope: trio.CancelScope) -> None:
     with scope:
         await session.run()
+
+
+async def _real_path(path: str) -> str:
+    """Return a path without links: sessions are known by that."""
+    return await trio.to_thread.run_sync(os.path.realpath, path)
 
 
 async def _nothing() -> Json:

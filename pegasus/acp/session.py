@@ -12,7 +12,7 @@ it comes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Any, Final
@@ -160,20 +160,22 @@ class EditorSession:
     async def run(self) -> None:
         """Talk with the agent until cancelled, or refused for good."""
         metadata = {FOLDER: self.folder}
-        async with (
-            open_conversation(
-                self._find, channel_of(self.id), random=self._random, last_seq=self._last_seq, metadata=metadata
-            ) as self._conversation,
-            trio.open_nursery() as nursery,
-        ):
-            nursery.start_soon(self._watch_turn)
-            with suppress(EditorGone):
-                async for event in self._conversation:
-                    await self._take(event)
-            nursery.cancel_scope.cancel()
-        self.is_over = True
-        self._end_turn(RpcError(INTERNAL_ERROR, self._refusal or "the session was closed"))
-        self._is_online.set()
+        try:
+            async with (
+                open_conversation(
+                    self._find, channel_of(self.id), random=self._random, last_seq=self._last_seq, metadata=metadata
+                ) as self._conversation,
+                trio.open_nursery() as nursery,
+            ):
+                nursery.start_soon(self._watch_turn)
+                with suppress(EditorGone):
+                    async for event in self._conversation:
+                        await self._take(event)
+                nursery.cancel_scope.cancel()
+        finally:
+            self.is_over = True
+            self._end_turn(RpcError(INTERNAL_ERROR, self._refusal or "the session was closed"))
+            self._is_online.set()
 
     async def connect(self) -> None:
         """Return when the agent has welcomed the session. Raises RpcError."""
@@ -196,9 +198,12 @@ class EditorSession:
         self._work.begin_plan()
         return self._turn
 
-    async def prompt(self, turn: _Turn, text: str, media: Sequence[Media]) -> Json:
+    async def prompt(
+        self, turn: _Turn, text: str, media: Sequence[Media], ensure_daemon: Callable[[], Awaitable[None]]
+    ) -> Json:
         """Say something, and return the reason why the turn is over. Raises RpcError if it was not taken, or the agent is gone."""
         try:
+            await ensure_daemon()
             if not turn.is_cancelled:
                 turn.id = await self._conversation.send(text, media=media)
                 await turn.ended.wait()
@@ -206,8 +211,8 @@ class EditorSession:
             self.cancel()
             raise
         finally:
-            if self._turn is turn:
-                self._turn = None
+            self._turn = None
+            turn.ended.set()
         if turn.error is not None and not turn.is_cancelled:
             raise turn.error
         return {"stopReason": "cancelled" if turn.is_cancelled else "end_turn"}
@@ -217,6 +222,16 @@ class EditorSession:
         if self._turn is not None and not self._turn.is_cancelled:
             self._turn.is_cancelled = True
             self._nursery.start_soon(self._stop, self._turn)
+
+    async def close(self) -> None:
+        """End what runs in the session, as a cancellation does, within CANCEL_SECONDS."""
+        turn = self._turn
+        self.cancel()
+        with trio.move_on_after(CANCEL_SECONDS), suppress(RpcError):
+            if turn is not None:
+                await turn.ended.wait()
+            else:
+                await self.command(STOP)
 
     async def _stop(self, turn: _Turn) -> None:
         with trio.move_on_after(CANCEL_SECONDS):

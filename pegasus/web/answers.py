@@ -379,7 +379,7 @@ class SessionAnswer:
 
 @attrs.frozen
 class ConversationJson:
-    """A conversation or an archive; `chat` is null for that of all channels."""
+    """A conversation or an archive; `chat` is null for that of all channels. Its last message is worked on in `folder`."""
 
     key: str
     title: str
@@ -388,6 +388,7 @@ class ConversationJson:
     messages: int | None
     archived: bool
     chat: str | None
+    folder: str = ""
 
 
 @attrs.frozen

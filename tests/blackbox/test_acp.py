@@ -190,7 +190,8 @@ async def test_files_of_the_folder_are_the_persons_words_and_others_are_from_out
 
 async def test_options_commands_and_what_cannot_be_done(tmp_path, project):
     settings = {"models.fallback": ["test/model-2"], "gateway.max_frame_bytes": 65536}
-    async with serving(tmp_path, Book(), settings) as daemon, editing(daemon) as editor:
+    book = Book()
+    async with serving(tmp_path, book, settings) as daemon, editing(daemon) as editor:
         opened = await editor.do(editor.agent.new_session(cwd=str(project), mcp_servers=[]))
         session, [model] = opened.session_id, opened.config_options
         assert (model.category, model.current_value) == ("model", "test/model-1")
@@ -213,7 +214,17 @@ async def test_options_commands_and_what_cannot_be_done(tmp_path, project):
         ):
             with pytest.raises(RequestError, match=message):
                 await editor.do(wrong())
-        await editor.do(editor.agent.close_session(session_id=session))
+        book.pages["think"] = HANG_IN_THE_MIDDLE
+        async with trio.open_nursery() as nursery:
+            reasons = []
+
+            async def ask():
+                reasons.append(await editor.prompt(session, "think"))
+
+            nursery.start_soon(ask)
+            await until(lambda: book.about("think"), "the model to be asked")
+            await editor.do(editor.agent.close_session(session_id=session))
+        assert reasons == ["cancelled"]
         with pytest.raises(RequestError, match="is open here"):
             await editor.prompt(session, "hello")
 
