@@ -198,6 +198,7 @@ class PushDeliveries:
 
     async def run(self) -> None:
         """Deliver until cancelled. What is under way then is delivered by the next run."""
+        self._running.clear()  # of a run that was cancelled
         await self._tasks.wait_alive()
         async with trio.open_nursery() as nursery:
             while True:

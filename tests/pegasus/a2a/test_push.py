@@ -36,6 +36,12 @@ class World:
             self.logs.setdefault(task_id, []).append(event)
             self.recent.add(event)
 
+    async def run(self, deliveries):
+        """The actor, started again whenever a test ends it."""
+        while True:
+            with trio.CancelScope() as self.current:
+                await deliveries.run()
+
     async def tasks(self, inbox):
         async for message in inbox:
             assert isinstance(message, GetEvents)
@@ -57,9 +63,10 @@ async def open_world():
         await world.targets.open(supervisor.ref("journal"))
         watch = TaskWatch(world.recent)
         parts = (world.targets, watch, supervisor.ref("tasks"), world.post, world.clock, Random(1))
+        deliveries = PushDeliveries(*parts)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch.run)
-            nursery.start_soon(PushDeliveries(*parts).run)
+            nursery.start_soon(world.run, deliveries)
             yield world
             nursery.cancel_scope.cancel()
 
@@ -91,6 +98,19 @@ async def test_a_target_that_answers_after_an_hour_or_never_holds_up_no_other(au
         world.answers = dict.fromkeys(world.answers, ok)
         await trio.sleep(400)
         assert {target.url: target.sent for target in world.targets.all} == {"slow": 1, "down": 1, "good": 1}
+
+
+async def test_deliveries_go_on_when_their_actor_was_restarted(autojump_clock):
+    async with open_world() as world:
+        world.answers = {"good": ok}
+        world.happens("t", CREATED)
+        await world.targets.put(PushTarget("t", "p", "good"))
+        await trio.sleep(1)
+        world.current.cancel()
+        await trio.sleep(1)
+        world.happens("t", ASKED)
+        await trio.sleep(1)
+        assert len(world.times("good")) == 1
 
 
 async def test_a_delivery_is_given_up_after_three_days(autojump_clock):
