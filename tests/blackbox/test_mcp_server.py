@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import httpx2
 import pytest
@@ -329,3 +330,61 @@ async def state_reached(client, task_id, state):
         if (await client.call_tool("get_task", {"taskId": task_id})).structured_content["state"] == state:
             return
         await trio.sleep(POLL)
+
+
+# ------------------------------------------------------------------ bad input
+
+INITIALIZE = {"protocolVersion": "1999-01-01", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "list_tasks"}}
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "statuses"),
+    [
+        (b"{", {}, {400}),
+        (b"\xff\xfe\x00", {}, {400}),
+        (b"[" * 100_000, {}, {400}),
+        (json.dumps([CALL, CALL]).encode(), {}, {400}),
+        (json.dumps(CALL).encode(), {}, {400}),  # no session
+        (json.dumps(CALL).encode(), {"mcp-session-id": "a" * 32}, {404}),
+        (json.dumps(CALL).encode(), {"mcp-protocol-version": "2999-01-01"}, {400}),
+        (json.dumps(CALL).encode(), {"mcp-protocol-version": "2026-07-28"}, {400}),  # its body says nothing of that
+        (json.dumps(CALL).encode(), {"accept": "text/plain"}, {406}),
+        (json.dumps(CALL).encode(), {"content-type": "text/plain"}, {400, 415}),
+        (b" " * (33 << 20), {}, {413}),
+        (json.dumps({"jsonrpc": "2.0", "id": None, "method": 7, "extra": {}}).encode(), {}, {400}),
+    ],
+)
+async def test_a_request_that_makes_no_sense_is_refused_and_hurts_nobody(daemon, body, headers, statuses):
+    fields = {"content-type": "application/json", "accept": "application/json, text/event-stream", **headers}
+    async with httpx2.AsyncClient(headers={"authorization": f"Bearer {daemon.token}"}) as http:
+        assert (await http.post(f"{daemon.at.http}/mcp", content=body, headers=fields)).status_code in statuses
+        assert (await http.get(f"{daemon.at.http}/readyz")).json()["ready"]
+
+
+async def test_a_session_belongs_to_its_token_and_their_number_is_bounded(daemon, name):
+    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE}
+    accept = {"accept": "application/json, text/event-stream"}
+    own, other = await add(daemon, f"one-{name[:20]}"), await add(daemon, f"two-{name[:20]}")
+    async with httpx2.AsyncClient(headers=accept) as http:
+
+        async def post(token, body, session=""):
+            headers = {"authorization": f"Bearer {token}", **({"mcp-session-id": session} if session else {})}
+            return await http.post(f"{daemon.at.http}/mcp", json=body, headers=headers)
+
+        opened = [await post(own, body) for _ in range(51)]
+        assert {answer.status_code for answer in opened[:50]} == {200}
+        assert '"protocolVersion":"2025-11-25"' in opened[0].text  # whatever the client has said
+        assert opened[50].status_code == 503
+        session = opened[0].headers["mcp-session-id"]
+        assert (await post(own, {**CALL, "method": "ping"}, session)).status_code == 200
+        assert (await post(other, {**CALL, "method": "ping"}, session)).status_code == 404
+        assert (await post(other, body)).status_code == 200
+        assert (await daemon.command("token", "revoke", f"one-{name[:20]}")).code == 0
+        assert (await post(own, {**CALL, "method": "ping"}, session)).status_code == 401
+
+
+async def test_nothing_of_the_sdk_is_imported_before_the_first_request():
+    code = "import sys, pegasus.app.daemon; print(*[name for name in sys.modules if name.split('.')[0] in ('mcp', 'mcp_types')])"
+    ran = await trio.run_process([sys.executable, "-c", code], capture_stdout=True)
+    assert ran.stdout.strip() == b""
