@@ -60,8 +60,9 @@ def verdict_of(output: str, code: int) -> Verdict:
     if found is None or (code != 0) != (found[2] is not None):
         raise RuntimeError(f"schemathesis ended with {code}: {output[-1000:]}")
     generated, failed = int(found[1].replace(",", "")), int(found[2] or 0)
+    skipped = re.search(r"(\d+) skipped", output[found.start() :])
     failures = output.partition("FAILURES ===")[2].partition("= WARNINGS =")[0] if failed else ""
-    return Verdict("requests", generated - failed, failed, details=failures)
+    return Verdict("requests", generated - failed, failed, int(skipped[1]) if skipped else 0, failures)
 
 
 JUDGE: Final = Judge("openapi", "OpenAPI", f"PyPI schemathesis {VERSION}, all checks but one", run)
