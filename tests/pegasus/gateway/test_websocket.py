@@ -276,3 +276,13 @@ async def test_an_answer_that_comes_in_pieces_is_one_frame_for_the_client():
     async with world() as gate, raw(gate) as socket:
         await gate.say(type(WEB)("web", "raw"), "y" * 300_000)
         assert (await socket.json())["text"] == "y" * 300_000
+
+
+@pytest.mark.parametrize(("is_on", "extension"), [(True, b"permessage-deflate"), (False, b"")])
+async def test_frames_are_compressed_where_the_settings_and_the_client_want_it(is_on, extension):
+    async with world(compression=is_on) as gateway:
+        async with await trio.open_tcp_stream("127.0.0.1", gateway.port) as stream:
+            await stream.send_all(UPGRADE[:-2] + b"Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n")
+            head = bytes(await stream.receive_some()).lower()
+        assert head.startswith(b"http/1.1 101")
+        assert head.partition(b"sec-websocket-extensions: ")[2].partition(b"\r\n")[0].partition(b";")[0] == extension
