@@ -64,6 +64,8 @@ def main(arguments: Sequence[str]) -> int:
     except BridgeStuck as error:
         _report(str(error))
         return 2
+    except KeyboardInterrupt:
+        return 130
     for complaint in found.complaints:
         _report(f"wrong: {complaint}")
     if found.declared is not None and not found.delivery.keeps(found.declared):
