@@ -62,6 +62,14 @@ def text_block(text: str) -> dict[str, Json]:
     return {"type": "text", "text": text}
 
 
+def code_block(text: str, language: str = "") -> str:
+    """Return a text as a block of code in Markdown, whose fence is in no line of it."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
 def reply_blocks(reply: OutboundMessage) -> Iterator[dict[str, Json]]:
     """Yield the files of a reply as blocks."""
     for file in reply.media:
@@ -114,10 +122,6 @@ def _name(uri: str, usual: str) -> str:
 
 
 def _quoted_file(path: str, text: str) -> str:
-    """Return a file with its content as a block of code, whose fence is in no line of it."""
-    fence = "```"
-    while fence in text:
-        fence += "`"
+    """Return a file with its content as a block of code."""
     language = os.path.splitext(path)[1][1:].lower()
-    language = language if language and not language.strip(_LANGUAGES) else ""
-    return f"{path}:\n{fence}{language}\n{text}\n{fence}"
+    return f"{path}:\n{code_block(text, '' if language.strip(_LANGUAGES) else language)}"

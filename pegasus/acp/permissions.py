@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pegasus.access import shown_subject
-from pegasus.acp.content import text_block
+from pegasus.acp.content import code_block, text_block
 from pegasus.acp.work import kind_of, locations_of, title_of
 from pegasus.messages import ApprovalNotice, Json
 
@@ -90,13 +90,10 @@ def ended_update(notice: ApprovalNotice) -> dict[str, Json]:
 
 def _question(notice: ApprovalNotice) -> str:
     """Return what is asked, why, and the notes about it."""
-    subject = shown_subject(notice, longest=SHOWN)
-    fence = "```"
-    while fence in subject:
-        fence += "`"
+    subject = code_block(shown_subject(notice, longest=SHOWN))
     notes = "".join(f"\n\n{note}." for note in notice.notes)
     words = f"\n\nIn the agent's words: {notice.words}" if notice.words else ""
-    return f"{fence}\n{subject}\n{fence}\n\nAsked because {notice.why}. ({notice.id}){notes}{words}"
+    return f"{subject}\n\nAsked because {notice.why}. ({notice.id}){notes}{words}"
 
 
 def _call(call: Any) -> dict[str, Json]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 import click
 import trio
@@ -14,7 +15,7 @@ from pegasus.cli.control import find_daemon
 from pegasus.host import Home, folder_problem
 from pegasus.settings import Settings
 
-ENVELOPE = 4096
+ENVELOPE: Final = 4096
 """Bytes of a message's frame beside its text and files."""
 
 
