@@ -72,9 +72,9 @@ class McpDoor:
             )
         body = await request.body() if request.http.method == "POST" else b""
         async with self._opening:
-            if grant not in self._servers:
-                self._servers[grant] = await self._open(request)
-        server = self._servers[grant]
+            server = self._servers.get(grant)
+            if server is None:
+                server = self._servers[grant] = await self._open(request)
         if request.http.method == "DELETE":
             server.forget(request.http.headers.get("mcp-session-id", ""))
         request.http.scope["state"][ASKED] = request
