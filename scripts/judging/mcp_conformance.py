@@ -74,7 +74,6 @@ NEWEST: Final = Suite(
         "sep-2164-resource-not-found",
         "server-sse-multiple-streams",
         "dns-rebinding-protection",
-        "caching",
         "http-header-validation",
     ),
     "to 2026-07-28",
@@ -158,7 +157,7 @@ def _judge(suite: Suite, place: Workplace) -> Iterator[Verdict]:
 def _parts(listed: str) -> tuple[str, str]:
     """The scenarios for servers, and those for clients."""
     before, _, after = listed.partition("Client scenarios")
-    return before.partition("Server scenarios")[2], after
+    return before.partition("Server scenarios")[2], after.partition("\n\n")[0]  # those of authorization servers follow
 
 
 def _run(about: str, commands: Sequence[Sequence[str]], folder: Path, skipped: int) -> Verdict:
