@@ -36,6 +36,7 @@ OF_OTHERS = {
     *("simple_one_for_one", "on_failure"),  # Erlang, pykka
     *("NeovateAgent", "processMessage", "updateConfig", "SessionManager", "trimBefore", "messageCount"),
     *("mainAgent", "onReply", "registerAdapter"),
+    "claude_desktop_config",  # the settings of Claude Desktop
     *("MemoryManager", "ConsolidationService", "memoryWindow", "consolidationTimeout", "SkillManager"),
     *("getSkillNames", "getSkillPaths", "resolveSkillCommand", "MediaResolver", "StreamProcessor", "ContextBuilder"),
     *("socket_mode_enabled", "WatchdogSec", "TimeoutStopSec", "start_guest_run"),  # Slack, systemd, Trio
