@@ -48,8 +48,6 @@ LARGEST_SCHEMA: Final = 8_192
 """Characters of a schema as JSON."""
 LARGEST_SOURCE: Final = 65_536
 """Characters of a schema as the server sends it. Of a larger one only the types are taken: a message of 8 MB holds half a million."""
-MOST_PROPERTIES: Final = 200
-"""Parameters of a tool."""
 DEEPEST: Final = 12
 """Levels of a schema; no tool that people use has half of them."""
 LONGEST_NAME: Final = 256
@@ -163,8 +161,6 @@ def read_schema(schema: object) -> Metadata:
     properties = kept.get("properties", {})
     if not isinstance(properties, Mapping) or not all(isinstance(value, Mapping) for value in properties.values()):
         return ANYTHING
-    if len(properties) > MOST_PROPERTIES:
-        return ANYTHING
     # Words first go, then everything but the types: what a parameter is called helps a model more than a description of
     # it.
     for words in (LONGEST_WORDS, 0) if is_moderate(schema, LARGEST_SOURCE) else ():
@@ -232,7 +228,7 @@ def _types_only(properties: Mapping[str, Any], required: object) -> Metadata:
     names: Sequence[object] = required if isinstance(required, list) else ()
     needed: list[Json] = [name for name in names if isinstance(name, str) and name in short]
     found: Metadata = {"type": "object", "properties": short, "required": needed}
-    return found if _is_sound(found) and is_moderate(found) else ANYTHING
+    return found if is_moderate(found) and _is_sound(found) else ANYTHING
 
 
 # ------------------------------------------------------------------ resources and prompts

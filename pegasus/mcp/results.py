@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
 MOST_FILES: Final = 20
 """Files of one result that are kept."""
-LARGEST_FILE: Final = 8 << 20
-"""Bytes of a file that is kept."""
-_LONGEST_ERROR: Final = 4_000
-"""Characters of the text of a failed call."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -54,7 +50,7 @@ class ResultReader:
         """Return the result of a tool. Raises ToolError with the server's words for a call that failed there."""
         found, pictures = await self._read_blocks(result.content)
         if result.is_error:
-            text = str(found.get("text") or "no reason was given")[:_LONGEST_ERROR]
+            text = str(found.get("text") or "no reason was given")
             raise ToolError(f"the MCP server {self.server} reports an error: {text}")
         if result.structured_content is not None:
             found["structured"] = result.structured_content
@@ -112,9 +108,6 @@ class ResultReader:
         kind = mime or "application/octet-stream"
         if before >= MOST_FILES:
             return {"mime": kind, "note": f"not kept: {MOST_FILES} files are the most of one result"}
-        # Base64 takes 4 characters for 3 bytes. The length is judged before decoding, which would take the memory.
-        if len(data) > LARGEST_FILE * 4 // 3 + 4:
-            return {"mime": kind, "note": f"not kept: larger than {LARGEST_FILE >> 20} MB"}
         try:
             content = b64decode(data, validate=True)
         except (binascii.Error, ValueError):

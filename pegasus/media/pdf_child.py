@@ -15,13 +15,9 @@ import json
 import logging
 import sys
 from io import BytesIO
-from typing import Final
 
 from pypdf import PdfReader
 from pypdf.errors import FileNotDecryptedError, WrongPasswordError
-
-PAGE_CHARACTERS: Final = 100_000
-"""Characters of one page. No page that people read has more."""
 
 
 def main(most_pages: int, most_characters: int) -> None:
@@ -44,7 +40,7 @@ def main(most_pages: int, most_characters: int) -> None:
     room = most_characters
     for number in range(min(count, most_pages)):
         try:
-            text, has_failed = reader.pages[number].extract_text()[:PAGE_CHARACTERS], False
+            text, has_failed = reader.pages[number].extract_text()[: room + 1], False
         except MemoryError:
             # There is no room for this page, so there is none for the next ones either.
             return None

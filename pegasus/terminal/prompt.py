@@ -50,7 +50,6 @@ from prompt_toolkit.layout.utils import explode_text_fragments
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
-from pegasus.formatting import truncate
 from pegasus.terminal.attachments import mention_dropped
 from pegasus.terminal.completion import Suggestions, choices, may_have_choices
 from pegasus.terminal.history import LONGEST_ENTRY, HistoryFile
@@ -167,9 +166,6 @@ class ChatHistory(History):
 
 # ------------------------------------------------------------------ completion
 
-LONGEST_MEANING: Final = 240
-"""Characters of a description that the menu is given. It shows as many as the terminal has columns for."""
-
 
 class ChatCompleter(Completer):
     """Completion of commands, skills, models, tasks and file names, as `choices` offers them.
@@ -183,8 +179,7 @@ class ChatCompleter(Completer):
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """Yield a completion for each choice. Called in a thread, since a folder on a slow disk may be read."""
         for choice in choices(document.text_before_cursor, document.text_after_cursor, self._known()):
-            meaning = truncate(neutralise(choice.meaning), LONGEST_MEANING) if choice.meaning else ""
-            yield Completion(choice.text, -choice.replaces, display_meta=meaning)
+            yield Completion(choice.text, -choice.replaces, display_meta=" ".join(neutralise(choice.meaning).split()))
 
 
 @Condition

@@ -17,8 +17,6 @@ from pegasus.quotes import SHARES, Quote
 
 MOST_NESTED: Final = 20
 """Elements within each other that are read."""
-MOST_ATTACHMENTS: Final = 20
-"""Attachments of a message that are read; Slack's own advice for the most."""
 _LINES: Final = ("rich_text_section", "rich_text_preformatted", "rich_text_quote")
 
 
@@ -97,7 +95,7 @@ def _escaped(text: str) -> str:
 
 def shared_in(attachments: Any) -> Iterator[tuple[Quote, Sequence[Mapping[str, Any]]]]:
     """Yield what is attached to a message, each with its files. The author is a name, or the id of a user."""
-    for attachment in _objects(attachments)[:MOST_ATTACHMENTS]:
+    for attachment in _objects(attachments):
         title, link = _said(attachment.get("title")), attachment.get("title_link") or attachment.get("from_url")
         fields = [
             ": ".join(filter(None, (_said(field.get("title")), _said(field.get("value")))))

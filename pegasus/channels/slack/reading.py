@@ -30,8 +30,6 @@ _TS: Final = re.compile(r"\d{1,16}\.\d{1,16}")
 """Timestamp that names a message: seconds, then a number that makes it unique."""
 SLACKBOT: Final = "USLACKBOT"
 """User of Slack's own bot, which has no bot_id."""
-LONGEST_TEXT: Final = 100_000
-"""Characters of a message that are read; Slack's own limit is far below."""
 MOST_FILES: Final = 10
 """Files of one message that are read; Slack's own limit."""
 
@@ -251,13 +249,13 @@ def _read_message(
 
 def _text_of(message: Mapping[str, Any]) -> tuple[str, bool]:
     """Return the text of a message, and whether it is what its writer has typed: an app may say in blocks what its text lacks."""
-    text = str(message.get("text") or "")[:LONGEST_TEXT]
+    text = str(message.get("text") or "")
     if text and is_written_by_hand(message.get("blocks")):
         return text, True
-    said = text_of_blocks(message.get("blocks"))[:LONGEST_TEXT]
+    said = text_of_blocks(message.get("blocks"))
     if not said or said in text:
         return text, True
-    return (said if text in said else f"{text}\n{said}")[:LONGEST_TEXT], False
+    return said if text in said else f"{text}\n{said}", False
 
 
 def read_thread(
@@ -323,13 +321,13 @@ def _read_click(payload: Mapping[str, Any]) -> SlackClick | None:
         str(action["action_id"]),
         str(action.get("value") or ""),
         f"click/{_ts(action['action_ts'])}/{user}",
-        str((payload.get("message") or {}).get("text") or "")[:LONGEST_TEXT],
+        str((payload.get("message") or {}).get("text") or ""),
     )
 
 
 def _read_command(payload: Mapping[str, Any]) -> SlackCommand:
     """Return a slash command. Its text is trimmed, as people type spaces behind a command."""
-    text = str(payload.get("text") or "").strip()[:LONGEST_TEXT]
+    text = str(payload.get("text") or "").strip()
     return SlackCommand(_id(payload["user_id"]), _id(payload["channel_id"]), text, str(payload["trigger_id"])[:100])
 
 

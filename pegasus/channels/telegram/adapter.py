@@ -48,7 +48,7 @@ from pegasus.channels.service_contract import (
     WebhookAnswer,
     WebhookRequest,
 )
-from pegasus.channels.telegram.api import MOST_FILE_BYTES, BotApi
+from pegasus.channels.telegram.api import BotApi
 from pegasus.channels.telegram.buttons import TelegramButtons, buttons_of
 from pegasus.channels.telegram.parts import join_parts, part_of
 from pegasus.channels.telegram.sending import TelegramPiece, TelegramSender, TextMessage, telegram_pieces
@@ -367,7 +367,7 @@ class TelegramAdapter(ServiceAdapter):
     async def _fetch(self, file: FileRef, room: int) -> bytes:
         """Return the content of a file. Raises ReplyRefused if it is too large or Telegram does not have it."""
         # Telegram says the size with the message, so a file that is too large is not even asked for.
-        if file.size > min(room, MOST_FILE_BYTES):
+        if file.size > room:
             raise ReplyRefused(f"it has {file.size:,} bytes, of which a message may have {MOST_KEPT_BYTES:,}")
         found = await self.pacing.call(partial(self.api.call, "getFile", {"file_id": file.file_id}))
         path = found.get("file_path") if isinstance(found, Mapping) else None

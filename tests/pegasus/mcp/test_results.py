@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from pegasus.mcp import files_context
-from pegasus.mcp.results import LARGEST_FILE, MOST_FILES, ResultReader
-from pegasus.tools import ToolError
+from pegasus.mcp.faults import LARGEST_MESSAGE
+from pegasus.mcp.results import MOST_FILES, ResultReader
 
 
 def text(words):
@@ -38,19 +38,12 @@ async def test_of_many_files_the_first_are_kept_and_the_others_named(reader, tmp
     assert len(list((tmp_path / "mcp/lab").iterdir())) == len(shown.pictures) == MOST_FILES
 
 
-async def test_a_file_that_is_too_large_or_none_is_not_kept(reader, tmp_path):
-    blocks = picture("A" * (LARGEST_FILE * 4 // 3 + 8)), picture("no base64!"), picture(b"x" * LARGEST_FILE)
-    large, wrong, good = (await reader.read_call(result(*blocks))).result["files"]
-    assert large == {"mime": "image/png", "note": f"not kept: larger than {LARGEST_FILE >> 20} MB"}
+async def test_a_file_that_is_none_is_not_kept(reader, tmp_path):
+    blocks = picture("no base64!"), picture(b"x" * LARGEST_MESSAGE)
+    wrong, good = (await reader.read_call(result(*blocks))).result["files"]
     assert wrong == {"mime": "image/png", "note": "not kept: it is not base64"}
-    assert good["bytes"] == LARGEST_FILE
+    assert good["bytes"] == LARGEST_MESSAGE
     assert len(list((tmp_path / "mcp/lab").iterdir())) == 1
-
-
-async def test_the_words_of_a_failed_call_are_cut(reader):
-    with pytest.raises(ToolError) as raised:
-        await reader.read_call(result(text("x" * 1_000_000), is_error=True))
-    assert 3_000 < len(str(raised.value)) < 5_000
 
 
 async def test_a_text_that_repeats_the_structured_content_is_left_out(reader):
