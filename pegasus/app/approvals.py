@@ -98,7 +98,7 @@ from pegasus.tasks import (
 from pegasus.wire import to_wire
 
 ANSWER_TIMEOUT: Final = 5.0
-"""Seconds that the keeper may take to answer."""
+"""Seconds that an actor may take to answer what a client or an owner asks."""
 
 _NO_VALUES: Final[Metadata] = MappingProxyType({})
 P = ParamSpec("P")

@@ -24,6 +24,7 @@ import trio
 
 from actors import ActorInfo, Child, Ref, Supervisor, supervisor
 from pegasus.access import Access, TokenBook, rules_of
+from pegasus.app.approvals import ANSWER_TIMEOUT
 from pegasus.app.control_plane import MESSAGE_METHODS, READ_METHODS
 from pegasus.app.environment import (
     ADAPTER,
@@ -66,8 +67,6 @@ PERMANENT: Final = (
 )
 """Actors without which the agent is not ready, beside the Main Agent."""
 _CHANNELS: Final = "channels/"
-ANSWER_TIMEOUT: Final = 5.0
-"""Seconds that the task system may take to list its tasks."""
 ACCESS_KEYS: Final = ("access", "allow_from", "groups")
 """Keys of a channel's section that its adapter does not depend on: who may write is decided before."""
 

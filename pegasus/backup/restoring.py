@@ -26,7 +26,7 @@ from pegasus.backup.sealing import Opener, is_sealed
 from pegasus.backup.snapshot import VERSION_FILE
 from pegasus.host import Home, HomeError, is_being_restored, mark_restoring, own_home, write_format
 
-_SPARE: Final = 1 << 24
+SPARE: Final = 1 << 24
 """Bytes that must be free beside those of the files: names and folders take room, too."""
 _OF_A_PROCESS: Final = frozenset({"lock", "run", "logs"})
 """Names in a home that a process makes, and that do not count as data."""
@@ -150,7 +150,7 @@ def _clear(home: Home, keep: set[str] | frozenset[str]) -> None:
 
 def _check_room(home: Home, manifest: Manifest) -> None:
     free = shutil.disk_usage(home.path).free
-    if manifest.size + _SPARE > free:
+    if manifest.size + SPARE > free:
         raise HomeError(f"{home}: {free >> 20} MB are free on its disk, and {manifest.size >> 20} MB are needed")
 
 

@@ -75,6 +75,8 @@ LONGEST_TYPING: Final = 900.0
 """Seconds after which a typing sign is not repeated any more, whether its end was announced or not."""
 DRAFT_PAUSE: Final = 1.0
 """Seconds between two states of a draft."""
+REASONING_LENGTH: Final = 400
+"""Characters of the model's reasoning that a draft shows."""
 NOT_CONFIRMED: Final = (
     "it was sent twice and the service never confirmed it, so it may be there already; do not repeat it unasked"
 )

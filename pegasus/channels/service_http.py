@@ -36,6 +36,8 @@ MOST_BYTES: Final = 32 << 20
 """Bytes of an answer. A service that sends more is not what it seems."""
 MOST_CONNECTIONS: Final = 24
 """Connections to a service; further requests wait."""
+LONGEST_REASON: Final = 200
+"""Characters of a service's explanation that are shown and reported."""
 LONGEST_WAIT: Final = 3600.0
 """Seconds of a rate limit that are obeyed; a longer one is tried again after them."""
 GATEWAY_TIMEOUT: Final = 504

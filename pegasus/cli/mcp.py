@@ -21,7 +21,7 @@ from typing import Final
 import click
 import trio
 
-from pegasus.cli.chat import ensure_daemon
+from pegasus.cli.chat import COMES_BACK_SECONDS, ensure_daemon
 from pegasus.cli.commands import JSON, OneOf, Options, pegasus, program_name
 from pegasus.cli.config import check_text, describe_effect, write_settings
 from pegasus.cli.control import (
@@ -58,8 +58,6 @@ MCP = pegasus.subgroup("mcp", "Add, list and check MCP servers, whose tools the 
 
 MOST_NAMED: Final = 30
 """Tools of a kind that `mcp add` names."""
-COMES_BACK: Final = 10.0
-"""Seconds to wait for a daemon that was there before: enough for a restart by hand or by systemd."""
 POLL: Final = 0.2
 """Seconds between two questions to the daemon about a new server."""
 
@@ -80,7 +78,7 @@ def run_serve(home: Home, settings: Settings) -> int:
 
     async def find() -> tuple[str, str]:
         with trio.move_on_after(
-            COMES_BACK
+            COMES_BACK_SECONDS
         ):  # it may have been killed, and be started by whatever has started it before
             while has_run[0] and read_daemon(home) is None:  # noqa: ASYNC110  another process notifies nobody
                 await trio.sleep(POLL)

@@ -46,8 +46,6 @@ from pegasus.storage import MEDIA_FOLDER, JournalMessage, ReadFile, ReplaceFile,
 
 _log = get_logger("conversation")
 
-MOST_SHOWN: Final = 20
-"""Pictures that a conversation shows at a time. With more, Anthropic refuses pictures above 2000 pixels."""
 MOST_BYTES: Final = 12 * 1024 * 1024
 """Bytes (before base64) of the pictures that a conversation shows at a time, far below the limit of a provider's request."""
 LONGEST_TEXT: Final = 20_000
@@ -236,7 +234,7 @@ def _read_text(mime: str, name: str, data: bytes, *, is_known: bool) -> str | No
 
 
 class Pictures:
-    """The pictures of one conversation that are in memory, newest last, within MOST_SHOWN and MOST_BYTES.
+    """The pictures of one conversation that are in memory, newest last, within MOST_PICTURES and MOST_BYTES.
 
     They are kept in base64, as providers want them, so that a request does not encode megabytes each time. A single picture that
     exceeds MOST_BYTES alone stays, since otherwise the newest picture could never be shown.
@@ -262,7 +260,7 @@ class Pictures:
         self._drop(file)
         self._images[file] = image
         self._bytes += len(image.data)
-        while len(self._images) > MOST_SHOWN or (self._bytes > MOST_BYTES * 4 // 3 and len(self._images) > 1):
+        while len(self._images) > MOST_PICTURES or (self._bytes > MOST_BYTES * 4 // 3 and len(self._images) > 1):
             self._drop(next(iter(self._images)))
 
     def _drop(self, file: str) -> None:
@@ -297,7 +295,7 @@ def _newest_refs(entries: Sequence[Entry]) -> Iterator[tuple[str, str]]:
                 continue
             seen.add(file)
             total += size
-            if len(seen) > MOST_SHOWN or (total > MOST_BYTES and len(seen) > 1):
+            if len(seen) > MOST_PICTURES or (total > MOST_BYTES and len(seen) > 1):
                 return
             yield name, file
 

@@ -29,10 +29,10 @@ from typing import Final
 import attrs
 
 from pegasus.conversation.entry import Entry
-from pegasus.conversation.media import MOST_BYTES, MOST_SHOWN, Pictures, refs_of
+from pegasus.conversation.media import MOST_BYTES, Pictures, refs_of
 from pegasus.conversation.sanitize import NOTE
 from pegasus.messages import Json
-from pegasus.models import AssistantTurn, Image, ToolCall, ToolResult, Turn, UserTurn
+from pegasus.models import MOST_PICTURES, AssistantTurn, Image, ToolCall, ToolResult, Turn, UserTurn
 from pegasus.outside import FENCE, Untrusted, fenced, parse_fence, parse_outside
 from pegasus.wire import encode_json
 
@@ -183,7 +183,7 @@ def _exceed_bounds(shown: list[tuple[Image, ...]], divisor: int) -> bool:
     """Return whether these are more pictures, or more bytes of pictures, than the bounds divided by `divisor`."""
     count = sum(map(len, shown))
     size = sum(len(image.data) for images in shown for image in images) * 3 // 4
-    return count * divisor > MOST_SHOWN or size * divisor > MOST_BYTES
+    return count * divisor > MOST_PICTURES or size * divisor > MOST_BYTES
 
 
 # ------------------------------------------------------------------ without tool calls

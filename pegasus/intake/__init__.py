@@ -15,6 +15,7 @@ priorities for the queue items that it makes itself.
 
 from pegasus.intake.commands import (
     COMMAND_ALIASES,
+    COMMAND_WITHIN,
     COMMANDS,
     CONTROL_COMMANDS,
     CONVERSATION_COMMANDS,
@@ -44,6 +45,7 @@ from pegasus.intake.submission import (
 __all__ = [
     "COMMANDS",
     "COMMAND_ALIASES",
+    "COMMAND_WITHIN",
     "CONTROL_COMMANDS",
     "CONVERSATION_COMMANDS",
     "COPY",

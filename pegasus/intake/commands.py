@@ -210,8 +210,8 @@ OTHER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
 """Commands of other agents (Claude Code, Codex, Gemini CLI, aider, OpenClaw, nanobot, Hermes, Open WebUI, Ollama), and their names
 here: of a command, a key, or a command of the command line; or a sentence about what to do instead."""
 
-_COMMAND_PREFIX: Final = 1_000
-"""Characters of a message in which a command has to stand. Every message is looked at, and some have megabytes."""
+COMMAND_WITHIN: Final = 1_000
+"""Characters of a message in which a command and its argument have to stand. Every message is looked at, and some have megabytes."""
 _COMMAND_NAME: Final = re.compile(r"/(?:[a-z][a-z0-9_-]{0,63}|\?)(?=\s|\Z)")
 """Command at the beginning of a text. The length is bounded as that of skills is."""
 _NEAR: Final = 2
@@ -228,7 +228,7 @@ def typed_command(text: str) -> str | None:
     """
     if "/" not in text:
         return None
-    word, *_ = sanitize_for_prompt(text[:_COMMAND_PREFIX]).split(None, 1) or ("",)
+    word, *_ = sanitize_for_prompt(text[:COMMAND_WITHIN]).split(None, 1) or ("",)
     word = word.lower()
     return word if word in COMMANDS else None
 

@@ -34,7 +34,7 @@ from pegasus.identity import (
     format_persona,
     persona_view,
 )
-from pegasus.intake import COMMAND_ALIASES, COMMANDS, describe_unknown, find_unknown
+from pegasus.intake import COMMAND_ALIASES, COMMAND_WITHIN, COMMANDS, describe_unknown, find_unknown
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, TaskProgress
 from pegasus.skills import NotAcceptable, Skill, SkillCatalog, format_accepted, format_help, format_proposed
 from pegasus.storage import StorageError
@@ -74,8 +74,6 @@ _HELP: Final = {
 """By command, its line in /help and in menus, those that are used most first.
 
 Commands that nobody answers in this installation are left out."""
-ARGUMENT_WITHIN: Final = 1_000
-"""Characters of a command in which its argument has to stand. Every command is looked at, and some have megabytes."""
 _OWN: Final = frozenset(
     {"/stop", "/new", "/clear", "/compact", "/retry", "/resume", "/rename", "/context", "/status", "/help"}
 )
@@ -270,7 +268,7 @@ def help_text(answered: Collection[str], skills: str = "") -> str:
 
 def stops_all(text: str) -> bool:
     """Return whether a /stop is `/stop all`, which also discards the messages that wait."""
-    return sanitize_for_prompt(text[:ARGUMENT_WITHIN]).casefold().split()[1:2] == ["all"]
+    return sanitize_for_prompt(text[:COMMAND_WITHIN]).casefold().split()[1:2] == ["all"]
 
 
 def stop_text(

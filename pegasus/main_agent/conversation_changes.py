@@ -19,8 +19,8 @@ from actors import Ref
 from pegasus.access import Principal
 from pegasus.conversation import Entry, parse_metadata_line, sanitize_for_prompt
 from pegasus.formatting import quote
-from pegasus.intake import command_of
-from pegasus.main_agent.chat_commands import ARGUMENT_WITHIN, CHANGES_ARE_THE_OWNERS
+from pegasus.intake import COMMAND_WITHIN, command_of
+from pegasus.main_agent.chat_commands import CHANGES_ARE_THE_OWNERS
 from pegasus.main_agent.item_endings import begin_session
 from pegasus.main_agent.replies import reply_to_sender
 from pegasus.main_agent.services import AgentServices
@@ -233,7 +233,7 @@ class ConversationChanges:
 
 def _argument(item: Item) -> str:
     """Return the words behind the command."""
-    _, *words = sanitize_for_prompt(item.message.text[:ARGUMENT_WITHIN]).split(None, 1)
+    _, *words = sanitize_for_prompt(item.message.text[:COMMAND_WITHIN]).split(None, 1)
     return "".join(words)
 
 

@@ -29,13 +29,11 @@ from pegasus.media import AttachmentReader
 from pegasus.messages import Address, InboundMessage, Json, Metadata
 from pegasus.models import LanguageModel, TraitStore
 from pegasus.settings import AgentSettings, LiveValue, Settings
-from pegasus.tools import ToolContext, base_context
+from pegasus.tools import MIN_RESULT, ToolContext, base_context
 from pegasus.wire import to_wire
 
 LONGEST_RESULT: Final = 70_000
 """Characters of a tool's result: the body of the largest skill, and what JSON adds to it. The replay of a task may be megabytes."""
-SHORTEST_RESULT: Final = 4_000
-"""Characters that a result may have however small the model's window is."""
 
 CommandAnswers: TypeAlias = Mapping[str, Callable[[InboundMessage, Principal], Awaitable[str]]]
 """By command ("/usage"), the function that answers it. It may raise StorageError, whose text is then the answer."""
@@ -130,9 +128,7 @@ class AgentServices:
         """Return the characters that a tool's result may have: LONGEST_RESULT, or about a quarter of the window if that is less."""
         window = self.context_window("default")
         # A quarter of the window leaves room for prompt, conversation and answer.
-        return (
-            min(LONGEST_RESULT, max(SHORTEST_RESULT, window * CHARACTERS_PER_TOKEN // 4)) if window else LONGEST_RESULT
-        )
+        return min(LONGEST_RESULT, max(MIN_RESULT, window * CHARACTERS_PER_TOKEN // 4)) if window else LONGEST_RESULT
 
     def for_chat(self, chat: Address) -> AgentServices:
         """Return the services for the agent of one chat."""

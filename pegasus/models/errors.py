@@ -19,6 +19,7 @@ import re
 from typing import Final
 from urllib.parse import urlsplit
 
+from pegasus.formatting import cut_text
 from pegasus.models.base import ModelError
 from pegasus.models.refusals import (
     LONGEST_SEARCH,
@@ -210,5 +211,4 @@ def one_line(text: str, secrets: tuple[str, ...] = ()) -> str:
     """
     text = Redactor(secrets, shortest=_SHORTEST_SECRET, mask="…").apply(text[:_LONGEST_READ])[: 40 * _LONGEST_LINE]
     text = re.sub(_KEY_LIKE, "…", re.sub(_UNPRINTABLE, " ", re.sub(_TAG, " ", text)))
-    text = " ".join(text.split())
-    return text if len(text) <= _LONGEST_LINE else text[: _LONGEST_LINE - 1].rstrip() + "…"
+    return cut_text(" ".join(text.split()), _LONGEST_LINE)

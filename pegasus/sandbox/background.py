@@ -25,6 +25,7 @@ import attrs
 import trio
 
 from actors import Signal
+from pegasus.formatting import truncate
 from pegasus.sandbox.autorun import AutorunSnapshot
 from pegasus.sandbox.guarded import (
     DEFAULT_OUTPUT,
@@ -170,8 +171,8 @@ class BackgroundCommand:
     @property
     def name(self) -> str:
         """Return the command line in one line, shortened, for lists. Characters that a terminal could act on are replaced."""
-        line = "".join(character if character.isprintable() else "\ufffd" for character in " ".join(self.line.split()))
-        return line if len(line) <= MAX_COMMAND_NAME else f"{line[: MAX_COMMAND_NAME - 1]}…"
+        line = " ".join(self.line.split())
+        return truncate("".join(each if each.isprintable() else "\ufffd" for each in line), MAX_COMMAND_NAME)
 
     async def run(
         self,

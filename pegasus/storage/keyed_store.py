@@ -34,6 +34,7 @@ from pegasus.json_lines import BadLine, scan_lines
 from pegasus.messages import Json, Metadata
 from pegasus.observe import get_logger
 from pegasus.storage.messages import Commit, JournalMessage, ReadFile, ReplaceFile, SetAside, StorageError
+from pegasus.storage.record_log import name_some
 from pegasus.storage.row_files import LINE_FILES, ROW_FILES, RowForm
 from pegasus.wire import encode_line, to_wire
 
@@ -44,8 +45,6 @@ the entry does not count."""
 
 SLICE: Final = 100
 """Lines that are applied without a checkpoint, about a millisecond's work."""
-MOST_PROBLEMS: Final = 5
-"""Problems that the log names."""
 
 _log = get_logger("storage")
 
@@ -149,7 +148,7 @@ class KeyedStore(Generic[T]):
         self.rows, problems = _parse(self._form, content, self._read_row)
         self.is_read, self._damaged = True, content if problems else b""
         if problems:
-            _log.warning("a file is damaged", file=self._path, problems=_few(problems))
+            _log.warning("a file is damaged", file=self._path, problems=name_some(problems))
         self._after_read()
 
     async def _set_aside(self) -> None:
@@ -228,7 +227,7 @@ class LineStore:
         self._good = _without(content, bad) if bad else b""
         if not bad:
             return
-        _log.warning("a file has damaged lines", file=self._path, problems=_few([str(line) for line in bad]))
+        _log.warning("a file has damaged lines", file=self._path, problems=name_some(bad))
         try:
             await self._set_aside()
         except (StorageError, ActorError) as error:
@@ -336,7 +335,3 @@ def _without(content: bytes, bad: Iterable[BadLine]) -> bytes:
 
 def _json_of(row: Any) -> Json:
     return to_wire(row) if attrs.has(type(row)) else row
-
-
-def _few(problems: list[str]) -> str:
-    return "; ".join(problems[:MOST_PROBLEMS]) + ("; …" if len(problems) > MOST_PROBLEMS else "")

@@ -33,7 +33,7 @@ version of the future, may have left anything.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -252,9 +252,14 @@ async def _set_tail_aside(disk: Disk, path: str, torn: BadLine, report: Report) 
         report(f"{path}, {torn}; cut off: {torn.raw[:200]!r} (no copy: {error})")
 
 
+def name_some(problems: Sequence[object]) -> str:
+    """Return the first of some bad lines or other problems in words."""
+    return "; ".join(map(str, problems[:MAX_NAMED_LINES])) + ("; …" if len(problems) > MAX_NAMED_LINES else "")
+
+
 async def _copy_bad_lines(disk: Disk, path: str, bad: list[BadLine], report: Report) -> bool:
     """Copy bad lines to a file beside the log. Return whether they may be left out of the log now."""
-    lines = "; ".join(map(str, bad[:MAX_NAMED_LINES])) + ("; …" if len(bad) > MAX_NAMED_LINES else "")
+    lines = name_some(bad)
     try:
         copy = await disk.run(Volume.keep_copy, path, b"".join(line.raw for line in bad))
     except StorageError as error:

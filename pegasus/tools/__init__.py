@@ -57,6 +57,7 @@ from pegasus.tools.shell import command_environment, passed_on
 from pegasus.tools.standard import (
     ALL_TASK_TOOLS,
     MAIN_AGENT_TOOLS,
+    MIN_RESULT,
     REFLECTION_TOOLS,
     base_context,
     lean_task_specs,
@@ -71,6 +72,7 @@ __all__ = [
     "CLIENT_TOOLS",
     "COMMAND",
     "MAIN_AGENT_TOOLS",
+    "MIN_RESULT",
     "REFLECTION_TOOLS",
     "AddressGuard",
     "AwaitsOwner",

@@ -35,7 +35,7 @@ from typing import IO, Final
 import attrs
 
 from pegasus import __version__
-from pegasus.backup import BackupError, make_backup
+from pegasus.backup import SPARE, BackupError, make_backup
 from pegasus.host import (
     TRIAL_LINE,
     Home,
@@ -71,8 +71,6 @@ _ENDS: Final = 5.0
 """Seconds beyond its grace that a process may take to end."""
 _ALARM: Final = 40
 """Seconds behind the minute after which a trial is ended by the system, if the update was killed."""
-_SPARE: Final = 1 << 24
-"""Bytes that must be free beside those of a home that is made anew."""
 _LOOK: Final = 0.1
 _WITH_ALARM: Final = "import os, signal, sys; signal.alarm(int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
 """Program that sets an alarm and becomes another one. The alarm stays, also in a program that hangs before its first line."""
@@ -171,9 +169,9 @@ def _stop_and_back_up(home: Home, candidate: Candidate, to: str, pid: int | None
                 reason = f"{error.filename or home.backups}: {error.strerror}" if isinstance(error, OSError) else error
                 raise UpdateError(f"no update without a backup, which cannot be made: {reason}") from None
             free = shutil.disk_usage(home.path).free
-            if free < made.size + _SPARE:
+            if free < made.size + SPARE:
                 (home.backups / name).unlink()
-                needed = (made.size + _SPARE) / 1e6
+                needed = (made.size + SPARE) / 1e6
                 raise UpdateError(
                     f"{home}: found {free / 1e6:.0f} MB free, needed: {needed:.0f} MB to be able to go back"
                 )

@@ -23,6 +23,7 @@ import trio
 
 from actors import Ref
 from pegasus.access import CONTROL, Principal, Role
+from pegasus.app.approvals import ANSWER_TIMEOUT
 from pegasus.app.control_plane.access import address_of
 from pegasus.formatting import quote
 from pegasus.gateway import (
@@ -64,7 +65,6 @@ T = TypeVar("T")
 
 PAGE: Final = 50
 """Messages of a page if the caller names no number."""
-_ANSWER_TIMEOUT: Final = 5.0
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -170,7 +170,7 @@ class HistoryMethods:
         if found is None:
             what = "no message of an owner" if id is None else f"no message {quote(id, 80)} of an owner"
             raise NotFound(f"{'key' if id is None else 'id'}: there is {what} in this conversation to go back to")
-        known = await self.journal.ask(KnownAddresses, timeout=_ANSWER_TIMEOUT)
+        known = await self.journal.ask(KnownAddresses, timeout=ANSWER_TIMEOUT)
         # The session has names in the form that a model sees.
         address = next((each for each in known if each.escaped == found.address), found.address)
         channel = ChannelInfo(address.type, address.channel_id, found.user_id, found.thread)
@@ -181,7 +181,7 @@ class HistoryMethods:
         }
         message = InboundMessage(found.text if text is None else text, channel, f"again-{token_hex(8)}", metadata)
         accept = partial(Accept, message=message, lane="main", priority=Priority.OWNER, owner=True)
-        answer = await self.journal.ask(accept, timeout=_ANSWER_TIMEOUT)
+        answer = await self.journal.ask(accept, timeout=ANSWER_TIMEOUT)
         if isinstance(answer, Overloaded):
             raise Conflict(f"not accepted: {answer.reason}")
         return {"id": message.id, "replaces": found.id}

@@ -13,8 +13,7 @@ import trio
 
 from actors import ActorInfo, Ref, Supervisor
 from pegasus import __version__
-from pegasus.app.approvals import ApprovalFlow
-from pegasus.app.control_plane.work import ANSWER_TIMEOUT
+from pegasus.app.approvals import ANSWER_TIMEOUT, ApprovalFlow
 from pegasus.app.environment import ADAPTER
 from pegasus.channels import ServiceAdapter
 from pegasus.gateway import Caller, Method, Params

@@ -24,6 +24,7 @@ import trio
 
 from actors import Ref
 from pegasus.access import CONTROL
+from pegasus.app.approvals import ANSWER_TIMEOUT
 from pegasus.app.control_plane.access import address_of
 from pegasus.conversation import BadEntry, decode, to_json
 from pegasus.formatting import quote
@@ -61,7 +62,6 @@ MAX_TEXT: Final = 8_000
 """Characters of one text in a line of a session that are shown."""
 TAIL: Final = 64 * 1024
 """Bytes of the log that one call returns at most, the newest ones."""
-_ANSWER_TIMEOUT: Final = 5.0
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -189,7 +189,7 @@ class ViewMethods:
 
     async def list_conversations(self, caller: Caller, params: Params) -> Json:
         """Return the addresses that the agent may write to: those that have written, and those of the settings."""
-        known = await self.journal.ask(KnownAddresses, timeout=_ANSWER_TIMEOUT)
+        known = await self.journal.ask(KnownAddresses, timeout=ANSWER_TIMEOUT)
         return {"conversations": [{"type": each.type, "channelId": each.channel_id} for each in sorted(known)]}
 
     async def tail_log(self, caller: Caller, params: Params) -> Json:

@@ -18,6 +18,7 @@ import attrs
 
 from actors import Ref, Reply
 from pegasus.access import Principal, Role
+from pegasus.app.approvals import ANSWER_TIMEOUT
 from pegasus.app.control_plane.access import address_of
 from pegasus.conversation import to_json
 from pegasus.events import EventType, EventWindow, event_json
@@ -75,8 +76,6 @@ from pegasus.wire import to_wire
 R = TypeVar("R")
 Args = TypeVarTuple("Args")
 
-ANSWER_TIMEOUT = 5.0
-"""Seconds an actor may take to report its state."""
 LISTED = 50
 """Newest tasks that `tasks.list` looks at for those that are not in memory."""
 JOB_TIMEOUT = 10.0

@@ -30,6 +30,7 @@ from typing import Any, Final
 
 from pegasus.channels.attempts import SendAttempts, undone_unless_sent
 from pegasus.channels.delivery_log import UNSURE, DeliveryLog
+from pegasus.channels.service_adapter import REASONING_LENGTH
 from pegasus.channels.service_contract import ServiceContext
 from pegasus.channels.slack.api import SlackApi, SlackRefused
 from pegasus.channels.slack.buttons import blocks_of
@@ -44,8 +45,6 @@ LONGEST_TEXT: Final = 40_000
 """Characters of a message; Slack cuts longer ones. https://docs.slack.dev/reference/methods/chat.postMessage"""
 LOOK_BACK: Final = 86_400.0
 """Seconds of a conversation in which a message is looked for where no earlier one is on record."""
-REASONING_LENGTH: Final = 400
-"""Characters of the model's reasoning that a draft shows."""
 PAGE: Final = 200
 """Messages of a conversation that are read by one call."""
 MOST_PAGES: Final = 5

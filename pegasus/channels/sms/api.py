@@ -20,7 +20,7 @@ import httpx2
 
 from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.service_contract import CredentialsRefused, RateLimited, ServiceDown
-from pegasus.channels.service_http import HttpReply, open_service_http, wait_seconds
+from pegasus.channels.service_http import LONGEST_REASON, HttpReply, open_service_http, wait_seconds
 from pegasus.channels.sms.webhook import RemoteFile
 from pegasus.formatting import truncate
 from pegasus.loopback import is_loopback
@@ -41,8 +41,6 @@ BUSY_CODES: Final = frozenset({20429, 21611, 14107})
 """Too many requests or messages at the moment: the account waits and tries again."""
 FILE_CODES: Final = frozenset({21620, 21623, 21628, 21612, 12300, 11200, 19003, 30008, 21635})
 """A file that was attached may be the reason. Its link in the text is enough then."""
-_LONGEST_REASON: Final = 200
-"""Characters of a reason that is shown and reported."""
 
 
 class FileRefused(ReplyRefused):
@@ -198,7 +196,7 @@ def _refusal_of(response: HttpReply, *, has_files: bool = False) -> Exception:
     except ValueError:
         answer = {}
     code, status = answer.get("code"), response.status_code
-    reason = truncate(str(answer.get("message") or f"status {status}"), _LONGEST_REASON)
+    reason = truncate(str(answer.get("message") or f"status {status}"), LONGEST_REASON)
     if isinstance(code, int) and code:
         reason += f" ({code})"
     # The order of these checks matters: a code says more than the status, which is 400 for most refusals.

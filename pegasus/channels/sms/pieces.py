@@ -18,8 +18,8 @@ from pegasus.messages import OutboundMessage
 
 LONGEST: Final = 1600
 """Characters of a message (https://www.twilio.com/docs/api/errors/21617)."""
-MOST_LINKS: Final = 10
-"""Files that an MMS may have."""
+MOST_FILES: Final = 10
+"""Files that an MMS may have (https://www.twilio.com/docs/messaging/api/message-resource)."""
 GSM_7: Final = frozenset(
     "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?"
     "¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà"
@@ -86,7 +86,7 @@ def sms_pieces(reply: OutboundMessage, public_url: str, auth_token: str) -> list
     for link in links:
         last = pieces[-1] if pieces else SmsPiece("")
         text = f"{last.text}\n{link.line}" if last.text else link.line
-        if pieces and len(last.files) < MOST_LINKS and utf16_length(text) <= LONGEST:
+        if pieces and len(last.files) < MOST_FILES and utf16_length(text) <= LONGEST:
             pieces[-1] = SmsPiece(text, (*last.files, link))
         else:
             pieces.append(SmsPiece(link.line, (link,)))

@@ -23,6 +23,7 @@ import attrs
 
 from pegasus.channels.series import FILE, SPLIT, SeriesPart, join_texts, note_left_out
 from pegasus.channels.series import MOST_FILES as MOST_IN_SERIES
+from pegasus.channels.sms.pieces import LONGEST, MOST_FILES
 from pegasus.formatting import truncate
 from pegasus.messages import RELAYED, ChannelInfo, InboundMessage, Json, Media
 from pegasus.wire import from_wire
@@ -31,8 +32,6 @@ TYPE: Final = "sms"
 """The channel type."""
 MOST_FIELDS: Final = 500
 """Parameters of a form. Twilio sends far fewer; without a bound a form could cost much time to parse."""
-MOST_FILES: Final = 10
-"""Files of one message (https://www.twilio.com/docs/messaging/api/message-resource)."""
 LONGEST_ID: Final = 100
 """Characters of a MessageSid or a number. Both become keys on disk."""
 QUIET: Final = 3.0
@@ -41,7 +40,6 @@ LEAST_SPLIT: Final = 1_500
 """Characters of a text that may have been split: Twilio hands over 1,600 at most, and a phone may look for a blank before that."""
 FULL: Final = (70, 134, 153, 160, 306, 459, 1_530)
 """Further lengths at which phones and networks split a text: whole messages of SMS, of each alphabet, and the parts of long ones."""
-LONGEST_PART: Final = 1_600
 HANDLED_BY_TWILIO: Final = ("STOP", "START", "HELP")
 """Values of OptOutType: Twilio has answered the person itself, and after STOP lets nothing through to them."""
 
@@ -209,7 +207,7 @@ def part_of(sms: Sms) -> SeriesPart:
 
 def join_parts(parts: Sequence[Sms]) -> Sms:
     """Return the parts of a series as one message, which has the id of the first."""
-    text = join_texts((part.text for part in parts), lambda text: len(text) in (*FULL, LONGEST_PART))
+    text = join_texts((part.text for part in parts), lambda text: len(text) in (*FULL, LONGEST))
     files = [file for part in parts for file in part.files]
     if len(files) > MOST_IN_SERIES:
         text = note_left_out(text, len(files) - MOST_IN_SERIES)

@@ -39,7 +39,7 @@ from pegasus.access import GROUP, MENTIONED
 from pegasus.channels.account_ids import MessageIds
 from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.series import SeriesGatherer
-from pegasus.channels.service_adapter import DRAFT_PAUSE, ServiceAdapter, WebhookWork
+from pegasus.channels.service_adapter import DRAFT_PAUSE, REASONING_LENGTH, ServiceAdapter, WebhookWork
 from pegasus.channels.service_contract import (
     NotKept,
     RateLimited,
@@ -90,8 +90,6 @@ MOST_KEPT_BYTES: Final = 16 << 20
 GROUP_DRAFT_PAUSE: Final = 4.0
 """Seconds between two states of a draft in a group, where Telegram allows 20 messages a minute
 (https://core.telegram.org/bots/faq#my-bot-is-hitting-limits-how-do-i-avoid-this)."""
-REASONING_LENGTH: Final = 400
-"""Characters of the model's reasoning that a draft shows."""
 COMMAND_LENGTH: Final = 256
 """Characters of a command's description."""
 PATH: Final = "/channels/telegram/"

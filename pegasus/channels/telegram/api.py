@@ -11,15 +11,13 @@ from typing import Any, Final
 
 from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.service_contract import CredentialsRefused, RateLimited, ServiceDown
-from pegasus.channels.service_http import GATEWAY_TIMEOUT, TIMEOUT, open_service_http, wait_seconds
+from pegasus.channels.service_http import GATEWAY_TIMEOUT, LONGEST_REASON, TIMEOUT, open_service_http, wait_seconds
 from pegasus.formatting import truncate
 from pegasus.messages import Json
 from pegasus.wire import decode_object
 
 MOST_FILE_BYTES: Final = 20 << 20
 """Bytes of a file that bots can download (https://core.telegram.org/bots/api#getfile)."""
-_LONGEST_REASON: Final = 200
-"""Characters of Telegram's explanation that are shown and reported."""
 _FORMAT_WORDS: Final = ("can't parse entities", "can't parse message text", "unsupported start tag", "entity")
 """Words of refusals that are about the markup of a text."""
 
@@ -92,7 +90,7 @@ class BotApi:
 def _refusal(method: str, status: int, answer: Mapping[str, Json]) -> Exception:
     code = answer.get("error_code")
     code = code if isinstance(code, int) else status
-    description = truncate(str(answer.get("description") or f"status {status}"), _LONGEST_REASON)
+    description = truncate(str(answer.get("description") or f"status {status}"), LONGEST_REASON)
     parameters = answer.get("parameters")
     parameters = parameters if isinstance(parameters, Mapping) else {}
     moved, seconds = parameters.get("migrate_to_chat_id"), parameters.get("retry_after")

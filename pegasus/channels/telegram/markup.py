@@ -23,7 +23,7 @@ from pegasus.channels.blocks import BlockRenderer, is_link
 from pegasus.markdown import split_markdown, utf16_length
 
 LONGEST_TEXT: Final = 4096
-"""UTF-16 code units of a message, without markup (https://core.telegram.org/bots/api#sendmessage)."""
+"""UTF-16 code units of a message, without markup, behind which an app splits it (https://core.telegram.org/bots/api#sendmessage)."""
 _TAGS: Final = {"strong": "b", "em": "i", "s": "s"}
 """Telegram's tag for each mark of Markdown."""
 _TAG: Final = re.compile(r"<[^>]*>")

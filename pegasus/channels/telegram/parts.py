@@ -12,7 +12,8 @@ import attrs
 
 from pegasus.access import GROUP, MENTIONED
 from pegasus.channels.series import FILE, MOST_FILES, SeriesPart, join_texts, note_left_out
-from pegasus.channels.telegram.updates import LONGEST_TEXT, TelegramMessage
+from pegasus.channels.telegram.markup import LONGEST_TEXT
+from pegasus.channels.telegram.updates import TelegramMessage
 from pegasus.messages import RELAYED
 from pegasus.quotes import QUOTES, parse_quotes, quotes_metadata
 

@@ -48,8 +48,6 @@ _PAIR_PAYLOAD: Final = re.compile(r"(?:pair[_-])?([A-HJ-NP-Z2-9]{8})\Z")
 """Text behind `/start` when somebody has followed a link with a code (https://core.telegram.org/bots/features#deep-linking)."""
 _COMMAND: Final = re.compile(r"/([A-Za-z0-9_]{1,32})(?:@([A-Za-z0-9_]{3,32}))?(?=\s|\Z)")
 """A command at the beginning of a text, with the name of the bot that it is meant for if there is one."""
-LONGEST_TEXT: Final = 4096
-"""UTF-16 code units of a text, behind which an app splits it."""
 _LEAST_SPLIT: Final = 3_900
 """UTF-16 code units of a text that may have been split: an app looks for a blank before the limit."""
 _GROUP_BOT: Final = 1087968824

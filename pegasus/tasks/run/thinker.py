@@ -37,6 +37,7 @@ from pegasus.conversation import (
     with_unique_ids,
     without_calls,
 )
+from pegasus.formatting import CHARACTERS_PER_TOKEN
 from pegasus.identity import TASK_FILES, Persona, WorkspaceFiles, lean_task_prompt, task_prompt
 from pegasus.messages import Json, account_of
 from pegasus.models import (
@@ -245,9 +246,8 @@ def label_of(context: TaskContext, role: str = "subagent") -> Label:
 ROUNDS: Final = 5
 """Model calls that one reflection may take."""
 SHARE: Final = 0.6
-"""Part of the context window that the task's conversation may fill; the oldest of it is left out first."""
-CHARS_PER_TOKEN: Final = 4
-"""Rough length of a token. SHARE leaves enough room for texts with shorter ones."""
+"""Part of the context window that the task's conversation may fill; the oldest of it is left out first. It leaves room for texts with
+shorter tokens than CHARACTERS_PER_TOKEN."""
 
 _BODY: Final = """\
 ## Your Job
@@ -310,7 +310,7 @@ class Reflector:
 
 def _conversation_text(context: TaskContext, window: int) -> str:
     """Return the conversation of the task as text, without its oldest parts if it is too long for the window (tokens)."""
-    room = int(window * SHARE * CHARS_PER_TOKEN)
+    room = int(window * SHARE * CHARACTERS_PER_TOKEN)
     parts: list[str] = []
     shown = [shown_text(entry) for entry in context.messages]
     for entry, text in zip(reversed(context.messages), reversed(shown), strict=True):

@@ -39,7 +39,7 @@ MAX_COUNTED: Final = 512 << 20
 """Bytes of a file that are read to count its lines once the result is full. Beyond that, totalLines
 is left out."""
 ENVELOPE: Final = 400
-"""Characters of a result beside the content."""
+"""Characters of a result beside the content, or the entries of a search."""
 
 
 def read_content(context: ToolContext, path: str, max_bytes: int) -> bytes:

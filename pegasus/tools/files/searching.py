@@ -41,6 +41,7 @@ from pegasus.tools.files.paths import (
     open_file,
     refusing,
 )
+from pegasus.tools.files.reading import ENVELOPE
 from pegasus.tools.text import PROBE
 from pegasus.wire import encode_json
 
@@ -48,8 +49,6 @@ MAX_DEPTH: Final = 64
 """Levels of folders that are entered. Each level holds a descriptor open."""
 CHUNK: Final = 1 << 20
 """Bytes of a file that are searched at a time."""
-ENVELOPE: Final = 400
-"""Characters of a result beside its entries."""
 MAX_LINE: Final = 400
 """Characters of a line that are shown around a match."""
 NOT_SEARCHED: Final = frozenset({".git", ".hg", ".svn", "__pycache__", "node_modules", ".venv"})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pegasus.conversation.media import LONGEST_TEXT, LONGEST_TEXTS, MOST_BYTES, MOST_SHOWN
+from pegasus.conversation.media import LONGEST_TEXT, LONGEST_TEXTS, MOST_BYTES, MOST_PICTURES
 from pegasus.models import OFFLINE, problems
 from pegasus.models.catalog import READ_ON, known_price
 from pegasus.models.fallback import LONGEST_PAUSE, PATIENCE
@@ -68,7 +68,7 @@ def test_defaults_types_addresses_and_numbers_are_the_real_ones() -> None:
 
 
 def test_the_bounds_of_pictures_and_files_are_the_real_ones() -> None:
-    assert f"At most {MOST_SHOWN} pictures, or {MOST_BYTES >> 20} MB" in PAGE
+    assert f"At most {MOST_PICTURES} pictures, or {MOST_BYTES >> 20} MB" in PAGE
     assert f"over {MOST_BASE64 >> 20} MB or over {MOST_PIXELS} x {MOST_PIXELS} pixels" in PAGE
     assert f"up to {LONGEST_TEXT:,} characters, {LONGEST_TEXTS:,} for one message" in PAGE
 
