@@ -62,11 +62,12 @@ TELLING: Final = frozenset(
     }
 )
 """Events that tell a client something; so does the first thought of a task."""
-_FENCE: Final = re.compile(r"```(?:json)?\s*\n(.*?)\n?```", re.DOTALL)
+_FENCE: Final = re.compile(r"```(?:json)?[^\S\n]*\n(.*)```", re.DOTALL)
 _FILE: Final = re.compile(
-    r"!?\[([^\]\n]{1,256})\]\((data:([\w.+-]+/[\w.+-]+);base64,([A-Za-z0-9+/=\s]+)|https?://[^\s)]+)\)"
+    r"!?\[([^\[\]\n]{1,256})\]\((data:([\w.+-]+/[\w.+-]+);base64,([A-Za-z0-9+/=\s]+)|https?://[^\s()\[\]]+)\)"
 )
-"""A link of Markdown that is a file: its content, or its address."""
+"""A link of Markdown that is a file: its content, or its address. No part of it may hold the beginning of another link, so that the
+search takes time in proportion to the text, which a client can have the model say."""
 
 
 @attrs.frozen
@@ -228,7 +229,7 @@ def parts_of(response: str) -> list[Json]:
     """
     whole = response.strip()
     fenced = _FENCE.fullmatch(whole)
-    if (found := _data_of(fenced[1] if fenced else whole)) is not None:
+    if (found := _data_of(fenced[1].strip() if fenced else whole)) is not None:
         return [{"data": found, "mediaType": "application/json"}]
     files: list[Json] = [part for match in _FILE.finditer(whole) if (part := _file_of(match)) is not None]
     left = _FILE.sub("", whole).strip() if files else whole

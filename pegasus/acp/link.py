@@ -151,7 +151,8 @@ class EditorLink:
         if method is None:
             self._hand_on(message)
         elif method == CANCEL_REQUEST:
-            if (scope := self._running.get(_object(message).get("requestId"))) is not None:
+            wanted = _object(message).get("requestId")
+            if isinstance(wanted, int | str) and (scope := self._running.get(wanted)) is not None:
                 scope.cancel()
         elif "id" in message and (id in self._running or len(self._running) >= MOST_REQUESTS):
             why = "this id is in use" if id in self._running else f"{MOST_REQUESTS} requests are under way"

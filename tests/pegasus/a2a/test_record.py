@@ -1,6 +1,7 @@
 """A task as other agents see it, made of the events in its log."""
 
 import base64
+import time
 
 import pytest
 
@@ -106,3 +107,14 @@ def test_files_in_an_answer_are_parts_beside_its_text():
     assert text["text"].startswith("Here:")
     assert file == {"raw": raw, "filename": "a.txt", "mediaType": "text/plain"}
     assert parts_of("[a.txt](data:text/plain;base64,A)") == [{"text": "[a.txt](data:text/plain;base64,A)"}]
+
+
+@pytest.mark.parametrize(
+    "text", ["[a](http://", "![", "[a](data:a/b;base64,A", "```json\n", "```json" + " \n" * 50_000]
+)
+def test_an_answer_that_is_made_to_be_slow_is_read_at_once(text):
+    """A client can have the model say anything, and all doors wait while it is read."""
+    text = (text * 100_000)[:100_000] + "x"
+    begun = time.process_time()
+    assert parts_of(text) == [{"text": text}]
+    assert time.process_time() - begun < 1

@@ -103,6 +103,8 @@ async def test_what_is_no_request_gets_an_error_and_nothing_ends():
         await editor.says(id=2, method="add", params={"a": 1})  # a defect in the work
         assert (await editor.hears())["error"]["code"] == -32603
         await editor.says(id=99, result="nobody has asked")
+        for unlike_an_id in ({}, [1], None, 1.5):
+            await editor.says(method="$/cancel_request", params={"requestId": unlike_an_id})
         await editor.says(method="add", params=[1])  # a notification is never answered
         await editor.says(id=3, method="add", params={"a": 1, "b": 1, "unknown": None})
         assert (await editor.hears()) == {"id": 3, "result": 2}
