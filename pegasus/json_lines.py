@@ -19,7 +19,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+LONGEST_LINE: Final = 16 << 20
+"""Bytes of a line that is decoded. The program writes no longer ones, and decoding one would need a multiple of that in memory."""
 
 
 class Line(NamedTuple):

@@ -14,8 +14,8 @@ that an older version has written (`pegasus.host.data_format`). Only then is thi
 
 from pegasus.backup.blanking import without_secrets
 from pegasus.backup.errors import BackupError
-from pegasus.backup.making import Made, make_backup
-from pegasus.backup.restoring import SPARE, Restored, restore_backup
+from pegasus.backup.making import make_backup
+from pegasus.backup.restoring import SPARE, restore_backup
 from pegasus.backup.sealing import is_sealed, read_passphrase
 from pegasus.backup.snapshot import Changed, FoundFile, Snapshot, take_snapshot
 
@@ -24,8 +24,6 @@ __all__ = [
     "BackupError",
     "Changed",
     "FoundFile",
-    "Made",
-    "Restored",
     "Snapshot",
     "is_sealed",
     "make_backup",

@@ -20,9 +20,9 @@ from pegasus.cli.commands import JSON, WholeNumber, pegasus, program_name
 from pegasus.cli.control import Answer, answering_command, fit_terminal, print_text, report_failure
 from pegasus.formatting import format_time, plural, quote
 from pegasus.host import Home
+from pegasus.json_lines import LONGEST_LINE
 from pegasus.main_agent import (
     CURRENT,
-    LONGEST,
     MOST_ROWS,
     PAGE_ROWS,
     find_session,
@@ -100,13 +100,13 @@ def run_show(home: Home, settings: Settings, *, name: str, as_json: bool) -> int
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yield the lines with their numbers, from 1 on; of one that is too long only the beginning.
 
-    Memory stays bounded by LONGEST even for a file without a single line break.
+    Memory stays bounded by LONGEST_LINE even for a file without a single line break.
     """
     number = 0
-    while raw := file.readline(LONGEST + 2):
+    while raw := file.readline(LONGEST_LINE + 2):
         number += 1
         rest = raw
-        while not rest.endswith(b"\n") and (rest := file.readline(LONGEST)):
+        while not rest.endswith(b"\n") and (rest := file.readline(LONGEST_LINE)):
             pass  # too long to be one of ours
         yield number, raw
 

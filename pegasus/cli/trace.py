@@ -30,7 +30,7 @@ from pegasus.cli.commands import JSON, pegasus
 from pegasus.cli.control import Answer, answering_command
 from pegasus.conversation import BadEntry, Entry, decode
 from pegasus.events import Event, EventType
-from pegasus.formatting import format_day, format_time, plural, quote, truncate
+from pegasus.formatting import format_day, format_time, quote, truncate
 from pegasus.host import Home, wall_clock
 from pegasus.messages import Address, Json
 from pegasus.models import format_dollars
@@ -40,8 +40,6 @@ from pegasus.wire import decode_json
 
 EXCERPT: Final = 80
 """Characters of a text that one step shows."""
-MOST_STEPS: Final = 1_000
-"""Steps that are shown; a task may have made thousands."""
 MOST_DAYS: Final = 62
 """Days behind a message in which its tasks and calls are looked for."""
 _DAY_MS: Final = 86_400_000
@@ -95,8 +93,7 @@ def trace_message(data: Path, name: str) -> dict[str, Json]:
         "channel": found.address,
         "text": truncate(found.text, EXCERPT),
         "state": "done" if found.is_done else "waiting",
-        "steps": list[Json](found.steps[:MOST_STEPS]),
-        "left": max(0, len(found.steps) - MOST_STEPS),
+        "steps": list[Json](found.steps),
     }
 
 
@@ -115,8 +112,6 @@ def trace_text(answer: Answer) -> str:
         )
         facts = "".join(f"  {_fact(key, value)}" for key, value in step.items() if key not in ("at", "what"))
         lines.append(f"{time}  {step['what']:<12}{facts}".rstrip())
-    if answer["left"]:
-        lines.append(f"… {plural(answer['left'], 'more step')}")
     return "\n".join(lines)
 
 

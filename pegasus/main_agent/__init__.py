@@ -69,7 +69,6 @@ from pegasus.main_agent.services import AgentServices, FileAccess, message_publi
 from pegasus.main_agent.session import (
     CURRENT,
     GLOBAL,
-    LONGEST,
     MOST_ROWS,
     NO_CHAT,
     PAGE_ROWS,
@@ -117,7 +116,6 @@ __all__ = [
     "CURRENT",
     "GLOBAL",
     "IN_REPLY_TO",
-    "LONGEST",
     "MOST_ROWS",
     "NO_CHAT",
     "OWN_TURN",

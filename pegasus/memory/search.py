@@ -39,6 +39,7 @@ from typing import BinaryIO, Final, Literal, NamedTuple, TypeVar
 import trio
 
 from pegasus.formatting import quote
+from pegasus.json_lines import LONGEST_LINE
 from pegasus.memory.folder import LARGEST, FolderReader, Stamp
 from pegasus.memory.pages import FOLDER, PLACES, Found, Meaning, TextEmbedder
 from pegasus.memory.search_index import Index, IndexedFile, Passage
@@ -64,8 +65,6 @@ LONGEST_MESSAGE: Final = 8_000
 """Characters of a message that are indexed."""
 LONGEST_RESULT: Final = 2_000
 """Characters of a tool result that are indexed."""
-LONGEST_LINE: Final = 16 << 20
-"""Bytes of a line in an archive. A longer one is skipped."""
 
 _ENTRY: Final = re.compile(r"^##[ \t]+(.*)$", re.MULTILINE)
 """Heading of an entry. Deeper headings belong to the entry that they stand in."""

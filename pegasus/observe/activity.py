@@ -29,8 +29,6 @@ from pegasus.observe.log import get_logger
 
 MAX_SERIES: Final = 200
 """Combinations of labels of one metric. Thousands would slow down every scrape and fill the database of whoever scrapes."""
-MAX_LABEL: Final = 80
-"""Characters of a label's value."""
 OTHER: Final = "other"
 """Value of every label of what is counted beyond MAX_SERIES."""
 BUCKETS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -283,7 +281,4 @@ class Activity:
 
 def _bounded(series: Mapping[tuple[str, ...], object], labels: tuple[str, ...]) -> tuple[str, ...]:
     """Return the key of a series: the labels, or OTHER for each where there are too many already."""
-    if labels in series:
-        return labels
-    key = tuple(label[:MAX_LABEL] for label in labels)
-    return key if key in series or len(series) < MAX_SERIES else (OTHER,) * len(key)
+    return labels if labels in series or len(series) < MAX_SERIES else (OTHER,) * len(labels)

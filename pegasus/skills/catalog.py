@@ -409,8 +409,6 @@ MAX_FILES: Final = 50
 """Files of a skill that are listed."""
 MAX_DEPTH: Final = 3
 """Levels of folders below the skill's own that are listed."""
-MAX_FILE_BYTES: Final = 256 << 10
-"""Bytes of a file that can be read."""
 
 
 def supporting_files(skill: Skill) -> tuple[str, ...]:
@@ -458,9 +456,9 @@ def read_supporting_file(skill: Skill, path: str) -> str:
         if any(name.startswith(".") for name in Path(real).relative_to(folder).parts):
             raise ValueError("is hidden")
         with open_regular(real) as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-        if len(data) > MAX_FILE_BYTES:
-            raise ValueError(f"is larger than {MAX_FILE_BYTES >> 10} kB")
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"is larger than {MAX_BYTES >> 10} kB")
         if skill.manifest is not None and skill.manifest.get(Path(real).relative_to(folder).as_posix()) != file_hash(
             data
         ):

@@ -31,7 +31,7 @@ NAME: Final = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
 """The form of a name (https://agentskills.io/specification). The folder and the skill have the same name, so that people find the
 file."""
 MAX_BYTES: Final = 256 << 10
-"""Bytes of a SKILL.md. The format has no limit, and published ones have up to 100 kB; OpenClaw reads as much as here."""
+"""Bytes of a SKILL.md, or of a file beside it. Published ones have up to 100 kB; OpenClaw reads as much as here."""
 MAX_DESCRIPTION: Final = 1024
 """Characters of a description (https://agentskills.io/specification)."""
 MAX_FIRST_PARAGRAPH: Final = 200

@@ -263,18 +263,18 @@ class LineStore:
 # ------------------------------------------------------------------ without a journal
 
 
-def stored_rows(data: Path, collection: str, read: ReadRow[T], owner: str = "") -> tuple[dict[str, T], list[str]]:
+def stored_rows(data: Path, collection: str, read: ReadRow[T]) -> tuple[dict[str, T], list[str]]:
     """Return the rows of a home, and what is wrong with its file, for a process that is not the daemon. Blocks; raises OSError.
 
     It needs no lock, since a file is replaced as a whole. data: folder of the journal.
     """
     path, form = ROW_FILES[collection]
-    return _parse(form, _content(data / path.format(owner=owner)), read)
+    return _parse(form, _content(data / path), read)
 
 
-def stored_lines(data: Path, collection: str, apply: Callable[[Metadata], object], owner: str = "") -> list[str]:
+def stored_lines(data: Path, collection: str, apply: Callable[[Metadata], object]) -> list[str]:
     """Apply the lines of a home as `LineStore.read` does, and return what is wrong. Blocks; raises OSError."""
-    content = _content(data / LINE_FILES[collection].format(owner=owner))
+    content = _content(data / LINE_FILES[collection])
     return [str(line) for line in _apply_lines(content, apply) if line is not None]
 
 

@@ -29,8 +29,8 @@ from pegasus.app.control_plane.access import address_of
 from pegasus.conversation import BadEntry, decode, to_json
 from pegasus.formatting import quote
 from pegasus.gateway import BadParams, Caller, Method, NotFound, Params, read_number, require_text
+from pegasus.json_lines import LONGEST_LINE
 from pegasus.main_agent import (
-    LONGEST,
     PAGE_ROWS,
     Place,
     SessionPlace,
@@ -259,7 +259,7 @@ def _session_lines(data: str, place: SessionPlace, offset: int, limit: int) -> t
     size = 0
     with open_archive(os.path.join(data, place.files.folder), place.name, place.files) as file:
         chat = chat_of(data, place)
-        for number, raw in enumerate(iter(partial(file.readline, LONGEST), b""), 1):
+        for number, raw in enumerate(iter(partial(file.readline, LONGEST_LINE), b""), 1):
             if number < offset:
                 continue
             # Asked before a line is read in, so at least one line is returned and a caller always gets on.

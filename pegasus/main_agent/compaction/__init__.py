@@ -11,7 +11,7 @@ The think loop calls `fit` before each model call::
         request = make_request_again()  # the session has become shorter
 """
 
-from pegasus.main_agent.compaction.compactor import AskedCompaction, Compactor
+from pegasus.main_agent.compaction.compactor import Compactor
 from pegasus.main_agent.compaction.open_items import (
     OpenItems,
     OpenTask,
@@ -29,7 +29,6 @@ from pegasus.main_agent.compaction.transcript import (
 )
 
 __all__ = [
-    "AskedCompaction",
     "CompactionPlan",
     "Compactor",
     "OpenItems",

@@ -25,7 +25,6 @@ What `main_agent` does with it::
 """
 
 from pegasus.main_agent.session.archives import (
-    LONGEST,
     ApartArchives,
     ArchivePage,
     FolderArchives,
@@ -108,7 +107,6 @@ __all__ = [
     "CURRENT",
     "CUT",
     "GLOBAL",
-    "LONGEST",
     "MOST_ROWS",
     "NO_CHAT",
     "PAGE_ROWS",

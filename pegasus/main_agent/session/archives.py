@@ -35,6 +35,7 @@ import trio
 from actors import Ref
 from pegasus.conversation import BadEntry, Entry, decode, parse_metadata_line
 from pegasus.formatting import format_time, truncate
+from pegasus.json_lines import LONGEST_LINE
 from pegasus.main_agent.session.files import CURRENT, GLOBAL, SESSIONS, SessionFiles
 from pegasus.main_agent.session.names import name_key
 from pegasus.messages import APART, Json, Metadata
@@ -48,8 +49,6 @@ PAGE_LINES: Final = 50
 """Lines of a page if the caller names no number. A page of usual lines is then well within a tool's result."""
 MOST_LINES: Final = 500
 """Largest number of lines that the model may ask for. The bound on characters ends nearly every page before."""
-LONGEST: Final = 16 << 20
-"""Bytes of a line that is decoded. The program writes no longer ones, and decoding one would need a multiple of that in memory."""
 PAGE_LENGTH: Final = 25_600
 """Characters of a tool's result with a page, even where the caller may have longer results: an archive is read in many pages."""
 RESULT_OVERHEAD: Final = 300
@@ -155,7 +154,7 @@ class FolderArchives:
         def read() -> bool:
             """Return it; block while the disk reads the line."""
             with open_archive(self._folder, name, self._files) as file:
-                return says_apart(file.readline(LONGEST))
+                return says_apart(file.readline(LONGEST_LINE))
 
         return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
 
@@ -166,7 +165,7 @@ class FolderArchives:
         def read() -> str:
             """Return it; block while the disk reads the first lines."""
             with open_archive(self._folder, name, self._files) as file:
-                return title_of(iter(partial(file.readline, LONGEST), b""), self._files, given)
+                return title_of(iter(partial(file.readline, LONGEST_LINE), b""), self._files, given)
 
         return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
 
@@ -304,7 +303,7 @@ def title_of(lines: Iterable[bytes], files: SessionFiles, given: Mapping[str, st
 
 def _labels_of_line(raw: bytes) -> tuple[Untrusted, ...]:
     """Return the labels of a line. Nobody knows whose words a damaged one holds."""
-    if len(raw) > LONGEST:
+    if len(raw) > LONGEST_LINE:
         return ()
     entry = read_line(raw)
     return (Untrusted.OTHER,) if entry is None else entry.outside
@@ -324,7 +323,7 @@ def line_text(number: int, raw: bytes) -> str:
     number: of the line, counted from 1. raw: the line, with or without its newline. A damaged line is shown with the error and its
     beginning, since a person may still find in it what was looked for. Never raises.
     """
-    if len(raw) > LONGEST:
+    if len(raw) > LONGEST_LINE:
         return f"{number}. (a line of {len(raw):,} bytes, which is no session line)"
     try:
         return _entry_text(number, decode(decode_json(raw)))

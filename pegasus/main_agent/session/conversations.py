@@ -14,7 +14,8 @@ from typing import Final
 import attrs
 
 from pegasus.formatting import truncate
-from pegasus.main_agent.session.archives import LONGEST, open_archive, read_line
+from pegasus.json_lines import LONGEST_LINE
+from pegasus.main_agent.session.archives import open_archive, read_line
 from pegasus.main_agent.session.files import CURRENT
 from pegasus.main_agent.session.history import PastMessage, read_messages
 from pegasus.main_agent.session.listing import COUNTED, MOST_ROWS, SessionPlace, chat_of, session_places
@@ -90,7 +91,7 @@ def conversation_name_key(data: str, place: SessionPlace) -> str | None:
         suppress(FileNotFoundError),
         open_archive(os.path.join(data, place.files.folder), place.name, place.files) as file,
     ):
-        first = read_line(file.readline(LONGEST))
+        first = read_line(file.readline(LONGEST_LINE))
         return None if first is None else name_key(place.files, first)
     return None
 
@@ -101,7 +102,7 @@ def _summarise(
     """Return a conversation, None if nothing was said or it is not wanted, and the bytes that were read. Raises OSError."""
     with open_archive(os.path.join(data, place.files.folder), place.name, place.files) as file:
         size = os.fstat(file.fileno()).st_size
-        first = read_line(file.readline(LONGEST))
+        first = read_line(file.readline(LONGEST_LINE))
     name = "" if first is None else given.get(name_key(place.files, first), "")
     # The newest messages of a long file; all of a usual one.
     messages, is_whole = read_messages(data, place.files, place.name, SEARCHED if wanted else COUNTED)

@@ -24,7 +24,8 @@ from typing import Any, BinaryIO, Final
 import attrs
 
 from pegasus.conversation import Entry, clean_text, parse_metadata_line
-from pegasus.main_agent.session.archives import LONGEST, archive_names, is_archive, open_archive, read_line, says_apart
+from pegasus.json_lines import LONGEST_LINE
+from pegasus.main_agent.session.archives import archive_names, is_archive, open_archive, read_line, says_apart
 from pegasus.main_agent.session.files import CURRENT, SessionFiles, session_files_of
 from pegasus.main_agent.session.media_queue import files_sent_by
 from pegasus.main_agent.session.session import CUT, REPLACED, REPLY_NAME, text_of_end_note
@@ -168,7 +169,7 @@ def find_message(data: str, files: SessionFiles, id: str | None) -> OwnMessage |
     """
     folder, wanted = os.path.join(data, files.folder), encode_json(id).encode() if id is not None else b'"messageId"'
     with suppress(FileNotFoundError), open_archive(folder, CURRENT, files) as file:
-        if says_apart(file.readline(LONGEST)):
+        if says_apart(file.readline(LONGEST_LINE)):
             return None
         for _, raw in _lines_backwards(file, os.fstat(file.fileno()).st_size):
             entry = read_line(raw) if wanted in raw else None
@@ -230,11 +231,11 @@ def _read_back(data: str, files: SessionFiles, place: Place, limit: int, address
 def _beginning(folder: str, files: SessionFiles, name: str) -> tuple[Entry | None, Entry | None]:
     """Return the first entry of a file, and its first message if that was taken over from an older file. Raises OSError."""
     with suppress(FileNotFoundError), open_archive(folder, name, files) as file:
-        first = read_line(file.readline(LONGEST))
+        first = read_line(file.readline(LONGEST_LINE))
         if first is None or first.metadata.get("type") == "new":
             return first, None
         left = _BLOCK
-        while left > 0 and (raw := file.readline(LONGEST)):
+        while left > 0 and (raw := file.readline(LONGEST_LINE)):
             left -= len(raw)
             if (entry := read_line(raw)) is not None and is_message(entry):
                 return first, entry
@@ -458,7 +459,7 @@ def _labels_start(entry: Entry) -> int | None:
 def _lines_backwards(file: BinaryIO, end: int) -> Iterator[tuple[int, bytes]]:
     """Yield the lines before `end`, the last first, each with the place where it begins.
 
-    A line longer than LONGEST is none of ours; it is yielded in pieces, none of which can be decoded.
+    A line longer than LONGEST_LINE is none of ours; it is yielded in pieces, none of which can be decoded.
     """
     buffer, start = b"", end
     while start > 0 or buffer:
@@ -472,7 +473,7 @@ def _lines_backwards(file: BinaryIO, end: int) -> Iterator[tuple[int, bytes]]:
         start -= size
         file.seek(start)
         # Of a line that is too long only the mark of its end is kept, so that memory stays bounded.
-        buffer = file.read(size) + (buffer if len(buffer) <= LONGEST else b"\n")
+        buffer = file.read(size) + (buffer if len(buffer) <= LONGEST_LINE else b"\n")
 
 
 def history_json(page: HistoryPage, *, with_channels: bool = False) -> dict[str, Json]:

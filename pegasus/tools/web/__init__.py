@@ -13,7 +13,7 @@ Everything that comes from the web is written by strangers: results are labelled
 checked.
 """
 
-from pegasus.tools.web.addresses import AddressGuard, guarded_dial, with_network
+from pegasus.tools.web.addresses import AddressGuard, with_network
 from pegasus.tools.web.download import download_tool
 from pegasus.tools.web.http_client import FetchLimits, HttpAnswer, fetch
 from pegasus.tools.web.http_tools import fetch_tools
@@ -27,7 +27,6 @@ __all__ = [
     "download_tool",
     "fetch",
     "fetch_tools",
-    "guarded_dial",
     "page_tool",
     "web_search",
     "with_network",

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from pegasus.skills import Skill
-from pegasus.skills.catalog import MAX_FILE_BYTES, MAX_FILES, read_supporting_file, supporting_files
+from pegasus.skills.catalog import MAX_BYTES, MAX_FILES, read_supporting_file, supporting_files
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_what_cannot_be_read_says_why(skill, tmp_path, path, problem):
     (tmp_path / "secret").write_text("no")
     (skill.folder / "out").symlink_to(tmp_path / "secret")
     (skill.folder / "binary").write_bytes(b"\xff")
-    (skill.folder / "large").write_text("x" * (MAX_FILE_BYTES + 1))
+    (skill.folder / "large").write_text("x" * (MAX_BYTES + 1))
     (skill.folder / ".env").write_text("KEY=secret")
     (skill.folder / ".git").mkdir()
     (skill.folder / ".git" / "config").write_text("url = https://me:secret@host")
