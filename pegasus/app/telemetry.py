@@ -53,7 +53,7 @@ from opentelemetry.trace import (
 )
 
 from pegasus import __version__
-from pegasus.events import EventWindow
+from pegasus.events import EventReader, EventWindow
 from pegasus.main_agent import item_of_key
 from pegasus.messages import Address, Json
 from pegasus.observe import (
@@ -325,11 +325,8 @@ class Telemetry:
 
     async def follow_tasks(self, window: EventWindow) -> None:
         """Make a span of each task that ends, until cancelled."""
-        seen = window.newest
-        while True:
-            await window.wait_beyond(seen)
-            for numbered in window.after(seen)[0]:
-                seen = numbered.n
+        async for events, _ in EventReader(window):
+            for numbered in events:
                 self.take_event(numbered.event)
 
     def take_event(self, event: Mapping[str, Json]) -> None:

@@ -337,7 +337,7 @@ class NumberedEvent:
 class EventWindow(Protocol):
     """Read-only view of the last events, for programs that follow them. The actor `recent` owns the events.
 
-    Example: `await window.wait_beyond(seen); events, is_gap = window.after(seen)`.
+    `EventReader` follows it.
     """
 
     @property
@@ -405,6 +405,29 @@ class RecentEvents:
         """Wait until there is an event with a larger number."""
         while self.newest <= n:
             await self._news.wait()
+
+
+class EventReader:
+    """Events as they come, and whether some before them are missing: a reader that is slow finds only what is kept.
+
+    Example: `async for events, is_gap in EventReader(window): ...`. Each time there are events, a gap, or both.
+    """
+
+    def __init__(self, window: EventWindow, seen: int | None = None) -> None:
+        """seen: number of the last event that the reader knows; None: it begins with the next one."""
+        self._window = window
+        self._seen = window.newest if seen is None else seen
+
+    def __aiter__(self) -> EventReader:
+        return self
+
+    async def __anext__(self) -> tuple[Sequence[NumberedEvent], bool]:
+        while True:
+            events, is_gap = self._window.after(self._seen)
+            self._seen = self._window.newest
+            if events or is_gap:
+                return events, is_gap
+            await self._window.wait_beyond(self._seen)
 
 
 async def keep_events(inbox: Inbox[Deliver], bus: Ref[BusMessage], recent: RecentEvents) -> None:

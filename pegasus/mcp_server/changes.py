@@ -22,6 +22,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_REQUEST, SubscriptionFilter, SubscriptionsListenRequestParams, SubscriptionsListenResult
 
 from actors import ActorError
+from pegasus.events import EventReader
 from pegasus.gateway import BadParams, Caller
 from pegasus.mcp_server.reach import TokenReach
 from pegasus.mcp_server.resources import ServedResources, log_address, memory_address
@@ -122,17 +123,12 @@ class ResourceChanges:
             nursery.start_soon(self._watch_memory, services, nursery)
 
     async def _watch_tasks(self, services: WebServices, nursery: trio.Nursery) -> None:
-        recent = services.recent
-        seen = recent.newest
-        while True:
-            await recent.wait_beyond(seen)
-            events, _ = recent.after(seen)
+        async for events, _ in EventReader(services.recent):
             tasks = dict.fromkeys(str(each.event.get("taskId", "")) for each in events)
             if any(each.event["type"] == "TASK_CREATED" for each in events):
                 await self._bus.publish(ResourcesListChanged())
             for task_id in filter(None, tasks):
                 await self._publish(log_address(task_id), nursery)
-            seen = events[-1].n if events else recent.newest
 
     async def _watch_memory(self, services: WebServices, nursery: trio.Nursery) -> None:
         newest = -1

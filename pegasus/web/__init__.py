@@ -38,7 +38,6 @@ from typing import TYPE_CHECKING
 from pegasus.web.actor import run_http
 from pegasus.web.config import HttpConfig, WebServices
 from pegasus.web.deliveries import HookDeliveries
-from pegasus.web.visitors import ApiError
 
 if TYPE_CHECKING:
     from pegasus.web.answers import TaskChangeAnswer, TasksAnswer
@@ -48,15 +47,25 @@ if TYPE_CHECKING:
     from pegasus.web.requests import ApiRequest, EventStreamResponse, failures_as_errors, json_response
     from pegasus.web.routes import IDEMPOTENCY, LONGEST_WAIT, Conversations, TurnTranscript, message_of, new_message_id
     from pegasus.web.schemas import SchemaBook
+    from pegasus.web.visitors import ApiError
 else:
+    _HOMES = {
+        **dict.fromkeys(("TaskChangeAnswer", "TasksAnswer"), "answers"),
+        "Doors": "app",
+        "Form": "forms",
+        "Operation": "operations",
+        **dict.fromkeys(("ApiRequest", "EventStreamResponse", "failures_as_errors", "json_response"), "requests"),
+        **dict.fromkeys(("IDEMPOTENCY", "LONGEST_WAIT", "Conversations", "TurnTranscript"), "routes"),
+        **dict.fromkeys(("message_of", "new_message_id"), "routes"),
+        "SchemaBook": "schemas",
+        "ApiError": "visitors",
+    }
 
     def __getattr__(name: str) -> object:
-        """Return a name that needs Starlette. It is imported here when the first door is, and not at the daemon's start."""
-        for module in ("answers", "app", "forms", "operations", "requests", "routes", "schemas"):
-            found = import_module(f"pegasus.web.{module}")
-            if name in __all__ and hasattr(found, name):
-                return getattr(found, name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        """Return a name that other doors use. Its module is imported here, with the first door, and not at the daemon's start."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"pegasus.web.{_HOMES[name]}"), name)
 
 
 def render_markdown(text: str) -> str:

@@ -21,7 +21,7 @@ from pegasus.access import Principal, Role
 from pegasus.app.approvals import ANSWER_TIMEOUT
 from pegasus.app.control_plane.access import address_of
 from pegasus.conversation import to_json
-from pegasus.events import EventType, EventWindow, event_json
+from pegasus.events import EventReader, EventType, EventWindow, event_json
 from pegasus.formatting import quote
 from pegasus.gateway import (
     BadParams,
@@ -264,18 +264,13 @@ class EventMethods:
 
         async def run(push: PushEvent) -> None:
             """Push events until cancelled. A client that reads slowly holds up this stream alone; what it misses becomes a gap."""
-            seen = after
-            while True:
-                events, is_gap = self.recent.after(seen)
+            async for events, is_gap in EventReader(self.recent, after):
                 if is_gap:
                     await push(self.recent.oldest - 1, {"type": "gap"})
                 for each in events:
                     is_of_task = task_id is None or each.event.get("taskId") == task_id
                     if is_of_task and (types is None or each.event["type"] in types):
                         await push(each.n, each.event)
-                # Filtered events count as seen too, so that they are not looked at again.
-                seen = events[-1].n if events else self.recent.newest
-                await self.recent.wait_beyond(seen)
 
         return EventStream({"n": self.recent.newest, "oldest": self.recent.oldest}, run)
 

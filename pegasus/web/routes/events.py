@@ -31,6 +31,7 @@ from starlette.types import Receive, Scope, Send
 from actors import ActorError, Exited, GaveUp, Restarting, Signal, Started, Stuck
 from actors import Event as TreeEvent
 from pegasus.access import CONTROL, READ
+from pegasus.events import EventReader
 from pegasus.gateway import BadParams, Caller
 from pegasus.messages import ApprovalNotice, Json
 from pegasus.observe import get_logger
@@ -131,14 +132,9 @@ async def _follow_tasks(services: WebServices, feed: EventFeed) -> None:
 
     `recent` keeps the last of them for other readers, too. When more come at once than it keeps, the oldest are missing here.
     """
-    recent = services.recent
-    seen = recent.newest
-    while True:
-        await recent.wait_beyond(seen)
-        events, _ = recent.after(seen)
+    async for events, _ in EventReader(services.recent):
         for each in events:
             feed.add(str(each.event["type"]), {key: value for key, value in each.event.items() if key != "type"})
-        seen = recent.newest
 
 
 async def _follow_tree(services: WebServices, feed: EventFeed) -> None:

@@ -3,7 +3,7 @@
 import trio
 
 from actors import Child, open_supervisor
-from pegasus.events import Emit, Event, EventType, RecentEvents, event_bus, event_json, keep_events
+from pegasus.events import Emit, Event, EventReader, EventType, RecentEvents, event_bus, event_json, keep_events
 from pegasus.events.bus import MAX_EVENT, MAX_ITEMS, MAX_KEPT, MAX_TEXT
 from pegasus.wire import encode_json
 
@@ -83,3 +83,27 @@ def test_an_event_has_an_id_and_names_the_event_that_caused_it():
     assert one.event["id"] == two.event["cause"] != two.event["id"]
     assert "cause" not in one.event
     assert {each.event["id"] for each in later.after(199)[0]}.isdisjoint((one.event["id"], two.event["id"]))
+
+
+async def test_a_reader_gets_what_came_while_it_was_busy_and_is_told_of_a_gap():
+    recent = RecentEvents(first=1)
+    recent.add(event(0))
+    reader = EventReader(recent, 0)
+    numbers = [[each.n for each in (await anext(reader))[0]]]
+    recent.add(event(1))
+    recent.add(event(2))
+    numbers.append([each.n for each in (await anext(reader))[0]])
+    assert numbers == [[1], [2, 3]]
+    for n in range(MAX_KEPT + 1):
+        recent.add(event(n))
+    kept, is_gap = await anext(reader)
+    assert (len(kept), kept[-1].n, is_gap) == (MAX_KEPT, recent.newest, True)
+
+
+async def test_a_reader_waits_for_the_next_event(autojump_clock):
+    recent = RecentEvents(first=1)
+    recent.add(event(0))
+    reader = EventReader(recent)
+    with trio.move_on_after(1) as scope:
+        await anext(reader)
+    assert scope.cancelled_caught
