@@ -23,7 +23,7 @@ import trio
 from pegasus.guarded_open import open_folder, open_regular
 
 HEAD: Final = 4096
-"""Bytes at the beginning of a file that are read for its summary."""
+"""Bytes at the beginning of a file that are read for its summary; a quotation further down is none."""
 LARGEST: Final = 256 << 10
 """Bytes of a file, written by hand, that are still read and searched. Files that tools write are far smaller, and a
 program that puts a database into the folder must not make every look at it slow."""

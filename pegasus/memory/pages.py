@@ -30,7 +30,7 @@ from typing import Final, NamedTuple, Protocol
 import attrs
 
 from pegasus.formatting import CHARACTERS_PER_TOKEN, quote, truncate
-from pegasus.memory.folder import FileState
+from pegasus.memory.folder import HEAD, FileState
 from pegasus.memory.provenance import is_instruction, labels_in, marks_in, without_marks
 from pegasus.messages import Json
 
@@ -59,8 +59,6 @@ _SHARED: Final = re.compile(r"[ \t]*(?:[>-][ \t]*)?shared:[ \t]*true[ \t]*", re.
 """The line by which the owner shares a file with guests."""
 _SHARED_WITHIN: Final = 10
 """Lines within which it stands."""
-_HEAD: Final = 4_000
-"""Characters within which the summary of a file stands; a quotation further down is not one."""
 
 
 class MemoryRefused(Exception):
@@ -117,10 +115,10 @@ def _folded(path: str) -> str:
 
 def summary_of(text: str) -> str:
     """Return the summary of a file: its summary line, or its heading, or its first words."""
-    for found in (_SUMMARY.search(text[:_HEAD]), _HEADING.search(text[:_HEAD])):
+    for found in (_SUMMARY.search(text[:HEAD]), _HEADING.search(text[:HEAD])):
         if found and (words := summary_line(found[1])):
             return words
-    return summary_line(text[:_HEAD]) or "(empty)"
+    return summary_line(text[:HEAD]) or "(empty)"
 
 
 def is_summary(lines: str) -> bool:
@@ -132,7 +130,7 @@ def marked_page(text: str, mark: str) -> str:
     """Return a whole file with its mark as a quoted line below the summary, unless it contains that mark already."""
     if not mark or not text.strip() or f"> {mark}" in text:
         return text
-    found = _SUMMARY.search(text[:_HEAD])
+    found = _SUMMARY.search(text[:HEAD])
     if found is None:
         return f"> {mark}\n\n{text.lstrip()}"
     end = found.end(1)
@@ -161,7 +159,7 @@ def _with_head(text: str, summary: str | None, title: str) -> str:
     text = text.replace("\r\n", "\n")
     if not _HEADING.match(text.lstrip()):
         text = f"# {title}\n\n{text.lstrip()}" if text.strip() else f"# {title}\n"
-    found = _SUMMARY.search(text[:_HEAD])
+    found = _SUMMARY.search(text[:HEAD])
     words = summary_line(summary) if summary else ""
     if found is not None:
         return f"{text[: found.start()]}{_PREFIX} {words}{text[found.end() :]}" if words else text

@@ -31,11 +31,9 @@ from pegasus.tools.web.http_client import HttpAnswer, fetch
 from pegasus.wire import decode_json, encode_json
 
 _MAX_TEXT: Final = 500
-"""Characters of a title and of a snippet."""
+"""Characters of a title, of a snippet and of a date."""
 _MAX_ADDRESS: Final = 2000
 """Characters of an address."""
-_MAX_AGE: Final = 40
-"""Characters of a date or an age."""
 _AGES: Final = ("age", "page_age", "published_date", "publishedDate")
 """Fields that tell when a page was written, in the words of the services: `2 days ago`, or a date."""
 _SPEC: Final = ToolSpec(
@@ -206,7 +204,7 @@ def _require_success(provider: str, answer: HttpAnswer) -> None:
 def _clean(result: Mapping[str, Any]) -> Json:
     """Return a result with plain texts: no HTML tags, entities or line breaks, and not too long."""
     title, snippet = (_plain_text(str(result.get(key) or "")) for key in ("title", "snippet"))
-    age = next((_plain_text(str(result[key]))[:_MAX_AGE] for key in _AGES if result.get(key)), "")
+    age = next((_plain_text(str(result[key]))[:_MAX_TEXT] for key in _AGES if result.get(key)), "")
     cleaned: dict[str, Json] = {
         "title": title[:_MAX_TEXT],
         "url": str(result["url"])[:_MAX_ADDRESS],
