@@ -50,9 +50,11 @@ class Workplace:
         return home
 
     @contextmanager
-    def daemon(self, home: Path, *, end: signal.Signals = signal.SIGTERM) -> Iterator[Daemon]:
-        """`pegasus run` on this home, until its ready line, and ended on leaving."""
-        args = [PYTHON, "-m", "pegasus", "--home", str(home), "run", "--no-cli"]
+    def daemon(
+        self, home: Path, *, end: signal.Signals = signal.SIGTERM, program: Sequence[str] = ("-m", "pegasus")
+    ) -> Iterator[Daemon]:
+        """`pegasus run` on this home, until its ready line, and ended on leaving. program: what Python runs as `pegasus`."""
+        args = [PYTHON, *program, "--home", str(home), "run", "--no-cli"]
         with running(args, log=self.log, end=end) as process:
             facts = dict(word.split("=", 1) for word in process.line.split() if "=" in word)
             yield Daemon(process, facts["ws"], facts["http"])

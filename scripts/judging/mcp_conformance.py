@@ -1,18 +1,17 @@
 """The conformance suite of MCP, against the server on /mcp and against Pegasus's client.
 
-Most of the suite's scenarios for servers want tools, prompts and resources that only a server made for the suite has, such as a tool
-that returns a red pixel. They are skipped, and counted as that. The rest is run against the real daemon. The suite shows no token,
-so a proxy on loopback adds it.
+Its newest version has a number of an alpha, and is the only one that knows the newest protocol. Many of its scenarios for servers want
+tools and resources that only a server made for the suite has, such as a tool that returns a pixel: these are run against a daemon with
+the fixtures of `mcp_fixtures`. The suite shows no token, so a proxy on loopback adds it.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from socket import SHUT_WR, create_connection, socket
@@ -22,62 +21,78 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import attrs
+import trio
 from benchmarks.provider import provider
 from benchmarks.workplace import TOKEN, Workplace
 
 from judging.programs import install_npm, run_program
 from judging.verdict import Judge, NotHereError, Verdict
+from tests.blackbox.support.mcp_conformance import conformance_command
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+VERSION: Final = "0.2.0-alpha.12"
 SCENARIO_SECONDS: Final = 120
-CLIENT: Final = f"{sys.executable} -m tests.blackbox.support.mcp_conformance"
-"""The program that the suite gives an address: Pegasus's client, with a person who agrees to everything."""
-NO_CLIENT: Final = {
-    "auth/enterprise-managed-authorization": "an extension: there are no settings for a company's identity provider",
-    "auth/cross-app-access-complete-flow": "an extension: there are no settings for a company's identity provider",
-    "auth/dpop": "a draft of an extension",
-    "auth/dpop-nonce": "a draft of an extension",
-    "auth/wif-jwt-bearer": "a draft of an extension",
-}
-"""Scenarios for clients that are not run, with the reasons."""
+AT_ONCE: Final = 4
+"""Scenarios that run side by side."""
+PATIENCE: Final = ("--timeout", str(SCENARIO_SECONDS * 1000))
+SERVER: Final = (
+    "server-initialize",
+    "server-session-lifecycle",
+    "ping",
+    "tools-list",
+    "resources-list",
+    "sep-2164-resource-not-found",
+    "server-sse-multiple-streams",
+    "dns-rebinding-protection",
+    "http-header-validation",
+)
+"""Scenarios that need nothing but a server."""
+NO_SERVER: Final = (
+    ("logging|with-logging", "the server sends no log messages"),
+    ("completion", "it completes no arguments"),
+    ("prompts|caching", "it has no prompts"),
+    ("sampling|elicitation|input-required", "it asks its clients nothing"),
+    ("sse-polling", "it ends no stream before its answer"),
+    ("skills", "it serves no skills"),
+    ("tasks", "only a message to the agent becomes a task"),
+)
+"""Forms of the names of scenarios for servers that are not run, with the reasons."""
+NO_CLIENT: Final = (
+    ("enterprise-managed-authorization", "there are no settings for a company's identity provider"),
+    ("dpop|wif-jwt-bearer", "drafts of extensions"),
+)
+"""The same for clients."""
 
 
-@attrs.frozen
-class Suite:
-    """A version of the suite, and the scenarios for servers that need nothing but a server."""
+@attrs.frozen(eq=False)
+class Row:
+    """A row of the table.
 
-    version: str
-    server: Sequence[str]
+    command: what the name of a scenario follows; refused: forms of the names of those that are not run, with the reasons.
+    """
+
     about: str
+    command: Sequence[str]
+    scenarios: Sequence[str]
+    refused: Sequence[tuple[str, str]] = ()
+    problems: list[str] = attrs.field(factory=list, init=False)
 
+    @property
+    def wanted(self) -> Sequence[str]:
+        return [name for name in self.scenarios if not any(re.search(form, name) for form, _ in self.refused)]
 
-STABLE: Final = Suite(
-    "0.1.16",
-    (
-        "server-initialize",
-        "ping",
-        "tools-list",
-        "resources-list",
-        "server-sse-multiple-streams",
-        "dns-rebinding-protection",
-    ),
-    "to 2025-11-25",
-)
-NEWEST: Final = Suite(
-    "0.2.0-alpha.12",
-    (
-        "server-initialize",
-        "server-session-lifecycle",
-        "ping",
-        "tools-list",
-        "resources-list",
-        "sep-2164-resource-not-found",
-        "server-sse-multiple-streams",
-        "dns-rebinding-protection",
-        "http-header-validation",
-    ),
-    "to 2026-07-28",
-)
+    async def run(self, name: str, limit: trio.CapacityLimiter) -> None:
+        """Run a scenario."""
+        run = partial(run_program, seconds=SCENARIO_SECONDS + 30, folder=ROOT)
+        ran = await trio.to_thread.run_sync(run, [*self.command, "--scenario", name], limiter=limit)
+        if ran.returncode:
+            self.problems.append(f"{name}: {(ran.stdout + ran.stderr).strip()[-600:]}")
+
+    def verdict(self) -> Verdict:
+        wanted = len(self.wanted)
+        lines = [*self.problems, *(f"not run: {form.replace('|', ', ')}: {why}" for form, why in self.refused)]
+        failed = len(self.problems)
+        return Verdict(self.about, wanted - failed, failed, len(self.scenarios) - wanted, "\n".join(lines))
 
 
 class AddToken(BaseRequestHandler):
@@ -134,46 +149,57 @@ def node() -> str:
     return program
 
 
-def _judge(suite: Suite, place: Workplace) -> Iterator[Verdict]:
-    folder = place.folder / f"npm-{suite.version}"
-    install_npm(folder, f"@modelcontextprotocol/conformance@{suite.version}")
-    program = [node(), str(folder / "node_modules/@modelcontextprotocol/conformance/dist/index.js")]
-    listed = run_program([*program, "list"], seconds=SCENARIO_SECONDS, folder=folder).stdout
-    servers, clients = (set(re.findall(r"^  - (\S+)", part, re.MULTILINE)) for part in _parts(listed))
-    with provider(place.log) as model:
-        home = place.home(provider="openai", base_url=f"{model.root}/v1")
-        with place.daemon(home) as daemon, proxy(str(daemon.http)) as url:
-            yield _run(
-                f"server, protocols {suite.about}; the skipped ones need fixtures",
-                [[*program, "server", "--url", url, "--scenario", name] for name in suite.server],
-                folder,
-                len(servers - set(suite.server)),
-            )
-    wanted = sorted(clients - NO_CLIENT.keys())
-    commands = [[*program, "client", "--command", CLIENT, "--scenario", name] for name in wanted]
-    yield _run(f"client, protocols {suite.about}", commands, ROOT, len(clients & NO_CLIENT.keys()))
+def _run_all(place: Workplace) -> Iterator[Verdict]:
+    folder = place.folder / "npm"
+    install_npm(folder, f"@modelcontextprotocol/conformance@{VERSION}")
+    suite = [node(), str(folder / "node_modules/@modelcontextprotocol/conformance/dist/index.js")]
+    listed = run_program([*suite, "list"], seconds=SCENARIO_SECONDS, folder=folder).stdout
+    servers, clients = _parts(listed)
+    fixtures = str(Path(__file__).with_name("mcp_fixtures.py"))
+    with provider(place.log) as model, ExitStack() as stack:
+
+        def serve(*program: str) -> Sequence[str]:
+            home = place.home(provider="openai", base_url=f"{model.root}/v1")
+            daemon = stack.enter_context(place.daemon(home, program=program))
+            return [*suite, "server", "--url", stack.enter_context(proxy(str(daemon.http))), *PATIENCE]
+
+        ours = serve("-m", "pegasus")
+        theirs = serve("-P", fixtures)  # -P: the folder of the file has an `a2a`, too
+        yield from trio.run(_judge, [*suite, "client", *PATIENCE], ours, theirs, servers, clients, place.folder)
 
 
-def _parts(listed: str) -> tuple[str, str]:
+def _parts(listed: str) -> tuple[Sequence[str], Sequence[str]]:
     """The scenarios for servers, and those for clients."""
     before, _, after = listed.partition("Client scenarios")
-    return before.partition("Server scenarios")[2], after.partition("\n\n")[0]  # those of authorization servers follow
+    form = re.compile(r"^  - (\S+)", re.MULTILINE)
+    return form.findall(before), form.findall(after.partition("\n\n")[0])  # those of authorization servers follow
 
 
-def _run(about: str, commands: Sequence[Sequence[str]], folder: Path, skipped: int) -> Verdict:
-    problems = []
-    for command in commands:
-        ran = run_program(command, seconds=SCENARIO_SECONDS, folder=folder)
-        if ran.returncode:
-            problems.append(f"{command[-1]}: {(ran.stdout + ran.stderr).strip()[-600:]}")
-    return Verdict(
-        about, len(commands) - len(problems), len(problems), skipped, json.dumps(problems, indent=1) if problems else ""
-    )
+async def _judge(
+    client: Sequence[str],
+    ours: Sequence[str],
+    theirs: Sequence[str],
+    servers: Sequence[str],
+    clients: Sequence[str],
+    folder: Path,
+) -> Sequence[Verdict]:
+    """Run all scenarios, side by side."""
+    async with conformance_command(folder) as program, trio.open_nursery() as nursery:
+        rows = (
+            Row("server", ours, [name for name in servers if name in SERVER]),
+            Row(
+                "server, with the suite's fixtures",
+                theirs,
+                [name for name in servers if name not in SERVER],
+                NO_SERVER,
+            ),
+            Row("client", [*client, "--command", program], clients, NO_CLIENT),
+        )
+        limit = trio.CapacityLimiter(AT_ONCE)
+        for row in rows:
+            for name in row.wanted:
+                nursery.start_soon(row.run, name, limit)
+    return [row.verdict() for row in rows]
 
 
-def _run_all(place: Workplace) -> Iterator[Verdict]:
-    for suite in (STABLE, NEWEST):
-        yield from _judge(suite, place)
-
-
-JUDGE: Final = Judge("mcp", "MCP", "npm @modelcontextprotocol/conformance 0.1.16 and 0.2.0-alpha.12", _run_all)
+JUDGE: Final = Judge("mcp", "MCP", f"npm @modelcontextprotocol/conformance {VERSION}", _run_all)
