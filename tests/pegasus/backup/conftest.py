@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from pegasus.backup import make_backup, restore_backup
+from pegasus.backup import make_backup, restore_backup, sealing
 from pegasus.host import FORMAT, Home
 from pegasus.wire import encode_json
 
@@ -23,9 +24,21 @@ else:
 AT = 1_772_000_000_000
 
 
+@pytest.fixture(scope="session", autouse=True)
+def keys_made_once():
+    """To make a key from a passphrase takes half a second by intent, and gives the same for the same salt."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sealing, "_cipher", functools.cache(sealing._cipher))
+        yield
+
+
 @pytest.fixture
 def home(tmp_path):
-    home = Home(tmp_path / "home")
+    return furnished(tmp_path / "home")
+
+
+def furnished(folder: Path) -> Home:
+    home = Home(folder)
     home.prepare(everything=True)
     write(home, "data/inbox/inbox.jsonl", b'{"type":"message"}\n')
     write(home, "data/main/current.jsonl", '{"role":"user","content":"Grüße"}\n'.encode())

@@ -9,7 +9,18 @@ import pytest
 
 from pegasus.backup import BackupError
 from pegasus.host import FORMAT
-from tests.pegasus.backup.conftest import back_up, restore, tree, write
+from tests.pegasus.backup.conftest import back_up, furnished, restore, tree, write
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """What backups of one home hold, by their passphrase."""
+    folder = tmp_path_factory.mktemp("good")
+    home = furnished(folder / "home")
+    write(home, "workspace/large", os.urandom(300_000))
+    for passphrase in (None, "p"):
+        back_up(home, folder / f"{passphrase}", passphrase)
+    return {passphrase: (folder / f"{passphrase}").read_bytes() for passphrase in (None, "p")}
 
 
 def refused(source, tmp_path, match=None, passphrase=None):
@@ -23,29 +34,23 @@ def refused(source, tmp_path, match=None, passphrase=None):
 
 @pytest.mark.parametrize("passphrase", [None, "p"])
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
-def test_one_that_was_cut_off(home, tmp_path, share, passphrase):
-    write(home, "workspace/large", os.urandom(300_000))
-    back_up(home, tmp_path / "b", passphrase)
-    content = (tmp_path / "b").read_bytes()
+def test_one_that_was_cut_off(good, tmp_path, share, passphrase):
+    content = good[passphrase]
     (tmp_path / "b").write_bytes(content[: int(len(content) * share)])
     refused(tmp_path / "b", tmp_path, passphrase=passphrase)
 
 
 @pytest.mark.parametrize("passphrase", [None, "p"])
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.9, 0.9999])
-def test_one_with_a_changed_byte(home, tmp_path, share, passphrase):
-    write(home, "workspace/large", os.urandom(300_000))
-    back_up(home, tmp_path / "b", passphrase)
-    content = bytearray((tmp_path / "b").read_bytes())
+def test_one_with_a_changed_byte(good, tmp_path, share, passphrase):
+    content = bytearray(good[passphrase])
     content[int(len(content) * share)] ^= 0x41
     (tmp_path / "b").write_bytes(content)
     refused(tmp_path / "b", tmp_path, passphrase=passphrase)
 
 
-def test_one_whose_pieces_were_cut_off_or_exchanged(home, tmp_path):
-    write(home, "workspace/large", os.urandom(300_000))
-    back_up(home, tmp_path / "b", "p")
-    content = (tmp_path / "b").read_bytes()
+def test_one_whose_pieces_were_cut_off_or_exchanged(good, tmp_path):
+    content = good["p"]
     head, piece = 33, (1 << 16) + 16
     pieces = [content[at : at + piece] for at in range(head, len(content), piece)]
     for other in (pieces[:-1], [*pieces[:1], *pieces[2:]], [pieces[0], pieces[2], pieces[1], *pieces[3:]]):
