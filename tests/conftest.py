@@ -13,6 +13,7 @@ A shell that starts the suite in the background has it ignore SIGINT, and so wou
 not ignored.
 """
 
+import functools
 import gc
 import os
 import signal
@@ -50,10 +51,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.disable()
 
 
+@functools.cache
+def _is_of_real_time(path):
+    """Return whether the tests of a file are. Asked for each of them, so it is kept."""
+    return any(path.relative_to(Path(__file__).parent).is_relative_to(part) for part in REAL_TIME)
+
+
 def pytest_itemcollected(item):
-    path = item.path.relative_to(Path(__file__).parent)
-    is_of_real_time = any(path.is_relative_to(part) for part in REAL_TIME)
-    if is_of_real_time and VIRTUAL.isdisjoint(getattr(item, "fixturenames", ())):
+    if _is_of_real_time(item.path) and VIRTUAL.isdisjoint(getattr(item, "fixturenames", ())):
         item.add_marker(pytest.mark.real_time)
 
 

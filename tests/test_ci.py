@@ -53,6 +53,7 @@ sys.exit(pytest.main(["-q", "-W", "ignore", *arguments]))
 
     def call():
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
+        environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # none is needed, and to import them is most of the time
         done = subprocess.run(
             [scripts / "test-ci"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100
         )

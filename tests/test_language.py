@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import attrs
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted(path for package in ("pegasus", "actors") for path in (ROOT / package).rglob("*.py"))
@@ -35,11 +37,23 @@ MOST_LATE_IMPORTS = 40
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
+@pytest.fixture(scope="module", autouse=True)
+def trees_of_these_tests() -> Iterator[None]:
+    """Each file is parsed once, and its tree is gone with the last of these tests."""
+    yield
+    tree.cache_clear()
+
+
+@functools.cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def nodes() -> Iterator[tuple[str, ast.AST]]:
     """Every node of every file, with the file's path."""
     for path in FILES:
         name = str(path.relative_to(ROOT))
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree(path)):
             yield name, node
 
 
@@ -132,7 +146,7 @@ class Package:
     def imports(self, module: str) -> set[str]:
         """Modules of the package that a module of it imports."""
         file = self.path / f"{module}.py"
-        nodes = ast.walk(ast.parse(file.read_text())) if file.exists() else ()
+        nodes = ast.walk(tree(file)) if file.exists() else ()
         found = [node for node in nodes if isinstance(node, ast.ImportFrom)]
         imported = {f"{node.module}.{alias.name}" for node in found for alias in node.names}
         return {name.removeprefix(f"{self}.").split(".")[0] for name in imported if name.startswith(f"{self}.")}
@@ -141,7 +155,7 @@ class Package:
 def listing_packages() -> list[Package]:
     """Packages whose docstring names at least half of their modules: it is a list, and readers take it for complete."""
     files = [path for path in FILES if path.name == "__init__.py"]
-    packages = [Package(path.parent, ast.get_docstring(ast.parse(path.read_text())) or "") for path in files]
+    packages = [Package(path.parent, ast.get_docstring(tree(path)) or "") for path in files]
     return [package for package in packages if 2 * len(package.named & package.modules) >= len(package.modules) > 0]
 
 
@@ -164,9 +178,7 @@ def test_a_list_of_modules_names_none_that_is_gone():
 def words(path: Path) -> set[str]:
     """Names, attributes and texts in the code of a file, without its docstrings and comments."""
     values = (
-        getattr(node, field, None)
-        for node in ast.walk(ast.parse(path.read_text()))
-        for field in ("id", "attr", "name", "arg", "value")
+        getattr(node, field, None) for node in ast.walk(tree(path)) for field in ("id", "attr", "name", "arg", "value")
     )
     return {value for value in values if isinstance(value, str)}
 

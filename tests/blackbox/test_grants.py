@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import httpx
 import pytest
@@ -67,18 +68,18 @@ async def test_the_calls_of_one_answer_are_one_question_over_a_kill(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("door", "words"),
     [
-        "1,3 hour",
-        "hour 1,3",
-        "--calls 1,3 --scope hour",
-        "--scope=hour 1 3",
-        "--scope hour --calls=1,3",
-        "1-1,3-3 hour",
+        ("chat", "hour 1,3"),
+        ("chat", "--calls 1,3 --scope hour"),
+        ("allow", "1,3 hour"),
+        ("allow", "1-1,3-3 hour"),
+        ("allow", "--scope hour --calls=1,3"),
+        ("approve", "hour 1,3"),
+        ("approve", "--scope=hour 1 3"),
     ],
 )
-@pytest.mark.parametrize("door", ["chat", "allow", "approve"])
-async def test_every_form_of_an_answer_is_understood_at_every_door(tmp_path, words, door):
+async def test_forms_of_an_answer_are_understood_at_every_door(tmp_path, door, words):
     calls = [shell(f"echo {name}") for name in "abc"]
     async with serving(tmp_path, office(calls), ASK) as daemon, daemon.client() as client:
         await client.say("do work")
@@ -94,17 +95,15 @@ async def test_every_form_of_an_answer_is_understood_at_every_door(tmp_path, wor
         await heard(client)
 
 
-@pytest.mark.parametrize(
-    "words", [("week",), ("1,x",), ("--calls", "all"), ("--scope", "week"), ("hour", "--scope", "tool")]
-)
-async def test_a_form_that_is_none_leaves_the_question_open(tmp_path, words):
+async def test_a_form_that_is_none_leaves_the_question_open(tmp_path):
     async with serving(tmp_path, office([shell("true"), shell("true #")]), ASK) as daemon, daemon.client() as client:
         await client.say("do work")
         shown = await client.get("approval", state="open")
-        done = await daemon.command("approvals", "allow", shown["id"], *words)
-        assert done.code == 2
-        assert "allowed" in done.err or "is not one of" in done.err
-        assert [each["id"] for each in (await client.call("approvals.list"))["approvals"]] == [shown["id"]]
+        for words in ("week", "1,x", "--calls all", "--scope week", "hour --scope tool"):
+            done = await daemon.command("approvals", "allow", shown["id"], *words.split())
+            assert done.code == 2, words
+            assert "allowed" in done.err or "is not one of" in done.err
+            assert [each["id"] for each in (await client.call("approvals.list"))["approvals"]] == [shown["id"]]
         await client.call("approvals.answer", id=shown["id"], decision="deny")
         await heard(client)
 
@@ -147,15 +146,14 @@ async def test_a_chat_lists_what_waits_and_what_was_granted_and_revokes(tmp_path
         await heard(client)
 
 
-@pytest.mark.parametrize("calls", [[], [3], [-1], [True], "0", [0.0]])
-async def test_places_that_make_no_sense_leave_the_question_open(tmp_path, calls):
+async def test_places_that_make_no_sense_leave_the_question_open(tmp_path):
     async with serving(tmp_path, office([shell("true"), shell("true #")]), ASK) as daemon, daemon.client() as client:
         await client.say("do work")
         shown = await client.get("approval", state="open")
-        for decision in ("allow", "deny"):
+        for calls, decision in product(([], [3], [-1], [True], "0", [0.0]), ("allow", "deny")):
             with pytest.raises(AssertionError, match="calls: "):
                 await client.call("approvals.answer", id=shown["id"], decision=decision, calls=calls)
-        assert [each["id"] for each in (await client.call("approvals.list"))["approvals"]] == [shown["id"]]
+            assert [each["id"] for each in (await client.call("approvals.list"))["approvals"]] == [shown["id"]]
         await client.call("approvals.answer", id=shown["id"], decision="deny")
         await heard(client)
 
@@ -319,9 +317,8 @@ async def test_a_call_that_was_denied_in_a_plan_is_refused_without_a_question(tm
     assert (work.count("one"), work.count("two"), work.count("three")) == (1, 0, 1)
 
 
-@pytest.mark.parametrize(
-    ("calls", "problem"),
-    [
+async def test_a_plan_that_cannot_be_asked_about_is_refused_without_a_question(tmp_path):
+    refused = [
         ([{"tool": "shell_exec", "arguments": {"command": "true"}}] * 10_000, "found 10,000 calls, allowed: 20"),
         ([{"tool": "shell_*", "arguments": {"command": "*"}}], "call 1: there is no tool"),
         ([{"tool": "shell_exec", "arguments": {}}], "command is required"),
@@ -331,16 +328,21 @@ async def test_a_call_that_was_denied_in_a_plan_is_refused_without_a_question(tm
         ([{"tool": "shell_exec", "arguments": {"command": "x" * 1_100_000}}], "found arguments of 1,100,"),
         ([], "calls is required"),
         ("all", "calls is required"),
-    ],
-)
-async def test_a_plan_that_cannot_be_asked_about_is_refused_without_a_question(tmp_path, calls, problem):
+    ]
+    plans = {
+        f"plan{n}": [[Call("ask_permission", {"calls": calls, "why": "please"})]]
+        for n, (calls, _) in enumerate(refused)
+    }
     rules = [*ASK["policy.rules"], {"tool": "run_python", "decision": "deny"}]
-    book = office([Call("ask_permission", {"calls": calls, "why": "please"})])
-    async with serving(tmp_path, book, {**ASK, "policy.rules": rules}) as daemon, daemon.client() as client:
-        await client.say("do work")
-        [text] = await heard(client)
-        assert problem in text
-        assert not [frame for frame in client.seen if frame["type"] == "approval"]
+    async with (
+        serving(tmp_path, office(**plans), {**ASK, "policy.rules": rules}) as daemon,
+        daemon.client() as client,
+    ):
+        for name, (_, problem) in zip(plans, refused, strict=True):
+            await client.say(f"do {name}")
+            [text] = await heard(client)
+            assert problem in text
+            assert not [frame for frame in client.seen if frame["type"] == "approval"]
 
 
 async def test_what_needs_no_yes_is_not_asked_about(tmp_path):

@@ -404,7 +404,7 @@ def test_a_broken_persona_is_found_before_the_start(pegasus, daemon, user):
 # ------------------------------------------------------------------ the process
 
 
-@pytest.mark.parametrize("command", ["config show", "config keys", "skills list", "skills check", "--help"])
+@pytest.mark.parametrize("command", ["config show", "config keys", "skills list", "--help"])
 def test_a_reader_that_left_is_no_failure(user, command):
     """`pegasus config show | head -1`."""
     reading, writing = os.pipe()
