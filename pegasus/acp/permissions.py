@@ -79,7 +79,8 @@ def read_outcome(answer: Any, notice: ApprovalNotice) -> dict[str, Json] | None:
 
 def ended_update(notice: ApprovalNotice) -> dict[str, Json]:
     """Return the update that shows what became of an approval."""
-    by = f" by {notice.by}" if notice.by else ""
+    is_here = notice.channel is not None and notice.by == str(notice.channel.address)
+    by = f" by {notice.by}" if notice.by and not is_here else ""
     return {
         "sessionUpdate": "tool_call_update",
         "toolCallId": f"approval/{notice.id}",

@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from pegasus.acp.content import text_block
+from pegasus.acp.content import code_block, text_block
 from pegasus.formatting import truncate
 from pegasus.messages import Address, FileEdit, Json, TaskProgress
+from pegasus.wire import decode_object
 
 EVENT_TYPES: Final = ("TASK_CREATED", "TOOL_CALL_REQUESTED", "TOOL_CALL_COMPLETED", "TOOL_CALL_FAILED")
 """Events that are followed."""
@@ -166,7 +167,9 @@ class SessionWork:
             "status": "failed" if failed else "completed",
         }
         if failed or id not in self._illustrated:
-            update["content"] = [{"type": "content", "content": text_block(str(result.get("content") or ""))}]
+            update["content"] = [
+                {"type": "content", "content": text_block(shown_result(str(result.get("content") or "")))}
+            ]
         self._begun.discard(id)
         self._illustrated.discard(id)
         if self._editing.get(task_id) == id:
@@ -180,6 +183,20 @@ def _entry(task: TaskProgress) -> dict[str, Json]:
     status = {"IDLE": "pending", "COMPLETED": "completed", "FAILED": "completed"}.get(task.state, "in_progress")
     content = f"{task.description} ({note})" if note else task.description
     return {"content": content, "priority": "medium", "status": status}
+
+
+def shown_result(text: str) -> str:
+    """Return the result of a call as people read it: what a command printed or a file holds, without the JSON around it."""
+    try:
+        value = decode_object(text)
+    except ValueError:
+        return text
+    if isinstance(output := value.get("stdout"), str):
+        printed = "\n".join(filter(None, (output.rstrip(), str(value.get("stderr") or "").rstrip())))
+        return code_block(printed) if printed else f"exit code {value.get('exitCode')}"
+    if isinstance(content := value.get("content"), str):
+        return code_block(content.rstrip("\n"))
+    return text
 
 
 def read_diff(block: str) -> Sequence[tuple[int, str, str]]:

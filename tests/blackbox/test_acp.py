@@ -107,6 +107,7 @@ async def test_what_a_task_does_is_shown_and_asked(tmp_path, project):
             editor.answer = lambda call: _chosen("once")
             await editor.prompt(session, "do first")
             await work.happened("first")
+            await editor.shown("tool_call_update", lambda each: texts(each.content) == "allowed")
             [(asked, options)] = editor.asked
             assert (asked.kind, options) == ("execute", ["once", "arguments", "tool", "hour", "forever", "deny"])
             assert "rule 1 of policy.rules" in texts(asked.content)
