@@ -8,18 +8,16 @@ which the signature names.
 from __future__ import annotations
 
 import json
-from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 import attrs
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 from pegasus import __version__
+from pegasus.es256 import encode_base64url, load_private_key, public_bytes, sign
 from pegasus.messages import Json
 
 VERSION: Final = "1.0"
@@ -46,7 +44,7 @@ class CardKeyError(ValueError):
 class CardKey:
     """The key that cards are signed with: ECDSA on the curve P-256 (ES256)."""
 
-    private: ec.EllipticCurvePrivateKey
+    private: EllipticCurvePrivateKey
     id: str
     """Name of the key: the hash of its public part, so that another key has another name."""
 
@@ -54,31 +52,25 @@ class CardKey:
     def public(self) -> dict[str, Json]:
         """The public part, a JSON Web Key."""
         numbers = self.private.public_key().public_numbers()
-        point: dict[str, Json] = {"x": _base64(numbers.x.to_bytes(32)), "y": _base64(numbers.y.to_bytes(32))}
+        point: dict[str, Json] = {
+            name: encode_base64url(n.to_bytes(32)) for name, n in (("x", numbers.x), ("y", numbers.y))
+        }
         return {"kty": "EC", "crv": "P-256", **point, "kid": self.id, "use": "sig", "alg": "ES256"}
 
     def sign(self, card: Mapping[str, Json], url: str) -> dict[str, Json]:
         """Return the signature of a card without signatures. url: the address at which this server is reached."""
         header: dict[str, Json] = {"alg": "ES256", "typ": "JOSE", "kid": self.id, "jku": url + KEYS_PATH}
-        protected = _base64(_canonical(header))
-        content = f"{protected}.{_base64(_canonical(card))}".encode()
-        # JWS has the two numbers one behind the other, and not in the form of X.509.
-        r, s = decode_dss_signature(self.private.sign(content, ec.ECDSA(hashes.SHA256())))
-        return {"protected": protected, "signature": _base64(r.to_bytes(32) + s.to_bytes(32))}
+        protected, _, signature = sign(self.private, _canonical(header), _canonical(card)).split(".")
+        return {"protected": protected, "signature": signature}
 
 
 def load_key(file: Path) -> CardKey:
     """Return the key in a PEM file. Raises CardKeyError. Blocks."""
     try:
-        private = serialization.load_pem_private_key(file.read_bytes(), password=None)
-    except (OSError, ValueError, TypeError) as error:
-        raise CardKeyError(f"a2a.signing_key: {file} cannot be read as a private key: {error}") from error
-    if not isinstance(private, ec.EllipticCurvePrivateKey) or not isinstance(private.curve, ec.SECP256R1):
-        raise CardKeyError(f"a2a.signing_key: found another kind of key in {file}, allowed: an EC key on P-256")
-    public = private.public_key().public_bytes(
-        serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint
-    )
-    return CardKey(private, sha256(public).hexdigest()[:16])
+        private = load_private_key(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CardKeyError(f"a2a.signing_key: {file} cannot be read: {error}") from error
+    return CardKey(private, sha256(public_bytes(private.public_key())).hexdigest()[:16])
 
 
 def make_card(name: str, url: str, skills: Sequence[Json] = (), key: CardKey | None = None) -> dict[str, Json]:
@@ -110,7 +102,3 @@ def make_card(name: str, url: str, skills: Sequence[Json] = (), key: CardKey | N
 
 def _canonical(value: Json) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
-
-
-def _base64(content: bytes) -> str:
-    return urlsafe_b64encode(content).rstrip(b"=").decode()

@@ -13,10 +13,9 @@ Read the files in this order; each uses only those before it:
     permissions   approvals
     editor_tools  files and terminals of the editor
     session       one session
-    agent         the methods that an editor calls
-    stdio         entry: an editor on stdin and stdout
+    agent         the methods that an editor calls, and the entry: an editor on stdin and stdout
 """
 
-from pegasus.acp.stdio import serve_editor
+from pegasus.acp.agent import serve_editor
 
 __all__ = ["serve_editor"]

@@ -37,7 +37,7 @@ from pegasus.acp.requests import (
     read_params,
 )
 from pegasus.acp.session import CHANNEL, PREFIX, TERMINAL, WALLS, EditorSession, channel_of
-from pegasus.client import Client, ClientError, FindEndpoint, open_client
+from pegasus.client import Client, ClientError, FindEndpoint, open_client, read_lines, write_line
 from pegasus.formatting import quote
 from pegasus.messages import ChannelInfo, Json
 
@@ -391,3 +391,19 @@ def _command(known: Mapping[str, Any]) -> dict[str, Json]:
     name = str(known["name"]).removeprefix("/")
     is_open = not str(known["name"]).startswith("/") or name in TAKES_WORDS
     return {"name": name, "description": known["description"], **({"input": {"hint": "…"}} if is_open else {})}
+
+
+async def serve_editor(
+    find: FindEndpoint,
+    start: Callable[[], Awaitable[None]],
+    folder_problem: Callable[[str], str],
+    room: int,
+    *,
+    stdin: int = 0,
+    stdout: int = 1,
+) -> None:
+    """Serve the editor until it closes its end. What was accepted goes on in the daemon. The parameters are those of `EditorAgent`."""
+    link = EditorLink(read_lines(stdin), partial(write_line, stdout))
+    async with trio.open_nursery() as nursery:
+        await link.run(EditorAgent(link, nursery, find, start, folder_problem, room))
+        nursery.cancel_scope.cancel()

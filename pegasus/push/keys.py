@@ -13,7 +13,6 @@ subscription is bound to it, so it is made once and kept.
 from __future__ import annotations
 
 import os
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -21,24 +20,17 @@ from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.ec import (
     ECDH,
-    ECDSA,
     SECP256R1,
     EllipticCurvePrivateKey,
     EllipticCurvePublicKey,
     generate_private_key,
 )
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from pegasus.es256 import decode_base64url, encode_base64url, load_private_key, public_bytes, sign
 from pegasus.host import HomeError, write_private
 from pegasus.messages import Json
 from pegasus.wire import encode_json
@@ -55,24 +47,17 @@ _making: Final = Lock()
 """Held while the key of a home is read or made, so that two threads do not make two."""
 
 
-def encode(content: bytes) -> str:
-    """Return base64url without padding."""
-    return urlsafe_b64encode(content).rstrip(b"=").decode()
-
-
-def decode(text: str) -> bytes:
-    """Return what base64url stands for, padded or not. Raises ValueError."""
-    return urlsafe_b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4))
-
-
-def public_bytes(key: EllipticCurvePublicKey) -> bytes:
-    """Return a point of the curve, uncompressed: 65 bytes."""
-    return key.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
-
-
 def read_point(text: str) -> EllipticCurvePublicKey:
     """Return the key of a browser. Raises ValueError for anything but a point of the curve P-256."""
-    return EllipticCurvePublicKey.from_encoded_point(SECP256R1(), decode(text))
+    return EllipticCurvePublicKey.from_encoded_point(SECP256R1(), decode_base64url(text))
+
+
+def read_secret(text: str) -> bytes:
+    """Return the secret of a browser. Raises ValueError for anything but 16 bytes in base64url."""
+    secret = decode_base64url(text)
+    if len(secret) != 16:
+        raise ValueError(f"found {len(secret)} bytes, allowed: 16")
+    return secret
 
 
 def encrypt(
@@ -107,7 +92,7 @@ class VapidKey:
 
     def __init__(self, private: EllipticCurvePrivateKey) -> None:
         self._private = private
-        self.public = encode(public_bytes(private.public_key()))
+        self.public = encode_base64url(public_bytes(private.public_key()))
         """The public one as browsers want it (`applicationServerKey`)."""
 
     def authorization(self, endpoint: str, now: int, contact: str) -> str:
@@ -121,11 +106,8 @@ class VapidKey:
             "exp": now // 1000 + SIGNED_SECONDS,
             "sub": contact,
         }
-        parts: tuple[Json, ...] = ({"typ": "JWT", "alg": "ES256"}, claims)
-        signed = ".".join(encode(encode_json(part).encode()) for part in parts)
-        r, s = decode_dss_signature(self._private.sign(signed.encode(), ECDSA(SHA256())))
-        signature = encode(r.to_bytes(32, "big") + s.to_bytes(32, "big"))
-        return f"vapid t={signed}.{signature}, k={self.public}"
+        header, payload = (encode_json(part).encode() for part in ({"typ": "JWT", "alg": "ES256"}, claims))
+        return f"vapid t={sign(self._private, header, payload)}, k={self.public}"
 
 
 def ensure_key(path: Path) -> VapidKey:
@@ -143,10 +125,7 @@ def ensure_key(path: Path) -> VapidKey:
         except OSError as error:
             raise HomeError(f"{path}: cannot be read ({error.strerror or error}); it must be yours") from None
     try:
-        key = load_pem_private_key(content, password=None)
-    except (ValueError, TypeError):
-        key = None
-    if not isinstance(key, EllipticCurvePrivateKey) or not isinstance(key.curve, SECP256R1):
+        return VapidKey(load_private_key(content))
+    except ValueError:
         text = "found no private key of the curve P-256; delete the file, and browsers subscribe again to a new one"
-        raise HomeError(f"{path}: {text}")
-    return VapidKey(key)
+        raise HomeError(f"{path}: {text}") from None

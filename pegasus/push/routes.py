@@ -176,10 +176,10 @@ def _problem(endpoint: str, p256dh: str, auth: str) -> str:
     except ValueError:
         return f"keys.p256dh: found {quote(p256dh, 20)}, allowed: a point of the curve P-256 in base64url"
     try:
-        is_secret = len(keys.decode(auth)) == 16
+        keys.read_secret(auth)
     except ValueError:
-        is_secret = False
-    return "" if is_secret else "keys.auth: allowed: 16 bytes in base64url"
+        return "keys.auth: allowed: 16 bytes in base64url"
+    return ""
 
 
 def push_operations(services: PushServices) -> tuple[Operation, ...]:

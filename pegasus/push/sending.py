@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 import trio
 
-from pegasus.push.keys import VapidKey, decode, encrypt, read_point
+from pegasus.push.keys import VapidKey, encrypt, read_point, read_secret
 from pegasus.push.notices import PushNotice
 from pegasus.push.subscriptions import PushSubscription
 from pegasus.tools import AddressGuard, FetchLimits, HttpAnswer, ToolError, fetch
@@ -55,7 +55,7 @@ async def send_push(
 ) -> PushResult:
     """Send a message to the push service of a browser. now: wall clock, ms. Raises nothing that is expected."""
     try:
-        body = encrypt(notice.content, read_point(row.p256dh), decode(row.auth))
+        body = encrypt(notice.content, read_point(row.p256dh), read_secret(row.auth))
     except ValueError as error:  # somebody has edited the file
         return PushResult(PushState.GONE, f"its keys cannot be used: {error}")
     headers = {

@@ -19,7 +19,6 @@ Read the files in this order; each uses only those before it:
     bodies      classes of the bodies of requests, and of answers that the server makes itself
     schemas     JSON Schema of attrs classes; imported, like the next three and `description`, when somebody asks for the description
     answers     answers of the control plane, as classes
-    push_answers  those of the routes by which browsers are notified
     forms       the table of what each route answers
     operations  a route of the table of all routes
     description  the description of all routes (OpenAPI)

@@ -478,3 +478,25 @@ class ReadyAnswer:
     ready: bool
     down: tuple[str, ...]
     parked: tuple[str, ...]
+
+
+# ------------------------------------------------------------------ notifications of browsers
+
+
+@attrs.frozen
+class PushJson:
+    """A subscription of the browser: `service` is the host of its push service, `about` is "all" or "approvals"."""
+
+    id: str
+    service: str
+    about: Literal["all", "approvals"]
+    text: bool
+    since: int
+
+
+@attrs.frozen
+class PushAnswer:
+    """The key that a browser subscribes with (`applicationServerKey`), and its subscriptions."""
+
+    key: str
+    subscriptions: tuple[PushJson, ...]

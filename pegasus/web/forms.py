@@ -28,6 +28,8 @@ from pegasus.web.answers import (
     InterruptAnswer,
     JobsAnswer,
     MessagesAnswer,
+    PushAnswer,
+    PushJson,
     ReadyAnswer,
     RevokedAnswer,
     ServersAnswer,
@@ -60,7 +62,6 @@ from pegasus.web.bodies import (
     SignInAnswer,
     TurnAnswer,
 )
-from pegasus.web.push_answers import PushAnswer, PushJson
 
 STREAM: Final = "text/event-stream"
 HTML: Final = "text/html"
