@@ -52,6 +52,14 @@ MOST_BYTES = 2_000_000
 MOST_FILES = 10
 MOST_FILE_BYTES = 500_000
 """Bytes of all files of a mail; a frame of the gateway has 1 MiB unless `gateway.max_frame_bytes` says otherwise."""
+MOST_HEADER, MOST_PARTS, MOST_NESTED = 4_000, 500, 1_000
+"""Bytes of a header, parts of a mail, and open elements of its HTML that are followed. To read them takes time by their square."""
+READ_HEADER = re.compile(
+    rb"^(?:from|authentication-results|auto-submitted|message-id|content-type|content-disposition)[ \t]*:.*(?:\n[ \t].*)*",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A header that is read at such a price, of a mail or of a part of it."""
+BOUNDARY = re.compile(rb"^--(?=\S)", re.MULTILINE)
 ANYBODY = "anybody"
 MESSAGE_ID = re.compile(r"<[!#-;=?-\[\]-~]{1,250}>")
 """Id of a mail. It has nothing that would end a quoted string of IMAP."""
@@ -79,7 +87,9 @@ class Mailbox:
         """Log in and choose the inbox."""
         url = self.imap_url
         if url.scheme == "imaps":
-            server: imaplib.IMAP4 = imaplib.IMAP4_SSL(url.hostname or "", url.port or 993, timeout=TIMEOUT)
+            server: imaplib.IMAP4 = imaplib.IMAP4_SSL(
+                url.hostname or "", url.port or 993, ssl_context=ssl.create_default_context(), timeout=TIMEOUT
+            )
         else:
             server = imaplib.IMAP4(url.hostname or "", url.port or 143, timeout=TIMEOUT)
         server.login(unquote(url.username or self.address), self.password)
@@ -110,7 +120,9 @@ class Mailbox:
         """Open the server that takes mails."""
         url = self.smtp_url
         if url.scheme == "smtps":
-            server: smtplib.SMTP = smtplib.SMTP_SSL(url.hostname or "", url.port or 465, timeout=TIMEOUT)
+            server: smtplib.SMTP = smtplib.SMTP_SSL(
+                url.hostname or "", url.port or 465, timeout=TIMEOUT, context=ssl.create_default_context()
+            )
         else:
             server = smtplib.SMTP(url.hostname or "", url.port or 587, timeout=TIMEOUT)
         with server:
@@ -193,6 +205,7 @@ def parse(raw: bytes) -> EmailMessage:
 
 def read_letter(raw: bytes, own_address: str, authserv: str) -> Incoming | None:
     """Return what somebody wrote, None for a mail that is not to be heard. May raise anything: mails of strangers hold anything."""
+    require_small(raw)
     mail = parse(raw)
     sender = sender_of(mail)
     if not sender or sender == own_address.lower() or is_from_machine(mail, sender):
@@ -203,6 +216,15 @@ def read_letter(raw: bytes, own_address: str, authserv: str) -> Incoming | None:
     id = message_id(mail) or f"<{sha256(raw).hexdigest()}>"
     thread = next(iter(ids_in(mail, "References") or ids_in(mail, "In-Reply-To")), id)
     return Incoming(text_of(mail), sender, sender, id=id, thread=thread, files=tuple(files_in(mail)))
+
+
+def require_small(raw: bytes) -> None:
+    """Raise ValueError for a mail that would take minutes to read."""
+    text = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if any(len(found[0]) > MOST_HEADER for found in READ_HEADER.finditer(text)):
+        raise ValueError(f"found a header of more than {MOST_HEADER:,} bytes")
+    if len(BOUNDARY.findall(text)) > MOST_PARTS:
+        raise ValueError(f"found more than {MOST_PARTS} parts")
 
 
 def sender_of(mail: EmailMessage) -> str:
@@ -256,7 +278,8 @@ def is_vouched_for(mail: EmailMessage, domain: str, authserv: str) -> bool:
     verdicts: dict[str, list[str]] = {}
     for result in results:
         method, _, verdict = "".join(result.split()[:1]).partition("=")
-        about = re.findall(r"\b(?:header\.(?:from|d|i)|smtp\.mailfrom)=(?:\S*@)?([^\s@]+)", result)
+        # A word of its own: the sender chooses what stands in others, such as the name of his key.
+        about = re.findall(r"(?<!\S)(?:header\.(?:from|d|i)|smtp\.mailfrom)=(?:\S*@)?([^\s@]+)", result)
         verdicts.setdefault(method, []).extend(about if verdict == "pass" else [])
     if "dmarc" in verdicts:
         return domain in verdicts["dmarc"]
@@ -313,20 +336,24 @@ class HtmlReader(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.text = ""
+        self._pieces: list[str] = []
         self._hidden: list[str] = []
         """Open elements from the outermost one on that is not shown."""
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Begin an element."""
         if tag == "body":
             self._hidden.clear()
         if tag in {"br", "p", "div", "tr", "li", "h1", "h2", "h3", "blockquote"} and not self._hidden:
-            self.text += "\n"
+            self._pieces.append("\n")
         is_quote = tag == "blockquote" or "gmail_quote" in (dict(attrs).get("class") or "")
-        if tag not in {"br", "img", "meta", "link", "hr", "input", "wbr", "col", "base"} and (
-            self._hidden or is_quote or tag in {"style", "script", "head", "title"}
-        ):
+        begins = self._hidden or is_quote or tag in {"style", "script", "head", "title"}
+        is_empty = tag in {"br", "img", "meta", "link", "hr", "input", "wbr", "col", "base"}
+        if begins and not is_empty and len(self._hidden) < MOST_NESTED:
             self._hidden.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -337,7 +364,7 @@ class HtmlReader(HTMLParser):
     def handle_data(self, data: str) -> None:
         """Take text."""
         if not self._hidden:
-            self.text += " ".join(data.split()) + (" " if data[-1:].isspace() else "")
+            self._pieces.append(" ".join(data.split()) + (" " if data[-1:].isspace() else ""))
 
 
 def files_in(mail: EmailMessage) -> list[tuple[str, str, bytes]]:
@@ -377,7 +404,7 @@ class MailMessenger(Messenger):
                     flags = "(\\Seen)"
                     try:
                         raw = await to_thread.run_sync(fetch, server, uid, f"BODY.PEEK[]<0.{MOST_BYTES}>")
-                        letter = read_letter(raw, self.mailbox.address, self.authserv)
+                        letter = await to_thread.run_sync(read_letter, raw, self.mailbox.address, self.authserv)
                     except (OSError, imaplib.IMAP4.error):
                         raise
                     except Exception:

@@ -39,9 +39,11 @@ import attrs
 
 from pegasus.client import Client, ClientError, ClientEvent, MessageAccepted, NotConnected, Refused, open_client
 from pegasus.formatting import quote
+from pegasus.intake import NAME_RULE, is_name
 from pegasus.messages import ChannelInfo, Media, Metadata, OutboundMessage, ReplyDraft, Typing
 from pegasus.protocol import MessageFrame, encode_frame
 from pegasus.retry import Pauses
+from pegasus.wire import describe
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """First and longest of the growing pauses between attempts, seconds."""
@@ -188,6 +190,9 @@ class Bridge:
         channel = ChannelInfo(self.type, channel_id, user_id, reply_to)
         if id and self.account:
             id = f"{self.account}/{id}"
+        if id and not is_name(id):
+            # The gateway does not repeat such an id, so nobody would know which message it refuses.
+            raise BridgeRefused("bad_frame", f"message.id: found {describe(id)}, allowed: {NAME_RULE}")
         frame = MessageFrame(id or str(uuid.uuid4()), text, channel, metadata or {}, media)
         pauses = Pauses(FIRST_PAUSE, LONGEST_PAUSE)
         while True:

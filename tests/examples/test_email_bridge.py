@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.policy
+import ssl
 import sys
 from contextlib import asynccontextmanager
 from email.parser import BytesParser
@@ -54,6 +55,7 @@ def read(raw, authserv=AUTHSERV):
             "Authentication_Results": f"{AUTHSERV}; spf=fail smtp.mailfrom==?utf-8?q?;_dmarc=3Dpass_header.from=3Dexample.org?=@x"
         },
         {"Authentication_Results": f"{AUTHSERV}; spf=pass smtp.mailfrom=me@evil.example"},
+        {"Authentication_Results": f"{AUTHSERV}; dkim=pass header.d=evil.example header.s=header.d=example.org"},
         {
             "Authentication_Results": f"{AUTHSERV}; none\r\n"
             + f"Authentication-Results: {VOUCHED['Authentication-Results']}"
@@ -104,6 +106,44 @@ def test_without_a_verdict_of_dmarc_the_same_domain_must_have_signed_or_sent_it(
 )
 def test_what_a_person_wrote_is_read(raw, text):
     assert read(raw).text == text
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        mail(Authentication_Results=f"{AUTHSERV}; {'(' * 10_000}{')' * 10_000}"),
+        mail(From="a." * 10_000 + "@example.org"),
+        mail(Content_Type="text/plain;" + " a*0=b;" * 2_000),
+        mail(Content_Type="text/plain;" + "\r\n a*0=b;" * 2_000),
+        mail("--b\n\nx\n" * 10_000, Content_Type="multipart/mixed; boundary=b"),
+    ],
+    ids=["comments", "address", "parameters", "folded", "parts"],
+)
+def test_a_mail_that_would_take_minutes_to_read_is_not_read(raw):
+    with pytest.raises(ValueError, match="found"):
+        read(raw)
+
+
+def test_html_of_any_depth_is_read_at_once():
+    assert read(mail("<p>hi</p><head>" + "<a>" * 50_000 + "</b>" * 2_000, **HTML)).text == "hi"
+
+
+@pytest.mark.parametrize("scheme", ["imaps", "smtps"])
+def test_a_mail_server_without_a_valid_certificate_gets_no_password(scheme, monkeypatch):
+    contexts = []
+
+    def connect(*_, **options):
+        contexts.append(options.get("ssl_context") or options.get("context"))
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr("imaplib.IMAP4_SSL", connect)
+    monkeypatch.setattr("smtplib.SMTP_SSL", connect)
+    url = urlsplit(f"{scheme}://anna@mail.example.org")
+    account = email_bridge.Mailbox(url, url, "secret", "anna@example.org")
+    with pytest.raises(ConnectionRefusedError), account.opened() if scheme == "imaps" else account.submission():
+        pass
+    assert contexts[0].verify_mode == ssl.CERT_REQUIRED
+    assert contexts[0].check_hostname
 
 
 def test_a_thread_is_named_by_its_first_mail_and_an_id_is_one_that_can_be_used():

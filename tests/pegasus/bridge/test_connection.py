@@ -260,3 +260,16 @@ async def test_the_id_of_a_reply_is_the_same_whenever_it_comes():
 def test_files_of_a_reply_are_bytes():
     reply = OutboundMessage("", ROOM, 1, media=(Media("a", "text/plain", "aGk="),))
     assert files_of(reply) == [("a", "text/plain", b"hi")]
+
+
+@pytest.mark.parametrize("id", ["a" * 257, "half \udce9", "\u2460", "a\0"])
+async def test_an_id_that_cannot_be_one_is_refused_at_once_and_holds_up_nobody(run, id):
+    async with world() as gateway:
+
+        async def program(bridge):
+            with pytest.raises(BridgeRefused, match=r"message\.id"):
+                await bridge.send("lost", "!room", id=id)
+            await bridge.send("heard", "!room")
+
+        await run(gateway, program)
+        assert texts_of(gateway) == ["heard"]
