@@ -36,7 +36,6 @@ PACKAGES = {EVERYTHING: "2026.8.31", CONFORMANCE: "0.2.0-alpha.12", BROWSER: "0.
 OLDEST_NODE = 22
 
 PASSED = (
-    "initialize",
     "tools_call",
     "elicitation-sep1034-client-defaults",
     "sse-retry",
@@ -47,28 +46,29 @@ PASSED = (
     "http-invalid-tool-headers",
     "json-schema-2020-12-preservation",
     "auth/metadata-default",
-    "auth/metadata-var3",
     "auth/metadata-issuer-mismatch",
     "auth/authorization-server-migration",
     "auth/basic-cimd",
     "auth/pre-registration",
     "auth/scope-step-up",
-    "auth/token-endpoint-auth-basic",
     "auth/resource-mismatch",
     "auth/iss-wrong-issuer",
     "auth/2025-03-26-oauth-metadata-backcompat",
-    "auth/2025-03-26-oauth-endpoint-fallback",
     "auth/client-credentials-basic",
     "auth/client-credentials-jwt",
 )
 """Scenarios of the suite that are run each time."""
 ALSO_PASSED = (
+    "initialize",
     "auth/metadata-var1",
     "auth/metadata-var2",
+    "auth/metadata-var3",
     "auth/scope-from-www-authenticate",
     "auth/scope-from-scopes-supported",
     "auth/scope-omitted-when-undefined",
     "auth/scope-retry-limit",
+    "auth/2025-03-26-oauth-endpoint-fallback",
+    "auth/token-endpoint-auth-basic",
     "auth/token-endpoint-auth-post",
     "auth/token-endpoint-auth-none",
     "auth/offline-access-scope",
