@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import anthropic
 import pytest
-from anthropic.types import message_create_params as params
 from pydantic import TypeAdapter
 
 from pegasus.models import AssistantTurn, Label, ModelRequest, ToolCall, ToolResult, Usage, UserTurn
@@ -189,6 +187,8 @@ async def test_an_hour_in_the_cache_costs_twice_the_input() -> None:
 
 @pytest.mark.parametrize("model", ["claude-sonnet-5-5", "claude-haiku-4-5"])
 def test_requests_have_the_types_of_the_official_client(model: str) -> None:
+    from anthropic.types import message_create_params as params  # takes a second of each worker that collects the tests
+
     block = {"type": "thinking", "thinking": "Hm.", "signature": "sig"}
     turn = AssistantTurn("", (ToolCall("c1", "reply", {"text": "x"}),), (block,), "anthropic")
     sent = body(model, request("high", ASK, turn, UserTurn((ToolResult("c1", "reply", "done"),), "thanks")))
@@ -196,6 +196,8 @@ def test_requests_have_the_types_of_the_official_client(model: str) -> None:
 
 
 async def test_the_official_client_reads_our_server() -> None:
+    import anthropic
+
     block = {"type": "thinking", "thinking": "I need the clock.", "signature": "sig"}
     answer = ProviderAnswer("Noon.", (Call("reply", {"text": "noon"}),), thinking=(block,), pieces=3)
     async with open_provider(lambda _: answer) as server:

@@ -6,7 +6,6 @@ import json
 import random
 from typing import Any
 
-import anthropic
 import httpx2
 import pytest
 
@@ -74,6 +73,8 @@ def reach(server: ProviderServer, kind: str) -> tuple[ProviderClient, str, bytes
 
 @pytest.mark.parametrize("additions", [{}, {"X-Api-Key": KEY}])
 async def test_anthropic_gets_the_headers_of_its_own_sdk(additions: dict[str, str]) -> None:
+    import anthropic  # takes a second of each worker that collects the tests
+
     body = AnthropicWire("m").body(request())
     async with open_provider(lambda _: ProviderAnswer("hi"), api_key=KEY) as server:
         client = SdkClient(KEY, server.url, additions)
