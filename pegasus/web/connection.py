@@ -117,10 +117,7 @@ class HttpConnection:
                 return request
             await self._answer(request)
             try:
-                # A short body that the application has not read is dropped.
-                for _ in range(BODY_PIECES):
-                    if not isinstance(self._parser.next_event(), h11.Data):
-                        break
+                await self._drop_body()
                 self._parser.start_next_cycle()
             except h11.ProtocolError:  # one of the two wants the end, or a body or a response is not complete
                 break
@@ -129,6 +126,15 @@ class HttpConnection:
             idle_time = self._config.now.idle_time
         await self._end()
         return None
+
+    async def _drop_body(self) -> None:
+        """Drop a short body that the application has not read, as that of a request which is refused. It may be still on its way."""
+        with trio.move_on_after(LINGER):
+            for _ in range(BODY_PIECES):
+                if self._parser.their_state is not h11.SEND_BODY or self._parser.they_are_waiting_for_100_continue:
+                    return
+                if self._parser.next_event() is h11.NEED_DATA and not await self._receive():
+                    return
 
     async def _read_head(self, deadline: float) -> h11.Request | None:
         """Return the next request, None if the client has gone or is too slow. Raises RemoteProtocolError."""

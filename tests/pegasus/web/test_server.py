@@ -321,6 +321,17 @@ async def test_a_short_body_that_nobody_reads_does_not_end_the_connection():
         assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"404", b"200"]
 
 
+async def test_a_short_body_that_comes_behind_its_refusal_does_not_end_the_connection():
+    async with world() as there, there.raw() as stream:
+        await stream.send_all(b"POST /api/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n")
+        answer = b""
+        while b"no token" not in answer:
+            answer += await stream.receive_some()
+        await stream.send_all(b"hello" + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        answer += await read_all(stream)
+    assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"401", b"200"]
+
+
 async def test_a_body_is_asked_for_only_when_it_is_read():
     async with world() as there:
         head = "Host: localhost\r\nContent-Length: 5\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
