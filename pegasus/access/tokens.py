@@ -114,6 +114,16 @@ class TokenGrant:
         return self.is_home or scope in self.token.scopes
 
     @property
+    def is_bound(self) -> bool:
+        """True for the token of one conversation, of a channel type or of a bridge. It shows no conversations of others."""
+        return not self.is_home and bool(self.token.channel_id or self.token.type or self.token.bridge)
+
+    @property
+    def sees_all_conversations(self) -> bool:
+        """True if its client may see what was said in the conversations of others."""
+        return self.allows(CONTROL) and not self.is_bound
+
+    @property
     def gets_replies(self) -> bool:
         """True if its client gets replies."""
         return self.allows(MESSAGE) or self.allows(READ)

@@ -34,6 +34,7 @@ from pegasus.gateway.config import (
     connections_within,
     notice_for,
     read_number,
+    require_all_conversations,
     require_owner,
     require_text,
 )
@@ -77,6 +78,7 @@ __all__ = [
     "read_hello",
     "read_message",
     "read_number",
+    "require_all_conversations",
     "require_owner",
     "require_text",
     "run_gateway",

@@ -220,6 +220,12 @@ def require_owner(caller: Caller, owners: Collection[str], what: str) -> None:
         raise NotAllowed(f"only an owner {what} (agent.owners of the settings)")
 
 
+def require_all_conversations(caller: Caller) -> None:
+    """Raise NotAllowed unless the caller may see all conversations of the owner."""
+    if not caller.grant.sees_all_conversations:
+        raise NotAllowed("the conversations are the owner's; this token belongs to one conversation")
+
+
 @contextmanager
 def bad_params_for(*refusals: type[Exception], key: str = "") -> Iterator[None]:
     """Turn errors of these types into BadParams within the block; one that says "there is no …" into NotFound.

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from pegasus.access import CONTROL, MESSAGE, READ, TokenGrant
+from pegasus.access import MESSAGE, READ, TokenGrant
 from pegasus.messages import Json
 
 
@@ -23,11 +23,6 @@ class TokenReach:
     grant: TokenGrant
 
     @property
-    def _is_bound(self) -> bool:
-        token = self.grant.token
-        return not self.grant.is_home and bool(token.channel_id or token.type or token.bridge)
-
-    @property
     def talks(self) -> bool:
         """True if it may send messages."""
         return self.grant.allows(MESSAGE)
@@ -35,12 +30,12 @@ class TokenReach:
     @property
     def sees_everything(self) -> bool:
         """True if it may see all tasks, and the owner's memory."""
-        return self.grant.allows(READ) and not self._is_bound
+        return self.grant.allows(READ) and not self.grant.is_bound
 
     @property
     def changes_everything(self) -> bool:
         """True if it may change all tasks, and see what was said in other conversations."""
-        return self.grant.allows(CONTROL) and not self._is_bound
+        return self.grant.sees_all_conversations
 
     @property
     def sees_tasks(self) -> bool:

@@ -22,7 +22,7 @@ import attrs
 import trio
 
 from actors import Ref
-from pegasus.access import CONTROL, Principal, Role
+from pegasus.access import Principal, Role
 from pegasus.app.approvals import ANSWER_TIMEOUT
 from pegasus.app.control_plane.access import address_of
 from pegasus.formatting import quote
@@ -31,11 +31,11 @@ from pegasus.gateway import (
     Caller,
     Conflict,
     Method,
-    NotAllowed,
     NotFound,
     Params,
     bad_params_for,
     read_number,
+    require_all_conversations,
     require_text,
 )
 from pegasus.intake import Priority, command_of
@@ -102,7 +102,7 @@ class HistoryMethods:
 
         `find`: only those that contain this. `next`: offset of the rest, null at the end.
         """
-        self._check(caller)
+        require_all_conversations(caller)
         find = require_text(params, "find") if params.get("find") else ""
         limit = min(read_number(params, "limit", PAGE_ROWS) or PAGE_ROWS, MOST_ROWS)
         offset, given = read_number(params, "offset", 0), self.names.all
@@ -114,7 +114,7 @@ class HistoryMethods:
 
         Without `key` it is the conversation of the caller. Older pages go on into the archives that it continues.
         """
-        self._check(caller)
+        require_all_conversations(caller)
         place = self._place(caller, params)
         before = Place(place.name, -1)
         if params.get("before") is not None:
@@ -147,7 +147,7 @@ class HistoryMethods:
 
         Files of one conversation have one name: what a compaction or an edit has archived is renamed as well.
         """
-        self._check(caller)
+        require_all_conversations(caller)
         place, name = self._place(caller, params), params.get("name")
         if not isinstance(name, str):
             raise BadParams(f"name: found {quote(name, 40)}, allowed: a text")
@@ -162,7 +162,7 @@ class HistoryMethods:
 
         The Main Agent goes back when the message's turn has come, so nothing is cut off under a thought that runs.
         """
-        self._check(caller)
+        require_all_conversations(caller)
         place = self._place(caller, params)
         if place.name != CURRENT:
             raise Conflict(f"key: {quote(place.file)} is an archive; go on with it first (/resume)")
@@ -196,13 +196,6 @@ class HistoryMethods:
         if place is None:
             raise NotFound(f"key: there is no conversation {quote(key, 80)}")
         return place
-
-    def _check(self, caller: Caller) -> None:
-        """Raise NotAllowed unless the caller may see all conversations of the owner."""
-        grant, token = caller.grant, caller.grant.token
-        is_bound = bool(token.type or token.channel_id or token.bridge)
-        if not grant.is_home and (is_bound or not grant.allows(CONTROL)):
-            raise NotAllowed("the conversations are the owner's; this token belongs to one conversation")
 
 
 async def _read(read: Callable[..., T], *args: object) -> T:

@@ -76,7 +76,8 @@ class InterruptMethod:
     def _person(self, caller: Caller, channel: ChannelInfo) -> Principal:
         """Return who asks. Raises NotAllowed if that is no owner, and the conversation is none of theirs."""
         speaks_for_owners = caller.is_owner(self.owners.now)
-        if caller.channel_id is None and caller.grant.vouches_for(caller.type):  # a bridge: whoever writes there
+        is_bridge_of_it = caller.channel_id is None and channel.type == caller.type
+        if is_bridge_of_it and caller.grant.vouches_for(caller.type):  # whoever writes there
             speaks_for_owners = speaks_for_owners or is_owner(channel, self.owners.now)
         if speaks_for_owners:
             return Principal(Role.OWNER, channel)

@@ -23,12 +23,20 @@ import attrs
 import trio
 
 from actors import Ref
-from pegasus.access import CONTROL
 from pegasus.app.approvals import ANSWER_TIMEOUT
 from pegasus.app.control_plane.access import address_of
 from pegasus.conversation import BadEntry, decode, to_json
 from pegasus.formatting import quote
-from pegasus.gateway import BadParams, Caller, Method, NotFound, Params, read_number, require_text
+from pegasus.gateway import (
+    BadParams,
+    Caller,
+    Method,
+    NotFound,
+    Params,
+    read_number,
+    require_all_conversations,
+    require_text,
+)
 from pegasus.json_lines import LONGEST_LINE
 from pegasus.main_agent import (
     PAGE_ROWS,
@@ -107,10 +115,11 @@ class ViewMethods:
     async def history(self, caller: Caller, params: Params) -> Json:
         """Return `limit` messages of a conversation, oldest first, those before `before`, which an earlier answer has named.
 
-        `type` and `channelId` name the conversation; left out: that of the caller. Another one needs a token with the scope "control".
+        `type` and `channelId` name the conversation; left out: that of the caller. Another one needs a token with the scope "control"
+        that belongs to no conversation.
         """
         address = address_of(caller, params)
-        if address != Address(caller.type, caller.channel_id or "") and not caller.grant.allows(CONTROL):
+        if address != Address(caller.type, caller.channel_id or "") and not caller.grant.sees_all_conversations:
             raise BadParams("channelId: the token shows its own conversation only")
         limit = read_number(params, "limit", 50) or 50
         before = None
@@ -162,6 +171,7 @@ class ViewMethods:
         `chat`: only those of chats whose name contains this. Each has its file, the chat that it belongs to (None: all channels), its
         bytes, and the time of the last change in ms. `total` counts all, `next` is the offset of the rest.
         """
+        require_all_conversations(caller)
         find = require_text(params, "chat") if params.get("chat") else ""
         limit = read_number(params, "limit", PAGE_ROWS) or PAGE_ROWS
         read = partial(list_sessions, os.fspath(self.data), find, read_number(params, "offset", 0) or 0, limit)
@@ -173,6 +183,7 @@ class ViewMethods:
 
         A chat, as `<type>:<channelId>`, stands for its session. `chat` of the result: the chat that it belongs to.
         """
+        require_all_conversations(caller)
         name, offset = require_text(params, "file"), read_number(params, "offset", 1)
         limit = min(read_number(params, "limit", MAX_LINES) or MAX_LINES, MAX_LINES)
         place = find_session(name)
