@@ -44,7 +44,10 @@ def parse_source(text: str) -> SkillSource:
     if text.startswith("git+"):
         return _parse_repository(text.removeprefix("git+"))
     if re.match(r"[a-z][a-z0-9+.-]*://|git@", text):
-        raise SourceError("found an address, allowed: a folder, an archive, or git+https://HOST/PATH@REVISION")
+        raise SourceError(
+            "found an address, allowed: a folder, an archive, or git+https://HOST/PATH@REVISION "
+            "(a git repository: git+ before its address)"
+        )
     text = os.path.expanduser(text)
     text, _, fragment = (text, "", "") if Path(text).exists() else text.partition("#")
     path, subdirectory = Path(text).absolute(), _subdirectory(fragment)

@@ -289,7 +289,7 @@ class _Suite:
         await self._service.settle()
         texts = self._service.seen()[before:]
         if re.findall(r"\blong\d+\b", " ".join(texts)) != words:
-            self._gateway.complain("a long reply did not arrive whole and in order")
+            self._gateway.complain("a long reply did not arrive whole and in order; it is to be cut between words")
         limit = self._service.most_characters
         if limit and any(len(text) > limit for text in texts):
             self._gateway.complain(f"found a message of more than {limit} characters, which is the service's limit")

@@ -148,6 +148,12 @@ def test_a_source_that_is_none_is_refused_without_its_password(text):
     assert "secret-word" not in str(refused.value)
 
 
+@pytest.mark.parametrize("text", ["https://example.org/a/b", "file:///srv/skills", "git@example.org:a/b"])
+def test_an_address_alone_is_refused_with_how_a_repository_is_written(text):
+    with pytest.raises(SourceError, match=r"a git repository: git\+ before its address"):
+        parse_source(text)
+
+
 def test_a_repository_is_read_from_its_text():
     source = parse_source("git+https://user:secret-word@example.org:8443/a/b.git@release/1.2#subdirectory=skills/pdf")
     assert source.text == "git+https://example.org:8443/a/b.git@release/1.2#subdirectory=skills/pdf"

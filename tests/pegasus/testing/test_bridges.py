@@ -92,7 +92,7 @@ def test_the_command_prints_the_class_alone_and_fails_where_more_is_declared(mon
     out, err = capsys.readouterr()
     assert out == "at-least-once\n"
     assert "declared exactly-once, proved at-least-once" in err
-    assert "wrong: a long reply did not arrive whole and in order" in err
+    assert "wrong: a long reply did not arrive whole and in order; it is to be cut between words" in err
     assert command.main(["--service", "plain", "false"]) == 2
     with pytest.raises(SystemExit, match="2"):
         command.main(["--service", "no-such", "true"])
