@@ -51,6 +51,7 @@ class A2aDoor:
             watch,
             services.tasks,
             self._post,
+            self._counts,
             services.clock,
             Random(),  # noqa: S311 pauses only
         )
@@ -118,6 +119,12 @@ class A2aDoor:
 
     def _guard(self) -> AddressGuard:
         return AddressGuard(self._allowed_hosts.now)
+
+    async def _counts(self, token: str) -> bool:
+        """Return whether the token of this name counts, "" for the owner's. Raises StorageError, ActorError."""
+        tokens = self._services.gateway_config.now.tokens
+        await tokens.ensure_read()
+        return not token or tokens.named(token) is not None
 
     async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
         """Send an update to a push target. Raises OSError."""

@@ -4,8 +4,9 @@ A target is a row of the journal with the number of the updates that it has got.
 (`record`), so nothing else has to be kept: after kill -9 the deliveries go on with the first update whose delivery is not noted. A
 crash between the answer of a target and that note delivers one update twice, never none.
 
-Each target has a delivery of its own, so one that is down or slow holds up no other. Updates of a task go out in their order. A target
-that does not take an update is tried again with growing pauses, for TRIED_FOR, and is forgotten then.
+Each target has a delivery of its own, so one that is down holds up no other, and the slow ones of a client hold up no other client's.
+Updates of a task go out in their order. A target that does not take an update is tried again with growing pauses, for TRIED_FOR, and
+is forgotten then. So is one whose client's token was revoked: it gets nothing that happens afterwards.
 
 Addresses are chosen by the client, so each connection is guarded as those of the web tools are: no address of a private network, at
 once or by a redirect, unless the settings permit it (`tools.allowed_hosts`). A redirect to another host gets nothing of the update.
@@ -13,6 +14,7 @@ once or by a redirect, unless the settings permit it (`tools.allowed_hosts`). A 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from random import Random
@@ -42,12 +44,14 @@ TRIED_FOR: Final = 72 * 3600 * 1000
 """Age of an update in ms at which its delivery is given up."""
 BEGUN_WITHIN: Final = 60_000
 """Milliseconds in which a task is begun whose target is kept already."""
-MOST_AT_ONCE: Final = 16
-"""Requests to targets at the same time."""
+MOST_AT_ONCE: Final = 8
+"""Requests to targets of one client at the same time."""
 MEDIA_TYPE: Final = "application/a2a+json"
 
 Post: TypeAlias = Callable[[str, Mapping[str, str], bytes], Awaitable[int]]
 """Sends a POST to an address and returns the status. Raises OSError if nobody has answered, or the address is not allowed."""
+Counts: TypeAlias = Callable[[str], Awaitable[bool]]
+"""Returns whether the token of this name counts, "" for the owner's. Raises StorageError, ActorError."""
 
 _log = get_logger("a2a")
 
@@ -181,6 +185,7 @@ class PushDeliveries:
         watch: TaskWatch,
         tasks: Ref[TaskAgentMessage],
         post: Post,
+        counts: Counts,
         clock: Callable[[], int],
         random: Random,
     ) -> None:
@@ -188,9 +193,11 @@ class PushDeliveries:
         self._watch = watch
         self._tasks = tasks
         self._post = post
+        self._counts = counts
         self._clock = clock
         self._random = random
-        self._slots = trio.CapacityLimiter(MOST_AT_ONCE)
+        self._slots = defaultdict[str, trio.CapacityLimiter](partial(trio.CapacityLimiter, MOST_AT_ONCE))
+        """By the name of the client's token."""
         self._running: dict[str, trio.CancelScope] = {}
         """Deliveries by the key of their target."""
         self._changed = Signal()
@@ -250,6 +257,8 @@ class PushDeliveries:
         pauses = Pauses(1.0, 300.0, self._random)
         # It is looked up for each attempt: its client may name another address meanwhile.
         while (target := self._targets.find(key)) is not None and target.sent < len(record.updates):
+            if not await retry(partial(self._counts, target.owner), (StorageError, ActorError)):
+                return False
             body = encode_json(record.updates[target.sent]).encode("utf-8", "replace")
             problem = await self._try(target, body)
             if not problem:
@@ -267,7 +276,7 @@ class PushDeliveries:
 
     async def _try(self, target: PushTarget, body: bytes) -> str:
         """Return why the target has not taken an update, "" if it has."""
-        async with self._slots:
+        async with self._slots[target.owner]:
             with trio.move_on_after(ANSWER_WITHIN):
                 try:
                     status = await self._post(target.url, target.headers, body)

@@ -25,7 +25,7 @@ class World:
     def __init__(self):
         self.recent = RecentEvents(1)
         self.targets = PushTargets(self.clock)
-        self.logs, self.taken, self.answers = {}, [], {}
+        self.logs, self.taken, self.answers, self.revoked = {}, [], {}, set()
 
     def clock(self):
         return START + int(trio.current_time() * 1000)
@@ -51,6 +51,9 @@ class World:
         self.taken.append((url, trio.current_time()))
         return await self.answers[url]()
 
+    async def counts(self, token):
+        return token not in self.revoked
+
     def times(self, url):
         return [at for found, at in self.taken if found == url]
 
@@ -62,7 +65,7 @@ async def open_world():
     async with open_supervisor(children) as supervisor:
         await world.targets.open(supervisor.ref("journal"))
         watch = TaskWatch(world.recent)
-        parts = (world.targets, watch, supervisor.ref("tasks"), world.post, world.clock, Random(1))
+        parts = (world.targets, watch, supervisor.ref("tasks"), world.post, world.counts, world.clock, Random(1))
         deliveries = PushDeliveries(*parts)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch.run)
@@ -98,6 +101,34 @@ async def test_a_target_that_answers_after_an_hour_or_never_holds_up_no_other(au
         world.answers = dict.fromkeys(world.answers, ok)
         await trio.sleep(400)
         assert {target.url: target.sent for target in world.targets.all} == {"slow": 1, "down": 1, "good": 1}
+
+
+async def test_slow_targets_of_one_client_hold_up_no_other_client(autojump_clock):
+    async with open_world() as world:
+        world.answers = {"slow": trio.sleep_forever, "good": ok}
+        for task in "abcd":
+            world.happens(task, CREATED)
+            for n in range(MOST_OF_TASK):
+                await world.targets.put(PushTarget(task, f"p{n}", "slow", "one"))
+            world.happens(task, ASKED)
+        await trio.sleep(1)
+        world.happens("t", CREATED, ASKED)
+        await world.targets.put(PushTarget("t", "p", "good", "two"))
+        await trio.sleep(1)
+        assert len(world.times("good")) == 1
+
+
+async def test_a_target_gets_nothing_after_its_token_was_revoked(autojump_clock):
+    async with open_world() as world:
+        world.answers = {"one": ok, "two": ok}
+        world.happens("t", CREATED)
+        for name in world.answers:
+            await world.targets.put(PushTarget("t", name, name, name))
+        world.revoked.add("one")
+        world.happens("t", ASKED)
+        await trio.sleep(1)
+        assert [url for url, _ in world.taken] == ["two"]
+        assert [target.id for target in world.targets.all] == ["two"]
 
 
 async def test_deliveries_go_on_when_their_actor_was_restarted(autojump_clock):
