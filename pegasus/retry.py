@@ -9,7 +9,7 @@ There is no last attempt. A caller who gives up raises another error from `attem
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import TypeVar
 
@@ -60,3 +60,25 @@ async def retry(
             seconds = pauses.next()
             on_failure(error, seconds)
         await anyio.sleep(seconds)
+
+
+def requested_pause(headers: Mapping[str, str], now: float | None = None) -> float | None:
+    """Return the seconds of a `Retry-After` header; None where there is none or it makes no sense.
+
+    The header may be a number or a date. A date is compared with the server's own `Date`, because the clocks may differ.
+    now: the wall clock in seconds, for a server that is compared with this one.
+    """
+    value = headers.get("retry-after", "")
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    # Imported late: it is a hundredth of each start, for a form of the header that few servers use.
+    from email.utils import parsedate_to_datetime
+
+    try:
+        if now is None:
+            now = parsedate_to_datetime(headers.get("date", "")).timestamp()
+        return max(0.0, parsedate_to_datetime(value).timestamp() - now)
+    except (ValueError, OverflowError):  # a date that no calendar has
+        return None

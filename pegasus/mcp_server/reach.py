@@ -18,7 +18,7 @@ from pegasus.messages import Json
 
 @attrs.frozen(eq=False, repr=False)
 class TokenReach:
-    """TokenReach of a token."""
+    """Reach of a token."""
 
     grant: TokenGrant
 

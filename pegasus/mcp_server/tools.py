@@ -66,7 +66,7 @@ class ToolRequest:
 
     @property
     def reach(self) -> TokenReach:
-        """TokenReach of its token."""
+        """Reach of its token."""
         return TokenReach(self.request.grant)
 
     async def ask(self, method: str, **params: Json) -> dict[str, Json]:

@@ -7,7 +7,6 @@ machine alone.
 
 from __future__ import annotations
 
-from email.utils import parsedate_to_datetime
 from enum import Enum
 from typing import Final
 
@@ -17,6 +16,7 @@ import trio
 from pegasus.push.keys import VapidKey, encrypt, read_point, read_secret
 from pegasus.push.notices import PushNotice
 from pegasus.push.subscriptions import PushSubscription
+from pegasus.retry import requested_pause
 from pegasus.tools import AddressGuard, FetchLimits, HttpAnswer, ToolError, fetch
 
 DEADLINE: Final = 30.0
@@ -85,18 +85,6 @@ def _read(answer: HttpAnswer, now: int) -> PushResult:
     if answer.status in (401, 403, 404, 410):
         return PushResult(PushState.GONE, said)
     if answer.status == 429 or answer.status >= 500:
-        return PushResult(PushState.LATER, said, _retry_after(answer.headers.get("retry-after", ""), now))
+        pause = requested_pause(answer.headers, now / 1000) or 0.0
+        return PushResult(PushState.LATER, said, min(pause, LONGEST_WAIT))
     return PushResult(PushState.REFUSED, said)
-
-
-def _retry_after(value: str, now: int) -> float:
-    """Return the seconds of a Retry-After, which is a number or a date; 0 without one."""
-    try:
-        seconds = (
-            float(value)
-            if value.isascii() and value.isdigit()
-            else parsedate_to_datetime(value).timestamp() - now / 1000
-        )
-    except (ValueError, TypeError, OverflowError):
-        return 0.0
-    return min(max(seconds, 0.0), LONGEST_WAIT)

@@ -6,7 +6,7 @@ import anyio
 import pytest
 import trio
 
-from pegasus.retry import Pauses, retry
+from pegasus.retry import Pauses, requested_pause, retry
 
 
 def test_pauses_double_up_to_the_limit_and_begin_anew_after_a_success():
@@ -65,3 +65,10 @@ def test_it_runs_on_asyncio():
         return await retry(attempt, OSError)
 
     assert anyio.run(run, backend="asyncio") == 2
+
+
+def test_a_date_that_no_calendar_has_is_no_wish_for_a_pause():
+    today = "Mon, 23 Nov 2026 00:00:00 GMT"
+    for date in ("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", f"{today[:-3]}+99999999999999999999"):
+        assert requested_pause({"retry-after": date, "date": today}) is None
+    assert requested_pause({"retry-after": "Mon, 23 Nov 2026 00:00:09 GMT", "date": today}) == 9

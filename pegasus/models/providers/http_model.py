@@ -47,7 +47,7 @@ from pegasus.models.providers.answer_reader import (
 from pegasus.models.providers.connections import ProviderClient, RefusedByServer
 from pegasus.models.refusals import is_out_of_quota
 from pegasus.observe import get_logger
-from pegasus.retry import Pauses
+from pegasus.retry import Pauses, requested_pause
 
 _log = get_logger("models")
 
@@ -184,7 +184,7 @@ class HttpModel:
                 override = error.response.headers.get("x-should-retry")
                 if override == "false" or (override == "true" and not is_out_of_quota(error.body)):
                     failure.can_retry = override == "true"
-                failure.pause = _requested_pause(error.response.headers)
+                failure.pause = requested_pause(error.response.headers)
                 raise failure from error
             except client.connection_errors as error:
                 raise AttemptFailed(self._connection_error(error), can_retry=True) from error
@@ -201,23 +201,3 @@ class HttpModel:
                 return unreachable_error(self.name, self._provider_type, self._client.base_url, cause)
             cause = cause.__cause__ or cause.__context__
         return network_error(self.name, error, self._client.secrets)
-
-
-def _requested_pause(headers: Any) -> float | None:
-    """Return the seconds of a `Retry-After` header; None where there is none or it makes no sense.
-
-    The header may be a number or a date. A date is compared with the server's own `Date`, because the clocks may differ.
-    """
-    value = headers.get("retry-after", "")
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    # Imported late: it is a hundredth of each start, for a form of the header that few servers use.
-    from email.utils import parsedate_to_datetime
-
-    try:
-        seconds = parsedate_to_datetime(value).timestamp() - parsedate_to_datetime(headers.get("date", "")).timestamp()
-    except (ValueError, OverflowError):  # a date that no calendar has
-        return None
-    return max(0.0, seconds)

@@ -16,7 +16,6 @@ from pegasus.models.formats.responses import ResponsesWire
 from pegasus.models.formats.wire_format import WireFormat, encode_json
 from pegasus.models.formats.wire_names import wire_id, wire_name
 from pegasus.models.json_text import join_surrogates, parse_arguments
-from pegasus.models.providers.http_model import _requested_pause
 from tests.pegasus.models.conftest import request
 
 ANY_TEXT = st.text(st.characters())
@@ -133,10 +132,3 @@ def test_counts_that_cannot_be_are_no_usage(count: object) -> None:
         {"content": [], "usage": {"input_tokens": count, "cache_read_input_tokens": 2, "output_tokens": 3}}
     )
     assert messages.response().usage == Usage(2, 3, 2)
-
-
-def test_a_date_that_no_calendar_has_is_no_wish_for_a_pause() -> None:
-    today = "Mon, 23 Nov 2026 00:00:00 GMT"
-    for date in ("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", f"{today[:-3]}+99999999999999999999"):
-        assert _requested_pause({"retry-after": date, "date": today}) is None
-    assert _requested_pause({"retry-after": "Mon, 23 Nov 2026 00:00:09 GMT", "date": today}) == 9
