@@ -141,8 +141,9 @@ class Bindings:
 
     async def _send(self, request: ApiRequest, params: Json) -> Json:
         form = read_form(params, SendForm)
-        record = await self._service.send(request, form)
-        if not form.configuration.return_immediately and not record.is_at_rest:
+        waits = not form.configuration.return_immediately
+        record = await self._service.send(request, form, waits=waits)
+        if waits and not record.is_at_rest:
             # Cancelled (the client has hung up), the task goes on.
             record = await self._service.wait_for_rest(record.task_id)
         return {"task": record.json(form.configuration.history_length)}

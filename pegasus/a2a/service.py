@@ -86,17 +86,17 @@ class A2aService:
 
     # ---------------------------------------------------------------- messages
 
-    async def send(self, request: ApiRequest, form: SendForm) -> TaskRecord:
-        """Begin a task, or answer one; return it when that is on disk."""
+    async def send(self, request: ApiRequest, form: SendForm, *, waits: bool = False) -> TaskRecord:
+        """Begin a task, or answer one; return it when that is on disk. waits: return a new task when it is at rest."""
         check_message(form.message)
         check_history(form.configuration.history_length)
         with failures_as_errors():
             await wait_until_running(self._services.tasks)
             if form.message.task_id:
                 return await self._answer(request, form)
-            return await self._begin(request, form)
+            return await self._begin(request, form, waits=waits)
 
-    async def _begin(self, request: ApiRequest, form: SendForm) -> TaskRecord:
+    async def _begin(self, request: ApiRequest, form: SendForm, *, waits: bool) -> TaskRecord:
         """Begin a task. The push target is kept first, so that no crash leaves a task without it."""
         sent, token = form.message, token_name(request.grant)
         key = f"a2a/{token}/{sent.message_id}"
@@ -131,7 +131,7 @@ class A2aService:
             if target is not None:
                 await self._targets.delete([target.key])
             raise _overloaded(str(error)) from None
-        return await self._own(request, task_id)
+        return await self.wait_for_rest(task_id) if waits else await self._own(request, task_id)
 
     async def _answer(self, request: ApiRequest, form: SendForm) -> TaskRecord:
         """Answer a task that waits. The same message again changes nothing."""
@@ -217,6 +217,7 @@ class A2aService:
     async def wait_for_rest(self, task_id: str) -> TaskRecord:
         """Return a task when it is over, or waits for somebody."""
         with self.watch.listen(task_id) as news:
+            news.has_begun = True  # its first thought is no rest
             while True:
                 with failures_as_errors():
                     record = await self.read(task_id)
@@ -248,6 +249,7 @@ class A2aService:
     async def _ended(self, record: TaskRecord) -> TaskRecord:
         """Return a task that was ended, when its log says so."""
         with self.watch.listen(record.task_id) as news:
+            news.has_begun = True
             while not (found := await self.read(record.task_id) or record).is_over:
                 await news.wait()
             return found

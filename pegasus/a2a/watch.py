@@ -24,7 +24,7 @@ class TaskNews:
     def __init__(self) -> None:
         self._news = trio.Event()
         self.has_begun = False
-        """True when its first thought was told."""
+        """True when its first thought was told, or need not be."""
 
     def note(self) -> None:
         """Tell that there is something new."""

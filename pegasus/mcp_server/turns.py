@@ -115,7 +115,8 @@ class AskedTurns:
         id, replies = self._given.get(address, ("", ()))
         if id != message.id:
             self._given.pop(address, None)
-            await self.conversations.acknowledge_turn(address, replies)
+            if replies:
+                await self.conversations.acknowledge_turn(address, replies)
         turn = await self.conversations.converse(message, request.grant, seconds, on_said, wants_unasked=True)
         if turn.is_done:
             await self._count_as_given(address, message.id, turn.replies, has_key=has_key)

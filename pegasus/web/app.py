@@ -116,11 +116,11 @@ class WebApplication:
         self.nursery: trio.Nursery
         """Tasks that outlive a request. They end when the server stops; set by the server."""
         self._routes = [self._route(operation) for operation in operations]
-        self._fixed: dict[str, set[str]] = {}
-        """Methods of paths without parameters. Such a path is no value of a parameter of another one."""
+        self._fixed: dict[str, dict[str, Route]] = {}
+        """Routes of paths without parameters, by their methods. Such a path is no value of a parameter of another one."""
         for route in self._routes:
             if not route.param_convertors:
-                self._fixed.setdefault(route.path, set()).update(route.methods or ())
+                self._fixed.setdefault(route.path, {}).update(dict.fromkeys(route.methods or (), route))
         self._router = Router(self._routes, redirect_slashes=False)
         """A path with a slash too many is 404 and not redirected."""
 
@@ -218,9 +218,13 @@ class WebApplication:
         """Answer a request, and return the error object that is to be sent instead; None if there was no error."""
         try:
             self._rules.check_host(scope["headers"])
-            if scope["method"] not in self._fixed.get(scope["path"], (scope["method"],)):
+            if (routes := self._fixed.get(scope["path"])) is None:
+                await self._router(scope, receive, send)
+            elif (route := routes.get(scope["method"])) is None:
                 raise HTTPException(405)
-            await self._router(scope, receive, send)
+            else:  # the router would walk all routes
+                scope["path_params"] = {}
+                await route.handle(scope, receive, send)
         except ApiError as error:
             return _error_response(error, self._challenge(scope) if error.status == 401 else {})
         except HTTPException as error:
