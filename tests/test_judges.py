@@ -47,11 +47,11 @@ def test_the_table_says_what_passed_what_was_not_to_be_had_and_who_failed_itself
     assert run(monkeypatch) == 1
     printed = capsys.readouterr()
     assert printed.out.splitlines()[2:] == [
-        "| MCP | suite 1.2 | server | 30 | 0 | 2 |",
-        "| MCP | suite 1.2 | client | 8 | 1 | 0 |",
-        "| A2A | kit 3 | not to be had: Node.js is not installed | | | |",
-        "| ACP | client 4 | server | 1 | 0 | 0 |",
-        "| ACP | client 4 | did not come to an end | | | |",
+        "| MCP: server | suite 1.2 | 30 | 0 | 2 |",
+        "| MCP: client | suite 1.2 | 8 | 1 | 0 |",
+        "| A2A: not to be had: Node.js is not installed | kit 3 | | | |",
+        "| ACP: server | client 4 | 1 | 0 | 0 |",
+        "| ACP: did not come to an end | client 4 | | | |",
     ]
     assert "initialize: no version" in printed.err
     assert "no daemon" in printed.err
@@ -73,9 +73,23 @@ def test_the_table_is_written_into_the_page(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(command, "PAGE", page)
     run(monkeypatch, "--write")
     written = page.read_text()
-    assert written.startswith(f"before\n{command.BEGIN}\n| protocol |")
+    assert written.startswith(f"before\n{command.BEGIN}\n| what |")
     assert written.endswith(f"| | | |\n\n{command.END}after\n")
     assert "old" not in written
+
+
+def judges_of(page: str) -> set[str]:
+    """What the table of a page says about judges: protocol and program of each row."""
+    table = page.partition(command.BEGIN)[2].partition(command.END)[0]
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
+    return {f"{what.removeprefix('| ').partition(':')[0]}: {program}" for what, program, *_ in rows}
+
+
+def test_the_table_names_no_judge_that_does_not_exist() -> None:
+    known = {f"{judge.protocol}: {judge.program}" for judge in command.JUDGES}
+    table = command.format_table([command.Outcome(judge, missing="why") for judge in command.JUDGES])
+    assert judges_of(f"{command.BEGIN}\n{table}\n{command.END}") == known
+    assert judges_of(command.PAGE.read_text("utf-8")) <= known
 
 
 def test_a_page_without_a_place_for_the_table_is_left() -> None:

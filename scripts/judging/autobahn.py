@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -45,6 +46,8 @@ DEBIAN_RELEASE: Final = "bullseye"
 DEBIAN_PACKAGES: Final = ("python2.7-minimal", "libpython2.7-minimal", "libpython2.7-stdlib", "libssl1.1", "libffi7")
 SUITE_SECONDS: Final = 1800
 """Seconds for the cases of one end."""
+SIDE_BY_SIDE: Final = 2
+"""Runs of the suite at a time: it uses one core."""
 MAX_BYTES: Final = 32 << 20
 """Bytes of a message; the largest of the suite has 16 MiB."""
 GOOD: Final = {"OK", "INFORMATIONAL"}
@@ -73,13 +76,18 @@ COMPRESSED: Final = Cases(["12.*", "13.*"], LARGE, compresses=True, skipped=len(
 
 
 def _run(place: Workplace) -> Iterator[Verdict]:
-    suite = Autobahn(_install(place.folder / "autobahn"))
-    for cases in (PLAIN, COMPRESSED):
-        for end, judge in (("server", _judge_server), ("client", _judge_client)):
-            found = trio.run(judge, suite, cases)
-            bad = [f"{name}: {what}" for name, what in found.items() if what not in GOOD]
-            about = f"{end}, with compression" if cases.compresses else end
-            yield Verdict(about, len(found) - len(bad), len(bad), cases.skipped, "\n".join(bad))
+    folder = _install(place.folder / "autobahn")
+    parts = [(cases, end) for cases in (COMPRESSED, PLAIN) for end in ENDS]  # the longest first
+
+    def judge(part: tuple[Cases, str]) -> Verdict:
+        cases, end = part
+        about = f"{end}, with compression" if cases.compresses else end
+        found = trio.run(ENDS[end], Autobahn(folder, place.folder / about), cases)
+        bad = [f"{name}: {what}" for name, what in found.items() if what not in GOOD]
+        return Verdict(about, len(found) - len(bad), len(bad), cases.skipped, "\n".join(bad))
+
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as threads:
+        yield from reversed(list(threads.map(judge, parts)))
 
 
 JUDGE: Final = Judge("autobahn", "WebSocket", SUITE.replace("==", " "), _run)
@@ -87,28 +95,28 @@ JUDGE: Final = Judge("autobahn", "WebSocket", SUITE.replace("==", " "), _run)
 
 @attrs.frozen
 class Autobahn:
-    """The suite, installed in a folder."""
+    """The suite, installed in a folder. run: the folder of one run."""
 
     folder: Path
+    run: Path
 
     def command(self, mode: str, cases: Cases, **more: object) -> Sequence[str]:
-        """Return the command for a run in this mode. Its report takes the place of the one before."""
-        reports = self.folder / "reports"
-        shutil.rmtree(reports, ignore_errors=True)
+        """Return the command for a run in this mode."""
+        self.run.mkdir()
         spec = {
             "cases": cases.patterns,
             "exclude-cases": cases.left_out,
             "exclude-agent-cases": {},
-            "outdir": str(reports),
+            "outdir": str(self.run / "reports"),
         }
-        file = self.folder / "spec.json"
+        file = self.run / "spec.json"
         file.write_text(json.dumps(spec | more), "utf-8")
         start = f"import site; site.addsitedir({str(self.folder / 'site')!r})\nfrom autobahntestsuite.wstest import run; run()"
         return [*_python2(self.folder), "-c", start, "-m", mode, "-s", str(file), "-u", "0"]
 
     def read_report(self) -> dict[str, str]:
         """Return by case what was found."""
-        cases = json.loads((self.folder / "reports" / "index.json").read_text("utf-8"))[AGENT]
+        cases = json.loads((self.run / "reports" / "index.json").read_text("utf-8"))[AGENT]
         return {
             name: case["behaviorClose"] if case["behavior"] in GOOD else case["behavior"]
             for name, case in cases.items()
@@ -181,6 +189,10 @@ async def _echo(cases: Cases, begin: Begin, stream: trio.SocketStream) -> None:
                 await socket.drop()
         except WebSocketClosed:
             pass
+
+
+ENDS: Final = {"client": _judge_client, "server": _judge_server}
+"""The ends of a connection, as each is judged."""
 
 
 def _python2(folder: Path) -> Sequence[str]:

@@ -49,7 +49,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "README.md"
 BEGIN: Final = "<!-- table: ./scripts/judges --write -->\n"
 END: Final = "<!-- end of the table -->\n"
-HEAD: Final = "| protocol | judge | judged | passed | failed | skipped |\n|---|---|---|---|---|---|\n"
+HEAD: Final = "| what | judged by | passed | failed | skipped |\n|---|---|---|---|---|\n"
 
 
 @attrs.frozen
@@ -66,18 +66,23 @@ class Outcome:
         return not self.error and not any(verdict.failed for verdict in self.verdicts)
 
     def rows(self) -> list[str]:
-        begin = f"| {self.judge.protocol} | {self.judge.program} |"
-        rows = [f"{begin} {each.about} | {each.passed} | {each.failed} | {each.skipped} |" for each in self.verdicts]
+        what, program = self.judge.protocol, self.judge.program
+        rows = [
+            f"| {what}: {each.about} | {program} | {each.passed} | {each.failed} | {each.skipped} |"
+            for each in self.verdicts
+        ]
         if self.missing:
-            rows.append(f"{begin} not to be had: {self.missing} | | | |")
+            rows.append(f"| {what}: not to be had: {self.missing} | {program} | | | |")
         if self.error:
-            rows.append(f"{begin} did not come to an end | | | |")
+            rows.append(f"| {what}: did not come to an end | {program} | | | |")
         return rows
 
 
 def main() -> int:
     """Run the judges that were named, or all. Returns 0 if none found anything, else 1."""
     chosen = _arguments()
+    if chosen.write:
+        replace_table(PAGE.read_text("utf-8"), "")  # a page without a place for it says so before the run, not after
     outcomes = []
     for judge in JUDGES:
         if not chosen.names or judge.name in chosen.names:

@@ -47,9 +47,11 @@ def run_program(
 ) -> subprocess.CompletedProcess[str]:
     """Run a judge and return what it wrote, whatever its exit code is. env: variables beside those of this process.
 
+    Its temporary files are in `folder`, too, since not every judge removes them.
+
     Raises TimeoutExpired after `seconds`; the program has ended then.
     """
-    variables = environment(**(env or {}))
+    variables = environment(TMPDIR=str(folder), **(env or {}))
     return subprocess.run(
         command, cwd=folder, env=variables, capture_output=True, text=True, timeout=seconds, check=False
     )
