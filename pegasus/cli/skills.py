@@ -367,7 +367,7 @@ def doubts_about(skill: Skill, home: Home, settings: Settings) -> Iterator[str]:
 def _doubtful_tools(skill: Skill) -> Iterator[str]:
     """Yield the tools of a skill that it will not have.
 
-    Names with "__" are passed over. They are those of MCP servers, which this version does not have, in skills that are shared.
+    Names with "__" are passed over. They are those of MCP servers, whose tools are known to an agent that runs.
     """
     for name in (entry.partition("(")[0] for entry in skill.tools or ()):
         if "__" in name:

@@ -17,9 +17,10 @@ from pegasus.host import HomeError
 from pegasus.loopback import is_loopback
 from pegasus.messages import Json
 from pegasus.push.config import PushServices, channel_of, in_settings
-from pegasus.push.subscriptions import ABOUT, PushSubscription
+from pegasus.push.subscriptions import PushSubscription
 from pegasus.tools import AddressGuard, ToolError
 from pegasus.web import ApiError, ApiRequest, Operation, failures_as_errors, json_response
+from pegasus.wire import from_wire
 
 if TYPE_CHECKING:
     from pegasus.push.keys import VapidKey
@@ -81,12 +82,12 @@ class PushRoutes:
     async def add(self, request: ApiRequest) -> Response:
         """Keep a subscription of the browser, or change what it is told."""
         session = _session_of(request)
-        fields = await request.json()
-        keys = fields.get("keys")
-        keys = keys if isinstance(keys, dict) else {}
-        endpoint = _text("endpoint", fields.get("endpoint"), LONGEST_ENDPOINT)
-        p256dh, auth = (_text(f"keys.{name}", keys.get(name), LONGEST_KEY) for name in ("p256dh", "auth"))
-        about, text = str(fields.get("about", ABOUT[0])), fields.get("text") is not False
+        body = from_wire(await request.json(), PushBody, is_foreign=True)
+        endpoint = _text("endpoint", body.endpoint, LONGEST_ENDPOINT)
+        p256dh, auth = (
+            _text("keys.p256dh", body.keys.p256dh, LONGEST_KEY),
+            _text("keys.auth", body.keys.auth, LONGEST_KEY),
+        )
         if problem := await trio.to_thread.run_sync(_problem, endpoint, p256dh, auth):
             raise ApiError(400, "bad_request", problem)
         place, guard = urlsplit(endpoint), AddressGuard(self._services.settings.now.allowed_hosts)
@@ -94,7 +95,7 @@ class PushRoutes:
             await guard.addresses(place.hostname or "", place.port or 443)
         except ToolError as error:
             raise ApiError(400, "bad_request", f"endpoint: {in_settings(str(error))}") from None
-        row = PushSubscription(endpoint, p256dh, auth, session, about, text, request.services.clock())
+        row = PushSubscription(endpoint, p256dh, auth, session, body.about, body.text, request.services.clock())
         with failures_as_errors():
             row = await self._book.add(row, channel_of(request.grant))
         return json_response(_shown(row))
@@ -112,10 +113,10 @@ class PushRoutes:
 
     async def mark_seen(self, request: ApiRequest) -> Response:
         """Note which approvals somebody has in front of them on a page, so that no browser is notified of them."""
-        ids = (await request.json()).get("approvals")
-        if not isinstance(ids, list) or len(ids) > MOST_IDS or not all(isinstance(id, str) for id in ids):
+        ids = from_wire(await request.json(), SeenBody, is_foreign=True).approvals
+        if len(ids) > MOST_IDS:
             raise ApiError(400, "bad_request", f"approvals: allowed: a list of ids, {MOST_IDS} at most")
-        self._book.mark_seen([str(id)[:LONGEST_KEY] for id in ids])
+        self._book.mark_seen([id[:LONGEST_KEY] for id in ids])
         return json_response({})
 
 
@@ -133,8 +134,8 @@ def _place(request: ApiRequest) -> tuple[str, str]:
     return channel.type, channel.channel_id
 
 
-def _text(name: str, value: Json, longest: int) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= longest:
+def _text(name: str, value: str, longest: int) -> str:
+    if not 0 < len(value) <= longest:
         raise ApiError(
             400, "bad_request", f"{name}: found {quote(value)}, allowed: a text of 1 to {longest} characters"
         )

@@ -27,8 +27,6 @@ from pegasus.messages import ChannelInfo, Json
 from pegasus.storage import JournalMessage, KeyedStore, LastSeq
 from pegasus.wire import from_wire
 
-ABOUT: Final = ("all", "approvals")
-"""Values of `about`."""
 MOST_SUBSCRIPTIONS: Final = 5
 """Subscriptions of a session, which is one browser; a further one ends its oldest."""
 MOST_SEEN: Final = 1000
