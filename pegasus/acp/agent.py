@@ -112,7 +112,9 @@ class EditorAgent:
     def begin(self, method: str, params: Mapping[str, Any]) -> Awaitable[Json | Answered]:
         """Note that a request has come; what is returned carries it out. Both may raise RpcError."""
         if method == "initialize":
-            return self._initialize(read_params(params, Initialize))
+            # At once: an editor may send its next request without waiting.
+            self._editor = read_params(params, Initialize).client_capabilities
+            return self._initialize()
         if method not in self._methods:
             raise RpcError(METHOD_NOT_FOUND, f"method: found {quote(method, 60)}, which this agent does not have")
         if self._editor is None:
@@ -121,9 +123,8 @@ class EditorAgent:
 
     # ---------------------------------------------------------------- the connection
 
-    async def _initialize(self, params: Initialize) -> Json:
+    async def _initialize(self) -> Json:
         """Agree on the version: the editor's if it is spoken here, else the one that is."""
-        self._editor = params.client_capabilities
         return {
             "protocolVersion": PROTOCOL,
             "agentCapabilities": {
@@ -343,7 +344,9 @@ async def _run_within(session: EditorSession, scope: trio.CancelScope) -> None:
 
 
 async def _real_path(path: str) -> str:
-    """Return a path without links: sessions are known by that."""
+    """Return a path without links: sessions are known by that. Raises RpcError for what is none."""
+    if "\0" in path:
+        raise RpcError(INVALID_PARAMS, f"cwd: found {quote(path, 80)}, allowed: an absolute path")
     return await trio.to_thread.run_sync(os.path.realpath, path)
 
 

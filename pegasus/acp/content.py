@@ -10,7 +10,7 @@ import base64
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from pegasus.acp.link import INVALID_PARAMS, RpcError
 from pegasus.formatting import quote
@@ -105,8 +105,17 @@ def _mention(uri: str, name: str = "") -> str:
 
 def _path_of(uri: str) -> str:
     """Return the path of a file URI, "" for another URI."""
-    parts = urlsplit(uri)
-    return unquote(parts.path) if parts.scheme == "file" and parts.netloc in ("", "localhost") else ""
+    parts = _split(uri)
+    path = unquote(parts.path) if parts.scheme == "file" and parts.netloc in ("", "localhost") else ""
+    return "" if "\0" in path else path
+
+
+def _split(uri: str) -> SplitResult:
+    """Return the parts of a URI; none if it is no URI: editors send any text."""
+    try:
+        return urlsplit(uri)
+    except ValueError:
+        return SplitResult("", "", "", "", "")
 
 
 def _path_in(uri: str, folder: str) -> str:
@@ -117,7 +126,7 @@ def _path_in(uri: str, folder: str) -> str:
 
 def _name(uri: str, usual: str) -> str:
     """Return a name for an attachment, without characters that nobody sees."""
-    name = "".join(letter for letter in os.path.basename(_path_of(uri) or urlsplit(uri).path) if letter.isprintable())
+    name = "".join(letter for letter in os.path.basename(_path_of(uri) or _split(uri).path) if letter.isprintable())
     return name[-NAME_LENGTH:] or usual
 
 

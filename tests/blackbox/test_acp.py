@@ -205,6 +205,8 @@ async def test_options_commands_and_what_cannot_be_done(tmp_path, project):
         assert "test/model-2" in editor.said()
         for wrong, message in (
             (lambda: editor.agent.new_session(cwd="project", mcp_servers=[]), "an absolute path"),
+            (lambda: editor.agent.new_session(cwd="/tmp/\0", mcp_servers=[]), "an absolute path"),
+            (lambda: editor.agent.list_sessions(cwd="/tmp/\0"), "an absolute path"),
             (lambda: editor.agent.new_session(cwd=str(daemon.home), mcp_servers=[]), "holds the agent itself"),
             (lambda: editor.agent.load_session(cwd=str(project), session_id="nope", mcp_servers=[]), "no session"),
             (lambda: editor.agent.list_sessions(cursor="later"), "cursor"),
