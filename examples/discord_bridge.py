@@ -40,7 +40,9 @@ FINAL = {
 }
 """Reasons that a person must remove, by close code. Others from 4010 on are of the same kind."""
 FINAL_PAUSE = 600
-"""Seconds before such an attempt is repeated: Discord takes the token away from a bot that greets it 1,000 times a day."""
+"""Seconds before such an attempt is repeated: Discord takes the token away from a bot that greets it 1,000 times a day.
+
+No other pause is longer."""
 NEW_SESSION = {1000, 1001, 4003, 4007, 4009}
 """Close codes after which nothing can be resumed."""
 KEEP_SESSION = 4000
@@ -78,7 +80,7 @@ class DiscordMessenger(Messenger):
         while True:
             response = await self.http.request(method, path, **options)
             if response.status_code == 429:
-                await anyio.sleep(float(response.json()["retry_after"]))
+                await anyio.sleep(min(FINAL_PAUSE, float(response.json()["retry_after"])))
                 continue
             if 400 <= response.status_code < 500 and response.status_code != 401:
                 raise Undeliverable(response.text[:200])

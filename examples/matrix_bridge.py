@@ -31,6 +31,8 @@ from pegasus.bridge import Incoming, Messenger, Outgoing, Undeliverable, variabl
 SYNC_SECONDS = 30
 """Seconds that Matrix holds a request open while nothing happens."""
 MOST_FILE_BYTES = 10_000_000
+LONGEST_PAUSE = 600.0
+"""Seconds after which a server is asked again, however long it wants to be left alone."""
 MOST_HTML_BYTES = 30_000
 """An event has 65,536 bytes at most. A text whose HTML is longer is sent without it."""
 FILES = {"m.image": "image/", "m.audio": "audio/", "m.video": "video/", "m.file": ""}
@@ -66,11 +68,8 @@ class MatrixMessenger(Messenger):
             response = await self.http.request(method, place, **options)
             if response.status_code == 429:
                 await anyio.sleep(pause_of(response))
-            elif 400 <= response.status_code < 500:
-                problem = read_json(response)
-                raise Undeliverable(f"{problem.get('errcode', response.status_code)}: {problem.get('error', '')}")
             else:
-                return response.raise_for_status()
+                return require_success(response)
 
     # ---------------------------------------------------------------- from Matrix to the agent
 
@@ -87,7 +86,12 @@ class MatrixMessenger(Messenger):
                 count = room.get("summary", {}).get("m.joined_member_count")
                 self.members[room_id] = count or self.members.get(room_id, 2)
                 for event in await self.events_of(room_id, room.get("timeline", {}), cursor):
-                    if (message := await self.read_event(room_id, event)) is not None:
+                    try:
+                        message = await self.read_event(room_id, event)
+                    except (AttributeError, KeyError, TypeError) as error:  # people can put anything into an event
+                        log.warning("%s in %s cannot be read: %r", event.get("event_id"), room_id, error)
+                        continue
+                    if message is not None:
                         yield message
                         await self.mark_read(room_id, event["event_id"])
             cursor = answer["next_batch"]
@@ -106,14 +110,14 @@ class MatrixMessenger(Messenger):
 
     async def answer_invitation(self, room_id: str, state: Sequence[Mapping[str, Any]]) -> None:
         """Join, if the bot may be invited by this person, else decline."""
-        senders = [event["sender"] for event in state if event.get("state_key") == self.user_id]
-        inviter = senders[-1] if senders else ""
+        # Several, if the server of whoever invites has added events of others. So all of them must be allowed to.
+        inviters = {event["sender"] for event in state if event.get("state_key") == self.user_id}
         allowed = self.inviters or {self.user_id.partition(":")[2]}
-        is_allowed = bool({"*", inviter, inviter.partition(":")[2]} & allowed)
+        is_allowed = all({"*", each, each.partition(":")[2]} & allowed for each in inviters or {""})
         try:
             await self.call("POST", "client/v3/rooms", room_id, "join" if is_allowed else "leave", json={})
         except Undeliverable as error:
-            log.warning("the invitation of %s to %s was not answered: %s", inviter, room_id, error)
+            log.warning("the invitation of %s to %s was not answered: %s", ", ".join(inviters), room_id, error)
 
     async def read_event(self, room_id: str, event: Mapping[str, Any]) -> Incoming | None:
         """Return the message of a person, None for anything else."""
@@ -164,8 +168,20 @@ class MatrixMessenger(Messenger):
             raise Undeliverable("it is encrypted, or has no address")
         if info.get("size", 0) > MOST_FILE_BYTES:
             raise Undeliverable("it is too large")
-        response = await self.call("GET", "client/v1/media/download", server, media_id)
-        return str(info.get("mimetype", "application/octet-stream")), response.content
+        place = f"/_matrix/client/v1/media/download/{quote(server, safe='')}/{quote(media_id, safe='')}"
+        async with self.http.stream("GET", place) as response:
+            if response.is_error:
+                await response.aread()
+            require_success(response)
+            data = b""
+            with anyio.CancelScope() as scope:
+                async for piece in response.aiter_bytes():
+                    data += piece
+                    if len(data) > MOST_FILE_BYTES:  # whatever its size was said to be
+                        scope.cancel()
+        if len(data) > MOST_FILE_BYTES:
+            raise Undeliverable("it is too large")
+        return str(info.get("mimetype", "application/octet-stream")), data
 
     async def quote(self, room_id: str, event_id: str) -> list[dict[str, str]]:
         """Return the message that was answered, as the agent is shown it; [] if it cannot be had."""
@@ -236,12 +252,21 @@ def without_fallback(body: str) -> str:
     return "\n".join(lines).lstrip("\n") if len(lines) < body.count("\n") + 1 else body
 
 
+def require_success(response: httpx2.Response) -> httpx2.Response:
+    """Return the answer. Raises Undeliverable for what would fail again, HTTPError for the rest."""
+    if 400 <= response.status_code < 500 and response.status_code not in (401, 429):  # a token can be renewed
+        problem = read_json(response)
+        raise Undeliverable(f"{problem.get('errcode', response.status_code)}: {problem.get('error', '')}")
+    return response.raise_for_status()
+
+
 def pause_of(response: httpx2.Response) -> float:
     """Return for how many seconds the server does not want to be called."""
     try:
-        return float(response.headers["Retry-After"])
+        pause = float(response.headers["Retry-After"])
     except (KeyError, ValueError):
-        return float(read_json(response).get("retry_after_ms", 1000)) / 1000
+        pause = float(read_json(response).get("retry_after_ms", 1000)) / 1000
+    return min(LONGEST_PAUSE, pause)
 
 
 def read_json(response: httpx2.Response) -> dict[str, Any]:

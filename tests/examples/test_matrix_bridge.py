@@ -6,6 +6,7 @@ import sys
 from contextlib import asynccontextmanager
 
 import anyio
+import httpx2
 import pytest
 
 from pegasus.bridge import BridgeState
@@ -118,6 +119,52 @@ async def test_files_go_both_ways_with_their_captions(tmp_path):
         [_, file] = matrix.sent()
         assert (file["msgtype"], file["body"]) == ("m.file", "b.txt")
         assert matrix.files[file["url"].rpartition("/")[2]] == ("text/plain", b"hi")
+
+
+async def test_an_event_that_holds_anything_and_a_file_larger_than_it_says_hold_up_nobody(tmp_path, monkeypatch):
+    monkeypatch.setattr(matrix_bridge, "MOST_FILE_BYTES", 100_000)
+    async with bridged(tmp_path) as (matrix, gateway):
+        matrix.files["a"] = ("image/png", bytes(200_000))
+        place = {"url": "mxc://example.org/a", "info": {"size": 1}}
+        matrix.say("a.png", msgtype="m.image", **place)
+        for odd in (
+            {"msgtype": "m.file", "url": "mxc://example.org/a", "info": {"size": "1"}},
+            {"msgtype": "m.file", "url": "mxc://example.org/a", "info": []},
+            {"m.relates_to": "x"},
+            {"m.mentions": []},
+            {"msgtype": []},
+        ):
+            matrix.add(ROOM, ANNA, "m.room.message", {"body": "odd", "msgtype": "m.text", **odd})
+        matrix.say("the end")
+        assert [message.text for message in await heard(gateway, 2)] == ["[file a.png: it is too large]", "the end"]
+
+
+async def test_an_invitation_with_the_name_of_somebody_else_in_it_is_declined():
+    bridge = matrix_bridge.MatrixMessenger("http://127.0.0.1:9", MATRIX_TOKEN)
+    bridge.user_id, calls = BOT, []
+
+    async def call(*path, **_):
+        calls.append(path[-1])
+
+    bridge.call = call
+    true = {"type": "m.room.member", "state_key": BOT, "sender": "@eve:example.net"}
+    for state in ([true, {**true, "sender": ANNA}], [{**true, "sender": ANNA}, true], [], [{**true, "sender": ANNA}]):
+        await bridge.answer_invitation("!new:example.net", state)
+    assert calls == ["leave", "leave", "leave", "join"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "pause"),
+    [({"Retry-After": "1e12"}, {}, 600), ({}, {"retry_after_ms": 10**15}, 600), ({}, {"retry_after_ms": 500}, 0.5)],
+)
+def test_no_server_silences_it_for_ever(headers, body, pause):
+    assert matrix_bridge.pause_of(httpx2.Response(429, headers=headers, json=body)) == pause
+
+
+def test_a_reply_is_kept_while_the_token_is_not_taken():
+    request = httpx2.Request("PUT", "http://example.org")
+    with pytest.raises(httpx2.HTTPStatusError):
+        matrix_bridge.require_success(httpx2.Response(401, json={"errcode": "M_UNKNOWN_TOKEN"}, request=request))
 
 
 async def test_what_was_deleted_is_not_heard_and_an_encrypted_room_is_told_once(tmp_path):
