@@ -10,7 +10,7 @@ order; each uses only those before it:
     program       the command run, `pegasus` alone, and the errors that become an exit code
     access        the commands open, pair, token and approvals
     config        the commands config and reload
-    files         the commands sessions
+    sessions      the commands sessions
     skills        the command skills
     doctor        the command doctor
     follow        the log of a task as it grows

@@ -62,7 +62,7 @@ MODULES: Final[Mapping[str, str]] = {
     "config": "config",
     "memory": "knowledge",
     "skills": "skills",
-    "sessions": "files",
+    "sessions": "sessions",
     "persona": "knowledge",
     "import": "importing",
     "backup": "backup",

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pegasus.cli.files import _session_row, run_show
+from pegasus.cli.sessions import _session_row, run_show
 from pegasus.conversation.entry import Entry, encode
 from pegasus.host import resolve_home
 from pegasus.settings import Settings
@@ -71,7 +71,7 @@ def test_a_session_as_it_is_stored(pegasus, folder):
 
 
 def test_each_stored_line_is_a_line_also_one_that_is_torn_or_too_long(pegasus, folder, monkeypatch):
-    monkeypatch.setattr("pegasus.cli.files.LONGEST", 100)
+    monkeypatch.setattr("pegasus.cli.sessions.LONGEST_LINE", 100)
     put(folder, NAME, Entry(TS, "user", "x" * 200), Entry(TS, "user", "ok"), more=b'{"torn')
     code, out, _ = pegasus("sessions", "show", NAME, "--json")
     first, second, third = out.splitlines()
