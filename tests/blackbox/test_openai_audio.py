@@ -8,6 +8,8 @@ import trio
 
 from pegasus.testing.provider.answers import ProviderAnswer, refuse
 from pegasus.testing.provider.audio import heard, spoken
+from pegasus.web.routes.audio import read_form
+from pegasus.web.visitors import ApiError
 from tests.blackbox.support import Book
 from tests.blackbox.test_openai_chats import talking
 
@@ -151,3 +153,9 @@ async def test_without_a_model_a_sentence_says_which_setting_is_missing(tmp_path
             with trio.fail_after(30), pytest.raises(openai.APIStatusError, match=setting) as refusal:
                 await call
             assert refusal.value.status_code == 501
+
+
+async def test_a_form_of_a_charset_that_it_does_not_fit_is_refused():
+    field = b'--b\r\nContent-Disposition: form-data; name="prompt"\r\n\r\n' + b"x\r\n--b--\r\n"
+    with pytest.raises(ApiError, match="not well-formed"):
+        await read_form("multipart/form-data; boundary=b; charset=undefined", field)

@@ -85,8 +85,8 @@ async def read_form(content_type: str, body: bytes) -> tuple[bytes, str, list[tu
     headers = Headers({"content-type": content_type})
     try:
         form = await _FormParser(headers, pieces(), max_files=1, max_fields=MOST_FIELDS).parse()
-    except MultiPartException as error:
-        raise ApiError(400, "bad_request", f"found a form that is not well-formed ({error.message})") from None
+    except (MultiPartException, ValueError) as error:  # ValueError: of a charset that decodes nothing but its own
+        raise ApiError(400, "bad_request", f"found a form that is not well-formed ({error})") from None
     file = form.get("file")
     if not isinstance(file, UploadFile):
         raise ApiError(400, "bad_request", "file: missing; allowed: a recording, with a name")
