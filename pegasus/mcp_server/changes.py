@@ -9,8 +9,10 @@ notes come on the stream that the session's client has opened beside its request
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Final
 
 import attrs
@@ -25,7 +27,7 @@ from actors import ActorError
 from pegasus.events import EventReader
 from pegasus.gateway import BadParams, Caller
 from pegasus.mcp_server.reach import TokenReach
-from pegasus.mcp_server.resources import ServedResources, log_address, memory_address
+from pegasus.mcp_server.resources import TASKS, ServedResources, log_address, memory_address
 from pegasus.storage import StorageError
 from pegasus.web import WebServices
 
@@ -68,6 +70,8 @@ class ResourceChanges:
         self._listen = ListenHandler(self._bus, max_subscriptions=MOST_SESSIONS)
         self._sessions: OrderedDict[str, SessionSubscription] = OrderedDict()
         """By id of the session. Of too many the oldest is forgotten."""
+        self._listened: Counter[str] = Counter()
+        """Resources that streams follow, with the number of streams."""
         self._wanted = trio.Event()
         """Set when somebody has subscribed."""
 
@@ -88,7 +92,11 @@ class ResourceChanges:
         filter = SubscriptionFilter(
             resource_subscriptions=uris, resources_list_changed=sees_lists and wanted.resources_list_changed
         )
-        return await self._listen(context, params.model_copy(update={"notifications": filter}))
+        self._listened.update(uris)
+        try:
+            return await self._listen(context, params.model_copy(update={"notifications": filter}))
+        finally:
+            self._listened -= Counter(uris)
 
     async def subscribe(self, context: ServerRequestContext[Any, Any], uri: str, served: ServedResources) -> None:
         """Let a session follow a resource. Raises MCPError for one that does not exist, or beyond the bound."""
@@ -123,12 +131,20 @@ class ResourceChanges:
             nursery.start_soon(self._watch_memory, services, nursery)
 
     async def _watch_tasks(self, services: WebServices, nursery: trio.Nursery) -> None:
-        async for events, _ in EventReader(services.recent):
+        async for events, is_gap in EventReader(services.recent):
             tasks = dict.fromkeys(str(each.event.get("taskId", "")) for each in events)
-            if any(each.event["type"] == "TASK_CREATED" for each in events):
+            logs = dict.fromkeys(log_address(task_id) for task_id in filter(None, tasks))
+            if is_gap:  # any of them may have changed
+                logs |= dict.fromkeys(self._followed_logs())
+            if is_gap or any(each.event["type"] == "TASK_CREATED" for each in events):
                 await self._bus.publish(ResourcesListChanged())
-            for task_id in filter(None, tasks):
-                await self._publish(log_address(task_id), nursery)
+            for uri in logs:
+                await self._publish(uri, nursery)
+
+    def _followed_logs(self) -> Iterator[str]:
+        for uri in chain(self._listened, *(each.uris for each in self._sessions.values())):
+            if uri.startswith(TASKS):
+                yield uri
 
     async def _watch_memory(self, services: WebServices, nursery: trio.Nursery) -> None:
         newest = -1
