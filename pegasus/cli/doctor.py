@@ -37,6 +37,7 @@ from pegasus.cli.commands import JSON, Options, pegasus, program_name
 from pegasus.cli.control import STATE_SECONDS, Answer, ask_daemon, describe_refusal, find_daemon, json_line, print_text
 from pegasus.cli.program import check_settings_in_use
 from pegasus.cli.skills import doubts_about, skills_of
+from pegasus.cli.status import CODE_CHANGED
 from pegasus.client import ClientError
 from pegasus.formatting import format_time, plural
 from pegasus.host import SHORTEST_TOKEN, Home, HomeError, check_format, read_daemon, read_token
@@ -396,6 +397,8 @@ def _ports(examined: Examined) -> Iterator[Finding]:
             yield Finding("ports", BROKEN, found, f"end it (kill {daemon.pid}), and start it again: {program_name()}")
         else:
             yield Finding("ports", OK, f"an agent runs (process {daemon.pid}) and answers at {daemon.ws}")
+            if status.get("codeChanged"):
+                yield Finding("ports", NOTE, f"its code {CODE_CHANGED}", "restart the agent")
             yield from _channels(status.get("channels", ()))
     elif reason := _why_not_listening(host, port):
         fix = f"choose another port, or 0 for any: {program_name()} config set gateway.port 0"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import attrs
 import click
@@ -39,6 +40,8 @@ from pegasus.settings import Settings
 from pegasus.terminal import neutralise
 from pegasus.wire import camel, from_wire
 
+CODE_CHANGED: Final = "was changed on disk since the start, and what is loaded from now on may not fit"
+"""What is said of an agent whose code is not the one that runs."""
 WATCH_SECONDS = 1.0
 """Seconds between two pictures of --watch: changes are visible soon, and the load on the daemon is negligible."""
 
@@ -131,6 +134,7 @@ def status_text(status: Answer) -> str:
     waiting, granted = status.get("approvals", 0), status.get("granted", 0)
     rows = {
         "Agent": f"{status['agent']} {status['version']}, up for {format_duration(status['uptime'])}",
+        **({"Code": f"{CODE_CHANGED}; restart the agent"} if status.get("codeChanged") else {}),
         "Model": model_text(status["model"], status.get("speech") or "", status.get("window") or 0),
         "Doing": _doing(status),
         "Waiting": plural(max(0, status["waiting"] - status.get("inHand", 0)), "message"),

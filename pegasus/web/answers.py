@@ -76,6 +76,7 @@ class StatusAnswer:
     agent: str
     version: str
     started_at: int
+    code_changed: bool
     uptime: float
     model: str
     speech: str

@@ -6,11 +6,15 @@ then an error or lacks that part. `stop` has none: its answer means that the wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
 
 import attrs
 import trio
 
+import actors
+import pegasus
 from actors import ActorInfo, Ref, Supervisor
 from pegasus import __version__
 from pegasus.app.approvals import ANSWER_TIMEOUT, ApprovalFlow
@@ -30,6 +34,8 @@ from pegasus.wire import camel, to_wire
 
 SETTLING = 1.0
 """Seconds that a report waits for the search for a local model, so that a greeting names the model that will answer."""
+CODE: Final = tuple(Path(package.__path__[0]) for package in (pegasus, actors))
+"""Folders with the code that runs here."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -84,7 +90,8 @@ class StatusMethods:
 
         The Main Agent and the journal must answer, otherwise ActorError becomes an error frame. Tasks are null
         instead, because the task system starts after the daemon has announced itself. Times are in seconds,
-        `startedAt` in ms since the epoch. The facts are those of the chat's /status.
+        `startedAt` in ms since the epoch. `codeChanged`: the code on disk is another one than the one that runs, so that what is
+        loaded at its first use may not fit. The facts are those of the chat's /status.
         """
         with trio.move_on_after(SETTLING):  # a chat that has started the agent asks before the first search has ended
             await self.models.settle()
@@ -97,6 +104,7 @@ class StatusMethods:
             "agent": self.persona.now.name,
             "version": __version__,
             "startedAt": self.started_at,
+            "codeChanged": await trio.to_thread.run_sync(was_changed, CODE, self.started_at),
             "uptime": round((self.clock() - self.started_at) / 1000, 1),
             **status_json(facts),
             "mcp": servers_json(self.mcp.states()),
@@ -176,3 +184,12 @@ def actor_json(info: ActorInfo, reasons: Mapping[str, str]) -> dict[str, Json]:
         node["children"] = [actor_json(child, reasons) for child in info.children]
     reason = reasons.get(info.path)
     return node if reason is None else {**node, "state": "parked", "reason": reason}
+
+
+def was_changed(folders: Sequence[Path], since: int) -> bool:
+    """Return whether Python files in these folders were written after this time, in ms since the epoch. Takes milliseconds."""
+    files = (file for folder in folders for file in folder.rglob("*.py"))
+    try:
+        return any(file.lstat().st_mtime_ns > since * 1_000_000 for file in files)
+    except FileNotFoundError:  # it is being replaced
+        return True

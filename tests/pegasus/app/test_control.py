@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import trio
 
 from actors import Child, Intensity, Restart, open_supervisor, supervisor
 from pegasus.app.control_plane import StatusMethods, TaskMethods
+from pegasus.app.control_plane.status import was_changed
 from pegasus.gateway import Caller
 from pegasus.main_agent import AgentStatus, MainAgents
 from pegasus.settings import LiveValue
@@ -101,6 +103,20 @@ async def test_status_is_answered_however_the_tasks_are(autojump_clock, tasks, s
         status = await control.status(Caller("cli", "main"), {})
     assert status["tasks"] == said
     assert status["waiting"] == 3
+    assert status["codeChanged"], "each file is newer than this start"
+
+
+@pytest.mark.parametrize(("written", "is_changed"), [(1_000, False), (1_001, True), (None, False)])
+def test_code_that_was_written_after_the_start_is_another_one(tmp_path, written, is_changed):
+    (tmp_path / "inner").mkdir()
+    for name in ("inner/loaded.py", "notes.txt"):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, ns=(0, (written or 1) * 1_000_000 if name.endswith("py") else 10**18))
+    if written is None:
+        (tmp_path / "inner/loaded.py").unlink()
+    (tmp_path / ".#lock.py").symlink_to("nowhere")
+    os.utime(tmp_path / ".#lock.py", ns=(0, 0), follow_symlinks=False)
+    assert was_changed([tmp_path], 1_000) is is_changed
 
 
 async def test_status_waits_for_the_search_for_a_local_model_but_not_for_long(autojump_clock):

@@ -162,6 +162,22 @@ def test_a_daemon_that_does_not_answer(findings, home):
     assert f"process {os.getpid()} does not answer" in broken(findings()[1], "ports")[0]
 
 
+@pytest.mark.parametrize(("is_changed", "severities"), [(True, ["ok", "note"]), (False, ["ok"])])
+def test_a_daemon_whose_code_was_changed(findings, home, monkeypatch, is_changed, severities):
+    async def status(*question):
+        return {"codeChanged": is_changed}
+
+    (home / "run").mkdir()
+    text = json.dumps({"pid": os.getpid(), "ws": "ws://127.0.0.1:1", "http": "", "version": "0", "startedAt": 1})
+    (home / "run" / "daemon.json").write_text(text)
+    (home / "token").write_text("x" * 43)
+    (home / "token").chmod(0o600)
+    monkeypatch.setattr(doctor, "ask_daemon", status)
+    found = findings()[1]["ports"]
+    assert [finding["severity"] for finding in found] == severities
+    assert found[-1]["fix"] == ("restart the agent" if is_changed else "")
+
+
 @pytest.mark.parametrize(("free", "severity"), [(10 << 20, "broken"), (500 << 20, "note"), (5 << 30, "ok")])
 def test_little_room_on_the_disk(findings, home, monkeypatch, free, severity):
     usage = namedtuple("usage", "total used free")(0, 0, free)

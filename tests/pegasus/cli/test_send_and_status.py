@@ -394,6 +394,11 @@ def test_status_says_once_how_much_the_walls_stop(state, description, shown):
     assert f"\nWalls    {shown}" in status_text({**STATUS, "sandbox": {"state": state, "description": description}})
 
 
+def test_status_tells_of_code_that_was_changed():
+    assert "\nCode     was changed on disk" in status_text({**STATUS, "codeChanged": True})
+    assert "Code" not in status_text({**STATUS, "codeChanged": False})
+
+
 def test_status_tells_what_models_use_and_which_fail():
     used = {"calls": 2, "promptTokens": 1200, "completionTokens": 30, "cacheReadTokens": 1000, "cost": 0.25}
     budget = {"what": "today", "cost": 1.0, "costUsed": 0.25, "tokens": 0, "tokensUsed": 1230}
