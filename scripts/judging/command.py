@@ -8,6 +8,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +46,8 @@ JUDGES: Final[tuple[Judge, ...]] = (
     services.JUDGE,
 )
 """All judges, in the order of the table."""
+AT_ONCE: Final = 2
+"""Judges that run side by side: most of their time is spent installing and waiting."""
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "README.md"
 BEGIN: Final = "<!-- table: ./scripts/judges --write -->\n"
@@ -83,14 +86,9 @@ def main() -> int:
     chosen = _arguments()
     if chosen.write:
         replace_table(PAGE.read_text("utf-8"), "")  # a page without a place for it says so before the run, not after
-    outcomes = []
-    for judge in JUDGES:
-        if not chosen.names or judge.name in chosen.names:
-            print(f"{judge.name}: {judge.program} …", file=sys.stderr, flush=True)
-            began = time.monotonic()
-            with tempfile.TemporaryDirectory(prefix="pegasus-judges-") as folder:
-                outcomes.append(_ask(judge, Workplace(Path(folder))))
-            print(f"{judge.name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    judges = [judge for judge in JUDGES if not chosen.names or judge.name in chosen.names]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        outcomes = list(pool.map(_ask, judges))
     for outcome in outcomes:
         _print_details(outcome)
     table = format_table(outcomes)
@@ -131,7 +129,16 @@ def _arguments() -> argparse.Namespace:
     return chosen
 
 
-def _ask(judge: Judge, place: Workplace) -> Outcome:
+def _ask(judge: Judge) -> Outcome:
+    print(f"{judge.name}: {judge.program} …", file=sys.stderr, flush=True)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="pegasus-judges-") as folder:
+        outcome = _outcome_of(judge, Workplace(Path(folder)))
+    print(f"{judge.name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    return outcome
+
+
+def _outcome_of(judge: Judge, place: Workplace) -> Outcome:
     verdicts: list[Verdict] = []
     try:
         verdicts.extend(judge.run(place))
