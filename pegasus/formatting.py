@@ -6,6 +6,7 @@ pure: the present time and random numbers are arguments. What they return is for
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Container, Mapping
 from hashlib import sha256
@@ -129,6 +130,11 @@ def cut_text(text: str, limit: int) -> str:
     """Return a text of several lines without blanks around it, cut to `limit` characters; the last is `…` if something was cut off."""
     text = text.strip()
     return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
+
+
+def code_fence(text: str) -> str:
+    """Return a fence for a block of code in Markdown: longer than any in the text, so that nothing in it ends the block."""
+    return "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
 
 
 def first_cause(error: BaseException) -> BaseException:

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from pegasus.access.approvals import PROMPT_FILE
 from pegasus.access.grants import AnswerScope
-from pegasus.formatting import format_duration, plural
+from pegasus.formatting import code_fence, format_duration, plural
 from pegasus.host import command_name
 from pegasus.messages import ApprovalNotice, Json, NoticeCall, OwnerQuestion
 from pegasus.policy import describe_form, make_visible
@@ -132,10 +132,8 @@ def question_text(notice: ApprovalNotice, task: str, now: int, clean: Clean = st
 
 
 def _block(text: str) -> tuple[str, str, str]:
-    """Return the lines of a code block. Its fence grows until it is in no line, so that the text cannot end the block."""
-    fence = "```"
-    while fence in text:
-        fence += "`"
+    """Return the lines of a code block, which the text cannot end."""
+    fence = code_fence(text)
     return fence, text, fence
 
 

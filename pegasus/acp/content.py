@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from pegasus.acp.link import INVALID_PARAMS, RpcError
-from pegasus.formatting import quote
+from pegasus.formatting import code_fence, quote
 from pegasus.messages import Json, Media, OutboundMessage
 from pegasus.wire import describe
 
@@ -63,10 +63,8 @@ def text_block(text: str) -> dict[str, Json]:
 
 
 def code_block(text: str, language: str = "") -> str:
-    """Return a text as a block of code in Markdown, whose fence is in no line of it."""
-    fence = "```"
-    while fence in text:
-        fence += "`"
+    """Return a text as a block of code in Markdown, which it cannot end."""
+    fence = code_fence(text)
     return f"{fence}{language}\n{text}\n{fence}"
 
 

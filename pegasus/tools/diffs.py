@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
-from pegasus.formatting import cut_text, plural
+from pegasus.formatting import code_fence, cut_text, plural
 from pegasus.memory import difference, split_lines
 
 MOST_SHOWN: Final = 60
@@ -32,7 +31,7 @@ def diff_block(before: bytes | None, after: bytes | None) -> str:
     if left > 0:
         lines = [*lines[:MOST_SHOWN], f"… {plural(left, 'more line')}"]
     text = "\n".join(lines)
-    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    fence = code_fence(text)
     return f"{fence}diff\n{text}\n{fence}"
 
 

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from pegasus.formatting import format_duration, format_time, plural, quote, truncate
+from pegasus.formatting import code_fence, format_duration, format_time, plural, quote, truncate
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,14 @@ def test_excerpts(text, words):
 )
 def test_what_was_found_is_one_short_line_with_double_quotes_around_texts(value, words):
     assert quote(value) == words
+
+
+@pytest.mark.parametrize(("text", "length"), [("", 3), ("a `b`", 3), ("```\nx\n```", 4), ("```` ``", 5)])
+def test_a_fence_is_longer_than_any_in_its_text(text, length):
+    assert code_fence(text) == "`" * length
+
+
+def test_a_fence_around_very_many_backticks_is_found_by_one_look():
+    begun = time.process_time()
+    assert code_fence("`" * 700_000) == "`" * 700_001
+    assert time.process_time() - begun < 2
