@@ -260,7 +260,8 @@ class EditorAgent:
             raise RpcError(
                 INVALID_PARAMS, f"prompt: {found}, allowed: {self._room:,} (gateway.max_frame_bytes of the settings)"
             )
-        return session.prompt(session.begin_prompt(), text, media, self._ensure_daemon)
+        is_typed = all(block.get("type") == "text" for block in prompt.prompt)
+        return session.prompt(session.begin_prompt(), text, media, self._ensure_daemon, is_typed=is_typed)
 
     def _cancel(self, params: Mapping[str, Any]) -> Awaitable[Json]:
         self._session(read_params(params, OfSession).session_id).cancel()

@@ -42,6 +42,7 @@ from pegasus.client import (
 from pegasus.formatting import quote
 from pegasus.messages import (
     FOLDER,
+    RELAYED,
     ApprovalNotice,
     ChannelInfo,
     FileEdit,
@@ -199,13 +200,24 @@ class EditorSession:
         return self._turn
 
     async def prompt(
-        self, turn: _Turn, text: str, media: Sequence[Media], ensure_daemon: Callable[[], Awaitable[None]]
+        self,
+        turn: _Turn,
+        text: str,
+        media: Sequence[Media],
+        ensure_daemon: Callable[[], Awaitable[None]],
+        *,
+        is_typed: bool,
     ) -> Json:
-        """Say something, and return the reason why the turn is over. Raises RpcError if it was not taken, or the agent is gone."""
+        """Say something, and return the reason why the turn is over. Raises RpcError if it was not taken, or the agent is gone.
+
+        is_typed: the person has typed all of it. The name of a file, or the title of a page, may be of others, so that no value in
+        a text with one allows a call of a tool.
+        """
+        metadata: dict[str, Json] = {FOLDER: self.folder, **({} if is_typed else {RELAYED: True})}
         try:
             await ensure_daemon()
             if not turn.is_cancelled:
-                turn.id = await self._conversation.send(text, media=media)
+                turn.id = await self._conversation.send(text, media=media, metadata=metadata)
                 await turn.ended.wait()
         except trio.Cancelled:  # by the request's own cancellation, too
             self.cancel()
