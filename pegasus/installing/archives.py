@@ -33,6 +33,8 @@ LARGEST: Final = 64 << 20
 _UNPACKED: Final = 2 * MOST_BYTES
 """Bytes that come out of a compressed tar, its heads included."""
 _PIECE: Final = 1 << 16
+_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Compressions of a .zip. By others, `zipfile` unpacks all that a piece of the archive holds at once: gigabytes out of some bytes."""
 
 
 def read_archive(path: Path, subdirectory: str = "") -> SourceTree:
@@ -88,6 +90,10 @@ def _read_zip(file: IO[bytes]) -> tuple[dict[str, SourceEntry], dict[str, bytes]
                 continue
             if member.flag_bits & 1:
                 raise SourceError(f"{name!a} is encrypted, allowed: archives without a password")
+            if member.compress_type not in _METHODS:
+                raise SourceError(
+                    f"{name!a} is compressed by method {member.compress_type}, allowed: 8 (deflate), or none"
+                )
             kind = stat.S_IFMT(mode)
             if kind not in (0, stat.S_IFREG):
                 _add(entries, name, SourceEntry("link" if kind == stat.S_IFLNK else "special file"))

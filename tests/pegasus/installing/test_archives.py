@@ -6,6 +6,7 @@ import io
 import stat
 import struct
 import tarfile
+import tracemalloc
 import zipfile
 
 import pytest
@@ -116,6 +117,16 @@ def test_more_than_the_bound_comes_out_of_no_archive(tmp_path, make, monkeypatch
     assert path.stat().st_size < 20_000
     with pytest.raises(SourceError, match=r"found more than .* in its skills"):
         read_archive(path)
+
+
+@pytest.mark.parametrize("compress", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_compression_whose_output_has_no_bound_is_refused_before_it_is_unpacked(tmp_path, compress):
+    path = zipped(tmp_path / "x", ("pdf/SKILL.md", SKILL), ("pdf/zeros", bytes(8 << 20)), compress=compress)
+    tracemalloc.start()
+    with pytest.raises(SourceError, match="is compressed by"):
+        read_archive(path)
+    assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize("make", [zipped, tarred])
