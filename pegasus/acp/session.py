@@ -230,17 +230,19 @@ class EditorSession:
         return {"stopReason": "cancelled" if turn.is_cancelled else "end_turn"}
 
     def cancel(self) -> None:
-        """End what runs in the session, and answer the prompt. What was said and done stays."""
-        if self._turn is not None and not self._turn.is_cancelled:
+        """End what runs in the session, and answer the prompt if there is one. What was said and done stays."""
+        if self._turn is None:
+            self._nursery.start_soon(self._stop_tasks)
+        elif not self._turn.is_cancelled:
             self._turn.is_cancelled = True
             self._nursery.start_soon(self._stop, self._turn)
 
     async def close(self) -> None:
         """End what runs in the session, as a cancellation does, within CANCEL_SECONDS."""
         turn = self._turn
-        self.cancel()
         with trio.move_on_after(CANCEL_SECONDS), suppress(RpcError):
             if turn is not None:
+                self.cancel()
                 await turn.ended.wait()
             else:
                 await self.command(STOP)
@@ -252,6 +254,17 @@ class EditorSession:
             await self._conversation.send(STOP, is_urgent=True)
             await turn.ended.wait()
         turn.ended.set()
+
+    async def _stop_tasks(self) -> None:
+        """End what has gone on after the last prompt; the agent says what that was."""
+        with trio.move_on_after(CANCEL_SECONDS), suppress(EditorGone):
+            try:
+                work = await self._under_way()
+            except ClientError as error:
+                await self.say(f"Nothing was stopped: {error}")
+                return
+            if self._turn is None and (work["tasks"] or work["waiting"]):  # a prompt that has come since is not meant
+                await self._conversation.send(STOP, is_urgent=True)
 
     def _end_turn(self, error: RpcError | None = None) -> None:
         if self._turn is not None:
@@ -283,12 +296,16 @@ class EditorSession:
         """Return whether nothing waits in the conversation, and all its replies were shown."""
         if self._conversation.unaccepted:
             return False
-        channel = self._conversation.channel
         try:
-            work = await self.call("conversation", {"type": channel.type, "channelId": channel.channel_id})
+            work = await self._under_way()
         except ClientError:
             return False
         return not work["waiting"] and max(self._seen, self._before or 0) >= work["seq"]
+
+    async def _under_way(self) -> Mapping[str, Any]:
+        """Return tasks and messages of the conversation that are not done. Raises ClientError."""
+        channel = self._conversation.channel
+        return await self.call("conversation", {"type": channel.type, "channelId": channel.channel_id})
 
     # ---------------------------------------------------------------- what else the editor asks
 

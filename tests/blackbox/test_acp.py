@@ -161,6 +161,27 @@ async def test_a_cancelled_prompt_ends_and_the_next_one_goes_on(tmp_path, projec
         assert editor.said(session).endswith("echo: go on")
 
 
+async def test_a_cancellation_without_a_prompt_ends_what_goes_on_in_the_thread(tmp_path, project):
+    """Its tasks, and those of no other thread; where nothing goes on, nothing is said."""
+    work = Effects(tmp_path)
+    jobs = {each: [act(work.shell(each)), answer("ran")] for each in ("mine", "other")}
+    async with serving(tmp_path, Office(jobs), ASK) as daemon, editing(daemon) as editor:
+        session, second = await editor.new(project), await editor.new(project)
+        await editor.prompt(second, "do other")
+        await editor.do(editor.agent.cancel(session_id=session))
+        assert await editor.prompt(session, "do mine") == "end_turn"
+        await until(lambda: len(editor.asked) == 2, "the tasks to wait for a yes")
+        before = editor.said(session)
+        await editor.do(editor.agent.cancel(session_id=session))
+        await until(lambda: editor.said(session) != before, "what was ended to be shown")
+        assert "mine" in editor.said(session).removeprefix(before)
+        assert "Nothing" not in before
+        async with daemon.client() as client:
+            tasks = {task["description"]: task["state"] for task in (await client.call("tasks.list"))["tasks"]}
+        assert (tasks["mine"], tasks["other"]) == ("failed", "suspended")
+    assert work.count("mine") == 0
+
+
 async def test_files_of_the_folder_are_the_persons_words_and_others_are_from_outside(tmp_path, project):
     (project / "main.py").write_text("print()\n")
     book = Book(otherwise=say("seen"))

@@ -576,6 +576,9 @@ def test_a_task_is_paused_and_goes_on_and_one_that_is_ended_is_stopped(site):
     say(page, "run sleep 61")
     page.get_by_role("button", name="Allow", exact=True).click()
     expect(page.get_by_role("button", name="Allow", exact=True)).to_have_count(0)
+    chip = site.open(phone=True).locator(".chip", has_text="run: sleep 61")
+    name, facts = (chip.locator(part).bounding_box() for part in (".chip-name", ".chip-facts"))
+    assert name["y"] + name["height"] <= facts["y"], "what a task is about has a line of its own on a phone"
     go(page, "tasks")
     page.get_by_role("link", name=re.compile("run: sleep 61")).first.click()
     page.get_by_role("button", name="Cancel task").click()
