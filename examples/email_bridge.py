@@ -39,7 +39,7 @@ from html.parser import HTMLParser
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import attrs
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from markdown_it import MarkdownIt
 
 from pegasus.bridge import Incoming, Messenger, Outgoing, Undeliverable, variables
@@ -47,6 +47,8 @@ from pegasus.bridge import Incoming, Messenger, Outgoing, Undeliverable, variabl
 LOOK_EVERY = 300.0
 """Seconds after which the mailbox is looked at even if the server has not announced anything."""
 TIMEOUT = 60.0
+MOST_CONNECTIONS = 4
+"""Replies on their way at the same time. Many servers let an account connect ten times."""
 MOST_BYTES = 2_000_000
 """Bytes that are read of a mail."""
 MOST_FILES = 10
@@ -390,6 +392,7 @@ class MailMessenger(Messenger):
 
     def __init__(self, mailbox: Mailbox, authserv: str) -> None:
         self.mailbox = mailbox
+        self.places = CapacityLimiter(MOST_CONNECTIONS)
         self.authserv = authserv
         """Name of the server whose Authentication-Results count, or ANYBODY."""
 
@@ -419,9 +422,9 @@ class MailMessenger(Messenger):
 
     async def send(self, reply: Outgoing) -> None:
         """Send a reply as a mail."""
-        mail = await to_thread.run_sync(self.compose, reply)
+        mail = await to_thread.run_sync(self.compose, reply, limiter=self.places)
         try:
-            await to_thread.run_sync(self.mailbox.send, mail)
+            await to_thread.run_sync(self.mailbox.send, mail, limiter=self.places)
         except (smtplib.SMTPRecipientsRefused, smtplib.SMTPDataError) as error:
             codes = (
                 [error.smtp_code]

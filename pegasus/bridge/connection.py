@@ -28,7 +28,7 @@ import base64
 import logging
 import random
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Final, TypeAlias
@@ -51,6 +51,8 @@ CONNECT_TIME: Final = 15.0
 """Seconds for each step of connecting and greeting."""
 MOST_WAITING: Final = 1000
 """Replies that wait for the loop. The gateway keeps those beyond, and is asked for them later."""
+MOST_OF_CONVERSATION: Final = 100
+"""Replies of a conversation that are taken before one is acknowledged, so that one that is stuck leaves room for all others."""
 
 BridgeEvent: TypeAlias = OutboundMessage | Typing | ReplyDraft
 
@@ -134,8 +136,10 @@ class Bridge:
         """Events that the loop was not given yet."""
         self._seen: dict[str, int] = {}
         """By channelId, the last reply that was put into the queue."""
-        self._is_behind = False
-        """Replies were left out because the queue was full."""
+        self._open: Counter[str] = Counter()
+        """By channelId, how many replies were put into the queue and are not acknowledged."""
+        self._behind: set[str] = set()
+        """ChannelIds of which replies were left out, because too many were open."""
         self._handled: OutboundMessage | None = None
         """The reply that the loop is working on."""
         self.refusal: BridgeRefused | None = None
@@ -225,17 +229,23 @@ class Bridge:
         if self._handled is not None:
             # Not before the next one is asked for: until then the bridge may crash, and the reply must come again.
             await self.acknowledge(self._handled)
-        while not self._queue:
-            if self.refusal is not None:
-                raise self.refusal
-            if self._is_behind and self._client is not None:
-                self._is_behind = False
-                self._connection.cancel()  # the greeting of the next connection asks for what was left out
-            await self._changed.wait()
-        event = self._queue.popleft()
+        event = await self.take_event()
         if isinstance(event, OutboundMessage):
             self._handled = event
         return event
+
+    async def take_event(self) -> BridgeEvent:
+        """Return what `next_event` returns, and leave it to the caller to `acknowledge` each reply, in the order of its conversation.
+
+        For a bridge that serves several conversations at once. Raises BridgeRefused. Cancelled, nothing is lost.
+        """
+        while not self._queue:
+            if self.refusal is not None:
+                raise self.refusal
+            if self._client is not None and any(not self._open[channel_id] for channel_id in self._behind):
+                self._connection.cancel()  # the greeting of the next connection asks for what was left out
+            await self._changed.wait()
+        return self._queue.popleft()
 
     async def acknowledge(self, reply: OutboundMessage) -> None:
         """Acknowledge this reply and those before it in its conversation, so that they never come again.
@@ -246,7 +256,12 @@ class Bridge:
         if self._handled is reply:
             self._handled = None
         # Noted first and written then: if the connection is gone, the next greeting says the same.
-        self.last_seqs[channel.channel_id] = max(reply.seq, self.last_seqs.get(channel.channel_id, 0))
+        if reply.seq > self.last_seqs.get(channel.channel_id, 0):
+            self.last_seqs[channel.channel_id] = reply.seq
+            self._open[channel.channel_id] -= 1
+        if reply.seq >= self._seen.get(channel.channel_id, 0):
+            del self._open[channel.channel_id]
+            self._wake()  # what was left out of this conversation can be asked for
         if self._client is not None:
             with suppress(NotConnected):  # the next greeting says it
                 await self._client.ack(reply.seq, channel)
@@ -270,6 +285,8 @@ class Bridge:
                 return
             except ClientError as error:
                 _log.warning("no connection to the agent: %s", error)
+            else:  # ended by us, to ask for what was left out
+                pauses.reset()
             # A connection that has lasted was a good one, so the next loss begins with a short pause again.
             if anyio.current_time() - begun > LONGEST_PAUSE:
                 pauses.reset()
@@ -299,6 +316,8 @@ class Bridge:
     async def _use(self, client: Client) -> None:
         """Send what has no answer yet, and take what comes. Raises NotConnected at the end of the connection."""
         self.agent, self._client = client.welcome.agent, client
+        # The greeting has asked for all that is not acknowledged. Whoever is still full is left behind anew.
+        self._behind.clear()
         _log.info("connected with %s as the bridge of %s", self.agent, self.type)
         try:
             # In the order of `send`. A copy, since answers that come meanwhile remove some.
@@ -339,12 +358,16 @@ class Bridge:
         channel_id = reply.channel.channel_id
         if reply.seq <= self._seen.get(channel_id, self.last_seqs.get(channel_id, 0)):
             return  # it came before the connection was lost
-        # Once one was left out, all behind it are left out as well, or replies of a conversation would change their
-        # order.
-        if self._is_behind or len(self._queue) >= MOST_WAITING:
-            self._is_behind = True
+        # Once one was left out, all behind it in its conversation are left out as well, or they would change their order.
+        if (
+            channel_id in self._behind
+            or self._open[channel_id] >= MOST_OF_CONVERSATION
+            or len(self._queue) >= MOST_WAITING
+        ):
+            self._behind.add(channel_id)
             return
         self._seen[channel_id] = reply.seq
+        self._open[channel_id] += 1
         self._queue.append(reply)
         self._wake()
 

@@ -20,9 +20,11 @@ Order of effects, which the delivery class follows from:
 * Inward, a message is handed over until the agent has it on disk. Then its cursor is written to the state, and then `listen` goes on,
   so code behind the `yield` may tell the service. A crash before that brings the same message again, whose id the agent recognises.
 * Outward, a part of a reply is sent, and then that is written to the state. After the last part the reply is acknowledged. So after a
-  crash at most one part is sent again, with the same key. A service that recognises keys makes that exactly once. With `delivery`
-  at-most-once the reply is written to the state as handled before it is sent, and no part is sent a second time, even if the service
-  was not reached.
+  crash at most one part of each conversation is sent again, with the same key. A service that recognises keys makes that
+  exactly once. With `delivery` at-most-once the reply is written to the state as handled before it is sent, and no part is sent a
+  second time, even if the service was not reached.
+* Replies of a conversation are sent one after the other. Those of different ones are sent at the same time, so a `send` that fails or
+  hangs holds up its own conversation alone.
 * An error of `listen` or `send` is logged and tried again after a growing pause. `Undeliverable` says that it would never succeed.
 """
 
@@ -32,6 +34,7 @@ import logging
 import os
 import random
 import sys
+from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -39,16 +42,19 @@ from typing import ClassVar, Final
 
 import anyio
 import attrs
+from anyio.abc import TaskGroup
 
 from pegasus.bridge.connection import FIRST_PAUSE, LONGEST_PAUSE, Bridge, BridgeRefused, files_of, reply_id
 from pegasus.bridge.state import BridgeState
 from pegasus.markdown import split_markdown
-from pegasus.messages import Metadata, OutboundMessage, Typing
+from pegasus.messages import Metadata, OutboundMessage, ReplyDraft, Typing
 from pegasus.retry import Pauses
 
 BUTTONS: Final = (("Approve", "/approve"), ("Deny", "/deny"))
 """Buttons of a question to an owner, with the commands that they mean."""
 UNLIMITED: Final = 1 << 60
+MOST_CONVERSATIONS: Final = 1000
+"""Conversations that replies are sent to at the same time. Others wait for one of them."""
 
 _log = logging.getLogger("pegasus.bridge")
 
@@ -123,7 +129,10 @@ class Messenger:
         raise NotImplementedError
 
     async def send(self, reply: Outgoing) -> None:
-        """Send a part of a reply; return when the service has it. Raises Undeliverable; any other error is tried again."""
+        """Send a part of a reply; return when the service has it. Raises Undeliverable; any other error is tried again.
+
+        It is called for several conversations at the same time, and for each of them one part after the other.
+        """
         raise NotImplementedError
 
     async def show_typing(self, channel_id: str, is_active: bool) -> None:
@@ -158,7 +167,7 @@ class Messenger:
         ):
             tasks.start_soon(self._hear, bridge, state)
             try:
-                await self._speak(bridge, state)
+                await self._speak(bridge, state, tasks)
             except BridgeRefused as error:
                 refused = error
             tasks.cancel_scope.cancel()
@@ -212,16 +221,44 @@ class Messenger:
 
     # ---------------------------------------------------------------- from the agent to the service
 
-    async def _speak(self, bridge: Bridge, state: BridgeState) -> None:
+    async def _speak(self, bridge: Bridge, state: BridgeState, tasks: TaskGroup) -> None:
+        """Give each conversation that has something to send a task of its own, so that none waits for another."""
+        waiting: dict[str, deque[OutboundMessage | Typing]] = {}
+        places = anyio.Semaphore(MOST_CONVERSATIONS)
         while True:
-            event = await bridge.next_event()
+            event = await bridge.take_event()
+            if isinstance(event, ReplyDraft):
+                continue
+            room = event.channel.channel_id
+            if room not in waiting:
+                await places.acquire()
+                waiting[room] = deque((event,))
+                tasks.start_soon(self._speak_in, room, bridge, state, waiting, places)
+                continue
+            if isinstance(event, Typing) and waiting[room] and isinstance(waiting[room][-1], Typing):
+                waiting[room].pop()  # the newest sign replaces one that waits
+            waiting[room].append(event)
+
+    async def _speak_in(
+        self,
+        room: str,
+        bridge: Bridge,
+        state: BridgeState,
+        waiting: dict[str, deque[OutboundMessage | Typing]],
+        places: anyio.Semaphore,
+    ) -> None:
+        """Send what waits for a conversation, in its order; end when nothing waits."""
+        while waiting[room]:
+            event = waiting[room].popleft()
             if isinstance(event, OutboundMessage):
                 await self._deliver(bridge, event, state)
-            elif isinstance(event, Typing):
-                try:
-                    await self.show_typing(event.channel.channel_id, event.active)
-                except Exception as error:
-                    _log.info("typing was not shown: %s", _describe(error))
+                continue
+            try:
+                await self.show_typing(room, event.active)
+            except Exception as error:
+                _log.info("typing was not shown: %s", _describe(error))
+        del waiting[room]
+        places.release()
 
     async def _deliver(self, bridge: Bridge, reply: OutboundMessage, state: BridgeState) -> None:
         """Send the parts of a reply that the service has not taken yet; acknowledge it."""

@@ -118,6 +118,43 @@ async def test_what_fails_is_tried_again_and_what_never_succeeds_holds_up_nobody
     assert "RuntimeError: the author did not think of this" in caplog.text
 
 
+class Stuck(plain_bridge.PlainMessenger):
+    """Has rooms whose server fails, or does not answer, until it is repaired."""
+
+    repaired = None
+
+    async def send(self, reply):
+        if reply.channel_id == "broken" and not self.repaired.is_set():
+            raise RuntimeError("503")
+        if reply.channel_id == "hanging":
+            await self.repaired.wait()
+        await super().send(reply)
+
+    async def show_typing(self, channel_id, is_active):
+        if channel_id == "hanging":
+            await self.repaired.wait()
+
+
+async def test_a_room_that_cannot_be_reached_holds_up_no_other_and_keeps_its_order(path, monkeypatch):
+    monkeypatch.setattr("pegasus.bridge.connection.FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("pegasus.bridge.connection.MOST_OF_CONVERSATION", 2)
+    Stuck.repaired = trio.Event()
+    service, stuck = PlainService(), [ChannelInfo("plain", name) for name in ("broken", "hanging")]
+    async with world() as gateway, running(service, gateway, path, Stuck):
+        await gateway.typing(stuck[1], True)
+        last = [await gateway.say(room, f"{room.channel_id} {number}") for number in range(5) for room in stuck][-2:]
+        for number in range(3):
+            await until_acknowledged(gateway, await gateway.say(ROOM, f"kitchen {number}"))
+        assert service.seen() == [f"kitchen {number}" for number in range(3)]
+        assert {address for address, _ in gateway.journal.acks} == {ROOM.address}
+        Stuck.repaired.set()
+        for reply in last:
+            await until_acknowledged(gateway, reply)
+    for room in stuck:
+        own = [text for text in service.seen() if text.startswith(room.channel_id)]
+        assert own == [f"{room.channel_id} {number}" for number in range(5)]
+
+
 async def test_parts_that_were_sent_are_not_sent_again_after_a_crash(path):
     service = PlainService()
     async with world() as gateway:

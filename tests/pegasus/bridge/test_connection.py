@@ -234,8 +234,9 @@ async def test_signs_and_drafts_come_between_replies(run):
         assert reply.text == "It is late."
 
 
-async def test_more_replies_than_fit_into_memory_come_in_order(run, monkeypatch):
-    monkeypatch.setattr("pegasus.bridge.connection.MOST_WAITING", 4)
+@pytest.mark.parametrize("bound", ["MOST_WAITING", "MOST_OF_CONVERSATION"])
+async def test_more_replies_than_fit_into_memory_come_in_order(run, monkeypatch, bound):
+    monkeypatch.setattr(f"pegasus.bridge.connection.{bound}", 4)
     async with world() as gateway:
         for number in range(30):
             gateway.journal.post(ROOM, f"r{number}")
