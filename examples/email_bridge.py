@@ -36,6 +36,7 @@ from email.parser import BytesParser
 from email.utils import formatdate
 from hashlib import sha256
 from html.parser import HTMLParser
+from ipaddress import ip_address
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import attrs
@@ -51,7 +52,10 @@ MOST_CONNECTIONS = 4
 """Replies on their way at the same time. Many servers let an account connect ten times."""
 MOST_BYTES = 2_000_000
 """Bytes that are read of a mail."""
-MOST_FILES = 10
+MOST_FILES, MOST_NAMES = 10, 20
+"""Files of a mail that are carried, and names of others that are told."""
+MOST_OF_THREAD = 100
+"""Newest mails of a thread that are looked at for one of the person who is answered."""
 MOST_FILE_BYTES = 500_000
 """Bytes of all files of a mail; a frame of the gateway has 1 MiB unless `gateway.max_frame_bytes` says otherwise."""
 MOST_HEADER, MOST_PARTS, MOST_NESTED = 4_000, 500, 1_000
@@ -79,11 +83,13 @@ class Mailbox:
     """An account of a mail server. Its methods block, and are called in threads."""
 
     imap_url: SplitResult
-    """imaps://USER@HOST, or imap:// on this machine."""
+    """imaps://USER@HOST, or imap:// with STARTTLS; on this machine without."""
     smtp_url: SplitResult
-    """smtps://USER@HOST, smtp:// with STARTTLS where the server has it."""
+    """smtps://USER@HOST, or smtp:// with STARTTLS; on this machine without where the server has none."""
     password: str = attrs.field(repr=False)
     address: str
+    may_be_clear: bool = False
+    """The password may go to another machine without encryption."""
 
     def open(self) -> imaplib.IMAP4:
         """Log in and choose the inbox."""
@@ -94,6 +100,10 @@ class Mailbox:
             )
         else:
             server = imaplib.IMAP4(url.hostname or "", url.port or 143, timeout=TIMEOUT)
+            if not self.is_clear_allowed(url):
+                if "STARTTLS" not in server.capabilities:
+                    raise not_encrypted(url)
+                server.starttls(ssl_context=ssl.create_default_context())
         server.login(unquote(url.username or self.address), self.password)
         server.select("INBOX")
         return server
@@ -129,20 +139,49 @@ class Mailbox:
             server = smtplib.SMTP(url.hostname or "", url.port or 587, timeout=TIMEOUT)
         with server:
             server.ehlo()
-            if url.scheme == "smtp" and server.has_extn("starttls"):
-                server.starttls(context=ssl.create_default_context())
-                server.ehlo()
+            if url.scheme != "smtps":
+                if server.has_extn("starttls"):
+                    server.starttls(context=ssl.create_default_context())
+                    server.ehlo()
+                elif not self.is_clear_allowed(url):
+                    raise not_encrypted(url)
             if server.has_extn("auth"):
                 server.login(unquote(url.username or self.address), self.password)
             yield server
 
-    def thread_of(self, root: str) -> tuple[str, list[str], str]:
-        """Return Message-ID, References and subject of the newest mail of a thread; the root alone if it is gone."""
+    def is_clear_allowed(self, url: SplitResult) -> bool:
+        """Return whether the password may go to this server without encryption."""
+        try:
+            is_here = ip_address(url.hostname or "").is_loopback
+        except ValueError:
+            is_here = url.hostname == "localhost"
+        return is_here or self.may_be_clear
+
+    def thread_of(self, root: str, person: str, authserv: str) -> tuple[str, list[str], str]:
+        """Return Message-ID, References and subject of the newest mail of a person in a thread; the root alone if there is none.
+
+        Anybody can name any thread in a mail of his own, which must change nothing of what others are answered.
+        """
         with self.opened() as server:
             uids = find(server, "INBOX", f'OR HEADER Message-ID "{root}" HEADER References "{root}"')
-            head = fetch(server, uids[-1], "BODY.PEEK[HEADER]") if uids else b""
-        mail = parse(head)
-        return message_id(mail) or root, ids_in(mail, "References") or [root], subject_of(mail)
+            for uid in uids[: -MOST_OF_THREAD - 1 : -1]:
+                head = fetch(server, uid, f"BODY.PEEK[HEADER]<0.{MOST_BYTES}>")
+                try:
+                    require_small(head)
+                    mail = parse(head)
+                    if writer_of(mail, authserv) == person:
+                        return message_id(mail) or root, ids_in(mail, "References") or [root], subject_of(mail)
+                except Exception as error:
+                    log.info("a mail of a thread cannot be read: %s", error)
+        return root, [root], ""
+
+
+def not_encrypted(url: SplitResult) -> OSError:
+    """Return the error for a server that would get the password in clear."""
+    return OSError(
+        f"{url.hostname} offers no encryption, so it gets no password; "
+        f"use {url.scheme}s://, or set MAIL_CLEAR=yes where nobody else can read the network"
+    )
 
 
 def find(server: imaplib.IMAP4, folder: str, condition: str) -> list[str]:
@@ -212,12 +251,14 @@ def read_letter(raw: bytes, own_address: str, authserv: str) -> Incoming | None:
     sender = sender_of(mail)
     if not sender or sender == own_address.lower() or is_from_machine(mail, sender):
         return None
-    if authserv != ANYBODY and not is_vouched_for(mail, sender.rpartition("@")[2], authserv):
+    if writer_of(mail, authserv) != sender:
         log.warning("a mail that claims to be of %s is not heard: nobody vouches for that", sender)
         return None
     id = message_id(mail) or f"<{sha256(raw).hexdigest()}>"
     thread = next(iter(ids_in(mail, "References") or ids_in(mail, "In-Reply-To")), id)
-    return Incoming(text_of(mail), sender, sender, id=id, thread=thread, files=tuple(files_in(mail)))
+    files, left_out = files_in(mail, is_cut=len(raw) >= MOST_BYTES)
+    text = f"{text_of(mail)}\n\n[too large to be carried: {left_out}]".strip() if left_out else text_of(mail)
+    return Incoming(text, sender, sender, id=id, thread=thread, files=tuple(files))
 
 
 def require_small(raw: bytes) -> None:
@@ -234,6 +275,12 @@ def sender_of(mail: EmailMessage) -> str:
     [header] = mail.get_all("From", []) if len(mail.get_all("From", [])) == 1 else [None]
     addresses = getattr(header, "addresses", ())
     return addresses[0].addr_spec.lower() if len(addresses) == 1 else ""
+
+
+def writer_of(mail: EmailMessage, authserv: str) -> str:
+    """Return the address in From if our mail server vouches for it, or if everybody is believed; else ""."""
+    sender = sender_of(mail)
+    return sender if authserv == ANYBODY or is_vouched_for(mail, sender.rpartition("@")[2], authserv) else ""
 
 
 def message_id(mail: EmailMessage) -> str:
@@ -369,18 +416,29 @@ class HtmlReader(HTMLParser):
             self._pieces.append(" ".join(data.split()) + (" " if data[-1:].isspace() else ""))
 
 
-def files_in(mail: EmailMessage) -> list[tuple[str, str, bytes]]:
-    """Return name, MIME type and content of the files of a mail, as far as they fit."""
-    files, room = [], MOST_FILE_BYTES
-    for part in list(mail.iter_attachments())[:MOST_FILES]:
+def files_in(mail: EmailMessage, is_cut: bool) -> tuple[list[tuple[str, str, bytes]], str]:
+    """Return name, MIME type and content of the files of a mail, as far as they fit, and the names of the others.
+
+    is_cut: the mail is longer than what was read of it, so its last file is not whole.
+    """
+    files: list[tuple[str, str, bytes]] = []
+    others: list[str] = []
+    room, parts = MOST_FILE_BYTES, list(mail.iter_attachments())
+    for number, part in enumerate(parts, 1):
+        name = "".join(c for c in part.get_filename() or "file" if c.isprintable() and c not in "/\\")[:200] or "file"
         inner = part.get_payload()
         is_mail = part.get_content_type() == "message/rfc822" and isinstance(inner, list)
         data = bytes(inner[0]) if is_mail else part.get_payload(decode=True)
-        if isinstance(data, bytes) and len(data) <= room:
+        if not isinstance(data, bytes):
+            continue
+        if len(files) < MOST_FILES and len(data) <= room and not (is_cut and number == len(parts)):
             room -= len(data)
-            name = "".join(c for c in part.get_filename() or "file" if c.isprintable() and c not in "/\\")
-            files.append((name[:200] or "file", part.get_content_type(), data))
-    return files
+            files.append((name, part.get_content_type(), data))
+        else:
+            others.append(name)
+    more = f" and {len(others) - MOST_NAMES} more" if len(others) > MOST_NAMES else ""
+    cut = (" and what follows it" if others else "the end of the mail") if is_cut else ""
+    return files, f"{', '.join(others[:MOST_NAMES])}{more}{cut}"
 
 
 # ------------------------------------------------------------------ the two ways
@@ -442,7 +500,7 @@ class MailMessenger(Messenger):
         mail["Auto-Submitted"] = "auto-replied"
         subject = ""
         if reply.thread and MESSAGE_ID.fullmatch(reply.thread):
-            newest, references, subject = self.mailbox.thread_of(reply.thread)
+            newest, references, subject = self.mailbox.thread_of(reply.thread, reply.channel_id, self.authserv)
             mail["In-Reply-To"] = newest
             mail["References"] = " ".join(dict.fromkeys([*references[:1], *references[-20:], newest]))
         mail["Subject"] = subject if subject.lower().startswith("re:") else f"Re: {subject or 'your message'}"
@@ -455,11 +513,14 @@ class MailMessenger(Messenger):
 
 
 if __name__ == "__main__":
-    settings = variables("IMAP_URL", "SMTP_URL", "MAIL_PASSWORD", "MAIL_ADDRESS", "MAIL_AUTHSERV", "PEGASUS_TOKEN")
+    settings = variables(
+        "IMAP_URL", "SMTP_URL", "MAIL_PASSWORD", "MAIL_ADDRESS", "MAIL_AUTHSERV", "PEGASUS_TOKEN", MAIL_CLEAR=""
+    )
     account = Mailbox(
         urlsplit(settings["IMAP_URL"]),
         urlsplit(settings["SMTP_URL"]),
         settings["MAIL_PASSWORD"],
         settings["MAIL_ADDRESS"],
+        may_be_clear=settings["MAIL_CLEAR"] == "yes",
     )
     MailMessenger(account, settings["MAIL_AUTHSERV"]).run()

@@ -7,6 +7,7 @@ import ssl
 import sys
 from contextlib import asynccontextmanager
 from email.parser import BytesParser
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -165,6 +166,82 @@ def test_files_are_read_with_names_that_are_none_of_a_path():
     assert b"inner" in letter.files[1][2]
 
 
+def attached(*names, size=10, text="look"):
+    """Return a mail with files of so many bytes."""
+    head = '--b\r\nContent-Type: application/pdf\r\nContent-Disposition: attachment; filename="{}"\r\n\r\n{}\r\n'
+    files = "".join(head.format(name, "x" * size) for name in names)
+    return mail(f"--b\r\n\r\n{text}\r\n{files}--b--\r\n", Content_Type='multipart/mixed; boundary="b"')
+
+
+@pytest.mark.parametrize(
+    ("raw", "kept", "note"),
+    [
+        (attached("film.pdf", size=600_000), [], "film.pdf"),
+        (attached("a.pdf", "../b.pdf", size=300_000), ["a.pdf"], "..b.pdf"),
+        (attached(*"abcdefghijkl"), list("abcdefghij"), "k, l"),
+        (attached(*"ab", size=50)[:-30], ["a"], "b and what follows it"),
+    ],
+    ids=["one", "together", "many", "cut"],
+)
+def test_files_that_are_not_carried_are_named(raw, kept, note, monkeypatch):
+    if "follows" in note:
+        monkeypatch.setattr(email_bridge, "MOST_BYTES", len(raw))
+    letter = read(raw)
+    assert [name for name, _, _ in letter.files] == kept
+    assert letter.text == f"look\n\n[too large to be carried: {note}]"
+
+
+class UnsafeServer:
+    """A mail server that takes a password from anybody who sends one."""
+
+    capabilities = ()
+    passwords: ClassVar = []
+
+    def __init__(self, *_, **__): ...
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_): ...
+
+    def ehlo(self): ...
+
+    def select(self, *_): ...
+
+    logout = shutdown = ehlo
+
+    def has_extn(self, name):
+        return name == "auth"
+
+    def login(self, *words):
+        self.passwords.append(words)
+
+
+@pytest.mark.parametrize("way", ["imap", "smtp"])
+def test_a_password_goes_in_clear_to_this_machine_alone_unless_that_is_wanted(way, monkeypatch):
+    monkeypatch.setattr("imaplib.IMAP4", UnsafeServer)
+    monkeypatch.setattr("smtplib.SMTP", UnsafeServer)
+    UnsafeServer.passwords.clear()
+
+    def log_in(host, **options):
+        url = urlsplit(f"{way}://anna@{host}")
+        account = email_bridge.Mailbox(url, url, "secret", "anna@example.org", **options)
+        with account.opened() if way == "imap" else account.submission():
+            pass
+
+    with pytest.raises(OSError, match=f"mail.example.org offers no encryption.*{way}s://.*MAIL_CLEAR"):
+        log_in("mail.example.org")
+    assert UnsafeServer.passwords == []
+    for host, options in (
+        ("127.0.0.1", {}),
+        ("[::1]", {}),
+        ("localhost", {}),
+        ("mail.example.org", {"may_be_clear": True}),
+    ):
+        log_in(host, **options)
+    assert UnsafeServer.passwords == [("anna", "secret")] * 4
+
+
 # ------------------------------------------------------------------ both ways
 
 
@@ -216,6 +293,26 @@ async def test_a_reply_goes_below_the_newest_mail_of_its_thread_with_its_files(t
         await gateway.journal.until(lambda: gateway.journal.acks)
         assert len(sent(server)) == 1
     assert server.complaints == []
+
+
+async def test_a_mail_of_somebody_else_changes_nothing_of_a_thread(tmp_path):
+    server, evil = FakeMailServer(), f"{AUTHSERV}; dmarc=pass header.from=evil.example"
+    async with server.open(), world() as gateway, running(server, gateway, tmp_path):
+        await server.deliver(mail("What is up?", Subject="News", Message_ID="<root@x>"))
+        for number, headers in enumerate(
+            [
+                {"From": "eve@evil.example", "Authentication_Results": evil},
+                {"Authentication_Results": evil},  # says that Anna has written it
+                {"From": "a." * 10_000 + "@evil.example"},
+            ]
+        ):
+            await server.deliver(mail(Subject="Pay", Message_ID=f"<e{number}@x>", References="<root@x>", **headers))
+        await server.until(lambda: all("\\SEEN" in kept.flags for kept in server.folders["INBOX"]))
+        for room in (ANNA, "eve@evil.example"):
+            await gateway.say(ChannelInfo("email", room, reply_to="<root@x>"), "All well.")
+        await server.until(lambda: len(server.outbox) == 2)
+        found = {reply["To"]: (reply["Subject"], reply["In-Reply-To"]) for reply in sent(server)}
+        assert found == {ANNA: ("Re: News", "<root@x>"), "eve@evil.example": ("Re: Pay", "<e0@x>")}
 
 
 async def test_who_is_refused_holds_up_nobody_and_what_cannot_be_read_is_flagged(tmp_path, monkeypatch):
