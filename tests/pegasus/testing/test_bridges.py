@@ -52,6 +52,24 @@ async def listen(self, cursor):
     async for message in super().listen(cursor):
         yield attrs.evolve(message, id=None)
 """
+FORGETS = """
+async def serve(self, url, token, state):
+    state.seqs.clear()
+    await super().serve(url, token, state)
+async def send(self, reply):
+    await super().send(attrs.evolve(reply, key=None))
+"""
+ACKNOWLEDGES_FIRST = """
+async def _deliver(self, bridge, reply, state):
+    await bridge.acknowledge(reply)
+    await super()._deliver(bridge, reply, state)
+"""
+LOSES_ITS_PLACE = """
+async def listen(self, cursor):
+    async for message in super().listen(cursor):
+        yield message.cursor
+        yield message
+"""
 
 
 async def test_the_example_is_proved_exactly_once_at_every_step():
@@ -72,6 +90,9 @@ async def test_the_example_is_proved_exactly_once_at_every_step():
     [
         (RATHER_LOST, Step.SENDING, DeliveryClass.AT_MOST_ONCE, True),
         (WITHOUT_IDS, Step.ACCEPTED, DeliveryClass.AT_LEAST_ONCE, False),
+        (FORGETS, Step.ACKNOWLEDGING, DeliveryClass.AT_LEAST_ONCE, False),
+        (ACKNOWLEDGES_FIRST, Step.SENDING, DeliveryClass.AT_MOST_ONCE, False),
+        (LOSES_ITS_PLACE, Step.RECEIVED, DeliveryClass.AT_MOST_ONCE, False),
     ],
 )
 async def test_a_bridge_that_loses_or_repeats_is_found_out(change, step, proved, is_passed):
