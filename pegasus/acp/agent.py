@@ -189,7 +189,7 @@ class EditorAgent:
         await self._ensure_daemon()
         self._shut(id)
         editor = self._editor or EditorCapabilities()
-        session = EditorSession(id, folder, self._link, editor, self._find, self._nursery, last_seq)
+        session = EditorSession(id, folder, self._link, editor, self._find, self._nursery, last_seq, self._room)
         scope = trio.CancelScope()
         self._sessions[id] = session, scope
         self._nursery.start_soon(_run_within, session, scope)

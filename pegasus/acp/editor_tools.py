@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import trio
 
-from pegasus.acp.link import EditorGone, EditorLink, RpcError
+from pegasus.acp.link import INTERNAL_ERROR, EditorGone, EditorLink, RpcError
 from pegasus.acp.requests import EditorCapabilities
 from pegasus.client import ClientError
 from pegasus.messages import Json
+from pegasus.wire import encode_json, is_unicode
 
 RELEASE_SECONDS: Final = 5.0
 """Seconds that the editor has to kill and release a terminal, whatever else is cancelled."""
@@ -43,13 +44,19 @@ class EditorTools:
         call: CallDaemon,
         show_terminal: Callable[[str, str], Awaitable[None]],
         nursery: trio.Nursery,
+        room: int,
     ) -> None:
-        """call: calls a method of the daemon. show_terminal: shows a terminal, its id last, as part of a tool call."""
+        """Take the ways to both sides.
+
+        call: calls a method of the daemon. show_terminal: shows a terminal, its id last, as part of a tool call. room: bytes of an
+        answer. The daemon ends the connection at a larger frame.
+        """
         self._session = session_id
         self._show_terminal = show_terminal
         self._link = link
         self._call = call
         self._nursery = nursery
+        self._room = room
         self._running: dict[str, trio.CancelScope] = {}
         """Calls under way, by id."""
 
@@ -70,11 +77,20 @@ class EditorTools:
     async def _carry_out(self, id: str, event: Mapping[str, Any]) -> None:
         with suppress(ClientError, EditorGone), self._running[id]:
             try:
-                answer: Mapping[str, Json] = {"result": await self._run(event, event.get("arguments") or {})}
+                result = await self._run(event, event.get("arguments") or {})
+                self._check(result)
+                answer: Mapping[str, Json] = {"result": result}
             except RpcError as error:
                 answer = {"error": f"the editor: {error}"}
             await self._call("tools.result", {"call": id, **answer})
         self._running.pop(id, None)
+
+    def _check(self, result: Mapping[str, Json]) -> None:
+        """Raise RpcError for a result that no frame takes."""
+        if any(isinstance(value, str) and not is_unicode(value) for value in result.values()):
+            raise RpcError(INTERNAL_ERROR, "its answer holds half a surrogate pair, which is no text")
+        if (size := len(encode_json(result).encode())) > self._room:
+            raise RpcError(INTERNAL_ERROR, f"its answer has {size:,} bytes, allowed: {self._room:,}")
 
     async def _run(self, event: Mapping[str, Any], arguments: Mapping[str, Any]) -> Mapping[str, Json]:
         """Return what the editor gives back. Raises RpcError, EditorGone."""
@@ -112,10 +128,12 @@ class EditorTools:
         finally:
             with trio.move_on_after(RELEASE_SECONDS, shield=True), suppress(RpcError, EditorGone):
                 await self._ask("terminal/release", terminal)
-        status = written.get("exitStatus")
+        status, output, truncated = (written.get(key) for key in ("exitStatus", "output", "truncated"))
+        if isinstance(output, str) and len(output) > arguments["outputBytes"]:
+            output, truncated = output[-arguments["outputBytes"] :], True
         return {
-            "output": written.get("output"),
-            "truncated": written.get("truncated"),
+            "output": output,
+            "truncated": truncated,
             "timedOut": scope.cancelled_caught,
             **({key: status.get(key) for key in ("exitCode", "signal")} if isinstance(status, Mapping) else {}),
         }

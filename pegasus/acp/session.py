@@ -113,8 +113,12 @@ class EditorSession:
         find: FindEndpoint,
         nursery: trio.Nursery,
         last_seq: int | None,
+        room: int,
     ) -> None:
-        """Take the conversation `id`. folder: that tasks work in. nursery: for what runs beside. last_seq: the last reply seen."""
+        """Take the conversation `id`.
+
+        folder: that tasks work in. nursery: for what runs beside. last_seq: the last reply seen. room: bytes of an editor's answer.
+        """
         self.id = id
         self.folder = folder
         self.is_over = False
@@ -150,7 +154,7 @@ class EditorSession:
         self._spoke = False
         """The last update was text of the agent."""
         self._work = SessionWork(channel_of(id).address, folder)
-        self._tools = EditorTools(id, link, self.call, self._show_terminal, nursery)
+        self._tools = EditorTools(id, link, self.call, self._show_terminal, nursery, room)
         self._last_event: int | None = None
         """Number of the last event that was shown."""
         self._commands: dict[str, trio.MemorySendChannel[str]] = {}
