@@ -53,6 +53,8 @@ _LEFT_OUT: Final = frozenset({"lock", "run", "logs", "backups", "versions"})
 """Names in a home that no backup has: they are made again, are backups themselves, or programs."""
 SECRET_NAMES: Final = frozenset({"token", "mcp", "push.key"})
 """Names in a home that hold nothing but secrets: the owner's token, tokens of MCP servers, and the key for push services."""
+_SECRET_DATA: Final = ("a2a",)
+"""Folders of data that are made of secrets: the credentials for other agents' targets of push notifications."""
 VERSION_FILE: Final = "data/VERSION"
 """The file that a restore writes last, from the manifest."""
 _MADE_AGAIN: Final = "data/memory/.index.sqlite"
@@ -162,11 +164,12 @@ def take_snapshot(home: Home, *, secrets: bool, held: Collection[str] = ()) -> S
 
     secrets: with the files that hold nothing else. held: files that another attempt has found replaced.
     """
+    skip = {f"data/{name}" for name in (_IMMUTABLE if secrets else _IMMUTABLE + _SECRET_DATA)}
     for _ in range(_LOOKS):
         snapshot = Snapshot()
         try:
             with _writing_paused(home):
-                _find(home, snapshot, "data", skip={f"data/{name}" for name in _IMMUTABLE})
+                _find(home, snapshot, "data", skip=skip)
                 newest = sorted(snapshot.files, key=lambda file: -file.changed)
                 kept = {file.path for file in newest[:MOST_OPEN]} | set(held)
                 for file in snapshot.files:

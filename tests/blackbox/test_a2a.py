@@ -127,6 +127,7 @@ async def test_push_notifications_go_out_once_each_over_kill_9(tmp_path):
             options = {"taskPushNotificationConfig": secret}
             asked = (await agent.send("paint", "m-1", configuration=options))["task"]
             await until(lambda: heard, "the first attempt", 20)
+        assert (daemon.home / "data/a2a/push.json").stat().st_mode & 0o777 == 0o600, "it has credentials"
         await daemon.restart()  # by kill -9, with nothing delivered
         await until(lambda: "INPUT_REQUIRED" in updates_of(heard), "the deliveries of before", 20)
         async with agent_of(daemon) as agent:

@@ -48,6 +48,7 @@ def furnished(folder: Path) -> Home:
     write(home, "token", b"the-token-of-the-owner\n")
     write(home, "push.key", b"-----BEGIN PRIVATE KEY-----\n")
     write(home, "mcp/server.json", b'{"access_token":"abc"}')
+    write(home, "data/a2a/push.json", b'{"targets":[{"credentials":"abc"}]}')
     write(home, "logs/pegasus.log", b"a line\n")
     write(home, "pegasus.toml", b'[log]\nlevel = "info"\n')
     return home

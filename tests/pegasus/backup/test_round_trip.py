@@ -17,11 +17,9 @@ def test_everything_comes_back_but_secrets_and_what_is_made_again(home, tmp_path
     made = back_up(home, tmp_path / "b")
     assert made.left_out == ()
     restored = restore(tmp_path / "b", tmp_path / "copy")
-    wanted = {
-        path: content
-        for path, content in tree(home.path).items()
-        if path not in ("token", "push.key", "mcp/server.json", "logs/pegasus.log", "data/memory/.index.sqlite")
-    }
+    secrets = {"token", "push.key", "mcp/server.json", "data/a2a/push.json"}
+    left_out = secrets | {"logs/pegasus.log", "data/memory/.index.sqlite"}
+    wanted = {path: content for path, content in tree(home.path).items() if path not in left_out}
     found = tree(tmp_path / "copy")
     assert found.pop("lock")
     assert found.pop("data/VERSION") == f"{FORMAT}\n".encode()
@@ -38,6 +36,7 @@ def test_with_a_passphrase_secrets_come_back_too(home, tmp_path):
     assert (tmp_path / "copy/token").read_bytes() == b"the-token-of-the-owner\n"
     assert (tmp_path / "copy/mcp/server.json").exists()
     assert (tmp_path / "copy/push.key").exists()
+    assert (tmp_path / "copy/data/a2a/push.json").exists()
 
 
 @pytest.mark.parametrize("passphrase", ["wrong", None])
