@@ -132,16 +132,17 @@ async def test_speech_is_sent_on_as_it_comes(tmp_path):
         with pytest.raises(openai.APIStatusError) as refusal:
             await client.audio.speech.create(model="any", voice="alloy", input="Hello")
         assert refusal.value.status_code == 503
-        book.server.audio = lambda call: ProviderAnswer(stream=(OGG, 1000.0))
+        book.server.audio = lambda call: ProviderAnswer(stream=(OGG, *(0.01, b"more") * 1000))
         async with client.audio.speech.with_streaming_response.create(
             model="any", voice="alloy", input="Hello"
         ) as stream:
             heard_so_far = b""
             async for piece in stream.iter_bytes():
                 heard_so_far += piece
-                if len(heard_so_far) == len(OGG):
+                if len(heard_so_far) >= len(OGG):
                     break
-        assert heard_so_far == OGG
+        assert heard_so_far.startswith(OGG)
+        await book.abandoned()  # the client has left in the middle, and the service makes no more of it
 
 
 async def test_without_a_model_a_sentence_says_which_setting_is_missing(tmp_path):
