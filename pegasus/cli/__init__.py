@@ -12,6 +12,7 @@ order; each uses only those before it:
     config        the commands config and reload
     sessions      the commands sessions
     skills        the command skills
+    status        the commands status and tree
     doctor        the command doctor
     follow        the log of a task as it grows
     work          the commands tasks and cron
@@ -23,7 +24,6 @@ order; each uses only those before it:
     importing     the command import
     backup        the commands backup, move and restore
     update        the command update
-    status        the commands status and tree
     trace         the command trace
     mcp_relay     the MCP server of the daemon, on stdin and stdout
     mcp           the command mcp

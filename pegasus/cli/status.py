@@ -41,7 +41,7 @@ from pegasus.terminal import neutralise
 from pegasus.wire import camel, from_wire
 
 CODE_CHANGED: Final = "was changed on disk since the start, and what is loaded from now on may not fit"
-"""What is said of an agent whose code is not the one that runs."""
+"""Warning about an agent whose code on disk is not the one that runs."""
 WATCH_SECONDS = 1.0
 """Seconds between two pictures of --watch: changes are visible soon, and the load on the daemon is negligible."""
 
