@@ -211,7 +211,10 @@ class UnsafeServer:
     logout = shutdown = ehlo
 
     def has_extn(self, name):
-        return name == "auth"
+        return name == "auth" or name.upper() in self.capabilities
+
+    def starttls(self, ssl_context=None, context=None):
+        self.passwords.append((ssl_context or context).verify_mode)
 
     def login(self, *words):
         self.passwords.append(words)
@@ -240,6 +243,9 @@ def test_a_password_goes_in_clear_to_this_machine_alone_unless_that_is_wanted(wa
     ):
         log_in(host, **options)
     assert UnsafeServer.passwords == [("anna", "secret")] * 4
+    monkeypatch.setattr(UnsafeServer, "capabilities", ("STARTTLS",))
+    log_in("mail.example.org")
+    assert UnsafeServer.passwords[4:] == [ssl.CERT_REQUIRED, ("anna", "secret")]
 
 
 # ------------------------------------------------------------------ both ways
