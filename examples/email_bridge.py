@@ -16,7 +16,7 @@ reach.
 makes it the same message. A reply has a Message-ID made of its number. Before a mail is sent, the folder of sent mails is asked for
 that id, and a copy is put there afterwards; only a crash between these two sends a mail twice, and both have the same Message-ID.
 
-**Encryption.** `imaps` and `smtps`, or STARTTLS. A server of another machine that offers neither gets no password, unless MAIL_CLEAR=yes.
+**Encryption.** `imaps` and `smtps`, or STARTTLS. A server elsewhere that offers neither gets no password, unless MAIL_CLEAR=yes.
 
 Mails of machines (lists, out-of-office notes, bounces) are not heard, so two programs never write to each other for ever. A mail that
 cannot be read is flagged for a person.
