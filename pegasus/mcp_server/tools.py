@@ -194,7 +194,7 @@ def turn_result(id: str, channel_id: str, transcript: TurnTranscript, *, has_key
         again = f' with idempotencyKey "{id}"' if has_key else ""
         content.append(TextContent(type="text", text=f"[the agent is still working on it; {_HOW_TO_GO_ON}{again}]"))
     elif not content:
-        content.append(TextContent(type="text", text="[the agent has chosen to say nothing]"))
+        content.append(TextContent(type="text", text="[the agent has said nothing: it chose to, or was stopped]"))
     structured = {"messageId": id, "conversation": channel_id, "done": transcript.is_done, "replies": replies}
     return CallToolResult(content=content, structured_content=structured)
 

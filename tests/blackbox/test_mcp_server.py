@@ -161,6 +161,25 @@ async def test_a_call_that_its_client_cancels_stops_the_turn(office, mode, name)
         assert [part.text for part in sent.content] == ["echo: again"]
 
 
+async def test_a_turn_that_somebody_stops_is_not_called_silence_by_choice(office, name):
+    heard = []
+
+    async def ask(client):
+        sent = await client.call_tool("send_message", {"text": f"stop {name}", "conversation": name})
+        heard.extend(part.text for part in sent.content)
+
+    async with office.play(book := Book(), name) as daemon, mcp_client(daemon) as client, mcp_client(daemon) as other:
+        book.hold()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, client)
+            await book.waiting()
+            sent = await other.call_tool("send_message", {"text": "/stop", "conversation": name})
+            assert sent.content[0].text.startswith("Stopped:")
+            await book.abandoned()
+        book.release()
+    assert heard == ["[the agent has said nothing: it chose to, or was stopped]"]
+
+
 async def test_a_client_that_vanishes_and_can_ask_again_gets_its_answer(office, name):
     call = ("send_message", {"text": f"go {name}", "conversation": name, "idempotencyKey": "k1"})
     async with office.play(book := Book(), name) as daemon:
