@@ -13,6 +13,7 @@ from pegasus.access import shown_subject
 from pegasus.acp.content import code_block, text_block
 from pegasus.acp.work import kind_of, locations_of, title_of
 from pegasus.messages import ApprovalNotice, Json
+from pegasus.policy import make_visible
 
 DENY: Final = "deny"
 """Id of the option that refuses."""
@@ -53,7 +54,7 @@ def permission_params(notice: ApprovalNotice, session_id: str, folder: str) -> d
         "sessionId": session_id,
         "toolCall": {
             "toolCallId": f"approval/{notice.id}",
-            "title": title_of(notice.tool, notice.arguments) + more,
+            "title": make_visible(title_of(notice.tool, notice.arguments)) + more,
             "kind": kind_of(notice.tool),
             "status": "pending",
             "content": [{"type": "content", "content": text_block(_question(notice))}],
@@ -93,7 +94,7 @@ def _question(notice: ApprovalNotice) -> str:
     """Return what is asked, why, and the notes about it."""
     subject = code_block(shown_subject(notice, longest=SHOWN))
     notes = "".join(f"\n\n{note}." for note in notice.notes)
-    words = f"\n\nIn the agent's words: {notice.words}" if notice.words else ""
+    words = f"\n\nIn the agent's words:\n\n{code_block(make_visible(notice.words))}" if notice.words else ""
     return f"{subject}\n\nAsked because {notice.why}. ({notice.id}){notes}{words}"
 
 
