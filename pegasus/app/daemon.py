@@ -288,9 +288,10 @@ async def _daemon(world: RealWorld, is_trial: bool) -> int:
                     health=partial(health_of, root, tree.main_agent.paths, environment.may_work, adapters.values()),
                 )
                 front: dict[str, Child[object]] = {}
+                # Made without a server, too, as they follow their settings from here on.
+                push = BrowserPush(tree.services, sessions, reply_listeners, world.home)
+                agents = A2aLink(web, in_force, world.home.resolve)
                 if http:
-                    push = BrowserPush(tree.services, sessions, reply_listeners, world.home)
-                    agents = A2aLink(web, in_force, world.home.resolve)
                     front["http"] = http_child(web, http_listeners, (push.operations, agents.operations))
                     if not is_trial:
                         front["push"] = Child("pusher", push.run, backoff=CHILD_BACKOFF)

@@ -18,6 +18,7 @@ from pegasus.app.services import Services
 from pegasus.gateway import Listeners
 from pegasus.host import Home
 from pegasus.messages import ApprovalNotice
+from pegasus.settings import LiveValue, PushSettings
 from pegasus.storage import KeyedStore
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ class BrowserPush:
     _home: Home
     _asked: trio.Event = attrs.field(factory=trio.Event, init=False)
     """Set when a client can subscribe."""
+    _settings: LiveValue[PushSettings] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._settings = self._services.environment.in_force.follow(lambda settings: settings.push, "push.")
 
     def operations(self) -> Sequence[Operation]:
         """Return the routes of the HTTP server. Called in a thread."""
@@ -56,14 +61,14 @@ class BrowserPush:
     def _push(self) -> PushServices:
         push = import_module("pegasus.push")
         environment, journal = self._services.environment, self._services.journal
-        in_force, persona = environment.in_force, environment.persona
+        persona = environment.persona
         services: PushServices = push.PushServices(
             book=push.PushBook(self._sessions, journal),
             journal=journal,
             listeners=self._listeners,
             open_notices=self._open_notices,
             owners=environment.owners,
-            settings=in_force.follow(lambda settings: settings.push, "push."),
+            settings=self._settings,
             contact=self._contact,
             agent=lambda: persona.now.name,
             clean=environment.secrets.redact,

@@ -50,6 +50,9 @@ OTHER = {
     "channels.cli.allow_from": ["main"],
     "channels.cli.access": "allow_list",
     "telemetry.otlp_endpoint": "http://127.0.0.1:9",
+    "push.contact": "mailto:ada@example.org",
+    "push.allowed_hosts": ["push.example"],
+    "a2a.signing_key": "card-key.pem",
     "session.memory_window": 60,
     "session.consolidation_timeout": 40.0,
 }

@@ -85,6 +85,9 @@ class Editor(Client):
             self.process.stdin.close()
             await self.agent.close()
             await self.process.wait()
+        for terminal in self.terminals:
+            terminal.kill()
+            await terminal.process.communicate()
 
     # ------------------------------------------------------------ what the agent calls
 
@@ -202,6 +205,8 @@ class Editor(Client):
             self._loop.call_soon_threadsafe(self._is_over.set)
             await trio.to_thread.run_sync(self._thread.join, 5)
         self.kill()
+        if self._loop is not None:
+            await trio.to_thread.run_sync(self._thread.join, 5)
 
 
 @asynccontextmanager
