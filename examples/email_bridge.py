@@ -32,7 +32,7 @@ import select
 import smtplib
 import ssl
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from email.message import EmailMessage
 from email.parser import BytesParser
 from email.utils import formatdate
@@ -102,12 +102,15 @@ class Mailbox:
             )
         else:
             server = imaplib.IMAP4(url.hostname or "", url.port or 143, timeout=TIMEOUT)
-            if not self.is_clear_allowed(url):
+        with ExitStack() as connected:
+            connected.callback(server.shutdown)
+            if url.scheme != "imaps" and not self.is_clear_allowed(url):
                 if "STARTTLS" not in server.capabilities:
                     raise not_encrypted(url)
                 server.starttls(ssl_context=ssl.create_default_context())
-        server.login(unquote(url.username or self.address), self.password)
-        server.select("INBOX")
+            server.login(unquote(url.username or self.address), self.password)
+            server.select("INBOX")
+            connected.pop_all()
         return server
 
     @contextmanager
@@ -117,7 +120,10 @@ class Mailbox:
         try:
             yield server
         finally:
-            server.logout()
+            try:
+                server.logout()
+            except (OSError, imaplib.IMAP4.error):
+                server.shutdown()
 
     def send(self, mail: EmailMessage) -> None:
         """Send a mail, unless the folder of sent mails has it already. Raises smtplib.SMTPException, imaplib.IMAP4.error, OSError."""

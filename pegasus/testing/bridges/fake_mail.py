@@ -224,7 +224,7 @@ class _ImapSession:
             case ["SELECT" | "EXAMINE", name]:
                 return await self._select(name.strip('"'))
             case ["LIST", *_]:
-                for name in self._server.folders:
+                for name in list(self._server.folders):
                     flags = "\\Sent" if name == "SENT" else "\\HasNoChildren"
                     await self._stream.send_all(f'* LIST ({flags}) "/" {name}\r\n'.encode())
             case ["CREATE", name]:
