@@ -31,6 +31,8 @@ FOLDER: Final = "folder"
 """Key of the metadata of messages and tasks: the real path of the folder of an owner's own that the work is done in."""
 RELAYED: Final = "relayed"
 """Key of a message's metadata: True if its writer has not typed its text, but forwarded it or sent it by a program."""
+IN_REPLY_TO: Final = "inReplyTo"
+"""Key of a reply's metadata: the id of the message that it answers."""
 APART: Final = "apart"
 """Key of the metadata of messages and tasks: true if they belong to a conversation in which guests are heard, and which has nothing of
 the owner's other conversations. Stored, and removed from what a client sends."""

@@ -42,6 +42,7 @@ from pegasus.client import (
 from pegasus.formatting import quote
 from pegasus.messages import (
     FOLDER,
+    IN_REPLY_TO,
     RELAYED,
     ApprovalNotice,
     ChannelInfo,
@@ -71,8 +72,6 @@ COMMAND_SECONDS: Final = 30.0
 """Seconds that the answer to a command may take."""
 CALL_SECONDS: Final = 10.0
 """Seconds that the daemon may take to answer a call."""
-IN_REPLY_TO: Final = "inReplyTo"
-"""Key of a reply's metadata: the message that it answers."""
 TERMINAL: Final = "terminal"
 """Mode in which commands run in terminals of the editor, and each is asked for."""
 WALLS: Final = "walls"

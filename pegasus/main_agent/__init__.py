@@ -63,7 +63,7 @@ from pegasus.main_agent.consolidation import Consolidator, notes_disk
 from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
 from pegasus.main_agent.item_endings import model_failure
 from pegasus.main_agent.queue_items import OWN_TURN, forward_notifications
-from pegasus.main_agent.replies import IN_REPLY_TO, QUESTION, item_of_key
+from pegasus.main_agent.replies import QUESTION, item_of_key
 from pegasus.main_agent.reply_decisions import post_of_held
 from pegasus.main_agent.services import AgentServices, FileAccess, message_publisher
 from pegasus.main_agent.session import (
@@ -115,7 +115,6 @@ from pegasus.main_agent.toolset import AgentToolset
 __all__ = [
     "CURRENT",
     "GLOBAL",
-    "IN_REPLY_TO",
     "MOST_ROWS",
     "NO_CHAT",
     "OWN_TURN",

@@ -23,7 +23,7 @@ from pegasus.access import ROLE, Role
 from pegasus.formatting import truncate
 from pegasus.identity import SILENCE
 from pegasus.main_agent.session import REPLY_NAME, SENT
-from pegasus.messages import APART, Address, Json, Metadata, OutboundMessage, StoredFile
+from pegasus.messages import APART, IN_REPLY_TO, Address, Json, Metadata, OutboundMessage, StoredFile
 from pegasus.models import ToolCall, ToolSpec
 from pegasus.storage import Item, Post, PostResult, Unroutable
 from pegasus.tools import ToolOutcome, prepare_arguments
@@ -58,8 +58,6 @@ ACCEPTED: Final[Metadata] = {
     },
 }
 """Schema that calls of `reply` are checked against."""
-IN_REPLY_TO: Final = "inReplyTo"
-"""Key of a reply's metadata: the id of the message that it answers."""
 WHO: Final = "who"
 """Key of a reply's metadata: "guest" if it comes of a guest's work and does not go to the guest's own conversation."""
 QUESTION: Final = "question"

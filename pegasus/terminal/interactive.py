@@ -41,7 +41,17 @@ from pegasus.client import (
 from pegasus.formatting import format_usage
 from pegasus.host import wall_clock
 from pegasus.intake import describe_unknown, find_unknown
-from pegasus.messages import ApprovalNotice, FileEdit, Media, OutboundMessage, ReplyDraft, Said, TaskProgress, Typing
+from pegasus.messages import (
+    IN_REPLY_TO,
+    ApprovalNotice,
+    FileEdit,
+    Media,
+    OutboundMessage,
+    ReplyDraft,
+    Said,
+    TaskProgress,
+    Typing,
+)
 from pegasus.protocol import STOPPING
 from pegasus.terminal.completion import Suggestions, ask_suggestions
 from pegasus.terminal.greeting import ChatConfig, gone_text, greeting
@@ -470,7 +480,7 @@ class InteractiveChat:
         """Mark a reply of a guest's work. Show the question above its first answer, if it is another client's or not the last one."""
         if reply.metadata.get("who") == "guest":
             self._screen.notice("(from work for a guest)")
-        id, question = reply.metadata.get("inReplyTo"), reply.metadata.get("question")
+        id, question = reply.metadata.get(IN_REPLY_TO), reply.metadata.get("question")
         if not isinstance(id, str) or not isinstance(question, str) or id == self._last_question:
             return
         self._last_question = id
@@ -487,7 +497,7 @@ class InteractiveChat:
         drawn = trio.Event()
         self._show_question(reply)
         self._drafting = False  # the reply takes the draft's place
-        if not self._unanswered.note_answer(reply.metadata.get("inReplyTo")):
+        if not self._unanswered.note_answer(reply.metadata.get(IN_REPLY_TO)):
             self._nursery.start_soon(self._forget_answered)
         self._change_status(answered=self._status.thinking, writing=False, activity="")
         self._screen.reply(self._agent, reply.text_with_names, partial(self._post, drawn.set))

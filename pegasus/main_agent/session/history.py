@@ -29,7 +29,7 @@ from pegasus.main_agent.session.archives import archive_names, is_archive, open_
 from pegasus.main_agent.session.files import CURRENT, SessionFiles, session_files_of
 from pegasus.main_agent.session.media_queue import files_sent_by
 from pegasus.main_agent.session.session import CUT, REPLACED, REPLY_NAME, text_of_end_note
-from pegasus.messages import FOLDER, Address, ChannelInfo, Json, OutboundMessage, Said
+from pegasus.messages import FOLDER, IN_REPLY_TO, Address, ChannelInfo, Json, OutboundMessage, Said
 from pegasus.models import ToolCall
 from pegasus.outside import FENCED_FROM, Untrusted, parse_fence
 from pegasus.storage import PostResult
@@ -420,7 +420,7 @@ def said_in(entries: Sequence[Entry], replies: Sequence[PostResult], chat: str, 
             said.append(Said("user", _written_text(entry), channel, entry.ts, id, media=_media_names(entry), chat=chat))
     for reply in replies:
         if isinstance(reply, OutboundMessage):
-            names, id = tuple(file.name for file in reply.files), str(reply.metadata.get("inReplyTo", ""))
+            names, id = tuple(file.name for file in reply.files), str(reply.metadata.get(IN_REPLY_TO, ""))
             said.append(Said("agent", reply.text, reply.channel, now, id, reply.seq, names, chat=chat))
     return tuple(said)
 

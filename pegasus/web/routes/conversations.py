@@ -36,8 +36,8 @@ from pegasus.access import AccessDenied, TokenGrant
 from pegasus.channels import AckTracker, FollowedTurn, OnSaid, TurnFollower
 from pegasus.gateway import ClientUpdate, Listeners, MessagesMissed
 from pegasus.intake import JOURNAL_TIMEOUT, Intake, InvalidMessage, TooManyMessages
-from pegasus.main_agent import IN_REPLY_TO, OWN_TURN, QUESTION, item_of_key
-from pegasus.messages import Address, ApprovalNotice, InboundMessage, Metadata, OutboundMessage, ReplyDraft
+from pegasus.main_agent import OWN_TURN, QUESTION, item_of_key
+from pegasus.messages import IN_REPLY_TO, Address, ApprovalNotice, InboundMessage, Metadata, OutboundMessage, ReplyDraft
 from pegasus.storage import (
     Accepted,
     JournalMessage,
