@@ -22,6 +22,7 @@ implement the same messages with a database. docs/storage.md states what is prom
     record_log              what the two logs share: staging, reading at a start, rewriting
     disk                    the thread for the disk's work, batches of appends, messages about whole files
     volume                  all-or-nothing changes of files
+    database                the second engine, for several nodes that share a database server
     files                   the operations of a disk, also below a folder that others write in
 
 Why one actor, and not a lock: the promises are about order (a reply exists only if its thought is in the session). A
