@@ -112,6 +112,18 @@ class NewItem:
     """True if guests are heard in its conversation."""
     is_internal: bool = False
     """True for a report of the agent itself."""
+    heard: str = ""
+    """Accounts that were heard at the address, as the node believes (`KnownAddress.heard`). `is_apart` was decided by that."""
+    hears: str = ""
+    """The same after this item."""
+
+
+@attrs.frozen
+class Heard:
+    """Answer to an item that was decided by a wrong belief about who was heard at its address. Nothing has happened."""
+
+    heard: str
+    """Accounts that were heard there (`KnownAddress.heard`)."""
 
 
 @attrs.frozen
@@ -122,6 +134,8 @@ class StoredItem:
     """Its number. Numbers of one owner key grow in the order of commits, and none is given twice."""
     item: NewItem
     """Message, as it was accepted."""
+    discarded: int = 0
+    """Of a report: the number of items that it took the place of."""
 
 
 @attrs.frozen
@@ -150,17 +164,29 @@ class StoredReply:
 class DurableStep:
     """One durable step: lines, replies and whole files, all of it or nothing."""
 
-    key: str
-    """Owner key whose row is locked; "" if nothing is appended that has an owner."""
-    lease: Lease | None = None
-    """Proof that the key is the asker's."""
+    id: str
+    """Name of the request. Once it was done it is answered as done, which may be forgotten after a day."""
+    node: int
+    """Node that asks. A reply is announced if another node may have a client for it."""
+    leases: tuple[Lease, ...] = ()
+    """Proofs. LeaseLost if one of them is not the newest of its key."""
     lines: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Pairs of a path and the lines that are appended to it, without their newlines."""
+    """Pairs of a path and the lines that are appended to it, without their newlines. A path may come twice."""
     after: int | None = None
     """Number of lines that the first path has before this. It has more, and they are these: it was done before, and is answered as
     done. Anything else: Changed."""
     posts: tuple[NewReply, ...] = ()
-    """Replies. Each gets the next seq of its address."""
+    """Replies. Each gets the next seq of its address, unless its key is known."""
+
+
+@attrs.frozen
+class Numbering:
+    """Numbers of the replies to an address: `Numbering(last=13, acknowledged=12)`."""
+
+    last: int = 0
+    """Last seq that was given."""
+    acknowledged: int = 0
+    """Last seq that somebody has acknowledged."""
 
 
 @attrs.frozen
@@ -190,9 +216,9 @@ class Notice:
     """Something has happened: `Notice("reply", "web:c1")`."""
 
     kind: str
-    """"due" (an owner key has work), "reply" (an address has a new reply), "done" (an item), "rows" (a collection), "say" (drafts)."""
+    """"due" (an owner key has a new item), "reply" (an address has a new reply), "rows" (a collection has changed), "say" (drafts)."""
     payload: str
-    """Name of what it happened to; of "say" a JSON text below 8,000 bytes."""
+    """Owner key; address as `str` makes it; collection, or `<collection>/<owner>`; of "say" a JSON text below 7,900 bytes."""
 
 
 class Database(Protocol):
@@ -220,44 +246,52 @@ class Database(Protocol):
         """Return the nodes that have not left, with their keys, by name. Those whose lease ended a day ago are not among them."""
         ...
 
-    async def take(self, node: int, kinds: Collection[str], limit: int) -> tuple[Lease, ...]:
+    async def take(
+        self, node: int, kinds: Collection[str], limit: int, *, control_only: bool = False
+    ) -> tuple[Lease, ...]:
         """Take at most so many due keys without a living owner, those first that have waited for longest; return their new leases.
 
-        Kinds: beginnings of keys up to "/". A key is due while an item of it is not done, or its task is not at its end. A node
-        whose lease has ended gets nothing.
+        Kinds: beginnings of keys up to "/", such as "chat" and "main". A key is due while an item of it is not done, or its task is
+        not at its end. control_only: only keys with an item of lane "control". A node whose lease has ended gets nothing.
         """
         ...
 
     async def claim(self, node: int, key: str) -> Lease | None:
-        """Take this key, due or not, with a new token. None if another living node owns it, or the lease of the node has ended."""
+        """Take this key, due or not, with a new token, also if the node owns it already.
+
+        None if another living node owns it, or the lease of the node has ended.
+        """
         ...
 
     async def give_back(self, node: int, keys: Collection[str]) -> None:
         """Let keys of this node have no owner. Those that are due are announced."""
         ...
 
-    async def owners(self, keys: Collection[str]) -> Mapping[str, int]:
-        """Return the living owner of each of these keys that has one."""
-        ...
-
     # -------------------------------------------------------------- inbox
 
-    async def accept(self, items: Sequence[NewItem], max_waiting: int) -> tuple[Accepted | Overloaded, ...]:
-        """Accept messages; one answer for each. max_waiting: items that may wait in a lane, over all nodes."""
+    async def accept(self, node: int, item: NewItem, max_waiting: int) -> Accepted | Overloaded | Heard:
+        """Accept a message; a known id is recognised before all else. The address counts as seen now.
+
+        node: the one that asks; the key is announced unless it owns it. max_waiting: items that may wait in a lane, over all nodes, of
+        owners and of others each.
+        """
         ...
 
     async def discard(
         self,
+        node: int,
         report: NewItem,
         before: int,
         priority: int,
         senders: Collection[str] | None,
         spared: Collection[int],
         lease: Lease | None,
-    ) -> int | None:
+    ) -> int | Heard | None:
         """Drop items of lane "main" that wait for the address of the report, and accept the report instead; see `Discard`.
 
-        senders: only those of these, and none of an owner; None = of all. spared: items that were handed out. Raises LeaseLost.
+        They are as much apart as the report is, and have a number below `before` and this priority or a more urgent one. senders: only
+        those of these, and none of an owner; None = of all. spared: items that were handed out. Raises LeaseLost.
+        The same call once more is answered with None.
         """
         ...
 
@@ -265,16 +299,25 @@ class Database(Protocol):
         """Return the items of these owner keys that are not done and have a number above the one that is given, by number."""
         ...
 
-    async def complete(self, done: Sequence[tuple[int, Lease | None]]) -> None:
-        """Let items be done. One with a stale lease stays as it is. A key without items is due no more."""
+    async def newest_items(self, node: int) -> Mapping[str, int]:
+        """Return, for each key of this node that is due, the highest number of an item that is not done."""
+        ...
+
+    async def note(self, done: Sequence[tuple[int, Lease | None]], acknowledged: Mapping[Address, int]) -> None:
+        """Let items be done, and replies up to a seq be acknowledged.
+
+        An item with a stale lease stays as it is, and a seq that was not given yet is ignored. A key without items is due no more.
+        """
         ...
 
     async def open_items(self, numbers: Collection[int]) -> frozenset[int]:
         """Return those of these items that are not done."""
         ...
 
-    async def waiting(self, address: Address | None, lane: str | None, priority: int | None, apart: bool | None) -> int:
-        """Return the number of items that are not done, over all nodes; see `Waiting`."""
+    async def waiting(
+        self, address: Address | None, lane: str | None, priority: int | None, is_apart: bool | None
+    ) -> int:
+        """Return the number of items that are not done, over all nodes; see `Waiting`. is_apart: False = of key "main", True = others."""
         ...
 
     # -------------------------------------------------------------- durable steps
@@ -283,16 +326,12 @@ class Database(Protocol):
         """Do a durable step; return its replies with their seq. Raises LeaseLost and Changed."""
         ...
 
-    async def acknowledge(self, acknowledged: Mapping[Address, int]) -> None:
-        """Let the replies of these addresses up to a seq be acknowledged. One that was not given yet is ignored."""
-        ...
-
     async def posted(self, keys: Sequence[str]) -> tuple[StoredReply | None, ...]:
         """Return the replies with these keys."""
         ...
 
-    async def replies(self, address: Address, after: int, limit: int) -> tuple[StoredReply, ...]:
-        """Return the replies of an address above a seq, acknowledged or not, by seq."""
+    async def replies(self, after: Mapping[Address, int], limit: int) -> tuple[StoredReply, ...]:
+        """Return the replies of each of these addresses above a seq, acknowledged or not, by address and seq."""
         ...
 
     async def unacknowledged(self, type: str, channel_id: str | None, limit: int) -> tuple[StoredReply, ...]:
@@ -303,14 +342,18 @@ class Database(Protocol):
         """Return replies that nobody has acknowledged, without their texts."""
         ...
 
-    async def last_seqs(self, addresses: Collection[Address], types: Collection[str]) -> Mapping[Address, int]:
-        """Return the last seq of these addresses, and of those of these types that have replies which nobody has acknowledged."""
+    async def numberings(self, addresses: Collection[Address]) -> Mapping[Address, Numbering]:
+        """Return the numbers of these addresses; those without a reply are left out."""
+        ...
+
+    async def owed(self, node: int) -> Mapping[Address, Numbering]:
+        """Return the addresses with replies that nobody has acknowledged, among those that clients of this node are connected for."""
         ...
 
     # -------------------------------------------------------------- addresses
 
-    async def connect(self, node: int, type: str, channel_id: str | None, change: int) -> None:
-        """Note that a client has come (1) or gone (-1); see `Connected`."""
+    async def connect(self, node: int, type: str, channel_id: str | None, *, is_connected: bool) -> None:
+        """Note that a node has clients of an address, or (channel_id None) a bridge of a type, or none any more; see `Connected`."""
         ...
 
     async def addresses(self, channel_id: str | None, limit: int) -> tuple[KnownAddress, ...]:
@@ -319,10 +362,6 @@ class Database(Protocol):
 
     async def served_types(self) -> frozenset[str]:
         """Return the types that a bridge or an adapter of a living node serves."""
-        ...
-
-    async def note_heard(self, address: Address, heard: str) -> None:
-        """Note who was heard at an address."""
         ...
 
     # -------------------------------------------------------------- files
@@ -339,8 +378,13 @@ class Database(Protocol):
         """Let a file hold exactly this. A path that ends in .jsonl is kept as lines. at: wall clock, ms. Raises LeaseLost."""
         ...
 
-    async def archive(self, path: str, key: str, name: str, content: bytes, at: int, lease: Lease | None) -> bool:
-        """Rename a file and begin it anew with this content. False if a file of the new name exists. Raises LeaseLost."""
+    async def archive(
+        self, id: str, path: str, key: str, name: str, content: bytes, at: int, lease: Lease | None
+    ) -> bool:
+        """Rename a file and begin it anew with this content. False if a file of the new name exists.
+
+        id: as in `DurableStep`. Raises LeaseLost.
+        """
         ...
 
     async def names(self, folder: str) -> tuple[tuple[str, int, int], ...]:
@@ -358,13 +402,20 @@ class Database(Protocol):
         ...
 
     async def put_rows(
-        self, collection: str, owner: str, put: Mapping[str, str], delete: Collection[str], version: int
+        self, id: str, collection: str, owner: str, put: Mapping[str, str], delete: Collection[str], version: int
     ) -> int:
-        """Put and delete rows of a collection that has this version; return the new one. Raises Changed."""
+        """Put and delete rows of a collection that has this version; return the new one. Raises Changed.
+
+        A row that is put keeps its place, unless its key is among `delete` too: then it is the last. id: as in `DurableStep`.
+        """
         ...
 
     async def versions(self, collections: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], int]:
-        """Return the versions of collections, each a pair of name and owner."""
+        """Return the versions of collections of rows, each a pair of name and owner; those that were never written are left out."""
+        ...
+
+    async def lengths(self, paths: Collection[str]) -> Mapping[str, int]:
+        """Return the numbers of lines of files; those that do not exist are left out."""
         ...
 
     async def reserve(self, budget: str, id: str, amount: float, limit: float) -> bool:
