@@ -46,6 +46,8 @@ Report: TypeAlias = Callable[[str, str, str, str], None]
 
 LONGEST_SERVER_NAME: Final = 32
 """Characters of the name of an MCP server: half of the name of its tools."""
+LONGEST_NODE_NAME: Final = 100
+"""Characters of the name of a node, which stands in lists and in logs."""
 _NEARLY: Final = 0.85
 """Share of letters that a mistyped name has in common with the right one: telegarm, but not teams, is telegram."""
 _OWN_HEADERS: Final = ("content-length", "content-type", "host", "transfer-encoding")
@@ -88,6 +90,7 @@ def check_settings(settings: Settings, known: set[str]) -> list[SettingsProblem]
     _check_schedule(settings, report)
     _check_web_address("telemetry.otlp_endpoint", settings.telemetry.otlp_endpoint, report)
     _check_headers("telemetry", settings.telemetry.headers, report)
+    _check_nodes(settings, report)
     for name, agent in settings.agents.items():
         if not is_bare(name):
             report(f"agents.{name}", f'the name "{name}"', 'letters, digits, "-" and "_"', "")
@@ -167,6 +170,19 @@ def _check_hooks(settings: Settings, report: Report) -> None:
             hint = "Without one anybody could start work here."
             report(f"hooks.{name}.secret", "nothing", "a secret that the caller signs with", hint)
         _check_address(f"hooks.{name}.channel", hook.channel, report)
+
+
+def _check_nodes(settings: Settings, report: Report) -> None:
+    """Refuse an address of a database that is none, without repeating it, and a node that others cannot name or reach.
+
+    What the address says is understood by libpq alone, which is asked when the daemon starts.
+    """
+    if settings.storage.url and not settings.storage.url.startswith(("postgresql://", "postgres://")):
+        report("storage.url", "another address", 'one that begins with "postgresql://", or ""', "")
+    if len(settings.node.name) > LONGEST_NODE_NAME or settings.node.name != settings.node.name.strip():
+        allowed = f"at most {LONGEST_NODE_NAME} characters, without spaces around them"
+        report("node.name", describe_setting(settings.node.name), allowed, "")
+    _check_web_address("node.address", settings.node.address, report)
 
 
 # ------------------------------------------------------------------ owners

@@ -21,7 +21,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import attrs
 
@@ -129,17 +129,19 @@ def secrets_of(settings: Settings) -> tuple[str, ...]:
     for _, key, value in walk(settings):
         if key.secret:
             found += value.values() if key.each is not None else [value]
-        elif isinstance(value, str) and "@" in value and "://" in value:
-            found.append(_password(value))
+        if isinstance(value, str) and "://" in value:
+            found += _passwords(value)
     return tuple(filter(None, found))
 
 
-def _password(url: str) -> str:
-    """Return the password in an address, or ""."""
+def _passwords(url: str) -> list[str]:
+    """Return the passwords in an address: before its host, and in its query (`?password=`, `?sslpassword=`)."""
     try:
-        return urlsplit(url).password or ""
+        parts = urlsplit(url)
     except ValueError:
-        return ""
+        return []
+    in_query = [value for name, value in parse_qsl(parts.query) if name.endswith("password")]
+    return [unquote(parts.password or ""), parts.password or "", *in_query]
 
 
 def _fill_credentials(tree: Tree, environ: Mapping[str, str], origins: dict[str, str]) -> None:

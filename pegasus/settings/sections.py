@@ -459,6 +459,40 @@ class TelemetrySettings:
 
 
 @attrs.frozen(eq=False, repr=False)
+class StorageSettings:
+    """Place of everything durable: files in the home, or a PostgreSQL that several nodes share."""
+
+    # Secret as a whole: a password can stand in several places of it, and none of its parts is worth a parser that may be wrong.
+    url: str = text(
+        "",
+        'a PostgreSQL, as "postgresql://host/name"; "" = files in the home. What it leaves out is taken from PGHOST, PGUSER, '
+        'PGPASSFILE and the like. It needs the extra "postgres"',
+        secret=True,
+        restart=True,
+    )
+
+
+@attrs.frozen(eq=False, repr=False)
+class NodeSettings:
+    """This node, where several share a database."""
+
+    name: str = text("", 'a name that no other node has; "" = the name of the machine', restart=True)
+    address: str = text(
+        "",
+        'where other nodes reach its HTTP server, as "http://10.0.0.5:7718"; "" = through the database',
+        restart=True,
+    )
+    # A third of it passes between renewals, and a node stops a second before its end: below 3 s nothing is left for a slow database.
+    lease: float = number(
+        5.0,
+        "seconds after which the others take over the chats of a node that is gone",
+        least=3,
+        most=300,
+        restart=True,
+    )
+
+
+@attrs.frozen(eq=False, repr=False)
 class SettingsSource:
     """Places that settings are read from, to read them again.
 
@@ -542,6 +576,10 @@ class Settings:
     """[mcp.servers.NAME]: servers of tools; a reload starts and stops only those that have changed."""
     telemetry: TelemetrySettings = section(TelemetrySettings)
     """[telemetry]: read by the daemon at its start."""
+    storage: StorageSettings = section(StorageSettings)
+    """[storage]: read by the daemon at its start."""
+    node: NodeSettings = section(NodeSettings)
+    """[node]: read by the daemon at its start, where storage.url is set."""
     retention: RetentionSettings = section(RetentionSettings)
     """[retention]: read with [log], at every reload, and once an hour by what removes old files."""
     log: LogSettings = section(LogSettings)

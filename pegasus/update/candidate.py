@@ -73,6 +73,10 @@ _REASONS: Final = (
 """By what pip and uv print, in the order of looking, why an installation has failed."""
 
 
+_EXTRAS: Final = {"telemetry": "opentelemetry.sdk", "postgres": "psycopg"}
+"""Extras that a new version gets if this one has them, by a module of each. The lock of a clone holds "postgres" in any case."""
+
+
 class UpdateError(Exception):
     """An update that cannot be made. str() is a sentence for people."""
 
@@ -123,7 +127,8 @@ async def prepare(what: str, into: Path, environ: Mapping[str, str] = os.environ
 
 def _steps(what: str) -> list[list[str]]:
     """Return the arguments of each call of the installer. Raises UpdateError for what is no version, OSError."""
-    extra = "[telemetry]" if find_spec("opentelemetry.sdk") else ""
+    extras = [name for name, module in _EXTRAS.items() if find_spec(module)]
+    extra = f"[{','.join(extras)}]" if extras else ""
     path = Path(what).expanduser() if what else Path()
     if not what:
         return [[f"{PACKAGE}{extra}"]]
@@ -135,7 +140,12 @@ def _steps(what: str) -> list[list[str]]:
         if not lock.is_file():
             return [[f"{path.absolute()}{extra}"]]
         pinned = ["--no-deps", "--require-hashes", "-r", str(lock.absolute())]
-        built = ["--no-build-isolation", *([] if extra else ["--no-deps"]), f"{path.absolute()}{extra}"]
+        unpinned = ["[telemetry]"] if "telemetry" in extras else []
+        built = [
+            "--no-build-isolation",
+            *([] if unpinned else ["--no-deps"]),
+            "".join([str(path.absolute()), *unpinned]),
+        ]
         return [pinned, built]
     if path.is_file():
         if not path.name.endswith(_ARCHIVES):

@@ -50,6 +50,8 @@ OTHER = {
     "channels.cli.allow_from": ["main"],
     "channels.cli.access": "allow_list",
     "telemetry.otlp_endpoint": "http://127.0.0.1:9",
+    "storage.url": "postgresql://127.0.0.1:9/pegasus",
+    "node.address": "http://127.0.0.1:9",
     "push.contact": "mailto:ada@example.org",
     "push.allowed_hosts": ["push.example"],
     "a2a.signing_key": "card-key.pem",

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from pegasus.formatting import MASK
 from pegasus.loopback import is_loopback
-from pegasus.settings import secrets_of
+from pegasus.settings import effective, secrets_of
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost", "LOCALHOST"])
@@ -206,6 +207,43 @@ def test_secrets_for_the_mask_of_the_logs(load):
         "tvly",
         "pw",
     }
+
+
+@pytest.mark.parametrize(
+    ("url", "passwords"),
+    [
+        ("postgresql://u:p%40ss-word@a,b:5433/x", {"p%40ss-word", "p@ss-word"}),
+        ("postgresql:///x?user=u&password=p%20word&sslpassword=key-word", {"p word", "key-word"}),
+        ("postgresql://", set()),
+    ],
+)
+def test_an_address_of_a_database_is_secret_and_so_are_the_passwords_in_it(load, url, passwords):
+    settings = load(f'[storage]\nurl = "{url}"\n')
+    assert set(secrets_of(settings)) == {url, *passwords}
+    assert url not in effective(settings)
+    assert f'url = "{MASK}"' in effective(settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            '[storage]\nurl = "mysql://u:pass-word@host/x"\n',
+            'storage.url: found another address; allowed: one that begins with "postgresql://", or ""',
+        ),
+        ("[node]\nlease = 1\n", "node.lease: found 1; allowed: a number from 3 to 300"),
+        (
+            f'[node]\nname = " {"n" * 3}"\n',
+            'node.name: found " nnn"; allowed: at most 100 characters, without spaces around them',
+        ),
+        (
+            '[node]\naddress = "10.0.0.5"\n',
+            'node.address: found "10.0.0.5"; allowed: an http:// or https:// address',
+        ),
+    ],
+)
+def test_a_node_and_its_database_must_make_sense(mistakes, text, line):
+    assert mistakes(text) == [f"pegasus.toml: {line}"]
 
 
 @pytest.mark.parametrize(

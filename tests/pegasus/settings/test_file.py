@@ -14,7 +14,7 @@ from pegasus.settings.load import changed_keys
 GATEWAY = "host, port, token, allow_remote, allowed_origins, max_frame_bytes, compression"
 SECTIONS = (
     "run, models, providers, budget, prices, agent, limits, tasks, tools, policy, sandbox, schedule, session, media, gateway, http, "
-    "push, hooks, a2a, agents, channels, mcp, telemetry, retention, log"
+    "push, hooks, a2a, agents, channels, mcp, telemetry, storage, node, retention, log"
 )
 
 

@@ -144,6 +144,7 @@ def test_the_keys_that_need_a_restart_are_few_and_exist():
         *(f"telemetry.{name}" for name in ("otlp_endpoint", "headers", "content")),
         *(f"gateway.{name}" for name in ("host", "port", "token", "allow_remote")),
         *(f"http.{name}" for name in ("enabled", "host", "port", "allow_remote")),
+        *("storage.url", "node.name", "node.address", "node.lease"),
     } == RESTART_KEYS
 
 
