@@ -4,8 +4,8 @@ Without an API key a newcomer can still try everything: a message, the clock, a 
 network and is deterministic: the same conversation gives the same answer. It keeps nothing between calls. What it must know (whether
 it has introduced itself, whether its reply was interrupted) it reads in the conversation, as a model does.
 
-A message comes with a line `[channel: web | id: c1]`, which says where the reply must go. The last message of the conversation is
-answered, always through the tools that a model would use, so whatever works with the stand-in works with a model:
+A message comes with a line `[channel: web | id: c1]`, which says where the reply must go. Each message of the last turn is answered,
+always through the tools that a model would use, so whatever works with the stand-in works with a model:
 
     UserTurn("[channel: web | id: c1]\nhello")
     → ModelResponse("A greeting; I greet back.", (ToolCall(…, "reply", {"text": "Hello! …", "channelId": "c1"}),))
@@ -186,25 +186,31 @@ def _decide(request: ModelRequest) -> Decision:
     if "notify" in tools and "reply" not in tools:
         return _task_step(inputs[0].text, last, calls, tools)
     sources = [line for turn in inputs for line in re.finditer(_METADATA, turn.text)]
-    is_message = re.search(_METADATA, last.text) is not None
+    messages = list(re.finditer(_METADATA, last.text))
     # No message from a channel: somebody wants a summary, or a judgement, which rules cannot give.
-    if not sources or not (last.results or is_message):
+    if not sources or not (last.results or messages):
         return f"{INTRODUCTION}\n\nOnly a language model can answer this: {truncate(last.text, 2000)}", []
-    # The newest message says where the reply goes. Several may have come while a call was under way.
-    source = sources[-1]
-    thought, planned = (
-        _answer(last.text[source.end() :].strip(), tools) if is_message else _continue(last.results, calls)
-    )
-    channel: Metadata = {"channelId": source["id"], "channelType": source["type"]}
-    if source["thread"]:
-        channel = {**channel, "replyTo": source["thread"]}
+    if messages:
+        ends = [*(message.start() for message in messages[1:]), len(last.text)]
+        texts = [last.text[message.end() : end].strip() for message, end in zip(messages, ends, strict=True)]
+        decisions = [(message, *_answer(text, tools)) for message, text in zip(messages, texts, strict=True)]
+    else:
+        # The newest message says where the reply goes. Several may have come while a call was under way.
+        decisions = [(sources[-1], *_continue(last.results, calls))]
     # The first reply of a conversation ends with the introduction.
     ending = "" if _is_introduced(request, calls) else f"\n\n{INTRODUCTION}"
-    for index, (tool, arguments) in enumerate(planned):
-        if tool == "reply":
-            planned[index] = tool, {**channel, **arguments, "text": f"{arguments['text']}{ending}"}
-            ending = ""
-    return thought, planned
+    decided: list[PlannedCall] = []
+    for source, _, planned in decisions:
+        channel: Metadata = {"channelId": source["id"], "channelType": source["type"]}
+        if source["thread"]:
+            channel = {**channel, "replyTo": source["thread"]}
+        for tool, arguments in planned:
+            if tool == "reply":
+                decided.append((tool, {**channel, **arguments, "text": f"{arguments['text']}{ending}"}))
+                ending = ""
+            else:
+                decided.append((tool, arguments))
+    return "\n".join(thought for _, thought, _ in decisions), decided
 
 
 def _is_introduced(request: ModelRequest, calls: list[ToolCall]) -> bool:

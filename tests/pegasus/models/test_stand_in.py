@@ -129,9 +129,13 @@ async def test_a_reminder_is_asked_for_with_a_number(text: str, delay: int | Non
     assert asked == ([] if delay is None else [{"action": "add", "prompt": "drink tea", "delay": delay}])
 
 
-async def test_of_several_messages_in_one_turn_the_last_is_answered() -> None:
+async def test_of_several_messages_in_one_turn_each_is_answered_where_it_came_from() -> None:
     (reply,) = said(await hear(f"thanks\n\n{FAR}\nhello"))
     assert reply["channelId"] == "main"
+    failed = f"[Task ab failed]\nno such file\n\n{FAR}\n[Task cd stopped]\nstopped by the user (web)\n\n{FAR}\nhi"
+    told, greeted = said(await hear(failed))
+    assert (told["channelId"], told["text"]) == ("c%7C1", "The task failed: no such file")
+    assert (greeted["channelId"], greeted["text"]) == ("main", "Hi! What can I do for you?")
 
 
 async def failed(content: str) -> ModelResponse:
