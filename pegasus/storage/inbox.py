@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import chain, islice
 from typing import ClassVar
@@ -95,7 +95,7 @@ class InboxLog(RecordLog[QueuedItem]):
                 "done": (DoneRecord, self._replay_done),
                 "address": (AddressRecord, lambda record, _: directory.add(record.channel)),
                 "compacted": (CompactedRecord, lambda record, _: self.start_numbers_after(record.last_n)),
-                "ids": (IdsRecord, lambda record, _: self._ids.update(_unpack(record.packed))),
+                "ids": (IdsRecord, lambda record, _: self.ids.update(_unpack(record.packed))),
                 "addresses": (AddressesRecord, self._replay_addresses),
                 "heard": (HeardRecord, self._replay_heard),
             }
@@ -106,9 +106,9 @@ class InboxLog(RecordLog[QueuedItem]):
         """Items that may wait in a lane."""
         self._remembered = remembered
         """Ids that are recognised."""
-        self._last_n = 0
+        self.last_n = 0
         """The last number that was given."""
-        self._ids: dict[int, int] = {}
+        self.ids: dict[int, int] = {}
         """Number of the item by the digest of its id, oldest first."""
         self.queue = ItemQueue()
         """The items that are not done."""
@@ -134,9 +134,9 @@ class InboxLog(RecordLog[QueuedItem]):
         """
         if not 0 <= priority <= MAX_PRIORITY:
             raise ValueError(f"priority {priority!r} is not between 0 and {MAX_PRIORITY}")
-        digest = _digest(message.channel, message.id)
-        if digest in self._ids:
-            return Accepted(self._ids[digest], duplicate=True)
+        digest = digest_of(message.channel, message.id)
+        if digest in self.ids:
+            return Accepted(self.ids[digest], duplicate=True)
         if digest in self.staged:
             return Accepted(self.staged[digest].value.n, duplicate=True)
         is_owners = _is_from_owner(priority, marked=owner)
@@ -160,8 +160,8 @@ class InboxLog(RecordLog[QueuedItem]):
     def discard(self, request: Discard, at: int) -> int | None:
         """Stage what `Discard` asks for and return its answer. at: wall clock, ms. The dropped items wait until it is written."""
         report, channel, priority = request.report, request.report.channel, request.report_priority
-        digest = _digest(channel, report.id)
-        if digest in self._ids or digest in self.staged:
+        digest = digest_of(channel, report.id)
+        if digest in self.ids or digest in self.staged:
             return None
         senders = None if request.owner else (report.account,)
         is_owners = _is_from_owner(priority, marked=request.owner)
@@ -202,7 +202,7 @@ class InboxLog(RecordLog[QueuedItem]):
 
     def _stage(self, item: QueuedItem, message: InboundMessage, at: int) -> int:
         """Stage a new item with the next number, and return that."""
-        item.n = self._last_n + len(self.staged) + 1
+        item.n = self.last_n + len(self.staged) + 1
         item.is_apart = message.metadata.get(APART) is True
         item.at, item.is_internal = at, message.is_internal
         line = _message_line(item, message, at)
@@ -256,7 +256,7 @@ class InboxLog(RecordLog[QueuedItem]):
 
     def start_numbers_after(self, n: int) -> None:
         """Give no number up to n. Used when the inbox is lost, since other packages know items by their numbers."""
-        self._last_n = max(self._last_n, n)
+        self.last_n = max(self.last_n, n)
 
     def loaded(self, size: int) -> None:
         """Note that all records are applied."""
@@ -266,8 +266,8 @@ class InboxLog(RecordLog[QueuedItem]):
     def _replay_message(self, record: MessageRecord, span: Span) -> None:
         """Take over an accepted message. A number that comes twice (a file put together by hand) counts once."""
         n, channel = record.n, record.message.channel
-        digest = _digest(channel, record.message.id)
-        self._ids[digest] = n
+        digest = digest_of(channel, record.message.id)
+        self.ids[digest] = n
         self.start_numbers_after(n)
         self._directory.add(channel.address)
         priority = int(min(max(0, record.rank), MAX_PRIORITY))
@@ -310,12 +310,12 @@ class InboxLog(RecordLog[QueuedItem]):
         """About how many bytes the file would have after a rewrite."""
         addresses = sum(len(address.type) + len(address.channel_id) + 8 for address in self._directory)
         items = sum(item.span.length for item in self.queue)
-        return items + 22 * len(self._ids) + addresses
+        return items + 22 * len(self.ids) + addresses
 
     def _add_written(self, values: list[QueuedItem]) -> None:
         for item in values:
-            self._last_n = item.n
-            self._ids[item.digest] = item.n
+            self.last_n = item.n
+            self.ids[item.digest] = item.n
         self._forget_old_ids()
         for item in values:
             self._directory.add(item.address)
@@ -327,32 +327,22 @@ class InboxLog(RecordLog[QueuedItem]):
         return sorted(self.queue, key=lambda item: item.span)
 
     def _summary(self) -> list[bytes]:
-        ids = (encode_line({"type": "ids", "packed": _pack(piece)}) for piece in in_pieces(self._ids.items()))
-        return [self._begin_line(), *ids]
+        return [self._begin_line(), *ids_lines(self.ids.items())]
 
     def _begin_line(self) -> bytes:
-        return encode_line({"type": "compacted", "lastN": self._last_n})
+        return encode_line({"type": "compacted", "lastN": self.last_n})
 
     def _closing_lines(self) -> list[bytes]:
-        """Return the addresses, behind the messages so that a replay ends with their true order, and where guests were heard."""
-        return [
-            encode_line({"type": "addresses", "known": [[address.type, address.channel_id] for address in piece]})
-            for piece in in_pieces(self._directory)
-        ] + [
-            encode_line(
-                {"type": "heard", "guests": [[address.type, address.channel_id, account] for address, account in piece]}
-            )
-            for piece in in_pieces(self._directory.heard.items())
-        ]
+        return directory_lines(self._directory, self._directory.heard.items())
 
     # ------------------------------------------------------------------ inside
 
     def _forget_old_ids(self) -> None:
         """Forget ids in batches: a dict is slow to find its first key once many before it are gone."""
-        surplus = len(self._ids) - self._remembered
+        surplus = len(self.ids) - self._remembered
         if surplus > self._remembered // 50:
-            for digest in list(islice(self._ids, surplus)):
-                del self._ids[digest]
+            for digest in list(islice(self.ids, surplus)):
+                del self.ids[digest]
 
 
 # ------------------------------------------------------------------ records
@@ -363,7 +353,7 @@ def message_in(line: bytes) -> InboundMessage:
     return from_wire(decode_object(line)["message"], InboundMessage)
 
 
-def _digest(channel: ChannelInfo, id: str) -> int:
+def digest_of(channel: ChannelInfo | Address, id: str) -> int:
     """Return a number that stands for the id on this address."""
     type, channel_id = channel.type, channel.channel_id
     key = f"{len(type)},{len(channel_id)},{type}{channel_id}{id}".encode("utf-8", "surrogatepass")
@@ -388,6 +378,23 @@ def _message_line(item: QueuedItem, message: InboundMessage, at: int) -> bytes:
         record["discards"] = list(item.discards)
     record["message"] = to_wire(message)
     return encode_line(record)
+
+
+def ids_lines(ids: Iterable[tuple[int, int]]) -> list[bytes]:
+    """Return the records of ids whose messages are gone: pairs of a digest and a number."""
+    return [encode_line({"type": "ids", "packed": _pack(piece)}) for piece in in_pieces(ids)]
+
+
+def directory_lines(known: Iterable[Address], heard: Iterable[tuple[Address, str]]) -> list[bytes]:
+    """Return the records of addresses, and of where guests were heard.
+
+    They stand behind the messages, so that a replay ends with their true order.
+    """
+    pairs: Iterable[Json] = ([address.type, address.channel_id] for address in known)
+    guests: Iterable[Json] = ([where.type, where.channel_id, account] for where, account in heard)
+    return [encode_line({"type": "addresses", "known": piece}) for piece in in_pieces(pairs)] + [
+        encode_line({"type": "heard", "guests": piece}) for piece in in_pieces(guests)
+    ]
 
 
 def _pack(ids: Sequence[tuple[int, int]]) -> str:

@@ -191,9 +191,9 @@ class OutboxLog(RecordLog[OutboxEntry]):
         )
         self._remembered = remembered
         """Acknowledged keys that are recognised."""
-        self._addresses: dict[Address, AddressSequence] = {}
+        self.sequences: dict[Address, AddressSequence] = {}
         """Numbering by address. It is never dropped, as numbers must not be given twice."""
-        self._keys: dict[str, OutboxEntry] = {}
+        self.keys: dict[str, OutboxEntry] = {}
         """All replies that are recognised, by key."""
         self._acked_keys: deque[OutboxEntry] = deque()
         """Acknowledged replies whose keys are recognised, oldest first."""
@@ -233,7 +233,7 @@ class OutboxLog(RecordLog[OutboxEntry]):
         A client may outlive the data of its daemon, and then claims numbers that do not exist yet. If that were taken for true, the
         replies that get these numbers later would never be sent. If a crash loses the note, the client is sent replies again.
         """
-        numbering = self._addresses.get(address)
+        numbering = self.sequences.get(address)
         if numbering is None or not numbering.acked < seq <= numbering.last:
             return 0
         number = seq - numbering.acked
@@ -247,11 +247,11 @@ class OutboxLog(RecordLog[OutboxEntry]):
     def find(self, key: str) -> OutboxEntry | None:
         """Return the reply of an idempotency key."""
         staged = self.staged.get(key)
-        return self._keys.get(key) if staged is None else staged.value
+        return self.keys.get(key) if staged is None else staged.value
 
     def last_seq(self, address: Address) -> int:
         """Return the last seq that was written for the address, 0 if none. Staged replies do not count."""
-        numbering = self._addresses.get(address)
+        numbering = self.sequences.get(address)
         return 0 if numbering is None else numbering.last
 
     def unacknowledged(self, type: str, channel_id: str | None, limit: int) -> list[OutboxEntry]:
@@ -260,10 +260,10 @@ class OutboxLog(RecordLog[OutboxEntry]):
         They are in the order of seq for each address, and at most `limit`.
         """
         if channel_id is None:
-            addresses = [address for address in self._addresses if address.type == type]
+            addresses = [address for address in self.sequences if address.type == type]
         else:  # each client that connects asks this, so it must not look through all addresses
             addresses = [Address(type, channel_id)]
-        waiting = (self._addresses[address].unacknowledged for address in addresses if address in self._addresses)
+        waiting = (self.sequences[address].unacknowledged for address in addresses if address in self.sequences)
         return list(islice(chain.from_iterable(waiting), limit))
 
     def acknowledged_above(self, address: Address, seq: int) -> list[OutboxEntry]:
@@ -277,19 +277,19 @@ class OutboxLog(RecordLog[OutboxEntry]):
 
     def open_replies(self, address: Address | None, limit: int) -> list[OutboxEntry]:
         """Return replies that nobody has acknowledged, to an address or (None) to all, at most `limit`."""
-        found = self._addresses.values() if address is None else filter(None, [self._addresses.get(address)])
+        found = self.sequences.values() if address is None else filter(None, [self.sequences.get(address)])
         return list(islice(chain.from_iterable(numbering.unacknowledged for numbering in found), limit))
 
     def unacknowledged_channels(self, type: str) -> tuple[str, ...]:
         """Return the channelIds of a type that have replies which nobody has acknowledged."""
-        waiting = (address for address, numbering in self._addresses.items() if numbering.unacknowledged)
+        waiting = (address for address, numbering in self.sequences.items() if numbering.unacknowledged)
         return tuple(address.channel_id for address in waiting if address.type == type)
 
     def given_up(self, now: int) -> list[list[OutboxEntry]]:
         """Return the replies of each address that nobody has acknowledged for too long. now: wall clock, ms."""
         found = (
             list(takewhile(lambda reply: now - reply.at > GIVEN_UP_AFTER_MS, numbering.unacknowledged))
-            for numbering in self._addresses.values()
+            for numbering in self.sequences.values()
         )
         return [replies for replies in found if replies]
 
@@ -298,9 +298,9 @@ class OutboxLog(RecordLog[OutboxEntry]):
     def _replay_reply(self, record: ReplyRecord, span: Span) -> None:
         """Take over a reply. Raises ValueError if its seq was given before."""
         key, channel, seq = record.key, record.message.channel, record.message.seq
-        if key in self._keys:
+        if key in self.keys:
             return
-        numbering = self._addresses.get(channel.address)
+        numbering = self.sequences.get(channel.address)
         if numbering is not None and numbering.unacknowledged and seq <= numbering.unacknowledged[-1].seq:
             raise ValueError(f"seq {seq} is out of order")
         self._add(OutboxEntry(key, channel, seq, record.at, span))
@@ -319,8 +319,8 @@ class OutboxLog(RecordLog[OutboxEntry]):
         """Take over keys of acknowledged replies. Nothing is applied if one of the entries is wrong."""
         replies = [(key, record.channels[place], require_number(seq)) for key, seq, place in record.replies]
         for key, channel, seq in replies:
-            if key not in self._keys:
-                reply = self._keys[key] = OutboxEntry(key, channel, seq, 0, GONE)
+            if key not in self.keys:
+                reply = self.keys[key] = OutboxEntry(key, channel, seq, 0, GONE)
                 self._retire(reply)
 
     # ------------------------------------------------------------------ parts of a log
@@ -328,7 +328,7 @@ class OutboxLog(RecordLog[OutboxEntry]):
     @property
     def live_bytes(self) -> int:
         """About how many bytes the file would have after a rewrite."""
-        return self._unacknowledged_bytes + 40 * len(self._acked_keys) + 80 * len(self._addresses)
+        return self._unacknowledged_bytes + 40 * len(self._acked_keys) + 80 * len(self.sequences)
 
     def rewritten(self, rewrite: Rewrite[OutboxEntry], size: int) -> None:
         """Note that the file was replaced; the texts of acknowledged replies are gone with the old one."""
@@ -341,18 +341,19 @@ class OutboxLog(RecordLog[OutboxEntry]):
             self._add(reply)
 
     def _kept(self) -> list[OutboxEntry]:
-        unacknowledged = (numbering.unacknowledged for numbering in self._addresses.values())
+        unacknowledged = (numbering.unacknowledged for numbering in self.sequences.values())
         return sorted(chain.from_iterable(unacknowledged), key=lambda reply: reply.span)
 
     def _summary(self) -> list[bytes]:
-        numberings = map(_numbering_line, self._addresses.values())
-        return [*numberings, *map(_keys_line, in_pieces(self._acked_keys))]
+        numberings = (numbering_line(address, each.last, each.acked) for address, each in self.sequences.items())
+        keys = ((reply.key, reply.seq, reply.channel) for reply in self._acked_keys)
+        return [*numberings, *map(keys_line, in_pieces(keys))]
 
     # ------------------------------------------------------------------ inside
 
     def _numbering(self, channel: ChannelInfo) -> AddressSequence:
         """Return the numbering of the address, a new one if there is none."""
-        return self._addresses.setdefault(channel.address, AddressSequence(channel))
+        return self.sequences.setdefault(channel.address, AddressSequence(channel))
 
     def _add(self, reply: OutboxEntry) -> None:
         """Add a reply that is in the file. Replies in a row that go to the same channel share one object for it."""
@@ -361,7 +362,7 @@ class OutboxLog(RecordLog[OutboxEntry]):
             reply.channel = numbering.channel
         numbering.channel = reply.channel
         numbering.last = max(numbering.last, reply.seq)
-        self._keys[reply.key] = reply
+        self.keys[reply.key] = reply
         if reply.seq <= numbering.acked:
             self._retire(reply)
         else:
@@ -381,7 +382,7 @@ class OutboxLog(RecordLog[OutboxEntry]):
         reply.message = None
         self._acked_keys.append(reply)
         if len(self._acked_keys) > self._remembered:
-            del self._keys[self._acked_keys.popleft().key]
+            del self.keys[self._acked_keys.popleft().key]
 
 
 def undelivered_item(reply: OutboundMessage, reason: str) -> InboundMessage:
@@ -403,13 +404,13 @@ def given_up_item(newest: OutboundMessage, count: int) -> InboundMessage:
 # ------------------------------------------------------------------ records
 
 
-def _numbering_line(numbering: AddressSequence) -> bytes:
-    address = to_wire(numbering.channel.address)
-    return encode_line({"type": "address", "channel": address, "seq": numbering.last, "acked": numbering.acked})
+def numbering_line(address: Address, last: int, acked: int) -> bytes:
+    """Return what a rewrite keeps of an address."""
+    return encode_line({"type": "address", "channel": to_wire(address), "seq": last, "acked": acked})
 
 
-def _keys_line(replies: Iterable[OutboxEntry]) -> bytes:
-    """Return what a rewrite keeps of acknowledged replies. Each channel is written once."""
+def keys_line(replies: Iterable[tuple[str, int, ChannelInfo]]) -> bytes:
+    """Return what a rewrite keeps of acknowledged replies, each with key, seq and channel. Each channel is written once."""
     places: dict[ChannelInfo, int] = {}
-    entries: list[Json] = [[reply.key, reply.seq, places.setdefault(reply.channel, len(places))] for reply in replies]
+    entries: list[Json] = [[key, seq, places.setdefault(channel, len(places))] for key, seq, channel in replies]
     return encode_line({"type": "keys", "channels": [to_wire(channel) for channel in places], "replies": entries})

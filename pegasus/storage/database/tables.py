@@ -17,12 +17,14 @@ another, and numbers of one key appear in their order.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, TypeAlias
 
 import attrs
 
-from pegasus.messages import Address, OutboundMessage
+from pegasus.messages import Address, ChannelInfo, OutboundMessage
+from pegasus.storage.inbox import digest_of
 from pegasus.storage.inbox_messages import Accepted, Overloaded
 from pegasus.storage.messages import Lease, StorageError, UnacknowledgedReply
 
@@ -84,6 +86,14 @@ class Renewal:
 # ------------------------------------------------------------------ inbox and outbox
 
 
+def dedupe_of(channel: ChannelInfo | Address, id: str) -> str:
+    """Return what stands for a sender's id on an address, 16 hex digits: the digest that files know.
+
+    Files forget the ids of what is done before they forget their digests, so a database must recognise by digests as well.
+    """
+    return f"{digest_of(channel, id):016x}"
+
+
 @attrs.frozen
 class NewItem:
     """A message to be accepted."""
@@ -93,7 +103,7 @@ class NewItem:
     address: Address
     """Conversation that it comes from."""
     dedupe: str
-    """Id of the sender, which is recognised at its address."""
+    """The sender's id at this address, as `dedupe_of` writes it. No two items have the same, whatever their keys."""
     message: str
     """The message, as JSON."""
     lane: str
@@ -219,6 +229,91 @@ class Notice:
     """"due" (an owner key has a new item), "reply" (an address has a new reply), "rows" (a collection has changed), "say" (drafts)."""
     payload: str
     """Owner key; address as `str` makes it; collection, or `<collection>/<owner>`; of "say" a JSON text below 7,900 bytes."""
+
+
+# ------------------------------------------------------------------ contents
+#
+# What `Database.fill` takes and `Database.contents` gives, in this order: Numbers; KnownAddress, the one that was seen longest ago
+# first; InboxItem by number; Numbering of an address, and behind each its PostedReply by seq; FileContents by path; RowsContents by
+# collection and owner. Nodes, leases, connections and reservations are not among them: they belong to processes that run.
+
+
+@attrs.frozen
+class Numbers:
+    """The last number that an item was given: `Numbers(41)`. The next one is above it."""
+
+    last_n: int
+    """Last number; 0 = none."""
+
+
+@attrs.frozen
+class InboxItem:
+    """An item, done or not. Of one that was done long ago only number and `dedupe` are known; its key and message are "" then."""
+
+    n: int
+    """Its number."""
+    item: NewItem
+    """Message, as it was accepted. `max_of_sender` does not count."""
+    done_at: int | None = None
+    """Wall clock when it was done, ms; 0 = not known, None = it is not done."""
+
+
+@attrs.frozen
+class Numbering:
+    """The numbers of replies to an address: `Numbering(Address("web", "c1"), 13, 12)`."""
+
+    address: Address
+    """Conversation that they go to."""
+    last: int
+    """Last seq that was given."""
+    acked: int
+    """Last seq that was acknowledged."""
+
+
+@attrs.frozen
+class PostedReply:
+    """A reply, acknowledged or not, as `PostedReply("web/c1/call_1", channel, 13, "{…}", at)`."""
+
+    key: str
+    """Idempotency key."""
+    channel: ChannelInfo
+    """Channel that it goes to."""
+    seq: int
+    """Its number on the address."""
+    message: str
+    """The reply as JSON; of one that was acknowledged long ago its text may be gone, and this is ""."""
+    at: int
+    """Wall clock when it was posted, ms; 0: not known."""
+
+
+@attrs.frozen(repr=False)
+class FileContents:
+    """A file. A path that ends in ".jsonl" holds whole lines of UTF-8 without NUL, and is kept as lines."""
+
+    path: str
+    """Name below data/."""
+    content: bytes
+    """All that it holds."""
+    at: int
+    """Wall clock of its last change, ms."""
+    key: str = ""
+    """Owner key of the lines, as `fill` needs it; `contents` need not know it."""
+
+
+@attrs.frozen(repr=False)
+class RowsContents:
+    """The rows of a collection."""
+
+    collection: str
+    """Name of the collection."""
+    owner: str
+    """Owner, where there are several of this name."""
+    rows: Mapping[str, str]
+    """Texts by key, in their order."""
+
+
+Content: TypeAlias = Numbers | KnownAddress | InboxItem | Numbering | PostedReply | FileContents | RowsContents
+"""A part of what a database holds."""
 
 
 class Database(Protocol):
@@ -424,6 +519,23 @@ class Database(Protocol):
 
     async def settle(self, budget: str, id: str, spent: float) -> None:
         """End a reservation with what was spent. The same id is settled once; what a dead node has reserved ends with its lease."""
+        ...
+
+    # -------------------------------------------------------------- moving
+
+    async def fill(self, mark: str, contents: Callable[[], AsyncIterable[Content]]) -> bool:
+        """Put all of these contents into an empty database, in one transaction. True: they are in it.
+
+        True as well, and nothing is done, if the fill that made this database what it is had the same mark. False, and nothing is
+        done, if anything else is in it, or a node lives. contents: returns them from their beginning each time.
+        """
+        ...
+
+    def contents(self, paths: Collection[str] = ()) -> AbstractAsyncContextManager[AsyncIterator[Content]]:
+        """Return all contents as they are at one moment, in the order of `Content`. Nothing is locked.
+
+        paths: only the files below data/ that have or begin with one of these names, "inbox/" and "outbox/" among them; () = all.
+        """
         ...
 
     # -------------------------------------------------------------- notices

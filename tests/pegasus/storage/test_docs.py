@@ -36,7 +36,7 @@ def test_the_inbox_as_shown():
     assert log.queue.due("control").n == 43
     assert (log.queue.due("main").n, log.queue.due("main").priority) == (44, 2)
     assert list(directory) == [Address("slack", "#general"), Address("cli", "main"), Address("web", "c1")]
-    assert log._ids[1] == 41
+    assert log.ids[1] == 41
 
 
 def test_the_outbox_as_shown():

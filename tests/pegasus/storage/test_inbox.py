@@ -42,8 +42,8 @@ def state(file):
     """Everything that counts, comparable."""
     log = file.log
     return (
-        log._last_n,
-        list(log._ids.items()),
+        log.last_n,
+        list(log.ids.items()),
         {
             name: [(p.n, p.priority, p.span, p.turn) for p in items.values()]
             for name, items in log.queue._lanes.items()
@@ -427,8 +427,8 @@ def test_all_remembered_ids_survive_a_compaction_in_order():
         file.log.done(n + 1)
     file.compact()
     again = file.reload(remembered=2_500)
-    assert list(again.log._ids.items()) == list(file.log._ids.items())
-    assert 2_500 <= len(again.log._ids) <= 2_550
+    assert list(again.log.ids.items()) == list(file.log.ids.items())
+    assert 2_500 <= len(again.log.ids) <= 2_550
 
 
 def test_the_estimate_of_what_a_compaction_leaves_is_near():

@@ -58,9 +58,9 @@ def state(file):
     return (
         {
             a: (n.last, n.acked, [(s.key, s.seq, s.span, s.at) for s in n.unacknowledged])
-            for a, n in log._addresses.items()
+            for a, n in log.sequences.items()
         },
-        {key: (s.seq, s.channel) for key, s in log._keys.items()},
+        {key: (s.seq, s.channel) for key, s in log.keys.items()},
         [s.key for s in log._acked_keys],
         log._unacknowledged_bytes,
         dict(log.notes),
@@ -259,7 +259,7 @@ def test_what_waits_for_an_address_is_found_without_looking_through_all():
 
     file = File()
     file.post("a")
-    file.log._addresses = Unlistable(file.log._addresses)
+    file.log.sequences = Unlistable(file.log.sequences)
     assert file.seqs() == [1]
 
 
@@ -271,7 +271,7 @@ def test_an_acknowledged_reply_frees_its_memory():
     for n in range(100):
         file.post(f"{n}", text="x" * 1_000)
         file.log.acknowledge(A, n + 1)
-    assert all(stored.message is None for stored in file.log._keys.values())
+    assert all(stored.message is None for stored in file.log.keys.values())
 
 
 def test_nothing_is_held_in_memory_after_a_restart():
@@ -451,7 +451,7 @@ def test_the_estimate_is_made_without_looking_through_the_replies():
     """It is made at each write once the file is large, and a client that acknowledges nothing leaves very many."""
     file = File()
     file.post("a")
-    file.log._addresses = Unlistable(file.log._addresses)
+    file.log.sequences = Unlistable(file.log.sequences)
     assert file.log.live_bytes == len(file.data) + 80
 
 
