@@ -234,7 +234,7 @@ class Notice:
 # ------------------------------------------------------------------ contents
 #
 # What `Database.fill` takes and `Database.contents` gives, in this order: Numbers; KnownAddress, the one that was seen longest ago
-# first; InboxItem by number; Numbering of an address, and behind each its PostedReply by seq; FileContents by path; RowsContents by
+# first; InboxItem by number; ReplyNumbers of an address, and behind each its PostedReply by seq; FileContents by path; RowsContents by
 # collection and owner. Nodes, leases, connections and reservations are not among them: they belong to processes that run.
 
 
@@ -259,8 +259,8 @@ class InboxItem:
 
 
 @attrs.frozen
-class Numbering:
-    """The numbers of replies to an address: `Numbering(Address("web", "c1"), 13, 12)`."""
+class ReplyNumbers:
+    """The numbers of replies to an address: `ReplyNumbers(Address("web", "c1"), 13, 12)`."""
 
     address: Address
     """Conversation that they go to."""
@@ -312,7 +312,7 @@ class RowsContents:
     """Texts by key, in their order."""
 
 
-Content: TypeAlias = Numbers | KnownAddress | InboxItem | Numbering | PostedReply | FileContents | RowsContents
+Content: TypeAlias = Numbers | KnownAddress | InboxItem | ReplyNumbers | PostedReply | FileContents | RowsContents
 """A part of what a database holds."""
 
 
@@ -412,7 +412,10 @@ class Database(Protocol):
     async def waiting(
         self, address: Address | None, lane: str | None, priority: int | None, is_apart: bool | None
     ) -> int:
-        """Return the number of items that are not done, over all nodes; see `Waiting`. is_apart: False = of key "main", True = others."""
+        """Return the number of items that are not done, over all nodes; see `Waiting`.
+
+        is_apart: False = of key "main", True = of others.
+        """
         ...
 
     # -------------------------------------------------------------- durable steps
