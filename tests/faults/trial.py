@@ -1,0 +1,138 @@
+"""One trial: clients talk, faults come one upon the other, and at the end everything that was promised must hold."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import attrs
+import trio
+
+from tests.blackbox.support import connect
+from tests.faults.checker import Stored, find_anomalies
+from tests.faults.house import TOKEN, House, Node
+from tests.faults.injecting import Fault, Moment
+from tests.faults.speaker import Speaker
+
+AT_ONCE = 2
+"""Faults that may last at the same time."""
+CALM = 60.0
+"""Seconds after the last fault within which everything must be answered."""
+SETTLING = 1.0
+"""Seconds after the last reply in which its item is done, which nobody is told."""
+
+
+@attrs.define
+class Report:
+    """What came of a trial.
+
+    faults: how often each was made. messages, replies: of all clients. exits: nodes that ended without being told to, which their
+    supervisor starts again.
+    """
+
+    faults: Counter[str] = attrs.field(factory=Counter)
+    messages: int = 0
+    replies: int = 0
+    seconds: float = 0.0
+    exits: list[str] = attrs.field(factory=list)
+    anomalies: list[str] = attrs.field(factory=list)
+
+
+async def run_trial(
+    house: House,
+    faults: Mapping[str, Fault],
+    count: int,
+    choices: random.Random,
+    read: Callable[[], Awaitable[Stored]],
+    chats: int = 6,
+) -> Report:
+    """Make so many faults while that many chats are at work. read: what is stored, asked for when all clients are at rest."""
+    began, report = trio.current_time(), Report()
+    names = [f"chat{choices.randrange(10**9)}" for _ in range(chats)]
+    speakers = [Speaker(name, house.urls, TOKEN, random.Random(choices.random())) for name in names]
+    async with trio.open_nursery() as nursery:
+        for node in house.nodes:
+            nursery.start_soon(_supervise, node, report)
+        async with trio.open_nursery() as talking:
+            for speaker in speakers:
+                talking.start_soon(speaker.talk)
+            await _schedule(house, speakers, count, choices)
+            await _inject(house, faults, count, choices, report)
+            for speaker in speakers:
+                speaker.stop()
+            if not await _is_quiet(speakers):
+                talking.cancel_scope.cancel()
+        await trio.sleep(SETTLING)
+        report.anomalies += [
+            f"{speaker.seen.address}: waits in vain; its last error: {speaker.errors[-1:]}"
+            for speaker in speakers
+            if not speaker.is_over
+        ]
+        report.anomalies += find_anomalies([speaker.seen for speaker in speakers], await read())
+        nursery.cancel_scope.cancel()
+    report.messages = sum(len(speaker.seen.accepted) for speaker in speakers)
+    report.replies = sum(len(speaker.seen.heard) for speaker in speakers)
+    report.seconds = trio.current_time() - began
+    return report
+
+
+async def _schedule(house: House, speakers: Sequence[Speaker], count: int, choices: random.Random) -> None:
+    """Add a job for each conversation, which is due while the faults are made."""
+    async with connect(house.urls()[0]) as peer:
+        await peer.hello(TOKEN, "web", "jobs", callsOnly=True)
+        for speaker in speakers:
+            moment = time.time() + 1 + choices.random() * count
+            at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
+            job = {"schedule": {"at": at}, "prompt": f"job {speaker.name}", "channel": speaker.seen.address}
+            await peer.call("cron.add", **job, missed="once")
+            speaker.seen.jobs.append(speaker.name)
+
+
+async def _is_quiet(speakers: Sequence[Speaker]) -> bool:
+    """Wait until everything is answered; False if that takes too long."""
+    with trio.move_on_after(CALM):
+        for speaker in speakers:
+            await speaker.over.wait()
+        return True
+    return False
+
+
+async def _supervise(node: Node, report: Report) -> None:
+    """Start the node again when it has ended by itself."""
+    while True:
+        await trio.sleep(0.2)
+        if not node.is_busy and not node.daemon.alive:
+            report.exits.append(
+                f"exit code {node.daemon.process and node.daemon.process.poll()}: {node.daemon.stderr[-500:]}"
+            )
+            node.is_busy = True
+            await node.start()
+            node.is_busy = False
+
+
+async def _inject(
+    house: House, faults: Mapping[str, Fault], count: int, choices: random.Random, report: Report
+) -> None:
+    """Make faults at random moments, each of a node that is free."""
+    async with trio.open_nursery() as nursery:
+        for _ in range(count):
+            await trio.sleep(choices.uniform(0.05, 0.6))
+            while not (free := [node for node in house.nodes if not node.is_busy]) or _busy(house) >= AT_ONCE:  # noqa: ASYNC110
+                await trio.sleep(0.02)  # nodes may be taken by their supervisor, too
+            name, node = choices.choice(sorted(faults)), choices.choice(free)
+            report.faults[name] += 1
+            node.is_busy = True
+            nursery.start_soon(_make, faults[name], Moment(house, node, choices))
+
+
+def _busy(house: House) -> int:
+    return sum(node.is_busy for node in house.nodes)
+
+
+async def _make(fault: Fault, at: Moment) -> None:
+    try:
+        await fault(at)
+    finally:
+        at.node.is_busy = False
