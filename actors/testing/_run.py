@@ -72,6 +72,13 @@ class Simulation:
         """Write a line into the trace of the run. It must be the same whenever the run is repeated."""
         self._scheduler.note(text)
 
+    def pause(self, tasks: Callable[[Task], bool], seconds: float) -> None:
+        """Stop tasks for a while, as SIGSTOP stops a process: time passes and their deadlines with it, but none of them runs.
+
+        tasks: asked about each task that could run. Tasks of one process of several are told by a context variable, say.
+        """
+        self._scheduler.pause(tasks, seconds)
+
     @property
     def perturbations(self) -> tuple[Perturbation, ...]:
         """Perturbations that have taken effect so far, in that order."""

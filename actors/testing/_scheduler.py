@@ -114,6 +114,8 @@ class Scheduler:
         """Tasks that are held back, and the rounds in which they are let go."""
         self._delayed: list[tuple[float, Task]] = []
         """Tasks that are held back, and the times at which they are let go."""
+        self._pauses: list[tuple[float, Callable[[Task], bool]]] = []
+        """Groups of tasks that are paused, and the times at which they go on."""
         self._let_go: set[int] = set()
         """Numbers of tasks that were let go, and must not be held back again before they have run."""
         self._pending: list[tuple[int, Task, int, Perturbation]] = []
@@ -138,6 +140,10 @@ class Scheduler:
         """Write a line into the trace."""
         text = normal(text)
         self.steps.append(f"t={self.now:.3f} {text}" if self._detailed else text)
+
+    def pause(self, tasks: Callable[[Task], bool], seconds: float) -> None:
+        """Let no task run for which the function returns true, until so much virtual time has passed."""
+        self._pauses.append((self.now + seconds, tasks))
 
     def lines(self) -> tuple[str, ...]:
         """Return the steps as text. Of a run that was not `detailed`, the places of the tasks are missing."""
@@ -166,11 +172,13 @@ class Scheduler:
         ready = queue.ready()
         if self._lagging:
             ready += self._released(self._round)
-        elif len(ready) == 1 and not self._holds_one_alone:
+        elif len(ready) == 1 and not self._holds_one_alone and not self._pauses:
             self._record_single(ready[0])
             return ready
         if len(ready) > 1:
             ready.sort(key=_trio.number_of)
+        if self._pauses:
+            ready = self._without_paused(ready)
         chosen = self._choose(ready)
         self._record(chosen)
         self.taken += len(chosen)
@@ -257,6 +265,18 @@ class Scheduler:
         if hold is not None:
             self._did(hold, task)
         return hold
+
+    def _without_paused(self, ready: list[Task]) -> list[Task]:
+        """Hold back those of the tasks that are paused, and return the others."""
+        self._pauses = [(until, tasks) for until, tasks in self._pauses if until > self.now]
+        running = []
+        for task in ready:
+            until = max((until for until, tasks in self._pauses if tasks(task)), default=0.0)
+            if until:
+                self._delayed.append((until, task))
+            else:
+                running.append(task)
+        return running
 
     def _released(self, round: int) -> list[Task]:
         """Return the tasks whose lag ends in this round."""

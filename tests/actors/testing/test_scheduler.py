@@ -241,6 +241,26 @@ def test_a_delay_passes_in_virtual_time() -> None:
     simulate(main, replay="0 delay:task@1*2.5")
 
 
+def test_tasks_of_a_paused_process_go_on_later_and_find_their_deadlines_passed() -> None:
+    async def main(simulation: Simulation) -> None:
+        times: dict[str, float] = {}
+
+        async def wait(name: str, deadline: float) -> None:
+            with trio.move_on_after(deadline) as scope:
+                await trio.sleep(2)
+            times[name] = trio.current_time()
+            assert scope.cancelled_caught == (deadline < 2)
+
+        simulation.pause(lambda task: task.name.startswith("paused"), 5)
+        async with trio.open_nursery() as nursery:
+            for name, deadline in (("paused 1", 1), ("paused 2", 9), ("other 1", 1), ("other 2", 9)):
+                nursery.start_soon(wait, name, deadline, name=name)
+        # What had not begun to run when the pause came begins afterwards.
+        assert times == {"other 1": 1, "other 2": 2, "paused 1": 6, "paused 2": 7}
+
+    simulate(main, seeds=range(20))
+
+
 def test_a_lag_of_a_task_that_is_alone_takes_no_time() -> None:
     async def main() -> None:
         await trio.lowlevel.checkpoint()
