@@ -55,6 +55,8 @@ class NodeFacts:
     """Version of the program."""
     settings: str = ""
     """Digest of its settings, by which a difference between nodes is noticed."""
+    instance: str = ""
+    """Random text that no other process has. It tells a repeated registration from one of another process of this name."""
 
 
 @attrs.frozen
@@ -322,7 +324,7 @@ class Database(Protocol):
     # -------------------------------------------------------------- nodes and ownership
 
     async def register(self, facts: NodeFacts, lease: float) -> int:
-        """Begin a node whose lease ends in so many seconds; return its id. Raises NameTaken."""
+        """Begin a node whose lease ends in so many seconds; return its id. Raises NameTaken if another instance of the name lives."""
         ...
 
     async def renew(self, node: int, lease: float) -> Renewal | None:
@@ -346,6 +348,7 @@ class Database(Protocol):
     ) -> tuple[Lease, ...]:
         """Take at most so many due keys without a living owner, those first that have waited for longest; return their new leases.
 
+        The same call once more takes others: keys that a call without an answer has taken are seen in `newest_items`, and claimed.
         Kinds: beginnings of keys up to "/", such as "chat" and "main". A key is due while an item of it is not done, or its task is
         not at its end. control_only: only keys with an item of lane "control". A node whose lease has ended gets nothing.
         """
@@ -516,7 +519,7 @@ class Database(Protocol):
         """Return the numbers of lines of files; those that do not exist are left out."""
         ...
 
-    async def reserve(self, budget: str, id: str, amount: float, limit: float) -> bool:
+    async def reserve(self, node: int, budget: str, id: str, amount: float, limit: float) -> bool:
         """Reserve a part of a budget under an id, unless spent and reserved are above the limit then. The same id is reserved once."""
         ...
 
