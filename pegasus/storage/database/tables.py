@@ -25,7 +25,7 @@ import attrs
 
 from pegasus.messages import Address, ChannelInfo, OutboundMessage
 from pegasus.storage.inbox import digest_of
-from pegasus.storage.inbox_messages import Accepted, Overloaded
+from pegasus.storage.inbox_messages import Overloaded
 from pegasus.storage.messages import Lease, StorageError, UnacknowledgedReply
 
 
@@ -131,6 +131,18 @@ class NewItem:
 
 
 @attrs.frozen
+class AcceptedItem:
+    """Answer to an item that is accepted, now or before: `AcceptedItem(12, duplicate=False, previous=9)`."""
+
+    n: int
+    """Number of the item."""
+    duplicate: bool = False
+    """True if the id was known, so that nothing was added."""
+    previous: int = 0
+    """Number of the newest item that the owner key had before. Whoever knows that one misses none."""
+
+
+@attrs.frozen
 class Heard:
     """Answer to an item that was decided by a wrong belief about who was heard at its address. Nothing has happened."""
 
@@ -170,6 +182,8 @@ class StoredReply:
     """The reply with `seq` and `key`."""
     is_acknowledged: bool = False
     """True if it arrived."""
+    is_new: bool = False
+    """True if the call that returns it has posted it."""
 
 
 @attrs.frozen
@@ -367,7 +381,7 @@ class Database(Protocol):
 
     # -------------------------------------------------------------- inbox
 
-    async def accept(self, node: int, item: NewItem, max_waiting: int) -> Accepted | Overloaded | Heard:
+    async def accept(self, node: int, item: NewItem, max_waiting: int) -> AcceptedItem | Overloaded | Heard:
         """Accept a message; a known id is recognised before all else. The address counts as seen now.
 
         node: the one that asks; the key is announced unless it owns it. max_waiting: items that may wait in a lane, over all nodes, of
@@ -398,7 +412,7 @@ class Database(Protocol):
         ...
 
     async def newest_items(self, node: int) -> Mapping[str, int]:
-        """Return, for each key of this node that is due, the highest number of an item that is not done."""
+        """Return, for each key of this node that has an item which is not done, the number of its newest item."""
         ...
 
     async def note(self, done: Sequence[tuple[int, Lease | None]], acknowledged: Mapping[Address, int]) -> None:
@@ -423,8 +437,8 @@ class Database(Protocol):
 
     # -------------------------------------------------------------- durable steps
 
-    async def commit(self, step: DurableStep) -> tuple[OutboundMessage, ...]:
-        """Do a durable step; return its replies with their seq. Raises LeaseLost and Changed."""
+    async def commit(self, step: DurableStep) -> tuple[StoredReply, ...]:
+        """Do a durable step; return its replies in the order of `posts`. Raises LeaseLost and Changed."""
         ...
 
     async def posted(self, keys: Sequence[str]) -> tuple[StoredReply | None, ...]:
@@ -453,8 +467,11 @@ class Database(Protocol):
 
     # -------------------------------------------------------------- addresses
 
-    async def connect(self, node: int, type: str, channel_id: str | None, *, is_connected: bool) -> None:
-        """Note that a node has clients of an address, or (channel_id None) a bridge of a type, or none any more; see `Connected`."""
+    async def connect(self, node: int, places: Collection[tuple[str, str | None]], *, is_connected: bool) -> None:
+        """Note that a node has clients of these addresses, or none any more. Pairs of a type and a channelId; None: bridges of the type.
+
+        The addresses are known from then on; see `Connected`.
+        """
         ...
 
     async def addresses(self, channel_id: str | None, limit: int) -> tuple[KnownAddress, ...]:
