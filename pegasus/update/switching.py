@@ -157,8 +157,8 @@ def check_candidate(home: Home, candidate: Candidate) -> None:
 def _stop_and_back_up(home: Home, candidate: Candidate, to: str, pid: int | None, ways: UpdateWays) -> str:
     """Stop the agent, and make a backup; return its name. Raises UpdateError, HomeError."""
     if pid is not None:
-        ways.say("stopping the agent …")
         _ask_to_stop(home, pid)
+        ways.say("stopping the agent …")
     try:
         with own_when_free(home, ways.grace + _ENDS if pid is not None else 0.0):
             name = free_backup_name(home, f"before-{re.sub(r'[^0-9A-Za-z.+-]', '_', candidate.version)}")
