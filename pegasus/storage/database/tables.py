@@ -468,9 +468,9 @@ class Database(Protocol):
     # -------------------------------------------------------------- addresses
 
     async def connect(self, node: int, places: Collection[tuple[str, str | None]], *, is_connected: bool) -> None:
-        """Note that a node has clients of these addresses, or none any more. Pairs of a type and a channelId; None: bridges of the type.
+        """Note that a node has clients of these addresses, or none any more; see `Connected`. The addresses are known from then on.
 
-        The addresses are known from then on; see `Connected`.
+        places: pairs of a type and a channelId; None: bridges of the type.
         """
         ...
 
