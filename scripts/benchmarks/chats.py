@@ -38,6 +38,8 @@ ON_DISK = 10_000
 """Chats of the home that is started."""
 PARKED = 100
 """Limit: bytes that the session of a chat takes which is on disk only. It is 0; the rest is noise of the measurement."""
+KNOWN = 1_024
+"""Limit: bytes of its address and of the numbers of its replies, which stay in memory."""
 START = 1.3
 """Limit: a start with so many chats, against a start with one."""
 
@@ -193,7 +195,7 @@ def _on_disk(place: Workplace) -> Iterator[Result]:
     least_one, least_many, least_known = map(min, memory)
     each, known = max(0.0, (least_many - least_known) / ON_DISK), max(0.0, (least_known - least_one) / ON_DISK)
     yield Result("memory of a chat on disk: its session", each, PARKED, "the limit", "B", each / PARKED, 1.0)
-    yield Result("the same: its address and the numbers of replies", known, PARKED, "", "B", known / PARKED)
+    yield Result("the same: its address and the numbers of replies", known, KNOWN, "the limit", "B", known / KNOWN, 1.0)
 
 
 def _put_chats(data: Path, count: int, sessions: int) -> None:
