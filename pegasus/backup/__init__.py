@@ -17,14 +17,14 @@ from pegasus.backup.errors import BackupError
 from pegasus.backup.making import make_backup
 from pegasus.backup.restoring import SPARE, restore_backup
 from pegasus.backup.sealing import is_sealed, read_passphrase
-from pegasus.backup.snapshot import Changed, FoundFile, Snapshot, take_snapshot
+from pegasus.backup.snapshot import FoundFile, Snapshot, SnapshotChanged, take_snapshot
 
 __all__ = [
     "SPARE",
     "BackupError",
-    "Changed",
     "FoundFile",
     "Snapshot",
+    "SnapshotChanged",
     "is_sealed",
     "make_backup",
     "read_passphrase",

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Final, Protocol
 import attrs
 
 from pegasus.backup.errors import BackupError
-from pegasus.backup.snapshot import Changed, link_stays_inside
+from pegasus.backup.snapshot import SnapshotChanged, link_stays_inside
 from pegasus.host import FORMAT
 from pegasus.wire import decode_json, encode_json, from_wire, to_wire
 
@@ -138,7 +138,7 @@ class ByteSink(Protocol):
 
 
 class _Hashed:
-    """Reader of a file's first bytes that checks at the end that they are what the manifest says. Raises Changed.
+    """Reader of a file's first bytes that checks at the end that they are what the manifest says. Raises SnapshotChanged.
 
     The hash of a medium is not computed: a gigabyte of them would take half as long again.
     """
@@ -154,7 +154,7 @@ class _Hashed:
             self._hash.update(data)
         is_other = not self._left and self._hash is not None and self._hash.hexdigest() != self._file.sha256
         if is_other or (self._left and len(data) < size):
-            raise Changed(self._file.path)
+            raise SnapshotChanged(self._file.path)
         return data
 
 
@@ -183,7 +183,7 @@ def archive_writer(sink: ByteSink, manifest: Manifest) -> Iterator[tarfile.TarFi
 
 
 def add_file(tar: tarfile.TarFile, file: BackupFile, stream: BinaryIO) -> None:
-    """Add a file. Raises Changed if the stream does not begin with what the manifest says."""
+    """Add a file. Raises SnapshotChanged if the stream does not begin with what the manifest says."""
     if file.size:
         tar.addfile(_member(file), _Hashed(stream, file))
     else:

@@ -37,7 +37,7 @@ from pegasus.backup.archive import (
 from pegasus.backup.blanking import holds_secret, without_secrets
 from pegasus.backup.errors import BackupError
 from pegasus.backup.sealing import MAGIC, Sealer
-from pegasus.backup.snapshot import Changed, FoundFile, Snapshot, take_snapshot
+from pegasus.backup.snapshot import FoundFile, Snapshot, SnapshotChanged, take_snapshot
 from pegasus.host import Home, read_format
 
 _ATTEMPTS: Final = 200
@@ -81,7 +81,7 @@ def make_backup(home: Home, target: Path, *, passphrase: str | None, secrets: bo
                     if not secrets:
                         contents.blank()
                     return _write(home, snapshot, contents, stream, passphrase, secrets=secrets, at=clock())
-            except Changed as changed:
+            except SnapshotChanged as changed:
                 held.add(changed.path)
         raise BackupError(
             f"{home}: files change faster than they can be read; stop the agent, and make the backup then"
@@ -166,7 +166,7 @@ class _Contents:
             return stream.read(file.size)
 
     def described(self) -> Iterator[BackupFile]:
-        """Yield what the manifest says of each file. Raises Changed."""
+        """Yield what the manifest says of each file. Raises SnapshotChanged."""
         for file in list(self._found.values()):
             text = self._texts.get(file.path)
             if text is not None:
@@ -196,13 +196,13 @@ class _Contents:
 
     def _describe(self, file: FoundFile, size: int, sha256: str | None) -> BackupFile:
         if sha256 is None:
-            raise Changed(file.path)
+            raise SnapshotChanged(file.path)
         mtime = min(max(0, file.changed // 1_000_000_000), (1 << 33) - 1)
         return BackupFile(file.path, size, sha256, mtime, file.is_executable)
 
     @contextmanager
     def read(self, path: str) -> Iterator[BinaryIO]:
-        """Open the content of a file. Raises Changed."""
+        """Open the content of a file. Raises SnapshotChanged."""
         if path in self._texts:
             yield BytesIO(self._texts[path])
         elif path in self._copies:

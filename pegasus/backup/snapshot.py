@@ -11,7 +11,7 @@ after another file was read that still lacks its reply.
 grows: its first bytes, as many as it had, stay what they were. Any other file is replaced as a whole by another one of the same
 name: the old one stays readable for whoever has it open. So files that were written last are opened under the lock (`MOST_OPEN`),
 which are those that are likely to be replaced. A file that was not opened and turns out to be another one when it is read makes
-the attempt void; the next attempt opens it (`Changed`). Attempts end, since each knows more files.
+the attempt void; the next attempt opens it (`SnapshotChanged`). Attempts end, since each knows more files.
 
 **The rest.** Media are never changed, and kept before the message that names them; so they are looked at after `data`, without
 the lock. Programs that the agent has started write into the workspace whenever they like. Each file there is taken as it is; one
@@ -60,7 +60,7 @@ VERSION_FILE: Final = "data/VERSION"
 _MADE_AGAIN: Final = "data/memory/.index.sqlite"
 
 
-class Changed(Exception):
+class SnapshotChanged(Exception):
     """A file that is not what it was when the snapshot was made.
 
     Example: the next attempt passes its `path` in `held`.
@@ -128,7 +128,7 @@ class Snapshot:
 
     @contextmanager
     def read(self, home: Home, file: FoundFile) -> Iterator[BinaryIO]:
-        """Open a file for reading from its beginning. Raises Changed, and OSError.
+        """Open a file for reading from its beginning. Raises SnapshotChanged, and OSError.
 
         No more than its size counts. That the content is the same each time must be checked by the reader.
         """
@@ -139,11 +139,11 @@ class Snapshot:
         try:
             stream = open_regular(home.path / file.path)
         except FileNotFoundError:
-            raise Changed(file.path) from None
+            raise SnapshotChanged(file.path) from None
         with stream:
             status = os.fstat(stream.fileno())
             if (status.st_dev, status.st_ino) != file.identity or status.st_size < file.size:
-                raise Changed(file.path)
+                raise SnapshotChanged(file.path)
             yield stream
 
 
@@ -176,9 +176,9 @@ def take_snapshot(home: Home, *, secrets: bool, held: Collection[str] = ()) -> S
                     if file.path in kept:
                         snapshot.hold(home, file)
                 if not snapshot.is_as_found(home):
-                    raise Changed("data")
+                    raise SnapshotChanged("data")
             _find_rest(home, snapshot, secrets=secrets)
-        except (Changed, FileNotFoundError):
+        except (SnapshotChanged, FileNotFoundError):
             snapshot.__exit__(None, None, None)
             time.sleep(0.01)
         except BaseException:

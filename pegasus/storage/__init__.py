@@ -10,7 +10,6 @@ implement the same messages with a database. docs/storage.md states what is prom
 `messages` and, about what was accepted, `inbox_messages` are used by all others. Inside, from the top down:
 
     keyed_store             the small durable state: rows that are put and deleted by key, and lines
-    row_files               place and form of its files
     retention               removal of what is old
     media_files             files that travel with messages, kept by their content
     journal                 the actor: gathers messages, writes them as one batch, answers
@@ -20,10 +19,13 @@ implement the same messages with a database. docs/storage.md states what is prom
     item_queue              items that are not done, and handing them out
     directory               known addresses and the way of a reply
     record_log              what the two logs share: staging, reading at a start, rewriting
+    line_counts             numbers of lines, for commits that were decided by them
     disk                    the thread for the disk's work, batches of appends, messages about whole files
     volume                  all-or-nothing changes of files
     database                the second engine, for several nodes that share a database server
     files                   the operations of a disk, also below a folder that others write in
+    leases                  who may write what
+    row_files               place and form of the files of a collection
 
 Why one actor, and not a lock: the promises are about order (a reply exists only if its thought is in the session). A
 single mailbox makes that order visible and testable. Why files, and not a database: what a crash loses is then decided
@@ -44,6 +46,7 @@ from pegasus.storage.inbox_messages import (
     Item,
     ItemDone,
     LaneDone,
+    LostChat,
     NextChat,
     NextItem,
     NextItemOfAddress,
@@ -54,6 +57,7 @@ from pegasus.storage.inbox_messages import (
 )
 from pegasus.storage.journal import FLUSH_AFTER, run_journal
 from pegasus.storage.keyed_store import KeyedStore, LineStore, stored_lines, stored_rows
+from pegasus.storage.leases import Lease, LeaseLost, TakeLease, chat_owner, owner_of, task_owner
 from pegasus.storage.media_files import (
     MEDIA_FOLDER,
     TRANSCRIPTS,
@@ -67,27 +71,29 @@ from pegasus.storage.messages import (
     Acknowledge,
     Archive,
     ArchiveName,
+    Changed,
     Commit,
     Connected,
     Disconnected,
     JournalMessage,
     KnownAddresses,
     LastSeq,
-    Lease,
-    LeaseLost,
+    NextChange,
     NextReplies,
     OpenReplies,
     Post,
     Posted,
     PostResult,
+    PutRows,
     ReadFile,
     ReadFiles,
+    ReadRows,
     RemoveOldFiles,
     ReplaceFile,
     Route,
     SetAside,
     StorageError,
-    TakeLease,
+    StoredRows,
     Unacknowledged,
     UnacknowledgedChannels,
     UnacknowledgedReply,
@@ -110,6 +116,7 @@ __all__ = [
     "Acknowledge",
     "Archive",
     "ArchiveName",
+    "Changed",
     "Commit",
     "CompleteItem",
     "Connected",
@@ -129,6 +136,8 @@ __all__ = [
     "Lease",
     "LeaseLost",
     "LineStore",
+    "LostChat",
+    "NextChange",
     "NextChat",
     "NextItem",
     "NextItemOfAddress",
@@ -138,8 +147,10 @@ __all__ = [
     "Post",
     "PostResult",
     "Posted",
+    "PutRows",
     "ReadFile",
     "ReadFiles",
+    "ReadRows",
     "RemoveOldFiles",
     "ReplaceFile",
     "RetentionRule",
@@ -147,6 +158,7 @@ __all__ = [
     "Route",
     "SetAside",
     "StorageError",
+    "StoredRows",
     "TakeItem",
     "TakeLease",
     "Unacknowledged",
@@ -155,17 +167,20 @@ __all__ = [
     "Unroutable",
     "Volume",
     "Waiting",
+    "chat_owner",
     "is_kept_name",
     "keep_file",
     "kept_path",
     "load_files",
     "media_rule",
     "own_channel",
+    "owner_of",
     "read_kept",
     "remove_old_files",
     "run_in_thread",
     "run_journal",
     "stored_lines",
     "stored_rows",
+    "task_owner",
     "undelivered_item",
 ]

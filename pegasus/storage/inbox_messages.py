@@ -2,7 +2,8 @@
 
 They are used by few actors. The intake sends `Accept`, and `Discard` for `/stop`. An agent takes items with `NextItem`,
 looks for those that came meanwhile with `NextItemOfAddress` and `TakeItem`, and ends each with `CompleteItem`. With an agent for
-each chat, `NextChat` says which agent has to be started. Requests and queries are sent with `ask`, notes with `tell`.
+each chat, `NextChat` says which agent has to be started, and `LostChat` which one has to end. Requests and queries are sent with
+`ask`, notes with `tell`.
 
 An item is in one of three states: it waits, it is handed out, or it is done. Only accepting and being done are on disk,
 so a restart of the process begins with every item that is not done waiting again.
@@ -14,6 +15,7 @@ import attrs
 
 from actors import Reply
 from pegasus.messages import Address, InboundMessage
+from pegasus.storage.leases import Lease
 
 MAX_PRIORITY = 9
 """The number of the lowest priority."""
@@ -135,6 +137,8 @@ class Discard:
     """Priority of the report."""
     owner: bool = False
     """An owner asks. For anybody else only their own messages are dropped: those of the report's account."""
+    lease: Lease | None = None
+    """Proof that the asker has the session of the conversation; LeaseLost if somebody else has it."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -187,6 +191,19 @@ class NextChat:
 
 
 @attrs.frozen(eq=False, repr=False)
+class LostChat:
+    """Query: a chat of these that this machine does not own any more, whose agent has to end. It is answered when there is one.
+
+    The file engine keeps it for ever, since nobody else takes chats.
+    """
+
+    reply: Reply[Address]
+    """Handle for the address."""
+    running: frozenset[Address]
+    """Addresses that have an agent."""
+
+
+@attrs.frozen(eq=False, repr=False)
 class NextItemOfAddress:
     """Query: the oldest item of lane "main" that waits, comes from `address`, and has a number above `after`.
 
@@ -226,6 +243,8 @@ class TakeItem:
     """Number of the item."""
     apart: bool | None = None
     """As in `NextItem`: any other item is not there."""
+    lease: Lease | None = None
+    """Proof that the asker has the session that the item goes to; LeaseLost if somebody else has it."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -270,6 +289,8 @@ class CompleteItem:
 
     n: int
     """Number of the item. A number that does not wait has no effect."""
+    lease: Lease | None = None
+    """Proof that the asker has the session that the item went to. If somebody else has it, the note has no effect."""
 
 
 @attrs.frozen
@@ -282,6 +303,8 @@ class ReturnItem:
 
     n: int
     """Number of the item. A number that does not wait has no effect."""
+    lease: Lease | None = None
+    """Proof that the asker has the session that the item went to. If somebody else has it, the note has no effect."""
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -61,31 +61,41 @@ from pegasus.storage.inbox_messages import (
     Accepted,
     CompleteItem,
     Discard,
+    LostChat,
     Overloaded,
     ReturnItem,
+    TakeItem,
     Waiting,
 )
 from pegasus.storage.item_queue import MAIN, ItemQueries, ItemQuery
+from pegasus.storage.leases import Lease, LeaseLost, TakeLease
+from pegasus.storage.line_counts import LineCounts, repeats
 from pegasus.storage.messages import (
     Acknowledge,
+    Archive,
+    Changed,
     Commit,
     Connected,
     Disconnected,
     JournalMessage,
     KnownAddresses,
-    Lease,
-    LeaseLost,
+    NextChange,
     NextReplies,
+    PutRows,
     ReadFiles,
+    ReadRows,
     RemoveOldFiles,
+    ReplaceFile,
     Route,
     StorageError,
-    TakeLease,
+    StoredRows,
+    WholeCollection,
     WholeFile,
 )
 from pegasus.storage.outbox import GIVEN_UP_DAYS, OutboxEntry, OutboxLog, given_up_item
 from pegasus.storage.record_log import RecordLog, Report
 from pegasus.storage.reply_queries import ReplyQueries, ReplyQuery
+from pegasus.storage.row_files import rows_path
 from pegasus.storage.volume import Volume
 
 FLUSH_AFTER = 0.05
@@ -146,7 +156,7 @@ class _MailboxBatch:
     """Messages that need a write. All of them go to disk with one sync."""
     queries: list[Query] = attrs.field(factory=list)
     """Messages that are answered from what is on disk after that write."""
-    whole_file: WholeFile | None = None
+    whole_file: WholeFile | WholeCollection | None = None
     """Came after all others."""
     item_queries: list[ItemQuery] = attrs.field(factory=list)
     """Queries for items. They are kept until there is an item."""
@@ -169,8 +179,8 @@ class _Journal:
     ) -> None:
         self._activity = activity
         self._hands_out = hands_out
-        self._held: list[ItemQuery] = []
-        """Queries for items that are never answered."""
+        self._held: list[ItemQuery | LostChat | NextChange] = []
+        """Queries that are never answered: about what others do, and all for items if none is handed out."""
         self._mailbox = mailbox
         self._disk = disk
         self._clock = clock
@@ -183,6 +193,10 @@ class _Journal:
         self._replies = ReplyQueries(disk, self._outbox, report)
         self._leases: dict[str, int] = {}
         """Fencing token of the newest lease of each owner key."""
+        self._lines = LineCounts()
+        """Lines of the files to which commits with `after` append."""
+        self._versions: dict[str, int] = {}
+        """Version of each collection of rows that was changed, by its path. Like leases they begin anew with the journal."""
         self._refusal = ""
         """The error of the last write, "" if it succeeded."""
         self._may_rewrite = False
@@ -243,7 +257,8 @@ class _Journal:
             await self._rewrite()
         # Items and replies are handed out at the end: whatever was accepted or posted in this round is on disk.
         if not self._hands_out:
-            self._held += work.item_queries
+            for item_query in work.item_queries:
+                self._hold(item_query)
         elif work.item_queries or self._items.has_changed:
             await self._items.answer(work.item_queries)
         if work.reply_queries or self._replies.outgoing:
@@ -267,10 +282,15 @@ class _Journal:
             elif isinstance(message, Query):
                 work.queries.append(message)
             elif isinstance(message, ItemQuery):
-                work.item_queries.append(message)
+                if isinstance(message, TakeItem) and self._is_lost(message.lease):
+                    message.reply.fail(_lease_lost(message.lease))
+                else:
+                    work.item_queries.append(message)
             elif isinstance(message, NextReplies):
                 work.reply_queries.append(message)
-            elif isinstance(message, WholeFile):
+            elif isinstance(message, LostChat | NextChange):
+                self._hold(message)
+            elif isinstance(message, WholeFile | WholeCollection):
                 work.whole_file = message
                 return work
             elif message is not None:
@@ -286,11 +306,13 @@ class _Journal:
     def _apply(self, message: Immediate) -> None:
         """Let a message take effect that needs no write before."""
         match message:
-            case CompleteItem(n):
-                self._complete(n)
-                self._items.has_changed = True
-            case ReturnItem(n):
-                self._inbox.queue.take_back(n)
+            case CompleteItem(n, lease):
+                if not self._is_lost(lease):
+                    self._complete(n)
+                    self._items.has_changed = True
+            case ReturnItem(n, lease):
+                if not self._is_lost(lease):
+                    self._inbox.queue.take_back(n)
             case Acknowledge(address, seq):
                 if acknowledged := self._outbox.acknowledge(address, seq, self._clock()):
                     self._activity.replies_acknowledged(address.type, acknowledged)
@@ -325,22 +347,51 @@ class _Journal:
         except StorageError as error:
             query.reply.fail(error)
 
-    async def _do_whole_file(self, message: WholeFile) -> None:
+    def _hold(self, query: ItemQuery | LostChat | NextChange) -> None:
+        """Keep a query that is never answered, since its asker would fail if nobody could answer any more."""
+        self._held = [other for other in self._held if not other.reply.abandoned]
+        self._held.append(query)
+
+    async def _do_whole_file(self, message: WholeFile | WholeCollection) -> None:
         """Read, replace or archive a file. Everything that was asked for before is in it already.
 
         Invalid paths (ValueError) and errors of the disk go to the asker.
         """
         try:
-            check_paths(message.paths if isinstance(message, (ReadFiles, RemoveOldFiles)) else (message.path,))
+            if isinstance(message, WholeCollection):
+                await self._do_collection(message, rows_path(message.collection, message.owner))
+                return
+            paths = message.paths if isinstance(message, (ReadFiles, RemoveOldFiles)) else (message.path,)
+            check_paths(paths)
             self._check_lease(getattr(message, "lease", None))
+            if isinstance(message, ReplaceFile | Archive):
+                self._lines.forget(paths)
             await answer_whole_file(message, self._disk, self.flush)
-        except (StorageError, LeaseLost, ValueError) as error:
+        except (StorageError, LeaseLost, Changed, ValueError) as error:
             message.reply.fail(error)
+
+    async def _do_collection(self, message: WholeCollection, path: str) -> None:
+        """Read or replace the rows in a file. Raises StorageError, Changed and ValueError."""
+        check_paths((path,))
+        version = self._versions.get(path, 0)
+        match message:
+            case ReadRows(reply):
+                reply.send(StoredRows(await self._disk.run(Volume.read, path), version))
+            case PutRows(reply, content=content, version=known):
+                if known < version:
+                    raise Changed(f"{path} was changed by somebody else")
+                await self._disk.run(Volume.replace, path, content())
+                self._versions[path] = max(version, known) + 1
+                reply.send(self._versions[path])
+
+    def _is_lost(self, lease: Lease | None) -> bool:
+        """Return whether somebody else has taken this lease since."""
+        return lease is not None and lease.token < self._leases.get(lease.owner, 0)
 
     def _check_lease(self, lease: Lease | None) -> None:
         """Raise LeaseLost if somebody else has taken this lease since."""
-        if lease is not None and lease.token < self._leases.get(lease.owner, 0):
-            raise LeaseLost(f"somebody else has the lease of {lease.owner}")
+        if self._is_lost(lease):
+            raise _lease_lost(lease)
 
     # ------------------------------------------------------------------ group commit
 
@@ -367,6 +418,8 @@ class _Journal:
 
     async def _write(self, requests: Sequence[Request], *, with_notes: bool = False) -> StorageError | None:
         """Stage, write and answer. If an error is returned, nothing has happened and nobody was answered."""
+        if (error := await self._count_lines(requests)) is not None:
+            return error
         answers = [(request, self._stage(request)) for request in requests]
         valid = [request for request, answer in answers if not isinstance(answer, Exception)]
         try:
@@ -378,11 +431,36 @@ class _Journal:
             return error
         for request, answer in answers:
             reply: Reply[Any] = request.reply
-            if isinstance(answer, Exception):
+            if isinstance(answer, Changed) and isinstance(request, Commit):
+                await self._answer_repeated(request, answer)
+            elif isinstance(answer, Exception):
                 reply.fail(answer)
             else:
                 reply.send(answer)
         return None
+
+    async def _count_lines(self, requests: Sequence[Request]) -> StorageError | None:
+        """Count the lines of files that `after` is compared with. Return the error if one cannot be read."""
+        paths = self._lines.unknown(request for request in requests if isinstance(request, Commit))
+        try:
+            for path in paths:
+                self._lines.learn(path, await self._disk.run(Volume.count_lines, path))
+        except StorageError as error:
+            return error
+        return None
+
+    async def _answer_repeated(self, commit: Commit, changed: Changed) -> None:
+        """Answer a commit that was decided by another number of lines: as done, if it was made before and its lines are there."""
+        try:
+            is_done = repeats(commit, await self._disk.run(Volume.read, commit.appends[0][0]))
+        except StorageError as error:
+            commit.reply.fail(error)
+            return
+        if not is_done:
+            commit.reply.fail(changed)
+        else:
+            # Posts are recognised by their keys; those that a crash has kept from the disk are made now.
+            await self._commit([attrs.evolve(commit, appends=(), together=())])
 
     async def _append(self, commits: Sequence[Commit], *, with_notes: bool) -> None:
         """Write what is staged together with the appends of these commits, and make it part of inbox and outbox. Raises StorageError.
@@ -409,6 +487,7 @@ class _Journal:
             return
         offsets = await self._disk.run(Volume.append_steps, steps)
         self._refusal = ""
+        self._lines.confirm_staged()
         if accepted:
             for item in inbox.written(offsets[0]):
                 self._activity.message_accepted(item.address.type, is_internal=item.is_internal)
@@ -426,6 +505,7 @@ class _Journal:
         """Forget what is staged, since it could not be written."""
         self._inbox.drop_staged()
         self._outbox.drop_staged()
+        self._lines.drop_staged()
 
     def _stage(self, request: Request) -> object:
         """Return the answer to be given after the write, or an error. With an error nothing of the request is staged."""
@@ -447,15 +527,20 @@ class _Journal:
                 if isinstance(answer, Overloaded):
                     self._activity.failed("inbox", "overloaded")
                 return answer
+            self._check_lease(request.lease)
             if isinstance(request, Discard):
                 return self._inbox.discard(request, self._clock())
+            for lease in request.leases:
+                self._check_lease(lease)
             check_paths(path for path, _ in (*request.appends, *request.together))
-            self._check_lease(request.lease)
-            return tuple([outbox.post(post, resolve(self._directory, post), self._clock()) for post in request.posts])
+            posted = [outbox.post(post, resolve(self._directory, post), self._clock()) for post in request.posts]
+            self._lines.stage(request)
+            return tuple(posted)
         except (TypeError, ValueError) as error:
             outbox.drop_staged(keep=staged_replies)
             return ValueError(f"cannot be written: {error}")
-        except LeaseLost as error:
+        except (LeaseLost, Changed) as error:
+            outbox.drop_staged(keep=staged_replies)
             return error
 
     # ------------------------------------------------------------------ rewriting
@@ -499,6 +584,10 @@ class _Journal:
             self._outbox.acknowledge(address, replies[-1].seq)
             days = f"nobody acknowledged them for {GIVEN_UP_DAYS} days"
             self._report(f"{len(replies)} replies to {address} were dropped: {days}")
+
+
+def _lease_lost(lease: Lease | None) -> LeaseLost:
+    return LeaseLost(f"somebody else has the lease of {lease.owner}" if lease is not None else "")
 
 
 def check_paths(paths: Iterable[str]) -> None:

@@ -7,13 +7,17 @@ several machines share, can implement the same messages.
 
 Three kinds of messages:
 
-* **Requests** (`Accept`, `Discard`, `Commit`, `ReplaceFile`, `Archive`): the answer comes when their effect is on disk, and means
-  that it survives a crash. StorageError means that nothing of it has happened; the request may be made again.
+* **Requests** (`Accept`, `Discard`, `Commit`, `ReplaceFile`, `Archive`, `PutRows`): the answer comes when their effect is on disk,
+  and means that it survives a crash. StorageError means that nothing of it has happened; the request may be made again.
 * **Notes** (`CompleteItem`, `ReturnItem`, `Acknowledge`, `Connected`, `Disconnected`): they have no answer. They are in effect at
   once, and written with the next write or after 50 ms. A crash may lose the last of them; each is of a kind that does no harm then.
 * **Queries** (`NextItem`, `Posted`, `ReadFile` …): they change nothing on disk. Some wait until there is an answer.
 
 A caller that leaves while it waits (a cancelled task) leaves its request in effect if the journal has begun with it.
+
+Two things keep a writer that is not the only one from doing harm. A message with an effect can carry a *lease* (see `leases`): a
+request whose lease was taken by somebody else fails with LeaseLost, and such a note has no effect. And a request that was decided by
+what is stored names the state that it was decided by (`Commit.after`, `PutRows.version`): if that has changed, it fails with Changed.
 
     accepted = await journal.ask(Accept, message)
     item = await journal.ask(NextItem)
@@ -26,6 +30,7 @@ have no repr: a repr would put people's texts into logs.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import attrs
@@ -38,6 +43,7 @@ from pegasus.storage.inbox_messages import (
     Discard,
     ItemDone,
     LaneDone,
+    LostChat,
     NextChat,
     NextItem,
     NextItemOfAddress,
@@ -45,6 +51,7 @@ from pegasus.storage.inbox_messages import (
     TakeItem,
     Waiting,
 )
+from pegasus.storage.leases import Lease, TakeLease
 
 
 class StorageError(Exception):
@@ -52,6 +59,16 @@ class StorageError(Exception):
 
     Example: `except StorageError as error: log.warning("session not stored, retrying", error=str(error))`. The text names
     the file, the reason and advice for the operator.
+    """
+
+
+class Changed(Exception):
+    """Somebody else has written since the asker has read. Nothing of the request has happened: read again, then decide again.
+
+    The file engine has one writer, so there it shows that the asker does not know what it has written itself: a change whose asker
+    was cancelled may have happened.
+
+    Example: `except Changed: await self._read()`, and the decision is made with what was read.
     """
 
 
@@ -146,8 +163,8 @@ PostResult: TypeAlias = OutboundMessage | Unroutable
 class Commit:
     """Request: append to files and post replies, as one durable step. The answer has one result for each post.
 
-    On StorageError nothing was kept, neither appends nor posts. ValueError: a path that is not below data/ or belongs
-    to the journal, or a text that cannot be written as JSON. An `Unroutable` post does not fail the others.
+    On StorageError, LeaseLost and Changed nothing was kept, neither appends nor posts. ValueError: a path that is not below data/ or
+    belongs to the journal, or a text that cannot be written as JSON. An `Unroutable` post does not fail the others.
 
     >>> await journal.ask(Commit, (("main/current.jsonl", encode_line({"role": "user", "content": "Hi"})),))
     ()
@@ -160,9 +177,18 @@ class Commit:
     posts: tuple[Post, ...] = ()
     """Replies. They reach the disk after all appends, so a reply that exists was decided in a session that shows it."""
     lease: Lease | None = None
-    """Proof that the session to append to is the asker's, where it has taken a lease."""
+    """Proof that the session is the asker's, where it has taken a lease. An answer to a command carries it too, though it appends
+    nothing."""
     together: tuple[tuple[str, bytes], ...] = ()
     """Appends to other files, whose order does not matter. They follow `appends`, and are synced at the same time."""
+    after: int | None = None
+    """Number of lines that the first file has, as far as the asker knows; None: the lines do not depend on it.
+
+    The same commit again, with the same `after`, appends nothing and has the same answer: so it may be repeated when its outcome is
+    not known. If the file has other lines than these behind so many, the request fails with Changed.
+    """
+    leases: tuple[Lease, ...] = ()
+    """Proofs for other owners, where the lines of several are written at once, such as the logs of tasks."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -318,45 +344,6 @@ class LastSeq:
     """Conversation that is asked about."""
 
 
-# ------------------------------------------------------------------ leases
-
-
-@attrs.frozen
-class Lease:
-    """The right to write what an owner key stands for, until somebody else takes it: `Lease("chat/web:c1", 7)`.
-
-    The key names an owner and no file, so a second engine whose rows have no paths has the same leases.
-
-    Example: `Commit(reply, appends, lease=lease)` fails with LeaseLost once another agent has taken the lease.
-    """
-
-    owner: str
-    """Owner key, as "chat/web:c1" for the session of a chat."""
-    token: int
-    """Fencing token: it grows with each lease of the key, and a change with an older one is refused."""
-
-
-class LeaseLost(Exception):
-    """Somebody else has taken the lease since. Nothing of the request has happened, and it must not be made again.
-
-    Example: `except LeaseLost: return`, since another incarnation works on this session now.
-    """
-
-
-@attrs.frozen(eq=False, repr=False)
-class TakeLease:
-    """Query: take the lease of an owner key, whoever had it. Whoever had it gets LeaseLost for the next change.
-
-    So a session has one writer at a time, also while a writer that is given up still works. Leases are kept in memory: a restart of
-    the journal restarts everybody who holds one.
-    """
-
-    reply: Reply[Lease]
-    """Handle for the lease."""
-    owner: str
-    """Owner key. Nothing of it need exist."""
-
-
 # ------------------------------------------------------------------ whole files
 
 
@@ -487,12 +474,89 @@ class ArchiveName:
     """As in `Archive`."""
 
 
+# ------------------------------------------------------------------ collections
+
+
+@attrs.frozen(eq=False, repr=False)
+class StoredRows:
+    """The rows of a collection as they are stored: the answer to `ReadRows`."""
+
+    content: bytes
+    """File of the rows, in the form that `row_files` gives the collection; b"" if there is none."""
+    version: int
+    """Grows with each change of the collection."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class ReadRows:
+    """Query: the rows of a collection, with every earlier request in them.
+
+    Example: `stored = await journal.ask(ReadRows, "tokens")`.
+    """
+
+    reply: Reply[StoredRows]
+    """Handle for the rows. StorageError: they cannot be read."""
+    collection: str
+    """Name of the collection, a key of `ROW_FILES`."""
+    owner: str = ""
+    """The one whose collection it is, where there are several of its name."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class PutRows:
+    """Request: put and delete rows of a collection, all of it or nothing. The answer is the new version.
+
+    A row that is put keeps its place, unless its key is among `delete` too: then it is the last.
+
+    The file engine writes `content()`, and so needs the whole collection; an engine with rows writes those that have changed. Without
+    rows to put or delete, the collection is the same, and a file is written anew that was damaged.
+
+    On Changed nothing has happened: somebody else has changed the collection since `version`.
+    """
+
+    reply: Reply[int]
+    """Handle for the new version."""
+    collection: str
+    """As in `ReadRows`."""
+    owner: str
+    """As in `ReadRows`."""
+    put: Mapping[str, str]
+    """Text of each row, in the form of the collection, by its key."""
+    delete: frozenset[str]
+    """Keys whose rows go. Those that do not exist are no error."""
+    content: Callable[[], bytes]
+    """Returns the whole file as it is afterwards. It blocks nobody, and changes nothing."""
+    version: int
+    """Version that the asker has read or made last."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class NextChange:
+    """Query: answered when somebody else has changed a collection of rows or lines, with its new version.
+
+    The file engine keeps it for ever, since nobody else writes. Any number of these queries may wait.
+
+    Example: `version = await journal.ask(NextChange, "approvals", "", version)`, and then read again.
+    """
+
+    reply: Reply[int]
+    """Handle for the version: of rows that of `ReadRows`, of lines their number."""
+    collection: str
+    """Name of the collection, a key of `ROW_FILES` or `LINE_FILES`."""
+    owner: str
+    """As in `ReadRows`."""
+    version: int
+    """Version that the asker knows; 0 if it knows none."""
+
+
 WholeFile: TypeAlias = ReadFile | ReadFiles | ReplaceFile | SetAside | RemoveOldFiles | Archive | ArchiveName
+WholeCollection: TypeAlias = ReadRows | PutRows
 JournalMessage: TypeAlias = (
     Accept
     | Discard
     | NextItem
     | NextChat
+    | LostChat
     | TakeLease
     | NextItemOfAddress
     | TakeItem
@@ -513,5 +577,7 @@ JournalMessage: TypeAlias = (
     | OpenReplies
     | Acknowledge
     | LastSeq
+    | NextChange
     | WholeFile
+    | WholeCollection
 )

@@ -150,3 +150,31 @@ LINE_FILES: Final[Mapping[str, str]] = {
     "usage": "usage/{owner}.jsonl",
 }
 """File below data/ of each collection of lines."""
+
+
+def rows_path(collection: str, owner: str) -> str:
+    """Return the path below data/ of a collection of rows. Raises ValueError if there is no such collection."""
+    if collection not in ROW_FILES:
+        raise ValueError(f"there is no collection {collection!r}")
+    return ROW_FILES[collection][0].format(owner=owner)
+
+
+def collection_of(path: str) -> tuple[str, str] | None:
+    """Return the collection that a file below data/ holds, and whose it is ("": there is one); None if it holds none.
+
+    >>> collection_of("usage/2026-02.jsonl")
+    ('usage', '2026-02')
+    """
+    return _FIXED.get(path) or next(
+        ((name, path[len(begin) : -len(end)]) for name, begin, end in _OWNED if _is_between(path, begin, end)), None
+    )
+
+
+def _is_between(path: str, begin: str, end: str) -> bool:
+    """Return whether a path is these two with the name of an owner in between."""
+    return path.startswith(begin) and path.endswith(end) and "/" not in path[len(begin) : -len(end)]
+
+
+_PLACES: Final = {**{name: path for name, (path, _) in ROW_FILES.items()}, **LINE_FILES}
+_FIXED: Final = {path: (name, "") for name, path in _PLACES.items() if "{owner}" not in path}
+_OWNED: Final = [(name, *path.split("{owner}")) for name, path in _PLACES.items() if "{owner}" in path]

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import trio
 
-from pegasus.backup import BackupError, Changed, FoundFile, Snapshot, take_snapshot, without_secrets
+from pegasus.backup import BackupError, FoundFile, Snapshot, SnapshotChanged, take_snapshot, without_secrets
 from pegasus.host import Home
 from pegasus.settings import SettingsSource
 from pegasus.update.candidate import UpdateError
@@ -88,7 +88,7 @@ def _copy_home(home: Home, source: SettingsSource, copy: Path) -> None:
                     if _is_wanted(file):
                         _copy_file(home, snapshot, file, copy)
             break
-        except Changed as changed:
+        except SnapshotChanged as changed:
             held.add(changed.path)
     else:
         raise UpdateError(f"{home}: files change faster than they can be read; stop the agent, and check then")

@@ -18,6 +18,7 @@ import attrs
 
 from pegasus.formatting import CUT, file_key
 from pegasus.messages import Address, ChannelInfo
+from pegasus.storage import owner_of
 
 CURRENT: Final = "current.jsonl"
 """File of the one session of scope "global", and what the session of a chat is called beside its archives."""
@@ -48,8 +49,8 @@ class SessionFiles:
 
     @property
     def owner(self) -> str:
-        """Return the key by which whoever writes the session has its lease: "chat/web:c1", and "chat" for the session of all."""
-        return f"chat/{self.chat}" if self.chat else "chat"
+        """Return the key by which whoever writes the session has its lease: "chat/web%3Ac1", and "main" for the session of all."""
+        return owner_of(self.path)
 
     def file(self, name: str) -> str:
         """Return the file name of the session (CURRENT) or of one of its archives."""

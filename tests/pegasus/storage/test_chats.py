@@ -7,23 +7,21 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from pegasus.storage.inbox_messages import CompleteItem, NextChat, NextItem, Waiting
+from pegasus.storage.leases import Lease, LeaseLost, TakeLease
 from pegasus.storage.messages import (
     Archive,
     ArchiveName,
     Commit,
-    Lease,
-    LeaseLost,
     Post,
     ReadFile,
     ReplaceFile,
     StorageError,
-    TakeLease,
 )
 
 from .conftest import CLI, NOW, WEB
 
 SESSION = "sessions/web%3Ac1.jsonl"
-OWNER = "chat/web:c1"
+OWNER = "chat/web%3Ac1"
 
 
 async def taken(journal, channel, lane="main"):
@@ -137,7 +135,7 @@ async def test_who_has_lost_the_lease_of_a_session_writes_nothing_more(journal):
         lambda reply: ReplaceFile(reply, SESSION, b"2\n", old),
         lambda reply: Archive(reply, SESSION, b"2\n", NOW, lease=old),
     ):
-        with pytest.raises(LeaseLost, match="chat/web:c1"):
+        with pytest.raises(LeaseLost, match="chat/web%3Ac1"):
             await journal.ask(change)
     await journal.ask(Commit, ((SESSION, b"3\n"),), (), new)
     assert await journal.ask(ReadFile, SESSION) == b"1\n3\n"
