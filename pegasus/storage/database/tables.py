@@ -5,7 +5,7 @@ has the same answer. So a connection that breaks in the middle is no case of its
 
 Each fails with `DatabaseDown` while the database cannot do it. Cancelled: the transaction has happened or not.
 
-**Owner keys.** What is written belongs to an *owner key*, such as "chat/web:c1", "main", "task/t-1" or "schedule". A key has at most
+**Owner keys.** What is written belongs to an *owner key*, such as "chat/web%3Ac1", "main", "task/t-1" or "schedule". A key has at most
 one living owner, a node, and a fencing token that grows with each taking. Whoever writes under a lease whose token is not the newest
 gets LeaseLost, and nothing has happened. A transaction locks the row of its owner key first, so that those of one key follow one
 another, and numbers of one key appear in their order.
@@ -26,7 +26,8 @@ import attrs
 from pegasus.messages import Address, ChannelInfo, OutboundMessage
 from pegasus.storage.inbox import digest_of
 from pegasus.storage.inbox_messages import Overloaded
-from pegasus.storage.messages import Lease, StorageError, UnacknowledgedReply
+from pegasus.storage.leases import Lease
+from pegasus.storage.messages import StorageError, UnacknowledgedReply
 
 
 class DatabaseDown(StorageError):
