@@ -56,7 +56,7 @@ from actors._events import (
     Stopped,
     Stuck,
 )
-from actors._incarnation import Inbox
+from actors._incarnation import Inbox, InboxPart
 from actors._ref import Answer, Down, Ref, watch
 from actors._reply import Reply
 from actors._signal import Signal
@@ -82,6 +82,7 @@ __all__ = [
     "Exited",
     "GaveUp",
     "Inbox",
+    "InboxPart",
     "Intensity",
     "Killed",
     "Mailbox",

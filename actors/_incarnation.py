@@ -375,6 +375,57 @@ class Inbox(Generic[M]):
         """The actor's own address."""
         return Ref(self._incarnation.cell)
 
+    def part(self) -> InboxPart[M]:
+        """Return this inbox for a part of the actor's life, which the actor can end."""
+        return InboxPart(self._incarnation)
+
+
+class InboxPart(Inbox[M]):
+    """An inbox that ends before the actor does. To whoever works with it that looks like a stop of the actor.
+
+    For an actor that runs somebody else's function again and again::
+
+        async def while_open(inbox: Inbox[str], door: Door) -> None:
+            while True:
+                part = inbox.part()
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(door.call_when_closed, part.end)
+                    await serve(part)  # returns when the door is closed, or when the actor is to stop
+                    nursery.cancel_scope.cancel()
+                if not part.has_ended:
+                    return
+                await door.opened()
+
+    What was sent and not received stays in the mailbox, for the next part.
+    """
+
+    __slots__ = ("_scope", "has_ended")
+
+    def __init__(self, incarnation: Incarnation) -> None:
+        super().__init__(incarnation)
+        self.has_ended = False
+        """True once `end` was called."""
+        self._scope = trio.CancelScope()
+        """Around the wait for a message."""
+
+    def end(self) -> None:
+        """End the iteration: nothing more is received by this part."""
+        self.has_ended = True
+        self._scope.cancel()
+
+    async def __anext__(self) -> M:
+        """Return the next message; end the iteration when the part has ended, or the actor is to stop."""
+        if not self.has_ended:
+            with trio.CancelScope() as self._scope:
+                return await super().__anext__()
+        raise StopAsyncIteration
+
+    def receive_nowait(self) -> M:
+        """Return the next message, as `Inbox.receive_nowait`; raises trio.EndOfChannel also when the part has ended."""
+        if self.has_ended:
+            raise trio.EndOfChannel
+        return super().receive_nowait()
+
 
 # ------------------------------------------------------------ the place where a task waits
 

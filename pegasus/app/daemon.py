@@ -58,6 +58,7 @@ from pegasus.app.control_plane import (
     HistoryMethods,
     InterruptMethod,
     MemoryMethods,
+    NodeMethods,
     PairingMethods,
     PersonaMethods,
     ServerMethods,
@@ -384,6 +385,7 @@ def _methods(
         **CompletionMethod(
             commands.answers(), services.main_agent.toolset.now.skills, models.choices, commands.model_of
         ).methods(),
+        **NodeMethods(environment.nodes, owners).methods(),
         **ServerMethods(environment.mcp, world.in_force, reloader.edit).methods(),
         **ClientToolMethods(environment.clients, owners).methods(),
         **TokenMethods(tokens).methods(),

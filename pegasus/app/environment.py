@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from random import Random
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 import trio
@@ -49,6 +49,9 @@ from pegasus.settings import LiveSettings, LiveValue, SessionSettings, Settings
 from pegasus.skills import BUILT_IN, SkillCatalog
 from pegasus.storage import Disk, JournalMessage
 from pegasus.tools import ClientTools, KeptChanges, Tool
+
+if TYPE_CHECKING:
+    from pegasus.storage.database import NodeList
 
 # The supervision tree in `tree` starts the actors under exactly these names.
 BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/notifications"
@@ -193,6 +196,8 @@ class Environment:
     """The actor that keeps scheduled jobs."""
     shows_approvals: Collection[str] = ("cli", "web")
     """Channel types whose clients show approvals by themselves. On all others they are replies."""
+    nodes: NodeList | None = None
+    """The nodes that share the database; None: everything is in files, and there is one."""
     activity: Activity = attrs.field(factory=Activity)
     """Sums of what the agent has done since its start."""
     is_trial: bool = False

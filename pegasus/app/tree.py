@@ -85,7 +85,15 @@ from pegasus.models import serve_usage
 from pegasus.observe import get_logger
 from pegasus.schedule import Heartbeat, ScheduleServices
 from pegasus.settings import Settings
-from pegasus.storage import JournalMessage, KnownAddresses, RetentionRule, media_rule, remove_old_files, run_journal
+from pegasus.storage import (
+    JournalMessage,
+    KnownAddresses,
+    LeaseLost,
+    RetentionRule,
+    media_rule,
+    remove_old_files,
+    run_journal,
+)
 from pegasus.tasks import Notify, TaskLogs, task_agent, task_persister
 
 ROOT_INTENSITY = Intensity(restarts=3, period=60.0)
@@ -495,6 +503,8 @@ def _log_event(event: Event) -> None:
             _log.debug("started", actor=event.path, attempt=event.attempt)
         case Exited(exit=Crashed(ServerDown() as error)):  # expected; a traceback would say nothing
             _log.warning("MCP server is down", actor=event.path, attempt=event.attempt, reason=str(error))
+        case Exited(exit=Crashed(LeaseLost())):
+            _log.info("ended: its work belongs to somebody else now", actor=event.path)
         case Exited(exit=Crashed(error)):
             _log.exception("crashed", actor=event.path, attempt=event.attempt, error=error)
         case Exited(exit=how):

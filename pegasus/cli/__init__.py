@@ -30,6 +30,7 @@ order; each uses only those before it:
     send          the command send
     acp           the command acp
     logs          the command logs
+    nodes         the commands nodes and drain
     completion    the command completion
 
 A command has no logic of its own beyond its options: it gets an answer (a JSON object, the same that a program gets from the

@@ -78,6 +78,8 @@ MODULES: Final[Mapping[str, str]] = {
     "service": "service",
     "reload": "config",
     "logs": "logs",
+    "nodes": "nodes",
+    "drain": "nodes",
     "completion": "completion",
 }
 """Module of `pegasus.cli` that declares each command, in the order of the help."""
@@ -95,6 +97,8 @@ ALSO: Final = (
     "service",
     "reload",
     "logs",
+    "nodes",
+    "drain",
     "completion",
 )
 """Commands that people need seldom. The help names them in one line, so that the others are on the first screen, and does not import

@@ -168,6 +168,29 @@ class ChannelsAnswer:
 
 
 @attrs.frozen
+class NodeJson:
+    """A node, with what it owns; `state` is "up", "draining", or "gone" when its lease has ended."""
+
+    name: str
+    address: str
+    version: str
+    settings: str
+    state: str
+    lease_left: float
+    chats: int
+    tasks: int
+    owns: tuple[str, ...]
+
+
+@attrs.frozen
+class NodesAnswer:
+    """The nodes that share the database, and the one that answers; none where everything is in files."""
+
+    here: str
+    nodes: tuple[NodeJson, ...]
+
+
+@attrs.frozen
 class ServersAnswer:
     """MCP servers of the settings."""
 

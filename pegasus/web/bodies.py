@@ -356,7 +356,7 @@ class EmptyAnswer:
 
 @attrs.frozen
 class NameJson:
-    """The name of a conversation."""
+    """The name of a conversation, or of a node."""
 
     name: str
 

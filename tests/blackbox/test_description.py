@@ -142,10 +142,12 @@ async def test_each_route_answers_as_the_description_says(tmp_path):
                 "channels",
                 "mcp",
                 "mcp/lab",
+                "nodes",
                 "skills",
                 "memory",
             ):
                 await ask("GET", f"/api/{path}", status=200)
+            await ask("POST", "/api/nodes/a/drain", status=404)
             await ask("POST", "/api/mcp/lab", {"trust": "hints", "asks": ["echo"]}, status=200)
             [task] = (await ask("GET", "/api/tasks"))["tasks"]
             await ask("GET", f"/api/tasks/{task['taskId']}", status=200)
@@ -247,6 +249,7 @@ async def test_each_route_answers_as_the_description_says(tmp_path):
             }
             never = {
                 "GET /ws",
+                "POST /api/nodes/{name}/drain",
                 "POST /v1/embeddings",
                 "POST /v1/audio/transcriptions",
                 "POST /v1/audio/speech",

@@ -128,7 +128,7 @@ ROUTES = {
     "message as owner": "POST /api/interrupt",
     "message of a page": "GET /api/push POST /api/push DELETE /api/push/{id}",
     "read": """
-        GET /api/status GET /api/tree GET /api/usage GET /api/channels GET /api/mcp GET /api/mcp/{name}
+        GET /api/status GET /api/tree GET /api/usage GET /api/channels GET /api/nodes GET /api/mcp GET /api/mcp/{name}
         GET /api/tasks GET /api/tasks/{id} GET /api/tasks/{id}/log GET /api/events
         GET /api/memory GET /api/memory/log GET /api/memory/{path} GET /api/skills GET /api/cron
     """,
@@ -143,6 +143,7 @@ ROUTES = {
     """,
     "owner": """
         GET /api/approvals POST /api/approvals/{id} GET /api/approvals/granted DELETE /api/approvals/granted/{id}
+        POST /api/nodes/{name}/drain
         POST /api/cron POST /api/cron/{id}/run POST /api/cron/{id}/pause POST /api/cron/{id}/resume DELETE /api/cron/{id}
     """,
     "home": "POST /api/mcp/{name}",
@@ -164,7 +165,7 @@ METHODS = {
     "message as owner": "interrupt",
     "read": """
         status usage tree conversation markdown completions tasks.list tasks.show tasks.replay tasks.log cron.list
-        events.subscribe memory.list memory.show memory.log memory.search mcp.list mcp.tools channels.list skills.list
+        events.subscribe memory.list memory.show memory.log memory.search mcp.list mcp.tools channels.list nodes.list skills.list
     """,
     "read of all": "history",
     "read as owner": "persona.list pair.list",
@@ -176,7 +177,7 @@ METHODS = {
     "owner": """
         tools.offer tools.result persona.accept persona.reject approvals.list approvals.answer approvals.allow
         approvals.deny approvals.granted approvals.revoke pair.approve pair.revoke
-        cron.add cron.remove cron.pause cron.resume cron.run
+        cron.add cron.remove cron.pause cron.resume cron.run nodes.drain
     """,
     "home": "tokens.list tokens.add tokens.revoke http.link mcp.trust config.set",
 }

@@ -17,6 +17,7 @@ Read the files in this order; each uses only those before it:
     work        tasks, events, the work of one conversation, scheduled jobs
     stopping    the answer that is being made for one conversation, which people end without ending anything else
     status      the daemon as a whole
+    nodes       the nodes that share a database
     servers     kinds of tools of MCP servers
     clients     tools that clients carry out
     settings    what is in force, and changing a key of the file
@@ -26,6 +27,7 @@ from pegasus.app.control_plane.access import MESSAGE_METHODS, READ_METHODS, Pair
 from pegasus.app.control_plane.clients import ClientToolMethods
 from pegasus.app.control_plane.histories import HistoryMethods
 from pegasus.app.control_plane.knowledge import MemoryMethods, PersonaMethods
+from pegasus.app.control_plane.nodes import NodeMethods
 from pegasus.app.control_plane.servers import ServerMethods
 from pegasus.app.control_plane.settings import SettingsMethods
 from pegasus.app.control_plane.status import StatusMethods, actor_json
@@ -44,6 +46,7 @@ __all__ = [
     "HistoryMethods",
     "InterruptMethod",
     "MemoryMethods",
+    "NodeMethods",
     "PairingMethods",
     "PersonaMethods",
     "ServerMethods",

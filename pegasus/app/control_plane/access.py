@@ -56,6 +56,7 @@ READ_METHODS = frozenset(
         "mcp.list",
         "mcp.tools",
         "channels.list",
+        "nodes.list",
         "skills.list",
     }
 )

@@ -182,8 +182,8 @@ PAGE = ("path", "path")
 """A file of memory. `{path:path}` matches slashes as well."""
 CONVERSATION = ("key", "key")
 """A conversation, as its list names it."""
-SERVER = ("name", "name")
-"""An MCP server of the settings."""
+NAME = ("name", "name")
+"""An MCP server of the settings, or a node."""
 PART = {"offset": int, "limit": int}
 """Query of a long list."""
 
@@ -209,15 +209,17 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
         _calls("GET", "/api/tree", "tree", "The supervision tree", READ),
         Operation("GET", "/api/usage", show_usage, "What model calls have used", READ, query={"days": bool}),
         _calls("GET", "/api/channels", "channels.list", "Adapters of chat services", READ),
+        _calls("GET", "/api/nodes", "nodes.list", "Nodes that share the database", READ),
+        _calls("POST", "/api/nodes/{name}/drain", "nodes.drain", "Take a node out of service", CONTROL, path=NAME),
         _calls("GET", "/api/mcp", "mcp.list", "MCP servers", READ),
-        _calls("GET", "/api/mcp/{name}", "mcp.tools", "Tools of an MCP server by kind", READ, path=SERVER),
+        _calls("GET", "/api/mcp/{name}", "mcp.tools", "Tools of an MCP server by kind", READ, path=NAME),
         _calls(
             "POST",
             "/api/mcp/{name}",
             "mcp.trust",
             "Say what the tools of a server do",
             CONTROL,
-            path=SERVER,
+            path=NAME,
             body=SortingBody,
         ),
         _calls("GET", "/api/tasks", "tasks.list", "Background tasks", READ, query={"date": str}),

@@ -186,6 +186,8 @@ def test_help_lists_the_commands_that_are_there(pegasus):
         "service",
         "reload",
         "logs",
+        "nodes",
+        "drain",
         "completion",
     ]
     for name in seldom:

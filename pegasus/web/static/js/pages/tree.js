@@ -14,7 +14,8 @@ const narrow = matchMedia("(max-width: 760px)");
 export function open(app) {
   const picture = h("div", { class: "tree", tabindex: "0", role: "region", "aria-label": T.tree.label });
   const details = h("div", { class: "card tree-details", hidden: true });
-  const element = h("div", { class: "page" }, h("div", {}, h("h1", {}, T.pages.tree), h("p", { class: "hint" }, T.tree.intro)), picture, details);
+  const nodes = h("section", { class: "card", hidden: true });
+  const element = h("div", { class: "page" }, h("div", {}, h("h1", {}, T.pages.tree), h("p", { class: "hint" }, T.tree.intro)), nodes, picture, details);
   let chosen = null;
   let before = new Map();
   let tree = null;
@@ -72,11 +73,28 @@ export function open(app) {
     fill(details, h("h2", {}, ...visible(info.name)), h("dl", { class: "facts-list" }, rows.map(([key, value]) => [h("dt", {}, key), h("dd", { class: "mono" }, ...visible(value))])));
   }
 
+  function showNodes({ here, nodes: all }) {
+    nodes.hidden = !all.length;
+    const rows = all.map((node) =>
+      h(
+        "li",
+        { class: "row", "data-state": { up: "completed", draining: "suspended" }[node.state] ?? "failed" },
+        h("span", { class: "state-dot" }),
+        h("span", { class: "strong" }, ...visible(node.name)),
+        h("span", { class: "hint" }, [node.state, node.name === here ? T.tree.here : "", node.version].filter(Boolean).join(" · ")),
+        h("span", { class: "hint" }, T.tree.owns(node.chats, node.tasks)),
+        h("span", { class: "end tags" }, node.owns.map((key) => h("span", { class: "tag mono" }, ...visible(key)))),
+      ),
+    );
+    fill(nodes, h("h2", {}, T.tree.nodes), h("ul", { class: "rows" }, rows));
+  }
+
   async function load() {
     if (document.visibilityState !== "visible") return;
     try {
       tree = await app.call("tree");
       draw();
+      showNodes(await app.call("nodes.list"));
     } catch {
       // the banner says that there is no connection
     }
