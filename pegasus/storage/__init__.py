@@ -10,6 +10,7 @@ implement the same messages with a database. docs/storage.md states what is prom
 `messages` and, about what was accepted, `inbox_messages` are used by all others. Inside, from the top down:
 
     keyed_store             the small durable state: rows that are put and deleted by key, and lines
+    one_owner               work that one node does at a time
     retention               removal of what is old
     media_files             files that travel with messages, kept by their content
     journal                 the actor: gathers messages, writes them as one batch, answers
@@ -57,7 +58,7 @@ from pegasus.storage.inbox_messages import (
 )
 from pegasus.storage.journal import FLUSH_AFTER, run_journal
 from pegasus.storage.keyed_store import KeyedStore, LineStore, stored_lines, stored_rows
-from pegasus.storage.leases import Lease, LeaseLost, TakeLease, chat_owner, owner_of, task_owner
+from pegasus.storage.leases import Lease, LeaseLost, LostLease, TakeLease, chat_owner, owner_of, task_owner
 from pegasus.storage.media_files import (
     MEDIA_FOLDER,
     TRANSCRIPTS,
@@ -99,6 +100,7 @@ from pegasus.storage.messages import (
     UnacknowledgedReply,
     Unroutable,
 )
+from pegasus.storage.one_owner import while_owner
 from pegasus.storage.outbox import UNDELIVERED_REPLY, undelivered_item
 from pegasus.storage.retention import RetentionRule, media_rule, remove_old_files
 from pegasus.storage.row_files import LINE_FILES, ROW_FILES
@@ -137,6 +139,7 @@ __all__ = [
     "LeaseLost",
     "LineStore",
     "LostChat",
+    "LostLease",
     "NextChange",
     "NextChat",
     "NextItem",
@@ -183,4 +186,5 @@ __all__ = [
     "stored_rows",
     "task_owner",
     "undelivered_item",
+    "while_owner",
 ]

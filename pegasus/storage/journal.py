@@ -68,7 +68,7 @@ from pegasus.storage.inbox_messages import (
     Waiting,
 )
 from pegasus.storage.item_queue import MAIN, ItemQueries, ItemQuery
-from pegasus.storage.leases import Lease, LeaseLost, TakeLease
+from pegasus.storage.leases import Lease, LeaseLost, LostLease, TakeLease
 from pegasus.storage.line_counts import LineCounts, repeats
 from pegasus.storage.messages import (
     Acknowledge,
@@ -179,7 +179,7 @@ class _Journal:
     ) -> None:
         self._activity = activity
         self._hands_out = hands_out
-        self._held: list[ItemQuery | LostChat | NextChange] = []
+        self._held: list[ItemQuery | LostChat | LostLease | NextChange] = []
         """Queries that are never answered: about what others do, and all for items if none is handed out."""
         self._mailbox = mailbox
         self._disk = disk
@@ -288,7 +288,7 @@ class _Journal:
                     work.item_queries.append(message)
             elif isinstance(message, NextReplies):
                 work.reply_queries.append(message)
-            elif isinstance(message, LostChat | NextChange):
+            elif isinstance(message, LostChat | LostLease | NextChange):
                 self._hold(message)
             elif isinstance(message, WholeFile | WholeCollection):
                 work.whole_file = message
@@ -347,7 +347,7 @@ class _Journal:
         except StorageError as error:
             query.reply.fail(error)
 
-    def _hold(self, query: ItemQuery | LostChat | NextChange) -> None:
+    def _hold(self, query: ItemQuery | LostChat | LostLease | NextChange) -> None:
         """Keep a query that is never answered, since its asker would fail if nobody could answer any more."""
         self._held = [other for other in self._held if not other.reply.abandoned]
         self._held.append(query)

@@ -9,7 +9,8 @@ The keys that there are:
     main                       the one session of scope "global", with its archives
     chat/<file key>            the session of a chat, as `chat_owner` returns it
     task/<id>                  the log of a task
-    tasks                      the index of tasks, and the list of pending ones
+    tasks                      the index of tasks
+    tasks/<run>                the tasks on which a run of a node works
     channel/<type>             what the adapter of a service has sent
     memory, memory/<key>       the memory of the owner, and of a guest
     rows/<collection>[/<owner>]    a collection of rows or lines
@@ -65,6 +66,21 @@ class TakeLease:
     """Handle for the lease."""
     owner: str
     """Owner key. Nothing of it need exist."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class LostLease:
+    """Query: answered when a lease is not the asker's any more, or may not be: whatever works under it has to end at once.
+
+    The file engine keeps it for ever: who has taken a lease there has also ended whoever had it. Any number of these queries may wait.
+
+    Example: `await journal.ask(LostLease, lease)` beside the work, whose scope is cancelled then.
+    """
+
+    reply: Reply[None]
+    """Handle for the end of the wait; its value is always None."""
+    lease: Lease
+    """Lease that `TakeLease` has given."""
 
 
 TASKS: Final = "tasks"

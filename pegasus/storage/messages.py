@@ -51,7 +51,7 @@ from pegasus.storage.inbox_messages import (
     TakeItem,
     Waiting,
 )
-from pegasus.storage.leases import Lease, TakeLease
+from pegasus.storage.leases import Lease, LostLease, TakeLease
 
 
 class StorageError(Exception):
@@ -557,6 +557,7 @@ JournalMessage: TypeAlias = (
     | NextItem
     | NextChat
     | LostChat
+    | LostLease
     | TakeLease
     | NextItemOfAddress
     | TakeItem

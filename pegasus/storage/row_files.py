@@ -137,7 +137,9 @@ ROW_FILES: Final[Mapping[str, tuple[str, RowForm]]] = {
     "model-choice": ("models/choice.json", Object()),
     "model-choices": ("models/chats.json", Object()),
     "model-traits": ("models/traits.json", Object()),
+    "pending-tasks": ("tasks/pending.json", Array()),
     "push-subscriptions": ("web/push.json", Lists(("subscriptions",))),
+    "task-requests": ("tasks/requests.json", Object()),
     "tokens": ("tokens.json", Lists(("tokens", "revoked"))),
     "web-sessions": ("web/sessions.json", Lists(("sessions",))),
 }

@@ -15,6 +15,7 @@ from pegasus.storage import (
     Lease,
     LeaseLost,
     LostChat,
+    LostLease,
     NextChange,
     NextItem,
     Post,
@@ -215,7 +216,8 @@ async def test_a_collection_that_does_not_exist_is_refused(journal):
 
 
 async def test_questions_about_others_wait_for_ever(journal, autojump_clock):
-    for question in ((LostChat, frozenset({CLI.address})), (NextChange, "tokens", "", 0)):
+    lost = LostLease, await journal.ask(TakeLease, OWNER)
+    for question in ((LostChat, frozenset({CLI.address})), lost, (NextChange, "tokens", "", 0)):
         with trio.move_on_after(86_400) as scope:
             await journal.ask(*question)
         assert scope.cancelled_caught
