@@ -39,6 +39,7 @@ OF_OTHERS = {
     "claude_desktop_config",  # the settings of Claude Desktop
     *("MemoryManager", "ConsolidationService", "memoryWindow", "consolidationTimeout", "SkillManager"),
     *("getSkillNames", "getSkillPaths", "resolveSkillCommand", "MediaResolver", "StreamProcessor", "ContextBuilder"),
+    *("synchronous_standby_names", "ReadWriteMany"),  # PostgreSQL, Kubernetes
     *("socket_mode_enabled", "WatchdogSec", "TimeoutStopSec", "start_guest_run"),  # Slack, systemd, Trio
 }
 """Names of other programs and libraries that the pages mention."""

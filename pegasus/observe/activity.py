@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 import attrs
@@ -62,6 +62,14 @@ COUNTERS: Final[Mapping[str, MetricHead]] = {
         "Calls of tools; outcome: ok, failed, or waits for an owner", ("tool", "outcome")
     ),
     "pegasus_errors_total": MetricHead("What went wrong, by the part that it went wrong in", ("source", "kind")),
+    "pegasus_keys_taken_total": MetricHead(
+        "Chats, tasks and services that this node has taken; kind: the beginning of their owner key", ("kind",)
+    ),
+    "pegasus_keys_lost_total": MetricHead("Chats, tasks and services that this node has lost to others", ("kind",)),
+    "pegasus_database_transactions_total": MetricHead(
+        "Transactions; outcome: ok, or down where they are made again", ("outcome",)
+    ),
+    "pegasus_database_seconds_total": MetricHead("Seconds of transactions, waiting for a connection included", ()),
 }
 """Counters by name."""
 
@@ -73,8 +81,18 @@ DURATIONS: Final[Mapping[str, MetricHead]] = {
     "pegasus_tool_call_duration_seconds": MetricHead(
         "Seconds of calls of tools, an owner's answer not included", ("tool",)
     ),
+    "pegasus_pickup_duration_seconds": MetricHead(
+        "Seconds from accepting a message, at any node, until the node that owns its chat has it", ("channel",)
+    ),
 }
 """Histograms of durations by name."""
+
+GAUGES: Final[Mapping[str, MetricHead]] = {
+    "pegasus_nodes": MetricHead("Nodes that live, this one among them", ()),
+    "pegasus_node_lease_seconds": MetricHead("Seconds until this node stops, unless its lease is renewed", ()),
+    "pegasus_node_keys": MetricHead("Chats, tasks and services that this node owns", ("kind",)),
+}
+"""State of a node that shares a database with others, by name."""
 
 _log = get_logger("activity")
 
@@ -205,6 +223,8 @@ class Activity:
         """Counters by name and values of the labels."""
         self.durations: dict[str, dict[tuple[str, ...], DurationSum]] = {name: {} for name in DURATIONS}
         """Histograms by name and values of the labels."""
+        self.gauges: dict[str, Callable[[], Mapping[tuple[str, ...], float]]] = {}
+        """Functions that return the present values by those of the labels, by names of GAUGES. Absent where the state is in files."""
         self.observer: Callable[[FinishedWork], None] | None = None
         """Gets every piece of finished work. It must not wait; what it raises is logged and goes no further."""
 
@@ -254,6 +274,25 @@ class Activity:
     def failed(self, source: str, kind: str) -> None:
         """Count something that went wrong: `activity.failed("inbox", "overloaded")`."""
         self._count("pegasus_errors_total", source, kind)
+
+    def keys_taken(self, keys: Iterable[str]) -> None:
+        """Count owner keys that this node has taken: `activity.keys_taken(["chat/web%3Ac1"])`."""
+        for key in keys:
+            self._count("pegasus_keys_taken_total", key.partition("/")[0])
+
+    def keys_lost(self, keys: Iterable[str]) -> None:
+        """Count owner keys that this node has lost."""
+        for key in keys:
+            self._count("pegasus_keys_lost_total", key.partition("/")[0])
+
+    def transaction_ended(self, seconds: float, outcome: str = "ok") -> None:
+        """Count a transaction of the database."""
+        self._count("pegasus_database_transactions_total", outcome)
+        self._count("pegasus_database_seconds_total", amount=seconds)
+
+    def message_picked_up(self, channel: str, accepted_at: int) -> None:
+        """Note that the node which owns a chat has a message of it now. channel: its type. accepted_at: wall clock, ms."""
+        self._time("pegasus_pickup_duration_seconds", (self.clock() - accepted_at) / 1000, channel)
 
     # ------------------------------------------------------------ inside
 

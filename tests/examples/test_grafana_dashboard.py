@@ -1,14 +1,18 @@
-"""The dashboard shows metrics and labels that the agent has."""
+"""The dashboards show metrics and labels that the agent has."""
 
 import json
 import re
 from pathlib import Path
 
+import pytest
+
 from pegasus.messages import Address
-from pegasus.observe import Activity, MessageDone, ModelCallEnded, ReplyPosted, ToolCallEnded
+from pegasus.observe import GAUGES, Activity, MessageDone, ModelCallEnded, ReplyPosted, ToolCallEnded
 from pegasus.web.routes.prometheus import format_metrics
 
-DASHBOARD = Path(__file__).parents[2] / "examples/grafana_dashboard.json"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+OF_PROMETHEUS = {"instance"}
+"""Labels that the server adds."""
 
 
 def exported():
@@ -20,6 +24,11 @@ def exported():
     activity.replies_acknowledged("web", 1)
     activity.model_called(ModelCallEnded(model="p/m", seconds=1, prompt_tokens=1, cost=0.1, failed="overloaded"))
     activity.tool_called(ToolCallEnded(tool="read_file", seconds=1))
+    activity.keys_taken(["chat/web%3Ac1"])
+    activity.keys_lost(["chat/web%3Ac1"])
+    activity.transaction_ended(0.01)
+    activity.message_picked_up("web", 1_000)
+    activity.gauges = {name: lambda name=name: {("chat",) * len(GAUGES[name].labels): 1.0} for name in GAUGES}
     status = {"tasks": {"working": 1}}
     text = format_metrics(status, {}, {"path": "a", "state": "up", "restarts": 1}, 0, {}, activity).decode()
     found = {}
@@ -28,8 +37,9 @@ def exported():
     return found
 
 
-def test_every_metric_and_label_of_the_dashboard_exists():
-    dashboard, known = json.loads(DASHBOARD.read_text("utf-8")), exported()
+@pytest.mark.parametrize("path", ["grafana_dashboard.json", "cluster/grafana_dashboard.json"])
+def test_every_metric_and_label_of_a_dashboard_exists(path):
+    dashboard, known = json.loads((EXAMPLES / path).read_text("utf-8")), exported()
     targets = [target for panel in dashboard["panels"] for target in panel["targets"]]
     assert targets
     for target in targets:
@@ -39,5 +49,5 @@ def test_every_metric_and_label_of_the_dashboard_exists():
             assert name in known, name
             shown = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
             shown |= {label for group in re.findall(r"by \(([^)]*)\)", target["expr"]) for label in group.split(", ")}
-            assert shown <= known[name], (name, shown)
+            assert shown - OF_PROMETHEUS <= known[name], (name, shown)
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])

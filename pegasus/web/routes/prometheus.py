@@ -31,7 +31,7 @@ from prometheus_client.core import (
 
 from pegasus import __version__
 from pegasus.messages import Json
-from pegasus.observe import BUCKETS, COUNTERS, DURATIONS, Activity
+from pegasus.observe import BUCKETS, COUNTERS, DURATIONS, GAUGES, Activity
 
 STATES: Final = ("starting", "up", "stopping", "stuck", "waiting", "down")
 """States that an actor may have."""
@@ -124,7 +124,7 @@ class StateCollector:
 
 
 def _sums(activity: Activity) -> Iterator[Metric]:
-    """Yield the counters and histograms of what has happened since the start."""
+    """Yield the counters and histograms of what has happened since the start, and the gauges of a node."""
     for name, head in COUNTERS.items():
         counter = CounterMetricFamily(name, head.help, labels=head.labels)
         for labels, count in activity.counts[name].items():
@@ -137,6 +137,11 @@ def _sums(activity: Activity) -> Iterator[Metric]:
             ends = [*map(str, BUCKETS), "+Inf"]
             histogram.add_metric(labels, buckets=list(zip(ends, sums, strict=True)), sum_value=found.seconds)
         yield histogram
+    for name, read in activity.gauges.items():
+        gauge = GaugeMetricFamily(name, GAUGES[name].help, labels=GAUGES[name].labels)
+        for labels, value in read().items():
+            gauge.add_metric(labels, value)
+        yield gauge
 
 
 def _number(value: Json) -> float:
