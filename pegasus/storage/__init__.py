@@ -103,7 +103,7 @@ from pegasus.storage.messages import (
 from pegasus.storage.one_owner import while_owner
 from pegasus.storage.outbox import UNDELIVERED_REPLY, undelivered_item
 from pegasus.storage.retention import RetentionRule, media_rule, remove_old_files
-from pegasus.storage.row_files import LINE_FILES, ROW_FILES
+from pegasus.storage.row_files import LINE_FILES, ROW_FILES, collection_of, row_key, rows_path
 from pegasus.storage.volume import Volume
 
 __all__ = [
@@ -171,6 +171,7 @@ __all__ = [
     "Volume",
     "Waiting",
     "chat_owner",
+    "collection_of",
     "is_kept_name",
     "keep_file",
     "kept_path",
@@ -180,6 +181,8 @@ __all__ = [
     "owner_of",
     "read_kept",
     "remove_old_files",
+    "row_key",
+    "rows_path",
     "run_in_thread",
     "run_journal",
     "stored_lines",

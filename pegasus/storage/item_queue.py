@@ -221,7 +221,11 @@ class ItemQueue:
 
     def is_waiting(self, n: int) -> bool:
         """Return whether the item with this number, of any lane, is not done."""
-        return any(n in lane for lane in self._lanes.values())
+        return self.find(n) is not None
+
+    def find(self, n: int) -> QueuedItem | None:
+        """Return the item of any lane with this number, if it is not done."""
+        return next((lane[n] for lane in self._lanes.values() if n in lane), None)
 
     def hand_out(self, item: QueuedItem) -> None:
         """Note that the item has a taker. Until it is done it is due before all that wait."""

@@ -11,7 +11,8 @@ file shows keys, as in `{"<chat>": "<model>"}`, otherwise the name of the list t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Final, Protocol, TypeAlias
 
 import attrs
@@ -144,6 +145,18 @@ ROW_FILES: Final[Mapping[str, tuple[str, RowForm]]] = {
     "web-sessions": ("web/sessions.json", Lists(("sessions",))),
 }
 """File below data/ and form of each collection of rows."""
+_ROW_KEYS: Final[Mapping[str, Callable[[dict[str, Json]], str]]] = {
+    "a2a-push/targets": "{taskId}/{id}".format_map,
+    "access/codes": "codes/{code}".format_map,
+    "access/people": "people/{type}:{userId}".format_map,
+    "hook-deliveries/deliveries": "{hook} {digest}".format_map,
+    "jobs/": "{id}".format_map,
+    "push-subscriptions/subscriptions": lambda row: sha256(str(row["endpoint"]).encode()).hexdigest()[:32],
+    "tokens/revoked": "revoked/{name}".format_map,
+    "tokens/tokens": "tokens/{name}".format_map,
+    "web-sessions/sessions": "{hash}".format_map,
+}
+"""Key of a row, made of its fields, by collection and list, where the file does not show keys. Owners make the same keys."""
 LINE_FILES: Final[Mapping[str, str]] = {
     "approvals": "approvals.jsonl",
     "client-chats": "web/chats.jsonl",
@@ -159,6 +172,17 @@ def rows_path(collection: str, owner: str) -> str:
     if collection not in ROW_FILES:
         raise ValueError(f"there is no collection {collection!r}")
     return ROW_FILES[collection][0].format(owner=owner)
+
+
+def row_key(collection: str, name: str, value: Json) -> str:
+    """Return the key of an entry of a file: of its name and value. Raises ValueError for one that has none."""
+    key_of = _ROW_KEYS.get(f"{collection}/{name}")
+    if key_of is None:
+        return name
+    try:
+        return key_of(value if isinstance(value, dict) else {})
+    except KeyError as error:
+        raise ValueError(f"{error.args[0]}: missing") from None
 
 
 def collection_of(path: str) -> tuple[str, str] | None:

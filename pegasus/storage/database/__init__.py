@@ -4,10 +4,40 @@ A *node* is one process of the agent. Nodes share nothing but the database. `tab
 transaction for each method; PostgreSQL implements it, and for simulations a database in memory. Nothing of this is imported where
 the state is in files.
 
+    log_files   inbox and outbox as files and as contents of a database
     node_list   the nodes, as people and programs are shown them
     tables      what the engine needs of a database
 """
 
+from pegasus.storage.database.log_files import inbox_contents, inbox_file, outbox_contents, outbox_file
 from pegasus.storage.database.node_list import NodeList
+from pegasus.storage.database.tables import (
+    Content,
+    Database,
+    DatabaseDown,
+    FileContents,
+    InboxItem,
+    KnownAddress,
+    Numbers,
+    PostedReply,
+    ReplyNumbers,
+    RowsContents,
+)
 
-__all__ = ["NodeList"]
+__all__ = [
+    "Content",
+    "Database",
+    "DatabaseDown",
+    "FileContents",
+    "InboxItem",
+    "KnownAddress",
+    "NodeList",
+    "Numbers",
+    "PostedReply",
+    "ReplyNumbers",
+    "RowsContents",
+    "inbox_contents",
+    "inbox_file",
+    "outbox_contents",
+    "outbox_file",
+]

@@ -1,0 +1,233 @@
+"""A folder of data as contents, and back: the same bytes, but for what a rewrite leaves out and damage, which is set aside."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from pegasus.a2a.push import read_target
+from pegasus.access.browser_sessions import _read_session
+from pegasus.access.pairing import ALPHABET, CODE_LENGTH, _read_entry
+from pegasus.access.tokens import _read_token
+from pegasus.messages import INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage
+from pegasus.moving import DataFolder, FolderError, FolderWriter, Tally
+from pegasus.push.subscriptions import _read_subscription
+from pegasus.schedule import read_job
+from pegasus.storage import ROW_FILES, Acknowledge, Commit, CompleteItem, FileDisk, Post, row_key
+from pegasus.storage.database import InboxItem, KnownAddress, Numbers, PostedReply, ReplyNumbers
+from pegasus.storage.inbox_messages import Accept
+from pegasus.web.deliveries import _read_delivery
+from tests.pegasus.storage.conftest import AT, CLI, WEB, run_journal
+
+GUEST = ChannelInfo("telegram", "42", "u-7", "thread")
+
+
+def folder(path):
+    return DataFolder(path, "global")
+
+
+def write(path, contents):
+    path.mkdir()
+    writer = FolderWriter(path)
+    for content in contents:
+        writer.add(content)
+    writer.finish()
+    return path
+
+
+def tree(path):
+    """Content and time (ms) of every file."""
+    found = (file for file in path.rglob("*") if file.is_file())
+    return {str(file.relative_to(path)): (file.read_bytes(), file.stat().st_mtime_ns // 10**6) for file in found}
+
+
+def of(kind, contents):
+    return [content for content in contents if isinstance(content, kind)]
+
+
+async def furnish(data):
+    """Write what a journal writes: messages that are done and not, replies that arrived and not, and files of every form."""
+    data.mkdir()
+    async with run_journal(FileDisk(data), now=lambda: AT) as journal:
+        for n, channel in enumerate([CLI, WEB, GUEST, CLI], start=1):
+            await journal.ask(
+                Accept, InboundMessage(f"Grüße\u2028{n}\0", channel, f"m-{n}"), "main", int(channel == GUEST)
+            )
+        report = InboundMessage("Done", CLI, f"{INTERNAL_ID_PREFIX}task/1")
+        await journal.ask(Accept, report, "main", 2, True)
+        await journal.ask(Accept, InboundMessage("/stop", WEB, "m-9"), "control")
+        for n in (1, 3):
+            await journal.tell(CompleteItem(n))
+        for key, channel in (("a", CLI), ("b", CLI), ("c", GUEST), ("d", WEB)):
+            lines = (("main/current.jsonl", f'{{"key":"{key}"}}\n'.encode()),)
+            await journal.ask(Commit, lines, (Post(key, f"answer {key}", channel.channel_id, channel, to=channel),))
+        await journal.tell(Acknowledge(CLI.address, 1))
+        await journal.tell(Acknowledge(GUEST.address, 1))
+    (data / "VERSION").write_bytes(b"2\n")
+    for path, content in {
+        "sessions/web%3Ac1.jsonl": b'{"role":"user"}\r\n\n{"not json\n',
+        "memory/facts/user.md": b"- Likes: tea\n\xff",
+        "memory/.log/changes.jsonl": b"",
+        "media/0a.png": bytes(range(256)),
+        "tokens.json": ROW_FILES["tokens"][1].content([("tokens/a", ROW_FILES["tokens"][1].text({"name": "a"}))]),
+        "guests/telegram_42/sent.json": b'{\n  "days": {\n    "20000": 5\n  },\n  "last": [\n    "x"\n  ]\n}\n',
+        "models/chats.json": b'{"telegram:42":"anthropic/claude","cli:main":"x"}\n',
+        "cron/jobs.json": b'[{"id":"j-2","x":1.5},\n {"id":"j-1"}]\n',
+    }.items():
+        (data / path).parent.mkdir(parents=True, exist_ok=True)
+        (data / path).write_bytes(content)
+        os.utime(data / path, (1_700_000_000, 1_700_000_000.25))
+
+
+async def test_there_and_back_are_the_same_bytes_but_for_rewritten_logs(tmp_path):
+    await furnish(tmp_path / "data")
+    (tmp_path / "data/memory/.index.sqlite").write_bytes(b"made again")
+    (tmp_path / "data/undo").mkdir()
+    (tmp_path / "data/undo/1").write_bytes(b"of this machine")
+    contents = list(folder(tmp_path / "data").contents())
+    back = write(tmp_path / "back", contents)
+    rewritten = {"inbox/inbox.jsonl", "outbox/outbox.jsonl"}
+    rows = {path.format(owner="telegram_42") for path, _ in ROW_FILES.values()}
+    before, after = tree(tmp_path / "data"), tree(back)
+    assert set(after) == set(before) - {"memory/.index.sqlite", "undo/1"}
+    for path in set(after) - rewritten:
+        assert after[path][0] == before[path][0], path
+        assert after[path][1] == before[path][1] or path in rows | {"VERSION"}, path
+    # A second way there and back changes nothing at all.
+    again = write(tmp_path / "again", folder(back).contents())
+    assert {path: content for path, (content, _) in tree(again).items()} == {
+        path: text for path, (text, _) in after.items()
+    }
+
+
+async def test_the_logs_say_the_same_as_before(tmp_path):
+    await furnish(tmp_path / "data")
+    contents = list(folder(tmp_path / "data").contents())
+    assert of(Numbers, contents) == [Numbers(6)]
+    items = of(InboxItem, contents)
+    assert [(item.n, item.item.key, item.done_at) for item in items] == [
+        (1, "main", AT),
+        (2, "main", None),
+        (3, "chat/telegram%3A42", AT),
+        (4, "main", None),
+        (5, "main", None),
+        (6, "main", None),
+    ]
+    assert json.loads(items[0].item.message)["text"] == "Grüße\u20281\0"
+    assert [(item.item.lane, item.item.priority, item.item.is_owners) for item in items[2:]] == [
+        ("main", 1, False),
+        ("main", 0, True),
+        ("main", 2, True),
+        ("control", 0, True),
+    ]
+    assert of(ReplyNumbers, contents) == [
+        ReplyNumbers(CLI.address, 2, 1),
+        ReplyNumbers(GUEST.address, 1, 1),
+        ReplyNumbers(WEB.address, 1, 0),
+    ]
+    assert [(reply.key, reply.channel, reply.seq, reply.at) for reply in of(PostedReply, contents)] == [
+        ("a", CLI, 1, AT),
+        ("b", CLI, 2, AT),
+        ("c", GUEST, 1, AT),
+        ("d", WEB, 1, AT),
+    ]
+    assert KnownAddress(GUEST.address, "telegram:u-7") in contents
+    back = write(tmp_path / "back", contents)
+    assert (tally(contents), tally(folder(back).contents())) == (tally(contents),) * 2
+    async with run_journal(FileDisk(back)) as journal:
+        for n, channel in enumerate([CLI, WEB, GUEST, CLI], start=1):
+            again = await journal.ask(Accept, InboundMessage("again", channel, f"m-{n}"))
+            assert (again.n, again.duplicate) == (n, True)
+        assert (await journal.ask(Accept, InboundMessage("new", CLI, "m-7"))).n == 7
+        assert (await journal.post("c", GUEST)).seq == 1
+        assert (await journal.post("e", CLI)).seq == 3
+        assert journal.reports == []
+
+
+def tally(contents):
+    tally = Tally()
+    for content in contents:
+        if not (hasattr(content, "path") and content.path == "VERSION"):
+            tally.add(content)
+    return tally.counts
+
+
+async def test_damaged_lines_are_set_aside_and_told(tmp_path):
+    data = tmp_path / "data"
+    await furnish(data)
+    (data / "sessions/bad.jsonl").write_bytes(b'{"a":1}\n\0\0{"b":2}\n\xff\n{"c":3}\n{"torn')
+    (data / "sessions/bad.jsonl.bad-1").write_bytes(b"older")
+    with (data / "inbox/inbox.jsonl").open("ab") as log:
+        log.write(b'{"type":"future"}\n{"torn')
+    (data / "access.json").write_bytes(b'{"people":[{"type":"sms"}]}')
+    problems = []
+    back = write(tmp_path / "back", folder(data).contents(problems.append))
+    assert (back / "sessions/bad.jsonl").read_bytes() == b'{"a":1}\n{"c":3}\n'
+    assert (back / "sessions/bad.jsonl.bad-2").read_bytes() == b'\0\0{"b":2}\n\xff\n{"torn\n'
+    assert (back / "inbox/inbox.jsonl.bad-1").read_bytes() == b'{"type":"future"}\n{"torn\n'
+    assert (back / "access.json.bad-1").read_bytes() == b'{"people":[{"type":"sms"}]}'
+    assert [problem.partition(":")[0] for problem in problems] == [
+        "inbox/inbox.jsonl",
+        "access.json",
+        "sessions/bad.jsonl",
+    ]
+
+
+def test_an_archive_that_was_interrupted_is_the_file(tmp_path):
+    (tmp_path / "data/main").mkdir(parents=True)
+    (tmp_path / "data/main/current.jsonl.next").write_bytes(b'{"new":1}\n')
+    (tmp_path / "data/main/other.jsonl").write_bytes(b'{"old":1}\n')
+    (tmp_path / "data/main/other.jsonl.next").write_bytes(b'{"new":2}\n')
+    back = write(tmp_path / "back", folder(tmp_path / "data").contents())
+    assert {path: content for path, (content, _) in tree(back).items()} == {
+        "VERSION": b"",
+        "main/current.jsonl": b'{"new":1}\n',
+        "main/other.jsonl": b'{"old":1}\n',
+    }
+
+
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("/etc/passwd"), lambda path: os.mkfifo(path)])
+def test_what_is_no_file_is_refused(tmp_path, make):
+    make(tmp_path / "thing")
+    with pytest.raises(FolderError, match="thing: is no file"):
+        list(folder(tmp_path).contents())
+
+
+PERSON = {"type": "sms", "userId": "{+49}"}
+ROWS = {
+    "a2a-push": (read_target, "targets", {"taskId": "t/1", "id": "p-1", "url": "https://example.org"}),
+    "access": (_read_entry, "people", PERSON),
+    "codes": (
+        _read_entry,
+        "codes",
+        PERSON | {"code": ALPHABET[0] * CODE_LENGTH, "made": 1, "channel": {"type": "sms", "channelId": "1"}},
+    ),
+    "hook-deliveries": (_read_delivery, "deliveries", {"hook": "h", "digest": "0f", "id": "", "at": 1}),
+    "jobs": (read_job, "", {"id": "j-1", "prompt": "x", "schedule": {"every": 900.0}, "channel": "cli:main"}),
+    "push-subscriptions": (
+        _read_subscription,
+        "subscriptions",
+        {
+            "id": "s-1",
+            "endpoint": "x",
+            "p256dh": "y",
+            "auth": "z",
+            "session": "s",
+            "about": "x",
+            "text": True,
+            "since": 1,
+        },
+    ),
+    "tokens": (_read_token, "tokens", {"name": "a", "hash": "0" * 64, "scopes": []}),
+    "revoked": (_read_token, "revoked", {"name": "a", "hash": "0" * 64, "scopes": []}),
+    "web-sessions": (_read_session, "sessions", {"hash": "0f", "tokenName": "a", "tokenHash": "1f", "opened": 1}),
+}
+
+
+@pytest.mark.parametrize("which", ROWS)
+def test_rows_have_the_keys_that_their_owners_give_them(which):
+    read, name, row = ROWS[which]
+    collection = {"codes": "access", "revoked": "tokens"}.get(which, which)
+    assert row_key(collection, name, row) == read(name, row)[0]
