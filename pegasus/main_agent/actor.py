@@ -243,7 +243,7 @@ class _MainAgent:
             if self.is_stopped:
                 for number in self._taken:
                     with suppress(ActorError):
-                        self._journal.tell_nowait(ReturnItem(number))
+                        self._journal.tell_nowait(ReturnItem(number, self._session.lease))
 
     async def _items_of_session(self) -> list[Item]:
         """Return the items of the session that are not done for the journal, the oldest first.
@@ -253,7 +253,7 @@ class _MainAgent:
         """
         items: list[Item] = []
         for number in reversed(self._session.item_numbers()):
-            item = await self._journal.ask(TakeItem, number, self._apart)
+            item = await self._journal.ask(TakeItem, number, self._apart, self._session.lease)
             if item is None:
                 break
             self._taken.add(item.n)
@@ -283,7 +283,7 @@ class _MainAgent:
             if turn.scope.cancelled_caught and not await self._close_stopped(turn):
                 return
             for done in turn.items:
-                await self._journal.tell(CompleteItem(done.n))
+                await self._journal.tell(CompleteItem(done.n, self._session.lease))
                 self._turns += 1
                 self._publish_message(done)
         finally:
@@ -399,9 +399,10 @@ class _MainAgent:
                 is_repeatable = item.attempt <= MAX_ATTEMPTS
                 answer = await self._answer(item) if is_repeatable else log_set_aside(item, MAX_ATTEMPTS)
                 # Without the session, which only the main lane writes.
-                commit = partial(self._journal.ask, Commit, (), (reply_to_sender(item, answer, COMMAND),))
+                posts = (reply_to_sender(item, answer, COMMAND),)
+                commit = partial(self._journal.ask, Commit, (), posts, self._session.lease)
                 await until_written(commit, "a command's answer")
-            await self._journal.tell(CompleteItem(item.n))
+            await self._journal.tell(CompleteItem(item.n, self._session.lease))
             self._publish_message(item)
             self._note_work(False)
 
@@ -424,7 +425,8 @@ class _MainAgent:
                 by, deadline = f"the user ({message.channel.type})", self.stopper.begin_command()
                 others_go_on = self.stopper.leaves_running(person)
                 # First, so that none of them is taken up when the thought has ended.
-                discarded = await discard_waiting(self._journal, item, person) if stops_all(message.text) else ""
+                lease = self._session.lease
+                discarded = await discard_waiting(self._journal, item, person, lease) if stops_all(message.text) else ""
                 ended, still_ending = await self.stopper.stop(by, person, item.n, deadline)
                 waiting = await self._count_waiting(Priority.PERSON)
                 waiting_here = 0

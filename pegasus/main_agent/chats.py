@@ -54,7 +54,7 @@ from pegasus.main_agent.session import chat_key
 from pegasus.main_agent.status import idle_status
 from pegasus.main_agent.turns import MOST_WITHDRAWN
 from pegasus.messages import Address, ReplyDraft, Said, Typing
-from pegasus.storage import JournalMessage, NextChat
+from pegasus.storage import JournalMessage, LostChat, NextChat
 
 T = TypeVar("T")
 
@@ -89,6 +89,7 @@ async def chat_agents(
         )
         chats = _Chats(journal, services, run, pool, nursery, apart)
         nursery.start_soon(chats.start_due_agents)
+        nursery.start_soon(chats.end_lost_agents)
         async for message in inbox:
             match message:
                 case GetStatus():
@@ -116,9 +117,14 @@ class _ChatAgent:
     """Its agent is being stopped."""
 
     @property
+    def has_agent(self) -> bool:
+        """Return whether it has an agent that is not being stopped."""
+        return self.ref is not None and not self.is_ending
+
+    @property
     def is_idle(self) -> bool:
         """Return whether it has an agent that does nothing and may be stopped."""
-        return self.ref is not None and not self.working and not self.is_ending
+        return self.has_agent and not self.working
 
 
 @attrs.define(eq=False)
@@ -145,6 +151,8 @@ class _Chats:
     """The last messages that were withdrawn: an agent that starts later must know of them."""
     _asking: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
     """Around the wait for the next chat. Cancelled when something has changed that the question depends on."""
+    _watching: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
+    """Around the wait for a chat that is lost. Cancelled when there is another agent, which that has to be asked about too."""
 
     # ------------------------------------------------------------------ starting and ending agents
 
@@ -176,6 +184,15 @@ class _Chats:
                 await trio.sleep_forever()  # until one has ended or is idle
         return None
 
+    async def end_lost_agents(self) -> None:
+        """Stop the agent of each chat that another machine has taken over, for ever. It could write nothing, but still act."""
+        while True:
+            running = frozenset(address for address, chat in self._chats.items() if chat.has_agent)
+            with trio.CancelScope() as self._watching:
+                address = await self._journal.ask(LostChat, running)
+                if (chat := self._chats.get(address)) is not None and chat.has_agent:
+                    self._end(address)
+
     def _longest_idle(self) -> Address | None:
         """Return the chat that is stopped when another one needs its place; None if all of them work."""
         idle = [address for address, chat in self._chats.items() if chat.is_idle]
@@ -200,6 +217,7 @@ class _Chats:
         child: Child[MainAgentMessage] = Child(chat_key(address), run, restart=Restart.TEMPORARY, shutdown=SHUTDOWN)
         try:
             chat.ref = await self._pool.start_child(child)
+            self._watching.cancel()
             # Senders may have withdrawn messages while the chat had no agent.
             for message in [withdrawn for withdrawn in self._withdrawn if withdrawn.address == address]:
                 self.pass_on(address, message)

@@ -55,7 +55,17 @@ from pegasus.outside import FENCE, FENCED_FROM, OUTSIDE, Untrusted, fenced_metad
 from pegasus.quotes import parse_quotes
 from pegasus.retry import Pauses
 from pegasus.schedule import HEARTBEAT, PLACED, QUIET_FAILURE, SCHEDULED
-from pegasus.storage import UNDELIVERED_REPLY, Accept, Accepted, Discard, Item, JournalMessage, Overloaded, StorageError
+from pegasus.storage import (
+    UNDELIVERED_REPLY,
+    Accept,
+    Accepted,
+    Discard,
+    Item,
+    JournalMessage,
+    Lease,
+    Overloaded,
+    StorageError,
+)
 from pegasus.tasks import Notification, Notify
 from pegasus.wire import encode_json
 
@@ -180,12 +190,12 @@ def internal_entries(item: Item, now: int, fence: str) -> tuple[Entry, ...]:
 # ------------------------------------------------------------------ items that are discarded
 
 
-async def discard_waiting(journal: Ref[JournalMessage], item: Item, person: Principal) -> str:
+async def discard_waiting(journal: Ref[JournalMessage], item: Item, person: Principal, lease: Lease | None) -> str:
     """Drop the messages that wait in the conversation of a `/stop all`, and return the sentence about it for the answer.
 
     An owner drops those of everybody there, a guest their own. Messages that have come after the command stay. A report takes their
     place in the queue, in the same durable step, so that the conversation shows what became of them. Its id is made of the
-    command's number: when the command is carried out again after a crash, nothing more is dropped.
+    command's number: when the command is carried out again after a crash, nothing more is dropped. Raises LeaseLost.
     """
     metadata: dict[str, Json] = {"type": DISCARDED, OUTSIDE: [], **person.recorded}
     id = f"{INTERNAL_ID_PREFIX}discard/{item.n}"
@@ -199,6 +209,7 @@ async def discard_waiting(journal: Ref[JournalMessage], item: Item, person: Prin
                 priority=Priority.PERSON,
                 report_priority=Priority.TASK,
                 owner=person.is_owner,
+                lease=lease,
             )
         )
     except StorageError as error:

@@ -387,7 +387,7 @@ class ThinkLoop:
             if newer is None or not joins(newer, turn):
                 break
             # None: a /stop all has discarded it between the two requests.
-            taken = await self._journal.ask(TakeItem, newer.n)
+            taken = await self._journal.ask(TakeItem, newer.n, None, self._session.lease)
             if taken is None:
                 break
             await self.record(taken, turn.sender(taken))

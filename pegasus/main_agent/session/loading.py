@@ -81,7 +81,7 @@ async def load_session(
     pictures = Pictures()
     await pictures.load(journal, entries)
     with collector_paused():
-        return Session(entries, journal, files, pictures, make_fence, lease)
+        return Session(entries, journal, files, pictures, make_fence, lease, content.count(b"\n"))
 
 
 async def read_archive(journal: Ref[JournalMessage], files: SessionFiles, name: str) -> list[Entry]:

@@ -184,7 +184,8 @@ class _ItemWork:
 class Session:
     """A conversation in a file below data/.
 
-    A write raises LeaseLost if another agent has loaded the same session since. Then nothing of it has happened.
+    A write raises LeaseLost if another agent has loaded the same session since, and Changed if the file has lines that are not in
+    memory. Then nothing of it has happened.
 
     Example:
         session = await load_session(journal, clock)
@@ -200,7 +201,9 @@ class Session:
         pictures: Pictures | None = None,
         make_fence: Callable[[], str] = new_fence,
         lease: Lease | None = None,
+        lines: int | None = None,
     ) -> None:
+        """Take over the entries of the file. lines: the number of its lines; None: it is not known, and a write does not name it."""
         self.files = files
         """Names of its files."""
         self.pictures = Pictures() if pictures is None else pictures
@@ -211,8 +214,10 @@ class Session:
         """Is told what was said, once it is on disk: entries that were added, and what became of posts that came with entries."""
         self._journal = journal
         """The only writer of the files."""
-        self._lease = lease
+        self.lease = lease
         """Proof towards the journal that the session is ours."""
+        self._lines = lines
+        """Lines of the file, by which the journal recognises a write that is repeated."""
         self._make_fence = make_fence
         """Makes the id for the fences of a conversation."""
         self._unwritten: tuple[Entry, ...] = ()
@@ -310,9 +315,12 @@ class Session:
 
         async def write() -> tuple[PostResult, ...]:
             """Write everything at once. Facts count as written only when the journal has answered."""
-            lines = b"".join(map(encode, (*self._unwritten, *entries)))
-            results = await self._journal.ask(Commit, ((path, lines),) if lines else (), posts, self._lease)
+            new = (*self._unwritten, *entries)
+            appends = ((path, b"".join(map(encode, new))),) if new else ()
+            results = await self._journal.ask(Commit, appends, posts, self.lease, (), self._lines)
             self._unwritten = ()
+            if self._lines is not None:
+                self._lines += len(new)
             return results
 
         return await until_written(write, path)
@@ -331,15 +339,16 @@ class Session:
             """Archive the file and write the new one. Raises StorageError, also if the name of the archive was taken meanwhile."""
             name = await self._journal.ask(ArchiveName, path, at, prefix)
             if self._unwritten or (self.entries and not name):
-                await self._journal.ask(ReplaceFile, path, b"".join(map(encode, self.entries)), self._lease)
-                self._unwritten = ()
+                await self._journal.ask(ReplaceFile, path, b"".join(map(encode, self.entries)), self.lease)
+                self._unwritten, self._lines = (), len(self.entries)
                 name = await self._journal.ask(ArchiveName, path, at, prefix)
             entries = begin(name)
             carried = [with_id(self.entries, carried_over(self.entries, first)) for first in entries[:1]]
             entries = self._with_chat((*carried, *entries[1:]), is_first=True)
             content = b"".join(map(encode, entries))
             # If another archive has taken the name meanwhile, this fails and is tried again with the next name.
-            await self._journal.ask(Archive, path, content, at, name, prefix, self._lease)
+            await self._journal.ask(Archive, path, content, at, name, prefix, self.lease)
+            self._lines = len(entries)
             self._begin(entries)
             return name
 

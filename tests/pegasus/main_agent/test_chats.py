@@ -14,7 +14,7 @@ from pegasus.main_agent.session.files import chat_files, chat_key
 from pegasus.messages import Address, ChannelInfo
 from pegasus.models import UserTurn
 from pegasus.settings import AgentSettings, Settings
-from pegasus.storage import StorageError, TakeLease, Volume
+from pegasus.storage import LostChat, StorageError, TakeLease, Volume, journal
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from pegasus.testing.world import FakeChannel, kill, open_world
@@ -407,6 +407,31 @@ async def test_an_agent_that_was_replaced_writes_nothing_more(autojump_clock):
         assert web.replies == []
         assert [line["role"] for line in session_of(world, "a")] == ["user"]
         assert (await web.next_reply()).text == "1: hello", "started anew, with a lease of its own"
+
+
+async def test_the_agent_of_a_chat_that_another_machine_has_taken_ends_at_once(monkeypatch, autojump_clock):
+    asked, hold = [], journal._Journal._hold
+
+    def note(self, query):
+        """Keep each question about lost chats, which the journal of files does not answer."""
+        if isinstance(query, LostChat):
+            asked.append(query)
+        hold(self, query)
+
+    monkeypatch.setattr(journal._Journal, "_hold", note)
+    model = ScriptedModel(lambda request: Hang())
+    async with open_chats(model) as world:
+        for name in "ab":
+            await world.say("think", chat(name))
+        await trio.sleep(1)
+        assert asked[-1].running == {Address("web", "a"), Address("web", "b")}
+        asked[-1].reply.send(Address("web", "a"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert model.cancelled == 1
+        a, b = Address("web", "a"), Address("web", "b")
+        assert [query.running for query in asked[-2:]] == [{b}, {a, b}], (
+            "here its item is due again, so it gets another agent"
+        )
 
 
 # ------------------------------------------------------------------ keys
