@@ -8,6 +8,7 @@
 * `services`: fakes of Telegram, Slack and Twilio.
 * `bridges`: the conformance suite for bridges. `__main__`: its command, `python -m pegasus.testing bridge COMMAND`.
 * `memory_disk`: `MemoryDisk`, a disk that keeps only what was synced, and can be full, slow, failing or torn.
+* `memory_database`: `MemoryDatabase`, a database that nodes share, whose links lose and delay. `memory_tables`: all that it holds.
 * `world`: `open_world`, the whole supervision tree in virtual time out of these parts, and `kill`, a power
   failure.
 
