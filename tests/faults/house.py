@@ -6,7 +6,7 @@ import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 import trio
@@ -17,21 +17,13 @@ from pegasus.testing.provider.requests import ProviderRequest
 from tests.blackbox.support import SILENCE, Book, Daemon, Exited, Thought, View, echo, say, thinks_with
 from tests.blackbox.support.work import FOUND_NOTHING, NOTICE, Effects, TaskView, answer, desk, kind_of, spawn
 from tests.faults.link import Link, open_link
+from tests.faults.server import ScratchServer
 
 TOKEN = "token-of-the-trials-0123456789"
 LEASE = 3.0
 """Seconds of a node's lease: the shortest that the settings allow."""
 PROMPTNESS = 0.15
 """Seconds that the model takes at most, so that faults meet it at work."""
-
-
-class Server(Protocol):
-    """The PostgreSQL of the trial, as far as nodes know it."""
-
-    port: int
-
-    def url(self, port: int) -> str:
-        """The address of the database behind a port of a link."""
 
 
 class Mind(Book):
@@ -104,7 +96,9 @@ class House:
     nodes: Sequence[Node]
     mind: Mind
     effects: Effects
-    database: Server | None = None
+    database: ScratchServer | None = None
+    one_at_a_time: trio.Lock = attrs.field(factory=trio.Lock)
+    """Faults of the database exclude each other."""
 
     def urls(self) -> list[str]:
         return [url for node in self.nodes if (url := node.url)]
@@ -114,7 +108,7 @@ class House:
 async def open_house(
     folder: Path,
     choices: random.Random,
-    database: Server | None = None,
+    database: ScratchServer | None = None,
     nodes: int = 1,
     settings: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[House]:
@@ -130,7 +124,11 @@ async def open_house(
             link = None
             if database is not None:
                 link = await stack.enter_async_context(open_link(database.port))
-                given |= {"storage.url": database.url(link.port), "node.name": f"node-{number}", "node.lease": LEASE}
+                given |= {
+                    "storage.url": database.url(link.port, "agent"),
+                    "node.name": f"node-{number}",
+                    "node.lease": LEASE,
+                }
             daemon = Daemon(folder / f"node-{number}", given)
             stack.callback(daemon.kill)
             house.nodes.append(Node(daemon, link))

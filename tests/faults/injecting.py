@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Final
 
 import attrs
 import trio
 
 from tests.faults.house import LEASE, House, Node
+from tests.faults.server import END_CONNECTIONS, ScratchServer
 
 
 @attrs.frozen
@@ -114,3 +116,66 @@ async def lose_answer(at: Moment) -> None:
     at.node.link.lose_answer()
     await at.short()
     at.node.link.restore()
+
+
+# ------------------------------------------------------------------ of the database
+
+
+@asynccontextmanager
+async def _server(at: Moment) -> AsyncIterator[ScratchServer]:
+    """The database, for one fault at a time."""
+    async with at.house.one_at_a_time:
+        assert at.house.database is not None
+        yield at.house.database
+
+
+async def crash_database(at: Moment) -> None:
+    """The database stops at once, and comes back by its log."""
+    async with _server(at) as server:
+        await server.stop("immediate")
+        await trio.sleep(at.choices.random())
+        await server.start()
+
+
+async def restart_database(at: Moment) -> None:
+    """The database is restarted in order, which ends all connections."""
+    async with _server(at) as server:
+        await server.stop("fast")
+        await server.start()
+
+
+async def refuse_writes(at: Moment) -> None:
+    """The database is read-only for a while, as a replica is."""
+    async with _server(at) as server:
+        await server.execute("alter role agent set default_transaction_read_only = on", END_CONNECTIONS)
+        await at.short()
+        await server.execute("alter role agent reset default_transaction_read_only", END_CONNECTIONS)
+
+
+async def refuse_connections(at: Moment) -> None:
+    """The connections of the nodes break, and others have taken all that there are."""
+    async with _server(at) as server, server.without_connections():
+        await at.short()
+
+
+async def end_connections(at: Moment) -> None:
+    """An administrator ends every connection."""
+    async with _server(at) as server:
+        await server.execute(END_CONNECTIONS)
+
+
+FAULTS: Final[Mapping[str, Fault]] = {
+    **NODE_FAULTS,
+    "kill -9 for longer than the lease": kill_for_long,
+    "SIGSTOP for longer than the lease": pause_for_long,
+    "link cut": cut,
+    "link silent": silence,
+    "link slow": delay,
+    "answer lost": lose_answer,
+    "database crashes": crash_database,
+    "database restarted": restart_database,
+    "database read-only": refuse_writes,
+    "database out of connections": refuse_connections,
+    "connections ended": end_connections,
+}
+"""Faults of nodes, of their ways to the database, and of the database."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 from urllib.parse import unquote
+
+import psycopg
 
 from tests.blackbox.support.files import lines
 from tests.faults.checker import Stored, StoredItem
@@ -32,3 +35,33 @@ def read_files(home: Path) -> Stored:
             replies[_address(message["channel"])].append((message["seq"], line["key"], message["text"]))
     sessions = {unquote(path.stem): lines(path) for path in sorted((data / "sessions").glob("*.jsonl"))}
     return Stored(items, replies, sessions)
+
+
+def read_tables(url: str) -> Stored:
+    """The state of a database that nodes share."""
+    with psycopg.connect(url) as connection:
+
+        def rows(statement: LiteralString) -> list[tuple[Any, ...]]:
+            return connection.execute(statement).fetchall()
+
+        items: dict[str, list[StoredItem]] = defaultdict(list)
+        for address, n, id, is_done in rows(
+            "select type || ':' || channel_id, n, message::json ->> 'id', done_at is not null from pegasus.item "
+            "where message <> '' order by n"
+        ):
+            items[address].append(StoredItem(n, id, is_done))
+        replies: dict[str, list[tuple[int, str, str]]] = defaultdict(list)
+        for address, seq, key, text in rows(
+            "select type || ':' || channel_id, seq, key, message::json ->> 'text' from pegasus.reply order by seq"
+        ):
+            replies[address].append((seq, key, text))
+        sessions: dict[str, list[Any]] = defaultdict(list)
+        numbers: dict[str, list[int]] = defaultdict(list)
+        for path, no, body in rows(
+            "select path, no, body from pegasus.line join pegasus.file on file.id = line.file "
+            "where path like 'sessions/%' order by path, no"
+        ):
+            address = unquote(path.removeprefix("sessions/").removesuffix(".jsonl"))
+            sessions[address].append(json.loads(body))
+            numbers[address].append(no)
+    return Stored(items, replies, sessions, numbers)

@@ -1,0 +1,61 @@
+"""`python -m tests.faults`: three nodes over PostgreSQL, and as many faults as are wanted."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from tests.faults.house import open_house
+from tests.faults.injecting import FAULTS
+from tests.faults.server import scratch_server
+from tests.faults.stored import read_tables
+from tests.faults.trial import Report, run_trial
+
+ROUND = 25
+"""Faults after which conversations are checked and new ones begin, so that none becomes long."""
+
+
+async def run_rounds(folder: Path, faults: int, seed: int, nodes: int = 3, only: str = "") -> list[Report]:
+    """Make faults of all kinds on so many nodes. only: those whose name has this in it. Prints a line for each round."""
+    choices, reports = random.Random(seed), list[Report]()
+    chosen = {name: fault for name, fault in FAULTS.items() if only in name}
+    async with scratch_server() as server, open_house(folder, choices, server, nodes) as house:
+        read = partial(trio.to_thread.run_sync, read_tables, server.url())
+        while (left := faults - sum(sum(report.faults.values()) for report in reports)) > 0:
+            report = await run_trial(house, chosen, min(left, ROUND), choices, read)
+            reports.append(report)
+            made = sum(sum(each.faults.values()) for each in reports)
+            print(
+                f"{made} faults, {report.messages} messages, {report.replies} replies, {report.seconds:.0f} s, "
+                f"{len(report.exits)} exits, {len(report.anomalies)} anomalies",
+                *report.anomalies,
+                *report.exits,
+                sep="\n  ",
+                flush=True,
+            )
+    return reports
+
+
+def main() -> int:
+    """Read the command line, run, and return the exit code: 1 if something that was promised did not hold."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("--faults", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--only", default="", metavar="WORDS", help="only faults whose name has these words")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="pegasus-faults-") as folder:
+        reports = trio.run(run_rounds, Path(folder), given.faults, given.seed, given.nodes, given.only)
+    print(sum((report.faults for report in reports), Counter()))
+    return int(any(report.anomalies for report in reports))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
