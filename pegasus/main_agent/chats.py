@@ -54,7 +54,7 @@ from pegasus.main_agent.session import chat_key
 from pegasus.main_agent.status import idle_status
 from pegasus.main_agent.turns import MOST_WITHDRAWN
 from pegasus.messages import Address, ReplyDraft, Said, Typing
-from pegasus.storage import JournalMessage, LostChat, NextChat
+from pegasus.storage import JournalMessage, LeaseLost, LostChat, NextChat
 
 T = TypeVar("T")
 
@@ -223,10 +223,12 @@ class _Chats:
                 self.pass_on(address, message)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_when_idle, address, chat)
-                has_crashed = isinstance((await watch(chat.ref)).exit, Crashed)
+                end = (await watch(chat.ref)).exit
+                # A change that is refused since another agent has the session now is no mistake of this one.
+                has_crashed = isinstance(end, Crashed) and not isinstance(end.error, LeaseLost)
                 nursery.cancel_scope.cancel()
-        except ActorDied:
-            has_crashed = True
+        except ActorDied as error:
+            has_crashed = not isinstance(error.__cause__, LeaseLost)
         # Whoever asks from here on finds no agent. The chat stays in `_chats` until it may be started again.
         chat.ref = None
         if has_crashed:

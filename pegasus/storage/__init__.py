@@ -58,7 +58,7 @@ from pegasus.storage.inbox_messages import (
 )
 from pegasus.storage.journal import FLUSH_AFTER, run_journal
 from pegasus.storage.keyed_store import KeyedStore, LineStore, stored_lines, stored_rows
-from pegasus.storage.leases import Lease, LeaseLost, LostLease, TakeLease, chat_owner, owner_of, task_owner
+from pegasus.storage.leases import GiveBack, Lease, LeaseLost, LostLease, TakeLease, chat_owner, owner_of, task_owner
 from pegasus.storage.media_files import (
     MEDIA_FOLDER,
     TRANSCRIPTS,
@@ -100,7 +100,7 @@ from pegasus.storage.messages import (
     UnacknowledgedReply,
     Unroutable,
 )
-from pegasus.storage.one_owner import while_owner
+from pegasus.storage.one_owner import run_while_owner, while_owner
 from pegasus.storage.outbox import UNDELIVERED_REPLY, undelivered_item
 from pegasus.storage.retention import RetentionRule, media_rule, remove_old_files
 from pegasus.storage.row_files import LINE_FILES, ROW_FILES, collection_of, row_key, rows_path
@@ -127,6 +127,7 @@ __all__ = [
     "Disk",
     "FileDisk",
     "Files",
+    "GiveBack",
     "GuardedFiles",
     "Item",
     "ItemDone",
@@ -185,6 +186,7 @@ __all__ = [
     "rows_path",
     "run_in_thread",
     "run_journal",
+    "run_while_owner",
     "stored_lines",
     "stored_rows",
     "task_owner",

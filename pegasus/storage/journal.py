@@ -68,7 +68,7 @@ from pegasus.storage.inbox_messages import (
     Waiting,
 )
 from pegasus.storage.item_queue import MAIN, ItemQueries, ItemQuery
-from pegasus.storage.leases import Lease, LeaseLost, LostLease, TakeLease
+from pegasus.storage.leases import GiveBack, Lease, LeaseLost, LostLease, TakeLease
 from pegasus.storage.line_counts import LineCounts, repeats
 from pegasus.storage.messages import (
     Acknowledge,
@@ -111,7 +111,7 @@ NOTICE_PRIORITY = 2
 Request: TypeAlias = Accept | Discard | Commit
 Query: TypeAlias = Waiting | ReplyQuery | KnownAddresses | Route
 """Queries that are answered at once."""
-Immediate: TypeAlias = CompleteItem | ReturnItem | Acknowledge | Connected | Disconnected | TakeLease
+Immediate: TypeAlias = CompleteItem | ReturnItem | Acknowledge | Connected | Disconnected | TakeLease | GiveBack
 """Messages that take effect in memory as soon as they are taken from the mailbox."""
 
 _OWN_FILES = (InboxLog.path, OutboxLog.path)

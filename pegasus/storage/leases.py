@@ -83,6 +83,17 @@ class LostLease:
     """Lease that `TakeLease` has given."""
 
 
+@attrs.frozen
+class GiveBack:
+    """Note: nothing works under a lease any more, so that another node may have the key at once. A stale lease has no effect.
+
+    The file engine has no other node, and does nothing.
+    """
+
+    lease: Lease
+    """Lease that `TakeLease` has given."""
+
+
 TASKS: Final = "tasks"
 """Owner key of the index of tasks."""
 

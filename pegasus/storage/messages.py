@@ -9,8 +9,9 @@ Three kinds of messages:
 
 * **Requests** (`Accept`, `Discard`, `Commit`, `ReplaceFile`, `Archive`, `PutRows`): the answer comes when their effect is on disk,
   and means that it survives a crash. StorageError means that nothing of it has happened; the request may be made again.
-* **Notes** (`CompleteItem`, `ReturnItem`, `Acknowledge`, `Connected`, `Disconnected`): they have no answer. They are in effect at
-  once, and written with the next write or after 50 ms. A crash may lose the last of them; each is of a kind that does no harm then.
+* **Notes** (`CompleteItem`, `ReturnItem`, `GiveBack`, `Acknowledge`, `Connected`, `Disconnected`): they have no answer. They are in
+  effect at once, and written with the next write or after 50 ms. A crash may lose the last of them; each is of a kind that does no
+  harm then.
 * **Queries** (`NextItem`, `Posted`, `ReadFile` …): they change nothing on disk. Some wait until there is an answer.
 
 A caller that leaves while it waits (a cancelled task) leaves its request in effect if the journal has begun with it.
@@ -51,7 +52,7 @@ from pegasus.storage.inbox_messages import (
     TakeItem,
     Waiting,
 )
-from pegasus.storage.leases import Lease, LostLease, TakeLease
+from pegasus.storage.leases import GiveBack, Lease, LostLease, TakeLease
 
 
 class StorageError(Exception):
@@ -559,6 +560,7 @@ JournalMessage: TypeAlias = (
     | LostChat
     | LostLease
     | TakeLease
+    | GiveBack
     | NextItemOfAddress
     | TakeItem
     | ItemDone

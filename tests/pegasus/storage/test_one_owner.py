@@ -1,9 +1,12 @@
 """Work that one node does at a time."""
 
+from functools import partial
+
+import pytest
 import trio
 
 from actors import Child, open_supervisor
-from pegasus.storage import Lease, LeaseLost, LostLease, TakeLease, while_owner
+from pegasus.storage import GiveBack, Lease, LeaseLost, LostLease, TakeLease, run_while_owner, while_owner
 
 
 class Keys:
@@ -22,11 +25,13 @@ class Keys:
                     reply.fail(LeaseLost("another node"))
                 case LostLease():
                     self.watched[node] = message.reply
+                case GiveBack(lease) if lease.token == self.token:
+                    self.owner = ""
 
     def lose(self):
         """The owner does not renew its lease."""
         self.watched.pop(self.owner).send(None)
-        self.owner = ""
+        self.owner, self.token = "nobody", self.token + 1
 
 
 async def test_one_node_works_and_another_goes_on_when_the_key_is_lost(autojump_clock):
@@ -47,7 +52,6 @@ async def test_one_node_works_and_another_goes_on_when_the_key_is_lost(autojump_
         await trio.sleep(10)
         assert log == ["a begins"]
         keys.lose()
-        keys.owner = "nobody"
         await trio.sleep(10)
         assert log == ["a begins", "a ends"]
         keys.owner = "b"
@@ -65,3 +69,47 @@ async def test_it_ends_with_the_work(autojump_clock):
 
         await while_owner(root.ref("a"), "schedule", work)
         assert done == [True]
+
+
+async def test_a_change_that_is_refused_ends_the_work_as_the_news_does_and_an_error_is_an_error(autojump_clock):
+    begun, keys = [], Keys()
+
+    async def work():
+        begun.append(trio.current_time())
+        raise LeaseLost("somebody else") if len(begun) == 1 else ValueError("a defect")
+
+    async with open_supervisor([Child("a", lambda inbox: keys.run("a", inbox))]) as root:
+        with pytest.RaisesGroup(ValueError):
+            await while_owner(root.ref("a"), "schedule", work)
+        assert len(begun) == 2
+        await trio.testing.wait_all_tasks_blocked()
+        assert keys.owner == "", "it was given back"
+
+
+async def test_an_actor_takes_its_messages_on_the_node_that_owns_its_key_and_is_stopped_like_any_other(autojump_clock):
+    taken, missed, keys = [], [], Keys()
+
+    async def adapter(inbox):
+        try:
+            async for message in inbox:
+                taken.append(message)  # noqa: PERF401
+            taken.append("stopped")
+        except trio.Cancelled:
+            taken.append("lost")
+            raise
+
+    keys.owner = "nobody"
+    async with open_supervisor([Child("a", lambda inbox: keys.run("a", inbox))]) as root:
+        held = partial(run_while_owner, journal=root.ref("a"), key="channel/sms", run=adapter, absent=missed.append)
+        ref = await root.start_child(Child("adapter", held))
+        for number, change in enumerate(
+            (lambda: setattr(keys, "owner", ""), keys.lose, lambda: setattr(keys, "owner", ""))
+        ):
+            await ref.tell(number)
+            await trio.sleep(1)
+            change()
+            await trio.sleep(1)
+        await ref.tell(3)
+        await trio.sleep(1)
+        await root.stop_child("adapter")
+    assert (taken, missed) == ([1, "lost", 3, "stopped"], [0, 2])
