@@ -1,0 +1,330 @@
+"""Connections to PostgreSQL on Trio: one, a pool of them, and one that listens.
+
+psycopg speaks the protocol in generators that say which way of the socket they wait for. Its asynchronous connection uses asyncio for
+that wait and for a lock, and for nothing else, so `TrioConnection` replaces these two. A connection is opened by psycopg's synchronous
+code in a thread, because names are resolved, and passwords and certificates read, by calls that block; statements need no thread.
+
+**Outcomes.** A statement that is cancelled, or whose connection breaks, has happened or not. Its connection is closed, never used
+again. Who calls `Pool.run` must be able to make the call again: it is, if the connection broke or the server asked for it
+(`Pool.run`).
+
+**Time.** A call has an answer or DatabaseDown within `patience` seconds, whatever the network does: a partition shows in nothing but
+silence. TCP's own timeouts end a dead connection in about the same time, and the server ends statements whose client may be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final, LiteralString, TypeVar
+
+import psycopg
+import trio
+from psycopg import AsyncConnection, conninfo, errors
+from psycopg.abc import PQGen
+from psycopg.waiting import Ready, Wait
+
+from pegasus.retry import Pauses
+from pegasus.storage.database.tables import DatabaseDown
+from pegasus.storage.messages import StorageError
+
+T = TypeVar("T")
+
+MOST_CONNECTIONS: Final = 8
+"""Connections of a pool. Ten nodes fit into the 100 that a server has by default; more did not make steps faster."""
+PATIENCE: Final = 5.0
+"""Seconds until a call that got no answer fails."""
+_CONNECTION: Final = {
+    "application_name": "pegasus",
+    "client_encoding": "UTF8",
+    "connect_timeout": "3",
+    "keepalives_idle": "2",
+    "keepalives_interval": "1",
+    "keepalives_count": "2",
+    "tcp_user_timeout": "4000",
+}
+"""Parameters of a connection, unless the address has them. A dead peer is noticed in 4 s, less than a lease."""
+_SESSION: Final = """select set_config('statement_timeout', '15s', false), set_config('lock_timeout', '10s', false),
+    set_config('idle_in_transaction_session_timeout', '15s', false), set_config('timezone', 'UTC', false),
+    set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'on'
+    else current_setting('synchronous_commit') end, false)"""
+"""Settings of each session: nothing of a client that is gone holds a lock for long, and a commit is on the server's disk."""
+
+
+class DatabaseRefused(StorageError):
+    """The database cannot be used as it is; somebody has to change the settings or the database. The text says what.
+
+    Example: the address is malformed, the user may not create tables, or the tables are those of a newer version.
+    """
+
+
+class TrioConnection(AsyncConnection[tuple[Any, ...]]):
+    """A connection whose waits are Trio's. Use by one task at a time; `shut` may be called by another one."""
+
+    def __init__(self, opened: psycopg.Connection[Any]) -> None:
+        super().__init__(opened.pgconn)
+        self._opened = opened
+        """Kept, because psycopg warns of a connection that goes away while it is open."""
+        self.lock = trio.Lock()  # type: ignore[assignment]  # only entered and left
+        self.prepare_threshold = 1
+        self._autocommit = opened.autocommit
+
+    @property
+    def is_open(self) -> bool:
+        """True if statements can be tried."""
+        return not self.closed
+
+    async def wait(self, gen: PQGen[T], interval: float = 0.0, timeout: float | None = None) -> T:
+        """Drive a generator of psycopg to its end. Cancelled: the connection is closed. No caller gives a timeout."""
+        fileno = self.pgconn.socket
+        try:
+            state = next(gen)
+            while True:
+                state = gen.send(await _ready(fileno, state))
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
+        except (OSError, trio.ClosedResourceError) as error:
+            raise errors.OperationalError(f"the connection was closed: {error}") from None
+        except trio.Cancelled:
+            self.shut()
+            raise
+
+    def shut(self) -> None:
+        """Close the connection at once. A task that waits for it gets an OperationalError."""
+        if not self.closed:
+            trio.lowlevel.notify_closing(self.pgconn.socket)
+            self.pgconn.finish()
+
+
+async def _ready(fileno: int, state: Wait) -> Ready:
+    """Wait until the socket is ready in the way that a generator asks for."""
+    if state == Wait.R:
+        await trio.lowlevel.wait_readable(fileno)
+        return Ready.R
+    if state == Wait.W:
+        await trio.lowlevel.wait_writable(fileno)
+        return Ready.W
+    # Both: while much is sent, the server's answers to the beginning must be read, or each side waits for the other.
+    ready = 0
+    async with trio.open_nursery() as nursery:
+
+        async def wait_for(wait: Callable[[int], Awaitable[None]], flag: Ready) -> None:
+            """Note that one direction is ready, and end the wait."""
+            nonlocal ready
+            await wait(fileno)
+            ready |= flag
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(wait_for, trio.lowlevel.wait_readable, Ready.R)
+        nursery.start_soon(wait_for, trio.lowlevel.wait_writable, Ready.W)
+    return Ready(ready)
+
+
+# ------------------------------------------------------------------ errors
+
+_DOWN: Final = {
+    "25006": "it is read-only, as a replica is",
+    "53100": "its disk is full",
+    "53200": "it is out of memory",
+    "53300": "it has too many connections; raise its max_connections, or run fewer nodes",
+    "57014": "a statement took too long",
+    "55P03": "a row was locked for too long",
+    "57P01": "an administrator stops it",
+    "57P02": "it has crashed, and recovers",
+    "57P03": "it starts, stops or recovers",
+    "57P05": "an administrator ended the connection",
+    "58030": "it cannot read or write its disk",
+    "25P03": "a transaction was held open for too long",
+}
+"""By SQLSTATE, conditions that pass or that the operator of the database ends."""
+_REFUSED: Final = {
+    "28000": "the user may not log in",
+    "28P01": "the password is wrong",
+    "3D000": "the database does not exist",
+}
+"""By SQLSTATE, conditions that settings or grants end. They are met at a start; a server that runs may be given other rights at any
+time, so that they are not final."""
+_AGAIN: Final = ("40001", "40P01", "40003", "23505")
+"""States after which the transaction may simply be made again: it met another one. A unique violation is one of those, since every
+statement looks for what it inserts."""
+
+
+def explain(error: psycopg.Error) -> StorageError:
+    """Return the error for an operator. It holds no password: psycopg and libpq never repeat one but of a malformed address."""
+    state = error.sqlstate or ""
+    words = " ".join(str(error).split())
+    if state == "42501":
+        return DatabaseRefused(f"the database user has too few rights: {words}")
+    if state in _REFUSED:
+        return DatabaseRefused(f"the database refuses the connection: {_REFUSED[state]} ({words})")
+    if reason := _DOWN.get(state):
+        return DatabaseDown(f"the database cannot do it: {reason} ({words})")
+    return DatabaseDown(f"the database cannot be reached: {words}" if not state else f"the database failed: {words}")
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Raise errors of psycopg as `explain` returns them."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise explain(error) from None
+
+
+def _is_broken(error: psycopg.Error, connection: TrioConnection) -> bool:
+    """Return whether an error means that the connection is gone, or is about to be."""
+    return connection.closed or (error.sqlstate or "").startswith(("08", "57P"))
+
+
+def parameters_of(url: str) -> dict[str, str]:
+    """Return the parameters of a connection. Raises DatabaseRefused without repeating the address, which may hold a password."""
+    try:
+        found = conninfo.conninfo_to_dict(url)
+        conninfo.make_conninfo("", **found)
+    except psycopg.Error:
+        raise DatabaseRefused(
+            'storage.url is not an address that libpq understands; allowed: "postgresql://user@host:5432/name?sslmode=verify-full", '
+            "each part may be left out, and special characters are written as %XX"
+        ) from None
+    return {**_CONNECTION, **{name: str(value) for name, value in found.items() if value is not None}}
+
+
+def place_of(parameters: dict[str, str]) -> str:
+    """Return the server and the name of the database as people read them, without user and password."""
+    hosts = parameters.get("host") or parameters.get("hostaddr") or "the server of libpq's settings"
+    return f"{hosts}/{parameters.get('dbname', '')}".rstrip("/")
+
+
+# ------------------------------------------------------------------ pool
+
+
+class Pool:
+    """At most so many connections to one database, opened when they are needed.
+
+    Example::
+
+        rows = await pool.run(lambda connection: fetch(connection, "select 1"))
+    """
+
+    def __init__(self, url: str, most: int = MOST_CONNECTIONS, patience: float = PATIENCE) -> None:
+        """Connect to nothing yet. Raises DatabaseRefused for an address that is none."""
+        self.parameters = parameters_of(url)
+        self._patience = patience
+        self._limit = trio.CapacityLimiter(most)
+        """Tasks that have a connection, or open one."""
+        self._idle: list[TrioConnection] = []
+        """Connections that nobody uses; the last one was used last."""
+        self._all: set[TrioConnection] = set()
+        """Connections that are open."""
+        self._opening = trio.Lock()
+        """Held while a connection is opened, so that a server which comes back meets one client at a time."""
+        self._pauses = Pauses(first=0.1, limit=1.0)
+        self._is_closed = False
+
+    async def run(self, call: Callable[[TrioConnection], Awaitable[T]], patience: float | None = None) -> T:
+        """Return what a call over a connection returns.
+
+        The call is made again on another connection when its own broke, and again when the server says that it met another
+        transaction, until `patience` seconds have passed. So it must be one statement or transaction that may be repeated. Raises
+        DatabaseDown, DatabaseRefused, what the call raises by itself, and errors that its values or its functions (PG…) have raised.
+        """
+        reason: StorageError = DatabaseDown(f"the database does not answer ({place_of(self.parameters)})")
+        with trio.move_on_after(self._patience if patience is None else patience):
+            while True:
+                try:
+                    async with self.connection() as connection:
+                        return await call(connection)
+                except psycopg.Error as error:
+                    if isinstance(error, psycopg.DataError) or (error.sqlstate or "").startswith("PG"):
+                        raise
+                    reason = explain(error)
+                    if error.sqlstate not in _AGAIN and not _is_broken(error, connection):
+                        raise reason from None
+                    await trio.lowlevel.checkpoint()
+                except DatabaseDown as error:  # no connection; the next attempt has its pause
+                    if self._is_closed:
+                        raise
+                    reason = error
+        raise reason
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[TrioConnection]:
+        """Hold a connection. It is kept for others unless it broke."""
+        async with self._limit:
+            connection = self._taken() or await self.open()
+            self._all.add(connection)
+            try:
+                yield connection
+            except BaseException:
+                if not connection.closed and connection.pgconn.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                    connection.shut()
+                raise
+            finally:
+                if connection.is_open and not self._is_closed:
+                    self._idle.append(connection)
+                else:
+                    connection.shut()
+                    self._all.discard(connection)
+
+    def _taken(self) -> TrioConnection | None:
+        """Return an idle connection, the one that was used last. Broken ones are dropped."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open:
+                return connection
+            self._all.discard(connection)
+        return None
+
+    async def open(self) -> TrioConnection:
+        """Return a new connection, which belongs to the caller. Raises DatabaseDown or DatabaseRefused, after a growing pause."""
+        async with self._opening:
+            if self._is_closed:
+                raise DatabaseDown("the connections to the database are closed")
+            try:
+                connection = await _open(self.parameters)
+                try:
+                    await connection.execute(_SESSION)
+                except BaseException:
+                    connection.shut()
+                    raise
+            except psycopg.Error as error:
+                await trio.sleep(self._pauses.next())
+                raise explain(error) from None
+            self._pauses.reset()
+            return connection
+
+    def close(self) -> None:
+        """Close all connections; calls that run fail with DatabaseDown, and so do those that come."""
+        self._is_closed = True
+        for connection in list(self._all):
+            connection.shut()
+        self._all.clear()
+        self._idle.clear()
+
+
+async def _open(parameters: dict[str, str]) -> TrioConnection:
+    """Open a connection in a thread. Cancelled: the thread goes on to its end, and closes what it has opened."""
+    opened: list[psycopg.Connection[Any]] = []
+    is_wanted = True
+
+    def connect() -> None:
+        """Connect, and close the connection if nobody waits for it any more."""
+        opened.append(psycopg.Connection.connect(**parameters, autocommit=True))  # type: ignore[arg-type]
+        if not is_wanted:
+            opened[0].close()
+
+    try:
+        await trio.to_thread.run_sync(connect, abandon_on_cancel=True)
+    except trio.Cancelled:
+        is_wanted = False
+        if opened:  # it was opened at the same moment
+            opened[0].close()
+        raise
+    return TrioConnection(opened[0])
+
+
+async def fetch(connection: TrioConnection, statement: LiteralString, *values: Any) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement, which is a transaction of its own."""
+    cursor = await connection.execute(statement, values)
+    return await cursor.fetchall() if cursor.description else []
