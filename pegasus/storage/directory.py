@@ -26,7 +26,7 @@ from itertools import islice
 
 import attrs
 
-from pegasus.messages import Address, ChannelInfo, escape_field
+from pegasus.messages import APART, Address, ChannelInfo, InboundMessage, escape_field
 from pegasus.storage.messages import Post, Unroutable
 
 MAX_ADDRESSES = 10_000
@@ -80,14 +80,12 @@ class Directory:
 
     # ------------------------------------------------------------------ who is heard where
 
-    def note_guest(self, address: Address, account: str) -> None:
-        """Note that a guest has written from this address. account: of the guest; SEVERAL for a group."""
-        self.heard[address] = account if self.heard.get(address, account) == account else SEVERAL
-
-    def note_owner(self, address: Address, account: str) -> None:
-        """Note that an owner has written from this address in private. A guest with this account is an owner by now."""
-        if self.heard.get(address) == account:
-            del self.heard[address]
+    def note_heard(self, address: Address, heard: str) -> None:
+        """Note who was heard at this address, as `guest_of` returns it."""
+        if heard:
+            self.heard[address] = heard
+        else:
+            self.heard.pop(address, None)
 
     def guest_of(self, address: Address) -> str:
         """Return the account of the one guest who was heard at this address, SEVERAL for others than one, "" for none."""
@@ -127,6 +125,35 @@ class Directory:
         """
         unseen = (address for address in reversed(self._connected) if address not in self._seen)
         return tuple(islice((*unseen, *islice(reversed(self._seen), limit)), limit))
+
+
+def place(message: InboundMessage, heard: str, *, is_owners: bool) -> tuple[InboundMessage, str]:
+    """Return a message with the conversation that it belongs to in its metadata, apart or not, and who is heard at its address then.
+
+    heard: who was heard there before, as `Directory.guest_of` returns it.
+
+    The sender of a message says so if a guest writes, or several people read along. Everything else, such as a report, belongs to
+    the conversation that its address has had. An owner's private message does where another person is heard; whoever was a guest
+    there, and is the owner by now, is no other person.
+    """
+    said = message.metadata.get(APART)
+    is_apart = said if isinstance(said, bool) else bool(heard)
+    hears = heard
+    if not message.is_internal:
+        if said is not True and is_owners and heard == message.account:
+            is_apart = False
+        hears = heard_after(heard, message.account, is_apart=is_apart, is_owners=is_owners)
+    if is_apart and said is not True:
+        message = attrs.evolve(message, metadata={**message.metadata, APART: True})
+    return message, hears
+
+
+def heard_after(heard: str, account: str, *, is_apart: bool, is_owners: bool) -> str:
+    """Return who is heard at an address after somebody has written there: the account of the one guest, SEVERAL, or "" for none."""
+    if is_apart:
+        new = SEVERAL if is_owners else account
+        return new if heard in ("", new) else SEVERAL
+    return "" if is_owners and heard == account else heard
 
 
 def resolve(directory: Directory, post: Post) -> ChannelInfo | Unroutable:

@@ -11,7 +11,7 @@ State of `inbox/inbox.jsonl`, whose records are
     {"type":"heard","guests":[["web","c1","phone"], …]}               after a rewrite: where a guest was heard, or several people ("*")
 
 "lane" is absent if it is "main", "rank" if it is 0. "owner" is true for an owner's item with another rank than 0 (see
-`_is_from_owner`). A message may have "discards", a list of the numbers of items that need no more work from then on: `/stop all` has
+`is_from_owner`). A message may have "discards", a list of the numbers of items that need no more work from then on: `/stop all` has
 put it in their place.
 
 A sender that did not get its answer sends the message again. So ids are remembered long after their messages are done,
@@ -43,7 +43,7 @@ from pegasus.messages import (
     Json,
     account_of,
 )
-from pegasus.storage.directory import SEVERAL, Directory
+from pegasus.storage.directory import Directory, heard_after, place
 from pegasus.storage.disk import Disk
 from pegasus.storage.inbox_messages import MAX_PRIORITY, Accepted, Discard, Overloaded
 from pegasus.storage.inbox_records import (
@@ -139,7 +139,7 @@ class InboxLog(RecordLog[QueuedItem]):
             return Accepted(self.ids[digest], duplicate=True)
         if digest in self.staged:
             return Accepted(self.staged[digest].value.n, duplicate=True)
-        is_owners = _is_from_owner(priority, marked=owner)
+        is_owners = is_from_owner(priority, marked=owner)
         message = self._placed(message, is_owners=is_owners)
         staged = [
             each.value for each in self.staged.values() if (each.value.lane, each.value.is_owners) == (lane, is_owners)
@@ -164,7 +164,7 @@ class InboxLog(RecordLog[QueuedItem]):
         if digest in self.ids or digest in self.staged:
             return None
         senders = None if request.owner else (report.account,)
-        is_owners = _is_from_owner(priority, marked=request.owner)
+        is_owners = is_from_owner(priority, marked=request.owner)
         report = self._placed(report, is_owners=is_owners)
         is_apart = report.metadata.get(APART) is True
         numbers = self.queue.discardable(channel.address, request.before, request.priority, senders, apart=is_apart)
@@ -177,28 +177,11 @@ class InboxLog(RecordLog[QueuedItem]):
         return len(numbers)
 
     def _placed(self, message: InboundMessage, *, is_owners: bool) -> InboundMessage:
-        """Return the message with the conversation that it belongs to in its metadata: apart from the owner's others, or not.
-
-        The sender of a message says so if a guest writes, or several people read along. Everything else, such as a report, belongs to
-        the conversation that its address has had. An owner's private message does where another person is heard; whoever was a guest
-        there, and is the owner by now, is no other person.
-        """
-        address, heard = message.channel.address, self._directory.guest_of(message.channel.address)
-        said = message.metadata.get(APART)
-        is_apart = said if isinstance(said, bool) else bool(heard)
-        if not message.is_internal:
-            if said is not True and is_owners and heard == message.account:
-                is_apart = False
-            self._note_heard(address, message.account, is_apart=is_apart, is_owners=is_owners)
-        if is_apart and said is not True:
-            message = attrs.evolve(message, metadata={**message.metadata, APART: True})
+        """Return the message with the conversation that it belongs to (`place`), and note who is heard there."""
+        address = message.channel.address
+        message, hears = place(message, self._directory.guest_of(address), is_owners=is_owners)
+        self._directory.note_heard(address, hears)
         return message
-
-    def _note_heard(self, address: Address, account: str, *, is_apart: bool, is_owners: bool) -> None:
-        if is_apart:
-            self._directory.note_guest(address, SEVERAL if is_owners else account)
-        elif is_owners:
-            self._directory.note_owner(address, account)
 
     def _stage(self, item: QueuedItem, message: InboundMessage, at: int) -> int:
         """Stage a new item with the next number, and return that."""
@@ -271,7 +254,7 @@ class InboxLog(RecordLog[QueuedItem]):
         self.start_numbers_after(n)
         self._directory.add(channel.address)
         priority = int(min(max(0, record.rank), MAX_PRIORITY))
-        metadata, is_owners = record.message.metadata, _is_from_owner(priority, marked=record.owner)
+        metadata, is_owners = record.message.metadata, is_from_owner(priority, marked=record.owner)
         is_internal, account = record.message.id.startswith(INTERNAL_ID_PREFIX), account_of(channel, metadata)
         is_apart = metadata.get(APART) is True
         if APART not in metadata and ACCOUNT not in metadata:  # of a version without conversations of guests
@@ -279,7 +262,9 @@ class InboxLog(RecordLog[QueuedItem]):
             heard = self._directory.guest_of(channel.address)
             is_apart = is_from_guest or (bool(heard) and (is_internal or heard != account))
         if not is_internal:
-            self._note_heard(channel.address, account, is_apart=is_apart, is_owners=is_owners)
+            heard = self._directory.guest_of(channel.address)
+            hears = heard_after(heard, account, is_apart=is_apart, is_owners=is_owners)
+            self._directory.note_heard(channel.address, hears)
         if not self.queue.is_waiting(n):
             item = QueuedItem(n, record.lane, priority, channel.address, digest, span, is_owners=is_owners)
             item.sender, item.is_apart = account, is_apart
@@ -301,7 +286,7 @@ class InboxLog(RecordLog[QueuedItem]):
     def _replay_heard(self, record: HeardRecord, _: Span) -> None:
         """Take over where guests were heard."""
         for type, channel_id, account in record.guests:
-            self._directory.note_guest(Address(type, channel_id), account)
+            self._directory.note_heard(Address(type, channel_id), account)
 
     # ------------------------------------------------------------------ parts of a log
 
@@ -360,7 +345,7 @@ def digest_of(channel: ChannelInfo | Address, id: str) -> int:
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
 
 
-def _is_from_owner(priority: int, *, marked: bool) -> bool:
+def is_from_owner(priority: int, *, marked: bool) -> bool:
     """Return whether an item is an owner's: it has the priority of what owners write, or is marked as theirs, as a report may be."""
     return marked or not priority
 

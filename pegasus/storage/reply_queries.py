@@ -43,22 +43,17 @@ ReplyQuery: TypeAlias = Posted | Unacknowledged | UnacknowledgedChannels | OpenR
 """Queries that are answered at once."""
 
 
-class ReplyQueries:
-    """Answers about replies, and the replies of this process that have not reached their adapters yet.
+class ReplyHandout:
+    """Replies of this process that have not reached their adapters yet, and the query that the next ones answer.
 
     Handing out is not durable. A reply counts as handed out when its position is confirmed by the next `NextReplies`; an
     asker that crashes in between gets it again. There is one asker. A second query comes from a new incarnation of that
     actor, and the old query fails, so that no reply is given to an actor that is gone.
 
-    >>> queries.hand_out([NextReplies(reply)])
+    >>> replies.hand_out([NextReplies(reply)])
     """
 
-    def __init__(self, disk: Disk, log: OutboxLog, report: Report) -> None:
-        self._disk = disk
-        """Reads texts back that are not held in memory."""
-        self._log = log
-        self._report = report
-        """Logs a line that is not in its file any more."""
+    def __init__(self) -> None:
         self.open: NextReplies | None = None
         """Query that the next replies answer."""
         self.outgoing: deque[tuple[int, OutboxEntry]] = deque()
@@ -99,6 +94,18 @@ class ReplyQueries:
             self.open = None
         else:
             self.outgoing.clear()
+
+
+class ReplyQueries(ReplyHandout):
+    """Answers about replies, and the replies of this process that have not reached their adapters yet."""
+
+    def __init__(self, disk: Disk, log: OutboxLog, report: Report) -> None:
+        super().__init__()
+        self._disk = disk
+        """Reads texts back that are not held in memory."""
+        self._log = log
+        self._report = report
+        """Logs a line that is not in its file any more."""
 
     async def answer(self, query: ReplyQuery) -> None:
         """Answer from the log as it is now. Raises StorageError if a text cannot be read back."""

@@ -329,7 +329,7 @@ class Volume:
         gone: list[str] = []
         for folder in folders:
             with self._refusing("read", folder):
-                old = _old_names(self._files.written(folder), since, before, names)
+                old = old_names(self._files.written(folder), since, before, names)
             paths = [path for name in old if (path := f"{folder}/{name}") not in spared][: limit - len(gone)]
             for path in paths:
                 self._remove_if_possible(path)
@@ -439,7 +439,7 @@ class Volume:
         return StorageError(f"cannot {verb} {self._name}/{path}: {reason}{f'; {advice}' if advice else ''}")
 
 
-def _old_names(written: Mapping[str, int], since: int, before: int, names: str) -> list[str]:
+def old_names(written: Mapping[str, int], since: int, before: int, names: str) -> list[str]:
     """Return the names of old files, the oldest first, without the newest one of those that the expression groups together."""
     matches = {name: match for name in written if (match := re.fullmatch(names, name))}
     found = sorted(matches, key=lambda name: (written[name], name))

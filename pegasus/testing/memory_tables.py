@@ -405,6 +405,10 @@ class MemoryTables:
         ]
         return tuple(found[:limit])
 
+    def open_channels(self, type: str) -> tuple[str, ...]:
+        owed = (address for address, outbox in sorted(self.outbox.items()) if outbox.acked < outbox.last)
+        return tuple(address.channel_id for address in owed if address.type == type)
+
     def numberings(self, addresses: Collection[Address]) -> Mapping[Address, Numbering]:
         found = {address: self.outbox[address] for address in addresses if address in self.outbox}
         return {address: Numbering(outbox.last, outbox.acked) for address, outbox in found.items()}
@@ -482,8 +486,9 @@ class MemoryTables:
         self._done[id] = True
         return True
 
-    def names(self, folder: str) -> tuple[tuple[str, int, int], ...]:
-        found = (path for path in self._written if path.rpartition("/")[0] == folder.rstrip("/"))
+    def names(self, folder: str, beginning: str = "") -> tuple[tuple[str, int, int], ...]:
+        inside = (path for path in self._written if path.rpartition("/")[0] == folder.rstrip("/"))
+        found = [path for path in inside if path.rpartition("/")[2].startswith(beginning)]
         return tuple(sorted((path.rpartition("/")[2], len(self.read(path)), self._written[path]) for path in found))
 
     def remove(self, paths: Collection[str]) -> None:

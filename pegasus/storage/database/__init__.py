@@ -4,11 +4,21 @@ A *node* is one process of the agent. Nodes share nothing but the database. `tab
 transaction for each method; PostgreSQL implements it, and for simulations a database in memory. Nothing of this is imported where
 the state is in files.
 
+    engine      the actor, in place of the journal over files
+    accepting   accepting messages, and finding the channels of replies
+    items       the items of this node: taken, handed out, done
+    replies     replies on their way to the adapters of this node
+    files       files and collections
+    ownership   what this node owns, and who is told when it does not
+    notes       items that are done and replies that were acknowledged
+    node        the lease of this node
+    calls       transactions: repeated, in order, some at once
     log_files   inbox and outbox as files and as contents of a database
     node_list   the nodes, as people and programs are shown them
     tables      what the engine needs of a database
 """
 
+from pegasus.storage.database.engine import run_database_journal
 from pegasus.storage.database.log_files import inbox_contents, inbox_file, outbox_contents, outbox_file
 from pegasus.storage.database.node_list import NodeList
 from pegasus.storage.database.tables import (
@@ -70,4 +80,5 @@ __all__ = [
     "inbox_file",
     "outbox_contents",
     "outbox_file",
+    "run_database_journal",
 ]

@@ -458,6 +458,10 @@ class Database(Protocol):
         """Return replies that nobody has acknowledged, without their texts."""
         ...
 
+    async def open_channels(self, type: str) -> tuple[str, ...]:
+        """Return the channelIds of a type that have replies which nobody has acknowledged."""
+        ...
+
     async def numberings(self, addresses: Collection[Address]) -> Mapping[Address, Numbering]:
         """Return the numbers of these addresses; those without a reply are left out."""
         ...
@@ -506,8 +510,11 @@ class Database(Protocol):
         """
         ...
 
-    async def names(self, folder: str) -> tuple[tuple[str, int, int], ...]:
-        """Return name, size in bytes and time of the last change (ms) of each file directly below a folder, by name."""
+    async def names(self, folder: str, beginning: str = "") -> tuple[tuple[str, int, int], ...]:
+        """Return name, size in bytes and time of the last change (ms) of each file directly below a folder, by name.
+
+        beginning: only names that begin so.
+        """
         ...
 
     async def remove(self, paths: Collection[str]) -> None:

@@ -1,0 +1,393 @@
+"""The engine over a database: the actor that takes the messages of the journal where several nodes share their state.
+
+It makes the promises of `journal` with transactions in place of synced files:
+
+* `accepted`, and every other answer to a request, comes after the commit.
+* What was asked about one owner key is done in the order in which it was asked, that of different keys side by side (`calls`).
+* A request whose outcome is not known is made again, and so is every other one while the database is down. Its asker waits as long as
+  it wants to. StorageError means a refusal that repeating does not cure.
+* A change carries the lease of its asker. The database refuses one whose token is not the newest, whatever this node believes.
+* Notes are in effect at once, and written with others a moment later (`notes`).
+
+Several tasks run beside the loop that takes messages: one renews the lease of the node (`node`), one hands out items, one writes
+notes, one hears notices, and three look at the database for what may have been missed (`Lookout`). Each request is a task of its own.
+
+When the lease of the node is lost, everything that it owned is given up at once: whoever runs agents is told (`LostChat`), changes
+under its leases fail with LeaseLost, and items wait until they are taken again, here or elsewhere. Then the node registers anew.
+
+When the actor stops, it waits for what is being written, writes the notes, and signs off, so that others take over at once. When it
+crashes or is cancelled, it signs off, too; what was being written has happened or not, and nobody was told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from itertools import count
+from typing import Any, Final, TypeAlias
+
+import trio
+
+from actors import Inbox
+from pegasus.messages import Address, OutboundMessage
+from pegasus.observe import Activity, ReplyPosted, get_logger
+from pegasus.storage.database.accepting import SharedInbox
+from pegasus.storage.database.calls import BEFORE_REPEAT, DatabaseCalls, Lookout, OrderedWork
+from pegasus.storage.database.files import DatabaseFiles, lines_in
+from pegasus.storage.database.items import OwnedItems
+from pegasus.storage.database.node import NodeLease
+from pegasus.storage.database.notes import Notes
+from pegasus.storage.database.replies import FollowedReplies, place_key
+from pegasus.storage.database.tables import Database, DatabaseDown, DurableStep, NewReply, NodeFacts
+from pegasus.storage.inbox import MAX_WAITING
+from pegasus.storage.inbox_messages import Accept, CompleteItem, Discard, LostChat, ReturnItem, Waiting
+from pegasus.storage.item_queue import ItemQuery
+from pegasus.storage.journal import check_paths
+from pegasus.storage.leases import LeaseLost, LostLease, TakeLease, owner_of
+from pegasus.storage.messages import (
+    Acknowledge,
+    Changed,
+    Commit,
+    Connected,
+    Disconnected,
+    JournalMessage,
+    KnownAddresses,
+    NextChange,
+    NextReplies,
+    PostResult,
+    Route,
+    StorageError,
+    Unroutable,
+    WholeCollection,
+    WholeFile,
+)
+from pegasus.storage.record_log import Report
+from pegasus.storage.reply_queries import ReplyQuery
+
+LEASE: Final = 5.0
+"""Seconds of a node's lease, unless said otherwise."""
+END_PATIENCE: Final = 3.0
+"""Seconds that the end of the actor takes at most."""
+FOREIGN_DELAY: Final = 0.1
+"""Seconds after which this node wants a key that became due at another node, which is first to take it."""
+
+Request: TypeAlias = (
+    Accept | Discard | Commit | TakeLease | Waiting | KnownAddresses | Route | ReplyQuery | WholeFile | WholeCollection
+)
+"""Messages that are answered after one or more transactions."""
+
+_log = get_logger("journal")
+
+
+async def run_database_journal(
+    mailbox: Inbox[JournalMessage],
+    database: Database,
+    *,
+    facts: NodeFacts,
+    clock: Callable[[], int],
+    scope: str = "global",
+    lease: float = LEASE,
+    max_waiting: int = MAX_WAITING,
+    report: Report = _log.warning,
+    activity: Activity | None = None,
+    hands_out: bool = True,
+) -> None:
+    """Run the actor. It takes messages once the node is registered, for which it waits while the database is down.
+
+    mailbox: brings the messages of this actor. database: shared by all nodes; it is not closed. facts: what the node says of itself.
+    clock: wall clock, ms since the epoch. scope: the setting `agent.scope`. lease: seconds of the node's lease. The others are as in
+    `run_journal`. Raises StorageError if another living node has its name, or the database refuses it for good.
+
+    >>> Child("journal", partial(run_database_journal, facts=facts, clock=now), database, mailbox=Mailbox(1024))
+    """
+    async with trio.open_nursery() as nursery:
+        engine = _Engine(
+            mailbox, database, nursery, facts, clock, scope, lease, max_waiting, report, activity, hands_out
+        )
+        await engine.run()
+
+
+class _Engine:
+    """State and tasks of the actor."""
+
+    def __init__(
+        self,
+        mailbox: Inbox[JournalMessage],
+        database: Database,
+        nursery: trio.Nursery,
+        facts: NodeFacts,
+        clock: Callable[[], int],
+        scope: str,
+        lease: float,
+        max_waiting: int,
+        report: Report,
+        activity: Activity | None,
+        hands_out: bool,
+    ) -> None:
+        self._mailbox = mailbox
+        self._database = database
+        self._clock = clock
+        self._activity = activity or Activity(clock)
+        self._nursery = nursery
+        self._work = OrderedWork(nursery)
+        self._requests = count(1)
+        self._leased: set[trio.CancelScope] = set()
+        """Scopes around requests that carry a lease. They end when the lease of the node is lost."""
+        calls = self._calls = DatabaseCalls(report, self._activity)
+        notes = self._notes = Notes(database, calls)
+        self._node = NodeLease(calls, database, facts, lease, self._lose_everything, report)
+        self._items = OwnedItems(
+            database,
+            calls,
+            notes,
+            clock,
+            self._activity,
+            claim_again=self._claim_again,
+            is_global=scope != "chat",
+            hands_out=hands_out,
+        )
+        self._files = DatabaseFiles(database, calls, notes, clock, self._new_id)
+        self._look_for_items = Lookout(partial(self._items.look, self._node), calls)
+        self._look_for_replies = Lookout(self._read_replies, calls)
+        self._look_for_others = Lookout(self._look_at_others, calls)
+        self._replies = FollowedReplies(database, calls, notes, self._look_for_replies.note)
+        self._inbox = SharedInbox(
+            database,
+            calls,
+            self._node,
+            self._items,
+            notes,
+            clock,
+            self._activity,
+            max_waiting,
+            self._look_for_items.note,
+        )
+
+    def _new_id(self) -> str:
+        """Return a name for a request that no request of any node has."""
+        return f"{self._node.instance}/{next(self._requests)}"
+
+    # ------------------------------------------------------------------ the life of the actor
+
+    async def run(self) -> None:
+        """Register, work until the actor is to stop, and sign off."""
+        await self._node.begin()
+        try:
+            for task in (
+                partial(self._node.keep, self._begin_anew),
+                self._items.hand_out,
+                self._notes.run,
+                self._hear,
+                self._look_for_items.run,
+                self._look_for_replies.run,
+                self._look_for_others.run,
+            ):
+                self._nursery.start_soon(task)
+            async for message in self._mailbox:
+                self._take(message)
+            self._calls.is_ending = True
+            with trio.move_on_after(END_PATIENCE, shield=True):
+                await self._work.wait_until_idle()
+        finally:
+            self._calls.is_ending = True
+            with trio.move_on_after(END_PATIENCE, shield=True):
+                try:
+                    await self._notes.flush()
+                except DatabaseDown as error:
+                    _log.warning("the last notes are not written", error=str(error))
+                await self._node.leave()
+        self._nursery.cancel_scope.cancel()
+
+    def _lose_everything(self) -> None:
+        """Give up what this node owned. Changes under its leases fail, also those that wait for the database."""
+        self._items.ownership.lose(tuple(self._items.ownership.keys))
+        for scope in tuple(self._leased):
+            scope.cancel()
+
+    def _claim_again(self, key: str) -> None:
+        """Take a lease of a key that this node owns and does not know of."""
+        self._work.start([key], partial(self._items.claim_again, self._node, key))
+
+    def _begin_anew(self) -> None:
+        """Tell the other nodes of the connections, after this node has registered anew."""
+        if places := tuple(self._replies.connections):
+            connect = partial(self._database.connect, self._node.id, places, is_connected=True)
+            self._work.start([place_key(*place) for place in places], partial(self._calls.until_done, connect))
+        self._look_for_items.note()
+
+    # ------------------------------------------------------------------ messages
+
+    def _take(self, message: JournalMessage) -> None:
+        """Let a message take effect, or start the work on it. Nothing in here waits."""
+        match message:
+            case CompleteItem():
+                self._items.complete(message)
+            case ReturnItem():
+                self._items.take_back(message)
+            case Acknowledge(address, seq):
+                self._notes.acknowledge(address, seq)
+            case Connected(type, channel_id):
+                if self._replies.connected(type, channel_id):
+                    follow = partial(self._follow, type, channel_id)
+                    self._work.start([place_key(type, channel_id)], follow)
+            case Disconnected(type, channel_id):
+                if self._replies.disconnected(type, channel_id):
+                    leave = partial(self._leave_place, type, channel_id)
+                    self._work.start([place_key(type, channel_id)], leave)
+            case LostChat():
+                self._items.ownership.watch_chats(message)
+            case LostLease():
+                self._items.ownership.watch_lease(message)
+            case NextChange():
+                self._files.watch(message)
+                self._look_for_others.note()
+            case NextReplies():
+                self._replies.handout.hand_out([message])
+            case _ if isinstance(message, ItemQuery):
+                self._items.ask(message)
+                self._look_for_items.note()
+                self._look_for_others.note()
+            case _:
+                self._start(message)
+
+    def _start(self, message: Request) -> None:
+        """Start the work on a request in the order of its keys."""
+        try:
+            keys, work = self._work_of(message)
+        except ValueError as error:
+            message.reply.fail(error)
+        else:
+            self._work.start(keys, partial(self._answer, message, work))
+
+    def _work_of(self, message: Request) -> tuple[Iterable[str], Callable[[], Awaitable[object]]]:
+        """Return the keys in whose order a request is done, and the work. Raises ValueError for an invalid path."""
+        match message:
+            case Accept():
+                return [f"inbox/{message.message.channel.address}"], partial(self._inbox.accept, message)
+            case Discard():
+                return [f"inbox/{message.report.channel.address}"], partial(self._inbox.discard, message)
+            case Commit():
+                paths = [path for path, _ in (*message.appends, *message.together)]
+                check_paths(paths)
+                keys = [lease.owner for lease in _leases_of(message)] + [owner_of(path) for path in paths]
+                return keys, partial(self._commit, message)
+            case TakeLease(_, owner):
+                return [owner], partial(self._items.take_lease, self._node, owner)
+            case Waiting():
+                return [f"inbox/{message.address}"], partial(self._count_waiting, message)
+            case KnownAddresses():
+                return [], self._inbox.newest
+            case Route():
+                return [], partial(self._route, message)
+            case _ if isinstance(message, WholeFile | WholeCollection):
+                return self._files.keys_of(message), partial(self._files.answer, message)
+            case _:
+                return self._replies.keys_of(message), partial(self._replies.answer, message)
+
+    async def _answer(self, message: Request, work: Callable[[], Awaitable[Any]]) -> None:
+        """Do the work on a request and answer it. One whose asker has left before is not begun with."""
+        if message.reply.abandoned:
+            return
+        leases = _leases_of(message)
+
+        def check() -> None:
+            """Raise an error if the request need not be made again."""
+            if message.reply.abandoned:
+                raise StorageError("the asker has left")
+            self._items.ownership.check(leases)
+
+        BEFORE_REPEAT.set(check)
+        try:
+            self._items.ownership.check(leases)
+            with trio.CancelScope() as scope:
+                if leases:
+                    self._leased.add(scope)
+                answer = await work()
+            if scope.cancelled_caught:
+                raise LeaseLost("this node has lost its lease")
+        except LeaseLost as error:
+            # What this node takes for its own is another's.
+            self._items.ownership.lose([lease.owner for lease in leases if self._items.ownership.holds(lease)])
+            message.reply.fail(error)
+        except (StorageError, Changed, ValueError, TypeError) as error:
+            message.reply.fail(error)
+        else:
+            message.reply.send(answer)
+        finally:
+            self._leased.discard(scope)
+
+    # ------------------------------------------------------------------ requests
+
+    async def _commit(self, request: Commit) -> tuple[PostResult, ...]:
+        """Do a durable step, and hand its replies on."""
+        lines = tuple((path, lines_in(path, data)) for path, data in (*request.appends, *request.together))
+        channels = [await self._inbox.route(post) for post in request.posts]
+        results: list[PostResult | None] = [None] * len(channels)
+        unroutable = [n for n, channel in enumerate(channels) if isinstance(channel, Unroutable)]
+        if unroutable:
+            # The reply of a known key stands, though it may go to an address that cannot be resolved any more.
+            keys = tuple(request.posts[n].key for n in unroutable)
+            known = await self._calls.until_done(lambda: self._database.posted(keys))
+            for n, stored in zip(unroutable, known, strict=True):
+                channel = channels[n]
+                results[n] = stored.message if stored is not None else channel  # type: ignore[assignment]
+        now = self._clock()
+        posts = tuple(
+            NewReply(post.key, OutboundMessage(post.text, channel, 0, post.metadata, files=post.files), now)
+            for post, channel in zip(request.posts, channels, strict=True)
+            if not isinstance(channel, Unroutable)
+        )
+        step = DurableStep(self._new_id(), self._node.id, _leases_of(request), lines, request.after, posts)
+        stored_replies = await self._calls.until_done(lambda: self._database.commit(step)) if lines or posts else ()
+        for stored in stored_replies:
+            results[results.index(None)] = reply = stored.message
+            if stored.is_new:
+                address = reply.channel.address
+                self._activity.reply_posted(ReplyPosted(key=reply.key, address=address, seq=reply.seq, at=now))
+        self._replies.posted([stored.message for stored in stored_replies if stored.is_new])
+        return tuple(result for result in results if result is not None)
+
+    async def _route(self, request: Route) -> tuple[object, ...]:
+        return tuple([await self._inbox.route(post) for post in request.posts])
+
+    async def _count_waiting(self, query: Waiting) -> int:
+        await self._notes.flush()
+        count = partial(self._database.waiting, query.address, query.lane, query.priority, query.apart)
+        return await self._calls.until_done(count)
+
+    async def _follow(self, type: str, channel_id: str | None) -> None:
+        await self._replies.follow(self._node.id, type, channel_id)
+
+    async def _leave_place(self, type: str, channel_id: str | None) -> None:
+        await self._replies.leave(self._node.id, type, channel_id)
+
+    # ------------------------------------------------------------------ other nodes
+
+    async def _hear(self) -> None:
+        """Hear notices of other nodes, for ever. They only shorten waits: what is missed is seen at the next look."""
+        while True:
+            for notice in await self._calls.until_done(self._database.next_notices, waits=False):
+                match notice.kind:
+                    case "due":
+                        is_own = notice.payload in self._items.ownership.keys
+                        self._look_for_items.note(0.0 if is_own else FOREIGN_DELAY)
+                    case "reply":
+                        if (address := Address.parse(notice.payload)) is not None:
+                            self._replies.note(address)
+                    case "rows":
+                        self._look_for_others.note()
+
+    async def _read_replies(self) -> None:
+        if self._node.is_alive:
+            await self._replies.look(self._node.id)
+
+    async def _look_at_others(self) -> None:
+        """Look at what this node waits for and others do."""
+        await self._items.look_for_ends()
+        await self._files.look()
+
+
+def _leases_of(message: Request) -> tuple[Any, ...]:
+    """Return the leases that a request carries."""
+    lease = getattr(message, "lease", None)
+    return (() if lease is None else (lease,)) + getattr(message, "leases", ())
