@@ -43,7 +43,7 @@ from pegasus.storage.inbox import MAX_WAITING
 from pegasus.storage.inbox_messages import Accept, CompleteItem, Discard, LostChat, ReturnItem, Waiting
 from pegasus.storage.item_queue import ItemQuery
 from pegasus.storage.journal import check_paths
-from pegasus.storage.leases import LeaseLost, LostLease, TakeLease, owner_of
+from pegasus.storage.leases import GiveBack, LeaseLost, LostLease, TakeLease, owner_of
 from pegasus.storage.messages import (
     Acknowledge,
     Changed,
@@ -224,6 +224,8 @@ class _Engine:
                 self._items.complete(message)
             case ReturnItem():
                 self._items.take_back(message)
+            case GiveBack(lease):
+                self._work.start([lease.owner], partial(self._items.give_back, self._node, lease))
             case Acknowledge(address, seq):
                 self._notes.acknowledge(address, seq)
             case Connected(type, channel_id):

@@ -157,6 +157,11 @@ class OwnedItems:
             await self._load([key])
         return lease
 
+    async def give_back(self, node: NodeLease, lease: Lease) -> None:
+        """Let other nodes have a key whose lease nobody here uses any more."""
+        if self.ownership.holds(lease):
+            await self._release(node, [lease.owner])
+
     async def claim_again(self, node: NodeLease, key: str) -> None:
         """Take a lease of a key that this node owns in the database, unless it has one by now."""
         if key not in self.ownership.keys and node.is_alive:
@@ -256,9 +261,13 @@ class OwnedItems:
                 if key.startswith("chat/") and key not in self.ownership.running and now > owned.since + GIVE_BACK_AFTER
             }
         if unwanted:
-            await self._notes.flush()
-            self.ownership.lose(unwanted)
-            await self._calls.until_done(lambda: self._database.give_back(node.id, unwanted))
+            await self._release(node, unwanted)
+
+    async def _release(self, node: NodeLease, keys: Collection[str]) -> None:
+        """Let other nodes have these keys, once it is written what is done."""
+        await self._notes.flush()
+        self.ownership.lose(keys)
+        await self._calls.until_done(lambda: self._database.give_back(node.id, keys))
 
     # ------------------------------------------------------------------ the queue
 
