@@ -14,7 +14,7 @@ import trio
 
 from tests.faults.house import open_house
 from tests.faults.injecting import FAULTS
-from tests.faults.server import scratch_server
+from tests.faults.server import open_server
 from tests.faults.stored import read_tables
 from tests.faults.trial import Report, run_trial
 
@@ -26,8 +26,8 @@ async def run_rounds(folder: Path, faults: int, seed: int, nodes: int = 3, only:
     """Make faults of all kinds on so many nodes. only: those whose name has this in it. Prints a line for each round."""
     choices, reports = random.Random(seed), list[Report]()
     chosen = {name: fault for name, fault in FAULTS.items() if only in name}
-    async with scratch_server() as server, open_house(folder, choices, server, nodes) as house:
-        read = partial(trio.to_thread.run_sync, read_tables, server.url())
+    async with open_server() as server, open_house(folder, choices, server, nodes) as house:
+        read = partial(trio.to_thread.run_sync, read_tables, server.url(user="agent"))
         while (left := faults - sum(sum(report.faults.values()) for report in reports)) > 0:
             report = await run_trial(house, chosen, min(left, ROUND), choices, read)
             reports.append(report)

@@ -17,7 +17,7 @@ from pegasus.testing.provider.requests import ProviderRequest
 from tests.blackbox.support import SILENCE, Book, Daemon, Exited, Thought, View, echo, say, thinks_with
 from tests.blackbox.support.work import FOUND_NOTHING, NOTICE, Effects, TaskView, answer, desk, kind_of, spawn
 from tests.faults.link import Link, open_link
-from tests.faults.server import ScratchServer
+from tests.faults.server import NodesServer
 
 TOKEN = "token-of-the-trials-0123456789"
 LEASE = 3.0
@@ -96,7 +96,7 @@ class House:
     nodes: Sequence[Node]
     mind: Mind
     effects: Effects
-    database: ScratchServer | None = None
+    database: NodesServer | None = None
     one_at_a_time: trio.Lock = attrs.field(factory=trio.Lock)
     """Faults of the database exclude each other."""
 
@@ -108,7 +108,7 @@ class House:
 async def open_house(
     folder: Path,
     choices: random.Random,
-    database: ScratchServer | None = None,
+    database: NodesServer | None = None,
     nodes: int = 1,
     settings: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[House]:
@@ -125,7 +125,7 @@ async def open_house(
             if database is not None:
                 link = await stack.enter_async_context(open_link(database.port))
                 given |= {
-                    "storage.url": database.url(link.port, "agent"),
+                    "storage.url": database.url(link.port),
                     "node.name": f"node-{number}",
                     "node.lease": LEASE,
                 }

@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from tests.faults.house import LEASE, House, Node
-from tests.faults.server import END_CONNECTIONS, ScratchServer
+from tests.faults.server import END_CONNECTIONS, NodesServer
 
 
 @attrs.frozen
@@ -122,7 +122,7 @@ async def lose_answer(at: Moment) -> None:
 
 
 @asynccontextmanager
-async def _server(at: Moment) -> AsyncIterator[ScratchServer]:
+async def _server(at: Moment) -> AsyncIterator[NodesServer]:
     """The database, for one fault at a time."""
     async with at.house.one_at_a_time:
         assert at.house.database is not None
