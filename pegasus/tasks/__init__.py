@@ -58,6 +58,7 @@ from pegasus.tasks.core.task_events import STOPPED, TaskState
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, DEFAULT_TASK_TYPE, TaskTypes, load_task_types
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, task_json, task_view
 from pegasus.tasks.log.format import is_date
+from pegasus.tasks.log.persister import task_persister
 from pegasus.tasks.log.replay import ReplayedTask
 from pegasus.tasks.log.task_logs import (
     TaskLogs,
@@ -65,7 +66,6 @@ from pegasus.tasks.log.task_logs import (
     read_numbers,
     read_task,
     read_tasks_of_day,
-    task_persister,
 )
 from pegasus.tasks.run.deps import TaskDeps, TaskLimits
 from pegasus.tasks.run.task import REFLECTING, TaskUpdate

@@ -10,6 +10,7 @@ Read the files in this order; each uses only those before it:
     refusals   answers where a task cannot do what is asked of it
     scheduler  slots: starting, suspending, resuming and ending tasks, and the stop of the process
     recovery   the tasks that the last run left pending
+    elsewhere  tasks of other nodes
     tools      the tools task_list and task_replay
     agent      routes messages, answers questions, creates tasks
 """

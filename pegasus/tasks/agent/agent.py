@@ -22,6 +22,7 @@ not answered by then fails for its sender; what it has recorded is taken up at t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
@@ -34,7 +35,8 @@ from pegasus.formatting import quote
 from pegasus.messages import Json
 from pegasus.observe import get_logger
 from pegasus.policy import OWNER_MESSAGES
-from pegasus.storage import StorageError
+from pegasus.storage import Changed, StorageError
+from pegasus.tasks.agent.elsewhere import TaskRequest, TasksElsewhere
 from pegasus.tasks.agent.messages import (
     Cancel,
     CancelAll,
@@ -49,6 +51,7 @@ from pegasus.tasks.agent.messages import (
     Notify,
     Resume,
     ResumeApproved,
+    StoppedTask,
     Submit,
     Suspend,
     TaskAgentMessage,
@@ -100,10 +103,13 @@ async def task_agent(inbox: Inbox[TaskAgentMessage], deps: TaskDeps, logs: TaskL
         registry = TaskRegistry()
         state = TaskAgentState(deps, logs, TaskNotifier(listener), registry)
         scheduler = TaskScheduler(state, pool, nursery)
-        agent = _Agent(state, scheduler, nursery)
+        elsewhere = TasksElsewhere(state, scheduler, deps.journal) if deps.is_shared and deps.journal else None
+        agent = _Agent(state, scheduler, nursery, elsewhere)
         await deps.bus.ask(Subscribe, inbox.ref, HEARD, True)
         nursery.start_soon(state.notifier.run, state.told)
-        await recover_tasks(state, scheduler, nursery)
+        await recover_tasks(state, scheduler, nursery, await logs.pending())
+        if elsewhere is not None:
+            nursery.start_soon(elsewhere.run, nursery)
         await deps.bus.tell(Emit((Event(EventType.SYSTEM_STARTED, deps.clock(), "agent"),)))
         inbox.started()
         async for message in inbox:
@@ -124,6 +130,8 @@ class _Agent:
     """Gives slots to tasks and runs their actors."""
     _nursery: trio.Nursery
     """Runs the work that requests cause, so that the loop of the agent never waits for a disk or a task."""
+    _elsewhere: TasksElsewhere | None
+    """The way to tasks of other nodes; None: there are none."""
 
     async def handle(self, message: TaskAgentMessage) -> None:
         """Handle one message. Work that waits is started and not waited for."""
@@ -150,18 +158,17 @@ class _Agent:
             case Wait(reply, task_id):
                 self._nursery.start_soon(self._wait, reply, task_id)
             case ResumeApproved(reply, task_id, key):
-                start(reply, partial(scheduler.resume_approved, task_id, key))
-            case Cancel(reply, task_id, by):
-                start(reply, partial(scheduler.cancel, task_id, by))
+                start(reply, partial(self._resume_approved, task_id, key))
             case CancelAll(reply, by, channel, guests_only):
-                start(reply, partial(scheduler.cancel_all, by, channel, guests_only=guests_only))
+                start(reply, partial(self._cancel_all, by, channel, guests_only=guests_only))
+            case Cancel(reply, task_id, by):
+                start(reply, partial(self._cancel, task_id, by))
             case Suspend(reply, task_id):
-                start(reply, partial(scheduler.suspend, task_id))
+                start(reply, partial(self._pause, task_id, "suspend"))
             case Continue(reply, task_id):
-                start(reply, partial(scheduler.continue_paused, task_id))
-            case Resume(reply, task_id, text, key, outside, owner_messages):
-                order = ResumeOrder(text, key, None, outside, owner_messages)
-                start(reply, partial(scheduler.resume, task_id, order))
+                start(reply, partial(self._pause, task_id, "continue"))
+            case Resume(reply):
+                start(reply, partial(self._resume, message))
 
     async def _hear(self, events: Sequence[Event]) -> None:
         """Hand events that are on disk over to their tasks, take over what is told of tasks, and take what asks for something."""
@@ -206,6 +213,7 @@ class _Agent:
         Memory is checked again after the log: the task may have been created meanwhile, and the caller would submit it again.
         """
         task_id = await self._state.resolve(name)
+        await self._drop_old()
         registry = self._state.registry
         stored = None if registry.tasks.get(task_id) else await self._state.load_view(task_id)
         entry = registry.tasks.get(task_id)
@@ -214,8 +222,9 @@ class _Agent:
     async def _views(self, date: str | None) -> tuple[TaskView, ...]:
         """Return the tasks in memory that are on disk, or all tasks of a day (UTC, YYYY-MM-DD)."""
         registry = self._state.registry
+        others = await self._find_elsewhere()
         if date is None:
-            return tuple(entry.view for entry in registry if entry.created.is_set())
+            return (*(entry.view for entry in registry if entry.created.is_set()), *others)
         stored = await self._state.logs.views(date)
         current = {entry.task_id: entry.view for entry in registry}
         return tuple(current.get(view.task_id, view) for view in stored)
@@ -223,11 +232,12 @@ class _Agent:
     async def _pending(self) -> tuple[TaskView, ...]:
         """Return the tasks of the pending list. One whose log cannot be read is not in memory, and is left out."""
         entries = [self._state.registry.tasks.get(pending.task_id) for pending in await self._state.logs.pending()]
-        return tuple(entry.view for entry in entries if entry is not None)
+        return (*(entry.view for entry in entries if entry is not None), *await self._find_elsewhere())
 
     async def _latest(self, count: int, since: float) -> tuple[TaskView, ...]:
         """Return the newest tasks that have changed since then, oldest first. Memory is checked again behind the logs."""
         registry = self._state.registry
+        await self._drop_old()
         stored = await self._state.logs.latest(count, {entry.task_id for entry in registry})
         entries = {task_id: registry.tasks.get(task_id) for task_id in stored}
         views = [entry.view if (entry := entries[task_id]) is not None else view for task_id, view in stored.items()]
@@ -248,7 +258,10 @@ class _Agent:
         The reply is kept in the entry of the task, so no Trio task waits. A crash of the agent fails it for the asker.
         """
         try:
-            entry = await self._state.find(await self._state.resolve(name))
+            task_id = await self._state.resolve(name)
+            if self._elsewhere is not None:
+                await self._elsewhere.until_here(task_id)
+            entry = await self._state.find(task_id)
         except (TaskError, StorageError, ActorError) as error:
             reply.fail(error)
             return
@@ -256,6 +269,70 @@ class _Agent:
             reply.send(entry.view)
         else:
             entry.waiting.append(reply)
+
+    # ------------------------------------------------------------------ tasks of other nodes, too
+
+    async def _find_elsewhere(self) -> Sequence[TaskView]:
+        """Return the pending tasks of other nodes. Views in memory are as new as the logs then."""
+        return await self._elsewhere.views() if self._elsewhere is not None else ()
+
+    async def _drop_old(self) -> None:
+        """Let views in memory be as new as the logs."""
+        if self._elsewhere is not None:
+            await self._elsewhere.pending()
+
+    async def _cancel(self, name: str, by: str) -> StoppedTask:
+        """Do what `Cancel` asks. Raises TaskError, StorageError, ActorError."""
+        if self._elsewhere is None:
+            return await self._scheduler.cancel(name, by)
+        stopped = (await self._elsewhere.ask(TaskRequest(await self._state.resolve(name), "cancel", by))).stopped
+        if stopped is None:
+            raise TaskError("the node of the task has not said what it was doing")
+        return stopped
+
+    async def _cancel_all(
+        self, by: str, channel: tuple[str, str] | None, *, guests_only: bool
+    ) -> tuple[StoppedTask, ...]:
+        """Do what `CancelAll` asks."""
+        stopped = list(await self._scheduler.cancel_all(by, channel, guests_only=guests_only))
+
+        async def cancel(task_id: str) -> None:
+            with suppress(TaskError):  # it has ended meanwhile
+                stopped.append(await self._cancel(task_id, by))
+
+        async with trio.open_nursery() as nursery:
+            for view in await self._find_elsewhere():
+                task = TaskEntry(view)
+                if (channel is None or task.is_of(*channel)) and (task.is_from_guest or not guests_only):
+                    nursery.start_soon(cancel, task.task_id)
+        return tuple(sorted(stopped, key=lambda each: each.task_id))
+
+    async def _pause(self, name: str, action: str) -> TaskView:
+        """Do what `Suspend` or `Continue` asks. Raises TaskError, StorageError, ActorError."""
+        if self._elsewhere is None:
+            scheduler = self._scheduler
+            return await (scheduler.suspend(name) if action == "suspend" else scheduler.continue_paused(name))
+        task_id = await self._state.resolve(name)
+        await self._elsewhere.ask(TaskRequest(task_id, action))
+        view = await self._view(task_id)
+        if view is None:
+            raise TaskError(f"there is no task {quote(name)}")
+        return view
+
+    async def _resume(self, order: Resume) -> None:
+        """Do what `Resume` asks. Raises TaskError, StorageError, ActorError."""
+        if self._elsewhere is None:
+            given = ResumeOrder(order.input, order.key, None, order.outside, order.owner_messages)
+            await self._scheduler.resume(order.task_id, given)
+            return
+        task_id = await self._state.resolve(order.task_id)
+        asked = TaskRequest(task_id, "resume", "", order.input, order.key, order.outside, order.owner_messages)
+        await self._elsewhere.ask(asked)
+
+    async def _resume_approved(self, task_id: str, key: str) -> None:
+        """Do what `ResumeApproved` asks, if the task is one of this node: each node hears of the answer."""
+        if self._elsewhere is None or task_id not in await self._elsewhere.pending():
+            await self._scheduler.resume_approved(task_id, key)
 
     # ------------------------------------------------------------------ creating tasks
 
@@ -355,7 +432,12 @@ class _Agent:
         async with entry.lock:
             if announce:
                 await self._state.deps.bus.tell(Emit((cause,)))
-            numbers = await self._state.record_all(((entry, created),))
+            try:
+                numbers = await self._state.record_all(((entry, created),))
+            except Changed:  # another node has begun the task of this key, and works on it
+                registry.drop(entry)
+                entry.created.set()
+                return
             entry.view = attrs.evolve(entry.view, number=numbers.get(task_id, 0))
         entry.created.set()
         await self._state.deps.bus.tell(Emit((self._state.updated(entry),)))

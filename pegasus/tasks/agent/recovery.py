@@ -36,6 +36,7 @@ from pegasus.tasks.agent.state import TaskAgentState, TaskEntry
 from pegasus.tasks.core.fsm import FOR_APPROVAL, FOR_PERSON, RESTARTED, TaskFSM, last_response, task_completed
 from pegasus.tasks.core.task_events import TaskEventData, TaskFailed, TaskState, ToolCallDone, ToolCallFailed
 from pegasus.tasks.core.views import Notification, task_view
+from pegasus.tasks.log.format import PendingTask
 from pegasus.tasks.log.replay import ReplayedTask
 from pegasus.tasks.run.permission import ASK_PERMISSION
 from pegasus.tasks.run.stages import call_key, find_effect, next_steps, notify_result
@@ -149,13 +150,16 @@ class _RecoveringTask:
     """The task, if it waits for a slot then or reflects."""
 
 
-async def recover_tasks(state: TaskAgentState, scheduler: TaskScheduler, nursery: trio.Nursery) -> None:
-    """Read the logs of the tasks that the last run left pending and register them. Their events are recorded behind that.
+async def recover_tasks(
+    state: TaskAgentState, scheduler: TaskScheduler, nursery: trio.Nursery, pending: Sequence[PendingTask]
+) -> None:
+    """Read the logs of the tasks that the last run, or a node that lives no more, left pending and register them.
+
+    Their events are recorded behind that.
 
     Returns when every pending task is in the registry and locked. Raises StorageError or ActorError if the pending list or the
     index cannot be read; the agent then crashes and is started again. Cancelled: what was not recorded is planned anew next time.
     """
-    pending = await state.logs.pending()
     awaited = await state.deps.awaited() if pending else frozenset()
     for begin in range(0, len(pending), RECOVERED_TOGETHER):
         task_ids = [entry.task_id for entry in pending[begin : begin + RECOVERED_TOGETHER]]

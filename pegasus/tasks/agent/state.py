@@ -41,6 +41,7 @@ from pegasus.formatting import quote
 from pegasus.messages import account_of
 from pegasus.observe import get_logger
 from pegasus.retry import retry
+from pegasus.storage import Changed
 from pegasus.tasks.agent.messages import Notify
 from pegasus.tasks.core.fsm import FOR_PERSON, TaskFSM
 from pegasus.tasks.core.task_events import TaskEventData, TaskState
@@ -142,6 +143,11 @@ class TaskEntry:
         return channel is not None and (channel.type, channel.channel_id) == (type, channel_id)
 
     @property
+    def is_idle(self) -> bool:
+        """True if the task is over, and nothing of it runs or is due: its log says all that memory knows."""
+        return self.is_over and self.ref is None and self.starting is None and not self.reflects
+
+    @property
     def is_over(self) -> bool:
         """True if the task is over, and is not being resumed."""
         return self.view.is_over and not self.is_resuming
@@ -160,7 +166,7 @@ class TaskRegistry:
     _remembered: int = REMEMBERED
     """Finished tasks that are kept."""
     tasks: dict[str, TaskEntry] = attrs.field(factory=dict, init=False)
-    """Tasks in memory by id. Only `register` and `finished` change it."""
+    """Tasks in memory by id. Only `register`, `finished` and `drop` change it."""
     _queue: deque[TaskEntry] = attrs.field(factory=deque, init=False)
     """Tasks that want a slot, in order of arrival. It is searched for the most urgent one, which is cheap at its length."""
     _finished: dict[str, None] = attrs.field(factory=dict, init=False)
@@ -234,8 +240,13 @@ class TaskRegistry:
             oldest = self.tasks[task_id]
             if not oldest.view.is_over:  # it was resumed, and is added again when it is over
                 del self._finished[task_id]
-            elif oldest.is_over and oldest.ref is None and not oldest.reflects:
-                del self._finished[task_id], self.tasks[task_id]
+            elif oldest.is_idle:
+                self.drop(oldest)
+
+    def drop(self, entry: TaskEntry) -> None:
+        """Remove an idle task from memory."""
+        self._finished.pop(entry.task_id, None)
+        self.tasks.pop(entry.task_id, None)
 
 
 # ------------------------------------------------------------------ notifications
@@ -379,21 +390,30 @@ class TaskAgentState:
     async def record(self, entry: TaskEntry, event: Event) -> None:
         """Record an event of a task that has no actor. Returns when it has moved the task. The caller holds the lock of the entry.
 
-        Raises StorageError or ActorError if the log cannot be read; then nothing was recorded.
+        Raises StorageError or ActorError if the log cannot be read, TaskError if the task is another node's; nothing is recorded then.
         """
         entry.fsm = entry.fsm or await self.logs.load(entry.task_id)
         if entry.fsm is None:
             raise TaskError(f"there is no log of task {entry.task_id}")
-        await self.record_all(((entry, event),))
+        try:
+            await self.record_all(((entry, event),))
+        except Changed:
+            raise TaskError("another node has begun to work on this task") from None
 
     async def record_all(self, moves: Sequence[tuple[TaskEntry, Event]]) -> Mapping[str, int]:
         """Record events of tasks as one step, and return when they have moved the tasks. Returns the numbers of those that are new.
 
-        The caller holds the locks of the entries, which have their tasks.
+        The caller holds the locks of the entries, which have their tasks. Raises Changed if one that these events begin is another
+        node's.
         """
         heard, last = trio.Event(), moves[-1][1]
         self._awaited |= {event.id: (entry, heard if event is last else None) for entry, event in moves}
-        numbers = await self.logs.record([event for _, event in moves])
+        try:
+            numbers = await self.logs.record([event for _, event in moves])
+        except Changed:
+            for _, event in moves:
+                del self._awaited[event.id]
+            raise
         if not self._is_stopping:
             await heard.wait()
         await self.hear([event for _, event in moves])  # what was not heard, since the process stops

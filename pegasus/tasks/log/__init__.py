@@ -6,5 +6,6 @@ all logs: they are derived from the logs. A lost or damaged pending.json is rebu
 
     format     lines of a log, index.jsonl, pending.json; pure
     replay     from a log to the task
-    task_logs  the persister and its requests, the logs as the agent uses them, and reading without a daemon, as `pegasus tasks` does
+    task_logs  the requests to the persister, the logs as the agent uses them, and reading without a daemon, as `pegasus tasks` does
+    persister  the one actor that writes
 """

@@ -4,7 +4,7 @@ Pure: bytes to values and back. Reading never raises because of damaged content;
 byte must not hide the tasks around it.
 
     tasks/index.jsonl              {"taskId": …, "date": …}, a line for each task, appended only
-    tasks/pending.json             [{"taskId": …, "ts": …}, …], replaced as a whole
+    tasks/pending.json             [{"taskId": …, "ts": …}, …], replaced as a whole; in a database a row for each
     tasks/YYYY-MM-DD/<id>.jsonl    {"ts": …, "event": …, "taskId": …, "data": {…}}, a line for each event
 
 The number of a task, which people use instead of its id, is the number of its line in the index. Lines are only appended, and a
@@ -44,6 +44,8 @@ INDEX: Final = f"{FOLDER}/index.jsonl"
 """A line for each task: the date in whose folder its log is."""
 PENDING: Final = f"{FOLDER}/pending.json"
 """The tasks that are unfinished, or whose end their submitter may not know."""
+PENDING_ROWS: Final = "pending-tasks"
+"""Name of the collection that has them, as storage knows it."""
 
 # Types by their names in a log. Names and not numbers are written, so that a person can read a log.
 _BY_NAME: Final[Mapping[str, EventType]] = MappingProxyType({kind.name: kind for kind in EVENT_DATA})
@@ -306,6 +308,8 @@ class PendingTask:
     """Id of the task."""
     ts: float = 0
     """Wall clock of when it became pending, ms."""
+    owner: str = ""
+    """Run of a node that works on it, where there are several nodes; "" with files."""
 
 
 @attrs.frozen
@@ -323,7 +327,12 @@ class PendingList:
 
 def pending_content(entries: Iterable[PendingTask]) -> bytes:
     """Return the content of pending.json for these tasks."""
-    return encode_json([{"taskId": entry.task_id, "ts": entry.ts} for entry in entries]).encode() + b"\n"
+    return f"[{','.join(map(pending_text, entries))}]\n".encode()
+
+
+def pending_text(entry: PendingTask) -> str:
+    """Return a task as it stands in pending.json."""
+    return encode_json({"taskId": entry.task_id, "ts": entry.ts, **({"owner": entry.owner} if entry.owner else {})})
 
 
 def read_pending(data: bytes) -> PendingList:
@@ -346,7 +355,7 @@ def read_pending(data: bytes) -> PendingList:
         except WireError:
             continue
         if is_task_id(entry.task_id) and math.isfinite(entry.ts):
-            entries[entry.task_id] = PendingTask(entry.task_id, int(entry.ts))
+            entries[entry.task_id] = attrs.evolve(entry, ts=int(entry.ts))
     unreadable = len(found) - len(entries)
     return PendingList(
         tuple(entries.values()), f"{unreadable} entries are unreadable or there twice" if unreadable else ""

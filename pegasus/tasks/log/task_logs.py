@@ -1,69 +1,26 @@
-"""The logs of tasks: the actor that writes everything below `data/tasks`, and writing and reading for all others.
+"""The logs of tasks: the requests to the actor that writes and reads them, and writing and reading for all others.
 
-While the daemon runs, only the persister writes and reads: it alone knows that everything requested
-before is written. There is one way to write, `_Store.write`. `TaskLogs` makes them; `TaskLogs.record` is how events come into a log.
+While the daemon runs, only the persister writes and reads: it alone knows that everything requested before is written. `TaskLogs`
+makes the requests; `TaskLogs.record` is how events come into a log.
 
 Without a daemon the files do not change, and a command such as `pegasus tasks` reads them directly (`read_task`,
 `read_tasks_of_day`).
-
-Requests to the persister to write that wait together become one durable Commit of the journal: an
-index line for each new task, then a line for each event. Before that, tasks that begin or are resumed are put into pending.json.
-The order makes every crash harmless:
-
-* pending.json names a task before its log has a line, so the next start finds every unfinished log. A pending
-  task without a log was never promised to anybody, and recovery drops it.
-* The index line is on disk no later than the first line of the log: both are in one Commit, the index first. The logs of
-  different tasks follow in any order and are synced at the same time, since none relies on another.
-* A task leaves pending.json some time after its submitter has taken its end. A crash before that notifies it again, under the
-  same number.
-
-If the disk refuses, the Commit wrote nothing. Each request is then tried alone, so that one log that cannot be written holds
-up no other task; those that are refused again are answered with the error. Asking again is up to the one who asked
-(`TaskLogs.record`): the persister holds nothing back, and an actor that was stopped meanwhile leaves nothing behind that would be
-written later.
-
-Requests are handled in order. A read sees every line that was requested before it, which recovery relies on: a new agent reads the
-logs behind the last request of the agent that crashed.
-
-The index says in which day's folder the log of a task is. Without an index line (the index was lost or damaged) the day on which
-the task became pending is the best guess. A log that this run did not begin is read once before it is appended to, for recovery or
-here:
-
-* A torn end is moved to `<log>.bad-<n>`: otherwise the next line would be joined to it, and be lost with it. It is kept and not
-  deleted, because it shows that there was a crash or a failing disk, and may hold text that somebody misses. In the index an empty
-  line takes its place, so that the number of that line is not given to another task.
-* If the persister was restarted, lines that the log has already are left out: the run before may have written them without
-  being able to answer, and the sender has repeated its request.
-
-A log that this run has begun, or has appended to, needs neither: its last Commit was either written whole or not at all. Its path is
-remembered while the task is pending, which makes the usual write one Commit without any read.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import attrs
-import trio
 
-from actors import ActorError, Inbox, Ref, Reply
-from pegasus.events import BusMessage, Emit, Event, EventType
-from pegasus.formatting import format_day
+from actors import ActorError, Ref, Reply
+from pegasus.events import BusMessage, Emit, Event
 from pegasus.observe import get_logger
 from pegasus.retry import retry
 from pegasus.storage import (
-    Commit,
-    JournalMessage,
-    ReadFile,
-    ReadFiles,
-    RemoveOldFiles,
-    ReplaceFile,
-    SetAside,
     StorageError,
 )
 from pegasus.tasks.core.fsm import TaskFSM
@@ -71,28 +28,20 @@ from pegasus.tasks.core.views import TaskView, no_such_number, parse_number, tas
 from pegasus.tasks.log.format import (
     FOLDER,
     INDEX,
-    PENDING,
-    IndexEntry,
     PendingTask,
     find_date,
-    find_dates,
     find_entries,
-    find_latest,
     find_numbered,
-    index_line,
     is_date,
     is_task_id,
     last_number,
     parse_events,
-    pending_content,
     read_index,
-    read_pending,
     task_path,
 )
 from pegasus.tasks.log.replay import ReplayedTask, replay
 
 _log = get_logger("tasks")
-_persister_log = get_logger("persister")
 
 
 # ------------------------------------------------------------------ requests to the persister
@@ -103,7 +52,8 @@ class RecordEvents:
     """Write a line for each of these events, as one durable step, in this order.
 
     Answered when they are on disk. Fails with StorageError if the disk refuses; then none of them was written. Whoever asks may
-    ask again for the same events: they are written once, also if the persister was restarted in between.
+    ask again for the same events: they are written once, also if the persister was restarted in between. Fails with Changed if they
+    begin a task on which another node works, and with LeaseLost if this node's tasks are another's.
 
     Only one request may be under way for a task: its actor asks while there is one, the agent otherwise.
 
@@ -118,13 +68,40 @@ class RecordEvents:
 
 @attrs.frozen(eq=False, repr=False)
 class GetPending:
-    """Return every pending task, oldest first. A list that was missing or damaged has been rebuilt from the logs.
+    """Return every pending task of this node, oldest first. A list that was missing or damaged has been rebuilt from the logs.
 
     Example: `[task.task_id for task in await persister.ask(GetPending)]`.
     """
 
     reply: Reply[tuple[PendingTask, ...]]
     """Receives the list as it is in memory, which may be ahead of the file."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class GetElsewhere:
+    """Return the pending tasks that belong to other nodes, oldest first. Without other nodes there are none."""
+
+    reply: Reply[tuple[PendingTask, ...]]
+    """Receives the list as it was read last."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class NextTaken:
+    """Return the tasks whose node lives no more, and that belong to this one now. Answered when there are some.
+
+    Fails with LeaseLost when another node has taken those of this one.
+    """
+
+    reply: Reply[tuple[PendingTask, ...]]
+    """Receives tasks that `GetPending` has not returned, each once."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class ReadList:
+    """Read the list of pending tasks, which another node has changed. The persister asks itself."""
+
+    reply: Reply[None]
+    """Answered when it is read, or cannot be."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -226,7 +203,17 @@ class RemoveLogs:
 
 
 PersisterMessage: TypeAlias = (
-    RecordEvents | GetPending | Forget | ReadLogs | ListLogs | FindNumbered | ReadLatest | RemoveLogs
+    RecordEvents
+    | GetPending
+    | GetElsewhere
+    | NextTaken
+    | ReadList
+    | Forget
+    | ReadLogs
+    | ListLogs
+    | FindNumbered
+    | ReadLatest
+    | RemoveLogs
 )
 """Everything that the persister accepts."""
 
@@ -257,6 +244,7 @@ class TaskLogs:
         others a state that a crash takes back. Each refusal is logged. Cancelled: the events may be written or not, and be written and
         not published; then whoever has cancelled it replays the log.
 
+        Raises Changed if another node works on a task that these begin, LeaseLost if the tasks of this node are another's.
         Raises ValueError for an event without a line: it would be answered and never be on disk.
         """
         if not all(event.line for event in events):
@@ -325,6 +313,14 @@ class TaskLogs:
     async def pending(self) -> tuple[PendingTask, ...]:
         """Return the tasks that the last run left unfinished, and those that are unfinished now; oldest first."""
         return await self._persister.ask(GetPending)
+
+    async def elsewhere(self) -> tuple[PendingTask, ...]:
+        """Return the pending tasks of other nodes, oldest first."""
+        return await self._persister.ask(GetElsewhere)
+
+    async def next_taken(self) -> tuple[PendingTask, ...]:
+        """Return tasks that another node has left, and that are this one's now. Raises LeaseLost when those of this one are lost."""
+        return await self._persister.ask(NextTaken)
 
     async def remove_old(self, since: int, before: int, limit: int) -> tuple[str, ...]:
         """Delete the logs of tasks that were over in this time (ms), at most so many; return their paths below data/."""
@@ -402,355 +398,3 @@ def _find_log(data: Path, task_id: str) -> Path | None:
 def _read_file(path: Path) -> bytes:
     """Return the content of a file, b"" if there is none. Raises OSError."""
     return path.read_bytes() if path.is_file() else b""
-
-
-# ------------------------------------------------------------------ the persister
-
-
-RETRY_AFTER: Final = 15.0
-"""Seconds until a refused replacement of pending.json is tried again, if nobody waits for it."""
-FORGET_AFTER: Final = 1.0
-"""Seconds that a removal from pending.json waits, so that many removals cost one replacement of the file."""
-REBUILD_DAYS: Final = 7
-"""Days with tasks whose logs are searched for unfinished tasks when pending.json is damaged."""
-RECENT_MS: Final = 3_600_000
-"""Of the tasks found in that search, one that ended within this time is notified again: its submitter may not know."""
-HANDLED_TOGETHER: Final = 64
-"""Messages that are taken at a time; requests to write among them become one Commit."""
-READ_TOGETHER: Final = 64
-"""Logs that are read at a time: other requests to the journal wait no longer than that."""
-
-_LOGS: Final = r"[A-Za-z0-9_-]{1,64}\.jsonl(\.bad-\d+)?"
-"""Names of logs, and of torn ends of them."""
-_BEGINS: Final = (EventType.TASK_CREATED, EventType.TASK_RESUMED)
-"""Events by which a task becomes pending."""
-
-
-async def task_persister(
-    inbox: Inbox[PersisterMessage], journal: Ref[JournalMessage], clock: Callable[[], int]
-) -> None:
-    """Run the persister. clock: wall clock, ms.
-
-    It is up once it knows what is pending; raises StorageError if the disk does not let it. Stopped: requests that it has taken
-    are still written; those in the mailbox fail for their askers. Cancelled or crashed: a request that was not answered may
-    be written or not.
-    """
-    store = _Store(journal, clock, is_restart=inbox.attempt > 1)
-    await store.load()
-    inbox.started()
-    with suppress(trio.EndOfChannel):
-        while True:
-            messages: list[PersisterMessage] = []
-            with trio.move_on_at(store.rewrite_at):
-                messages.append(await inbox.receive())
-            with suppress(trio.WouldBlock, trio.EndOfChannel):
-                while messages and len(messages) < HANDLED_TOGETHER:
-                    messages.append(inbox.receive_nowait())
-            await store.handle(messages)
-            if trio.current_time() >= store.rewrite_at:
-                await store.rewrite_pending()
-    if store.rewrite_at < math.inf:
-        await store.rewrite_pending()
-
-
-@attrs.frozen(eq=False, repr=False)
-class _OpenLog:
-    """A log that lines may be appended to."""
-
-    path: str
-    """Path below data/."""
-    new_date: str = ""
-    """Date for the index, "" if the index has the task already."""
-    number: int = 0
-    """Number of the task, 0 if the index does not have it yet."""
-    written: frozenset[bytes] = frozenset()
-    """Lines that must not be written again."""
-
-
-class _Store:
-    """The files of the task system, and the list of pending tasks. Methods raise StorageError as the journal does."""
-
-    def __init__(self, journal: Ref[JournalMessage], clock: Callable[[], int], *, is_restart: bool) -> None:
-        """Begin with an empty list of pending tasks, which `load` reads. clock: wall clock, ms.
-
-        is_restart: a persister of this process has written before.
-        """
-        self.rewrite_at = math.inf
-        """Trio time at which pending.json is due to be replaced; inf = it is up to date, or has a few tasks too many."""
-        self._journal = journal
-        self._clock = clock
-        self._is_restart = is_restart
-        self._logs: dict[str, _OpenLog] = {}
-        """Logs of pending tasks that lines can be appended to without a look at the disk, by task id."""
-        self._pending: dict[str, PendingTask] = {}
-        """Pending tasks by id, oldest first: the list as it should be on disk."""
-        self._listed: frozenset[str] = frozenset()
-        """Tasks in pending.json as it is on disk."""
-        self._last_number = 0
-        """Number of the last line of the index."""
-
-    # ------------------------------------------------------------------ at the start
-
-    async def load(self) -> None:
-        """Read pending.json; rebuild it from the logs if it is missing or damaged and there may be tasks at all.
-
-        A list or an index that cannot be read (a folder is in its place, say) counts as missing: the daemon starts, and what
-        the logs tell can still be read. New tasks are refused by the disk until somebody moves the folder away.
-        """
-        index = await self._read_or_report(INDEX)
-        if index:
-            index = await self._repair(INDEX, index, placeholder=b"\n")
-        self._last_number = last_number(index)
-        found = read_pending(await self._read_or_report(PENDING))
-        self._pending = {entry.task_id: entry for entry in found.entries}
-        if found.problem and (index or found.entries):
-            self._pending |= {entry.task_id: entry for entry in await self._find_unfinished()}
-            _persister_log.warning(
-                "pending.json was rebuilt from the logs", problem=found.problem, tasks=len(self._pending)
-            )
-            self.rewrite_at = trio.current_time()
-        else:
-            self._listed = frozenset(self._pending)
-
-    async def _read_or_report(self, path: str) -> bytes:
-        """Return the content of a list, b"" if it cannot be read, which is logged with what to do about it."""
-        try:
-            return await self._journal.ask(ReadFile, path)
-        except StorageError as error:
-            _persister_log.error("a list of tasks cannot be read, move it away", path=path, error=str(error))
-            return b""
-
-    async def _find_unfinished(self) -> list[PendingTask]:
-        """Return the tasks of the last days that are not over, or were over only lately. Unreadable logs are left out."""
-        entries = await self._index()
-        days = sorted({entry.date for entry in entries})[-REBUILD_DAYS:]
-        recent = dict.fromkeys([entry.task_id for entry in entries if entry.date in days])
-        unfinished: list[PendingTask] = []
-        for task_id, log in zip(recent, await self._read_logs(recent), strict=True):
-            if isinstance(log.content, StorageError):
-                _persister_log.error("the log of a task cannot be read", task=task_id, error=str(log.content))
-                continue
-            found = replay(log.content, task_id)
-            is_known = found.is_over and found.last_at < self._clock() - RECENT_MS
-            if found.task is not None and not is_known:
-                unfinished.append(PendingTask(task_id, found.task.created_at))
-        return unfinished
-
-    # ------------------------------------------------------------------ requests
-
-    async def handle(self, messages: Sequence[PersisterMessage]) -> None:
-        """Handle messages in order; neighbouring requests to write together."""
-        requests: list[RecordEvents] = []
-        for message in messages:
-            if isinstance(message, RecordEvents):
-                requests.append(message)
-                continue
-            await self.write(requests)
-            requests = []
-            if isinstance(message, Forget):
-                self._forget(message.task_ids)
-            else:
-                await self._answer(message)
-        await self.write(requests)
-
-    def _forget(self, task_ids: Iterable[str]) -> None:
-        """Take tasks off the list in memory; the file follows within FORGET_AFTER."""
-        for task_id in task_ids:
-            self._logs.pop(task_id, None)
-            if self._pending.pop(task_id, None) is not None and self.rewrite_at == math.inf:
-                self.rewrite_at = trio.current_time() + FORGET_AFTER
-
-    async def _answer(self, message: GetPending | ReadLogs | ListLogs | FindNumbered | ReadLatest | RemoveLogs) -> None:
-        try:
-            match message:
-                case GetPending(reply):
-                    reply.send(tuple(self._pending.values()))
-                case ReadLogs(reply, task_ids):
-                    reply.send(tuple(await self._read_logs(task_ids)))
-                case ListLogs(reply, date):
-                    entries = await self._index()
-                    reply.send(tuple(dict.fromkeys(entry.task_id for entry in entries if entry.date == date)))
-                case FindNumbered(reply, number):
-                    index = await self._journal.ask(ReadFile, INDEX)
-                    reply.send((find_numbered(index, number), last_number(index)))
-                case ReadLatest(reply, count, known):
-                    reply.send(await self._read_latest(count, known))
-                case RemoveLogs(reply, since, before, limit):
-                    reply.send(await self._remove_old(since, before, limit))
-        except StorageError as error:
-            message.reply.fail(error)
-
-    # ------------------------------------------------------------------ writing
-
-    async def write(self, requests: Sequence[RecordEvents]) -> None:
-        """Write these requests, together if the disk takes them, else each alone. Each is answered.
-
-        Cancelled: the requests that were not answered may be written or not.
-        """
-        if not requests:
-            return
-        try:
-            numbers = await self._commit([event for request in requests for event in request.events])
-        except StorageError as error:
-            if len(requests) == 1:
-                requests[0].reply.fail(error)
-            else:
-                for request in requests:
-                    await self.write((request,))
-            return
-        for request in requests:
-            begun = {event.task_id or "" for event in request.events}
-            request.reply.send({task_id: number for task_id, number in numbers.items() if task_id in begun})
-
-    async def _commit(self, events: Sequence[Event]) -> dict[str, int]:
-        """Write these events as one durable step: the index first, then each log in order of the events.
-
-        Returns the numbers of their tasks. Raises StorageError; then none of the events was written.
-        """
-        await self._list_new(events)
-        logs = await self._open_logs(events)
-        index = b"".join(index_line(task_id, log.new_date) for task_id, log in logs.items() if log.new_date)
-        lines: dict[str, list[bytes]] = {}
-        for event in events:
-            log = logs[event.task_id or ""]
-            if event.line not in log.written:
-                lines.setdefault(log.path, []).append(event.line)
-        if index or lines:
-            first = ((INDEX, index),) if index else ()
-            logged = tuple((path, b"".join(some)) for path, some in lines.items())
-            await self._journal.ask(partial(Commit, appends=first, together=logged))
-        self._remember(logs)
-        return {task_id: log.number for task_id, log in logs.items()}
-
-    async def _list_new(self, events: Sequence[Event]) -> None:
-        """Put tasks that these events begin into pending.json. Raises StorageError.
-
-        In memory a task stays on the list even then: its submitter asks again, and a task too many on the list does no harm.
-        """
-        for event in events:
-            if event.type in _BEGINS and event.task_id:
-                self._pending.setdefault(event.task_id, PendingTask(event.task_id, event.timestamp))
-        if any(event.task_id in self._pending and event.task_id not in self._listed for event in events):
-            await self._write_pending()
-
-    async def _open_logs(self, events: Sequence[Event]) -> dict[str, _OpenLog]:
-        """Return the logs that these events go to, by task. A new one has the number that its line of the index will have."""
-        logs: dict[str, _OpenLog] = {}
-        number = self._last_number
-        for event in events:
-            task_id = event.task_id or ""
-            if task_id not in logs:
-                log = self._logs.get(task_id) or await self._open(task_id, event)
-                if log.new_date:
-                    number += 1
-                    log = attrs.evolve(log, number=number)
-                logs[task_id] = log
-        return logs
-
-    def _remember(self, logs: Mapping[str, _OpenLog]) -> None:
-        """Note that lines for these logs are on disk, and those of new ones in the index."""
-        self._last_number += sum(bool(log.new_date) for log in logs.values())
-        for task_id, log in logs.items():
-            if task_id in self._pending:
-                self._logs[task_id] = _OpenLog(log.path, number=log.number)
-
-    async def _open(self, task_id: str, event: Event) -> _OpenLog:
-        """Return the log for this event's line. It is not remembered before the write, so a refused write may be repeated."""
-        is_new = event.type is EventType.TASK_CREATED
-        if is_new and not self._is_restart:
-            date = format_day(event.timestamp)
-            return _OpenLog(task_path(task_id, date), date)
-        number, entry = find_entries(await self._journal.ask(ReadFile, INDEX), (task_id,)).get(task_id, (0, None))
-        pending = None if is_new else self._pending.get(task_id)
-        likely_date = format_day(int(pending.ts) if pending is not None else event.timestamp)
-        path = task_path(task_id, likely_date if entry is None else entry.date)
-        content = await self._repair(path, await self._journal.ask(ReadFile, path))
-        written = frozenset(content.splitlines(keepends=True)) if self._is_restart else frozenset[bytes]()
-        return _OpenLog(path, likely_date if entry is None else "", number, written)
-
-    async def _repair(self, path: str, content: bytes, placeholder: bytes = b"") -> bytes:
-        """Move a torn end out of the file, and return what is left of the content. placeholder: what takes its place.
-
-        The end is copied before the file is cut: a crash in between leaves it in both places, never in none.
-        """
-        end = content.rfind(b"\n") + 1
-        if end == len(content):
-            return content
-        aside = await self._journal.ask(SetAside, path, content[end:])
-        whole = content[:end] + placeholder
-        await self._journal.ask(ReplaceFile, path, whole)
-        _persister_log.warning("set a torn last line aside", path=path, aside=aside)
-        return whole
-
-    async def _write_pending(self) -> None:
-        """Replace pending.json. Raises StorageError; the file is then what it was."""
-        pending = dict(self._pending)
-        await self._journal.ask(ReplaceFile, PENDING, pending_content(pending.values()))
-        self._listed = frozenset(pending)
-        self.rewrite_at = math.inf
-
-    async def rewrite_pending(self) -> None:
-        """Replace pending.json if the disk takes it, else later: a task too many in it costs a repeated notification only."""
-        try:
-            await self._write_pending()
-        except StorageError as error:
-            self.rewrite_at = trio.current_time() + RETRY_AFTER
-            _persister_log.warning("pending.json not stored yet, retrying", error=str(error), seconds=RETRY_AFTER)
-
-    async def _remove_old(self, since: int, before: int, limit: int) -> tuple[str, ...]:
-        """Delete old logs, and what was set aside of them. Nothing is written meanwhile, since the persister waits for the answer."""
-        index = await self._journal.ask(ReadFile, INDEX)
-        folders = tuple(f"{FOLDER}/{day}" for day in find_dates(index) if day <= format_day(before))
-        named = find_entries(index, self._pending)
-        pending = {task_path(task_id, entry.date) for task_id, (_, entry) in named.items()}
-        pending |= {path for task_id in self._pending if (path := self._likely_path(task_id)) is not None}
-        ask = partial(RemoveOldFiles, names=_LOGS, spared=frozenset(pending))
-        return await self._journal.ask(ask, folders, since, before, limit) if folders else ()
-
-    # ------------------------------------------------------------------ reading
-
-    async def _index(self) -> list[IndexEntry]:
-        """Return all tasks, oldest first."""
-        entries, problems = read_index(await self._journal.ask(ReadFile, INDEX))
-        if problems:
-            _persister_log.warning("the index of tasks has bad lines", lines=len(problems), first=problems[0])
-        return entries
-
-    async def _read_latest(self, count: int, known: Set[str]) -> dict[str, StoredLog]:
-        """Return the logs of the newest tasks, without the contents of those that are known."""
-        index = await self._journal.ask(ReadFile, INDEX)
-        numbers = find_latest(index, count)
-        wanted = [task_id for task_id in numbers if task_id not in known]
-        logs = dict(zip(wanted, await self._read_logs(wanted, index), strict=True))
-        return {task_id: logs.get(task_id) or StoredLog(number, b"") for task_id, number in numbers.items()}
-
-    async def _read_logs(self, task_ids: Iterable[str], index: bytes | None = None) -> list[StoredLog]:
-        """Return the log of each task. index: None = it is read if needed.
-
-        The log of a pending task that the index names, and whose end is whole, need not be read again to be appended to.
-        """
-        ids = tuple(task_ids)
-        logs = {task_id: log for task_id in ids if (log := self._logs.get(task_id)) is not None}
-        named: dict[str, _OpenLog] = {}
-        if unknown := [task_id for task_id in ids if task_id not in logs]:
-            if index is None:
-                index = await self._journal.ask(ReadFile, INDEX)
-            for task_id, (number, entry) in find_entries(index, unknown).items():
-                logs[task_id] = named[task_id] = _OpenLog(task_path(task_id, entry.date), number=number)
-        paths = {task_id: log.path if (log := logs.get(task_id)) else self._likely_path(task_id) for task_id in ids}
-        wanted = [path for path in paths.values() if path is not None]
-        contents: dict[str | None, bytes | StorageError] = {None: b""}
-        for begin in range(0, len(wanted), READ_TOGETHER):
-            some = tuple(wanted[begin : begin + READ_TOGETHER])
-            contents.update(zip(some, await self._journal.ask(ReadFiles, some), strict=True))
-        if not self._is_restart:
-            for task_id, log in named.items():
-                content = contents[log.path]
-                if task_id in self._pending and isinstance(content, bytes) and content.endswith(b"\n"):
-                    self._logs[task_id] = log
-        return [StoredLog(logs[id].number if id in logs else 0, contents[paths[id]]) for id in ids]
-
-    def _likely_path(self, task_id: str) -> str | None:
-        """Return the path of a log that the index does not name: by the day on which the task became pending, if it is pending."""
-        pending = self._pending.get(task_id)
-        return task_path(task_id, format_day(int(pending.ts))) if pending is not None else None

@@ -89,6 +89,8 @@ class TaskDeps:
     """The part of a tool call's context that is the same for all tasks."""
     journal: Ref[JournalMessage] | None = None
     """Keeps the pictures of results; None: no model is shown any."""
+    is_shared: bool = False
+    """True if other nodes may have tasks, too; then there is a journal."""
     owners: LiveValue[Collection[str]] = attrs.field(factory=lambda: LiveValue(()))
     """Entries of `agent.owners`: whose work has the rights of an owner."""
     traits: TraitStore = attrs.field(factory=TraitStore)

@@ -11,7 +11,8 @@ from pegasus.events import Deliver, Subscribe, event_bus
 from pegasus.storage import run_journal
 from pegasus.tasks.core.task_events import TaskCreated, TaskNotify
 from pegasus.tasks.log.format import task_path
-from pegasus.tasks.log.task_logs import TaskLogs, task_persister
+from pegasus.tasks.log.persister import task_persister
+from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.testing.memory_disk import MemoryDisk
 from tests.pegasus.tasks.lives import BEGAN, said, task_lines
 

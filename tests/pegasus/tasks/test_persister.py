@@ -14,20 +14,8 @@ from pegasus.events import Event
 from pegasus.storage import StorageError, run_journal
 from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.log.format import PendingTask, index_line, pending_content, task_path
-from pegasus.tasks.log.task_logs import (
-    FORGET_AFTER,
-    RECENT_MS,
-    RETRY_AFTER,
-    Forget,
-    GetPending,
-    ListLogs,
-    ReadLogs,
-    RecordEvents,
-    StoredLog,
-    TaskLogs,
-    _Store,
-    task_persister,
-)
+from pegasus.tasks.log.persister import FORGET_AFTER, RECENT_MS, RETRY_AFTER, _Store, task_persister
+from pegasus.tasks.log.task_logs import Forget, GetPending, ListLogs, ReadLogs, RecordEvents, StoredLog, TaskLogs
 from pegasus.testing.memory_disk import MemoryDisk, MemoryFiles
 from tests.pegasus.tasks.lives import (
     BEGAN,
@@ -315,7 +303,7 @@ async def test_a_line_of_a_pending_task_costs_no_read_and_a_forgotten_one_leaves
             super().__init__(*args, **kwargs)
             stores.append(self)
 
-    monkeypatch.setattr("pegasus.tasks.log.task_logs._Store", KeptStore)
+    monkeypatch.setattr("pegasus.tasks.log.persister._Store", KeptStore)
     async with running(MemoryDisk()) as it:
         for n in range(200):
             await it.record(of(f"t{n}", created()), of(f"t{n}", failed()))
