@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from pegasus.storage import LINE_FILES, ROW_FILES
+from pegasus.storage import LINE_FILES, ROW_FILES, rows_path
 from pegasus.update.record import (
     Line,
     Record,
@@ -169,7 +169,7 @@ def _tasks_before(record: Record, found: dict[str, bytes], since: int) -> None:
             pending.append({"taskId": task_id, "ts": time_of(before[0])})
     if index:
         found["tasks/index.jsonl"] = _lines(index)
-        found["tasks/pending.json"] = (_encoded(pending) + "\n").encode()
+        found[rows_path("pending-tasks", "")] = (_encoded(pending) + "\n").encode()
 
 
 def memory_before(record: Record, since: int) -> dict[str, str]:

@@ -60,6 +60,7 @@ from pegasus.retry import retry
 from pegasus.storage import (
     Changed,
     Commit,
+    GiveBack,
     JournalMessage,
     Lease,
     LeaseLost,
@@ -163,6 +164,7 @@ async def task_persister(
             await _serve(inbox, store)
         finally:
             store.fail_waiting()
+        store.give_back()
         nursery.cancel_scope.cancel()
 
 
@@ -421,6 +423,11 @@ class _Store:
         if self._taken and self._waiting is not None:
             self._waiting.send(tuple(self._taken))
             self._taken, self._waiting = [], None
+
+    def give_back(self) -> None:
+        """Let another node have the tasks at once, since nothing of them runs here any more."""
+        with suppress(ActorError):
+            self._journal.tell_nowait(GiveBack(self._lease))
 
     def fail_waiting(self) -> None:
         """Let the agent end at once, since the persister does. Its tasks may be those of another node."""
