@@ -15,6 +15,10 @@ the state is in files.
     calls       transactions: repeated, in order, some at once
     log_files   inbox and outbox as files and as contents of a database
     node_list   the nodes, as people and programs are shown them
+    postgres    PostgreSQL as such a database
+    connection  its connections on Trio
+    contents    everything that it holds, filled and read
+    schema      its tables and functions
     tables      what the engine needs of a database
 """
 

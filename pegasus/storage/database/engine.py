@@ -227,7 +227,7 @@ class _Engine:
             case GiveBack(lease):
                 self._work.start([lease.owner], partial(self._items.give_back, self._node, lease))
             case Acknowledge(address, seq):
-                self._notes.acknowledge(address, seq)
+                self._replies.acknowledge(address, seq)
             case Connected(type, channel_id):
                 if self._replies.connected(type, channel_id):
                     follow = partial(self._follow, type, channel_id)
@@ -299,11 +299,12 @@ class _Engine:
             self._items.ownership.check(leases)
 
         BEFORE_REPEAT.set(check)
+        scope = trio.CancelScope()
+        if leases:
+            self._leased.add(scope)
         try:
             self._items.ownership.check(leases)
-            with trio.CancelScope() as scope:
-                if leases:
-                    self._leased.add(scope)
+            with scope:
                 answer = await work()
             if scope.cancelled_caught:
                 raise LeaseLost("this node has lost its lease")

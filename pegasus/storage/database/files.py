@@ -19,6 +19,7 @@ from pegasus.storage.leases import owner_of
 from pegasus.storage.messages import (
     Archive,
     ArchiveName,
+    Changed,
     NextChange,
     PutRows,
     ReadFile,
@@ -63,7 +64,9 @@ class DatabaseFiles:
     def keys_of(message: WholeFile | WholeCollection) -> list[str]:
         """Return the owner keys in whose order a message is answered. Raises ValueError for an invalid path."""
         if isinstance(message, WholeCollection):
-            return [owner_of(rows_path(message.collection, message.owner))]
+            path = rows_path(message.collection, message.owner)
+            check_paths((path,))
+            return [owner_of(path)]
         if isinstance(message, RemoveOldFiles):
             check_paths(message.paths)
             return [f"files/{path}" for path in message.paths]
@@ -97,7 +100,10 @@ class DatabaseFiles:
                 return StoredRows(form.content(rows.rows.items()) if rows.rows else b"", rows.version)
             case PutRows(_, collection, owner, put, delete, _, version):
                 id = self._new_id()
-                return await until_done(lambda: database.put_rows(id, collection, owner, put, delete, version))
+                try:
+                    return await until_done(lambda: database.put_rows(id, collection, owner, put, delete, version))
+                except Changed as error:
+                    raise Changed(f"{rows_path(collection, owner)} was changed by somebody else") from error
 
     # ------------------------------------------------------------------ changes of collections
 
@@ -178,14 +184,16 @@ class DatabaseFiles:
         await self._notes.flush()
         path, content, at, lease, key = message.path, message.content, message.at, message.lease, owner_of(message.path)
         _check_lines(path, content)
-        name = message.name if message.name is not None else await self._archive_name(path, at, message.prefix)
+        name = await self._archive_name(path, at, message.prefix)
+        if message.name not in (None, name):
+            raise StorageError(f"{path}: its archive would be {name!r} and not {message.name!r}")
         if not name:
             await self._calls.until_done(lambda: self._database.replace(path, key, content, at, lease))
             return ""
-        aside = posixpath.join(posixpath.dirname(path), message.prefix + name)
-        archive = partial(self._database.archive, self._new_id(), path, key, aside, content, at, lease)
+        new = message.prefix + name
+        archive = partial(self._database.archive, self._new_id(), path, key, new, content, at, lease)
         if not await self._calls.until_done(archive):
-            raise StorageError(f"{path} cannot be archived as {name!r}: there is no such file, or the name is taken")
+            raise StorageError(f"{path} cannot be archived as {name!r}, since that name is taken")
         return name
 
     async def _remove_old(self, message: RemoveOldFiles) -> tuple[str, ...]:

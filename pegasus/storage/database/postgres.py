@@ -327,6 +327,13 @@ class Postgres:
         )
         return tuple(UnacknowledgedReply(Address(type, id), seq, key) for type, id, seq, key in found)
 
+    async def open_channels(self, type: str) -> tuple[str, ...]:
+        """See `Database`."""
+        found = await self._rows(
+            "select channel_id from pegasus.numbering where type = %s and acked < last order by channel_id", type
+        )
+        return tuple(id for (id,) in found)
+
     async def numberings(self, addresses: Collection[Address]) -> Mapping[Address, Numbering]:
         """See `Database`."""
         found = await self._rows(
@@ -417,14 +424,14 @@ class Postgres:
         )
         return bool(is_done)
 
-    async def names(self, folder: str) -> tuple[tuple[str, int, int], ...]:
+    async def names(self, folder: str, beginning: str = "") -> tuple[tuple[str, int, int], ...]:
         """See `Database`."""
         start = folder.rstrip("/") + "/"
         found = await self._rows(
             # "0" follows "/": what lies between begins with the folder.
-            "select substr(path, %s), size, at from pegasus.file where path > %s and path < %s and strpos(substr(path, %s), '/') = 0 "
-            "order by path",
-            *(len(start) + 1, start, start[:-1] + "0", len(start) + 1),
+            "select substr(path, %s), size, at from pegasus.file where path >= %s and path < %s "
+            "and strpos(substr(path, %s), '/') = 0 and starts_with(path, %s) order by path",
+            *(len(start) + 1, start + beginning, start[:-1] + "0", len(start) + 1, start + beginning),
         )
         return tuple(found)
 

@@ -13,9 +13,12 @@ What was posted before somebody connected is not followed but read, with `Unackn
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
+
+import trio
 
 from pegasus.messages import Address, OutboundMessage
 from pegasus.storage.database.calls import DatabaseCalls
@@ -31,6 +34,8 @@ from pegasus.storage.messages import (
 from pegasus.storage.outbox import GONE, OutboxEntry
 from pegasus.storage.reply_queries import ReplyHandout, ReplyQuery
 
+LOOK_AT_TYPES: Final = 2.0
+"""Seconds between two looks at the types that other nodes serve."""
 READ_AT_ONCE: Final = 200
 """Replies that are read with one call."""
 
@@ -55,8 +60,10 @@ class FollowedReplies:
         """By followed address, the seq up to which replies were handed on, or were there before somebody connected."""
         self._behind: set[Address] = set()
         """Followed addresses with replies to be read."""
-        self._unfollowed: list[OutboundMessage] = []
-        """Replies of this node to addresses that nobody here is connected for, until it is known whether others serve their types."""
+        self._served: frozenset[str] = frozenset()
+        """Types that some node serves, as of the last look at them."""
+        self._looked_at = -math.inf
+        """Trio's clock at that look."""
 
     # ------------------------------------------------------------------ connections
 
@@ -108,13 +115,20 @@ class FollowedReplies:
             address = reply.channel.address
             handed = self._handed.get(address)
             if not self.is_followed(address):
-                self._unfollowed.append(reply)
-                self._on_behind()
+                if address.type not in self._served:
+                    self._add(reply)
             elif handed is not None and reply.seq == handed + 1:
                 self._hand_on(reply)
             elif handed is None or reply.seq > handed:
                 self.note(address)
         self.handout.hand_out()
+
+    def acknowledge(self, address: Address, seq: int) -> None:
+        """Note that a client has the replies of an address up to this seq. Those of them that were not handed out yet need not be."""
+        self._notes.acknowledge(address, seq)
+        for _, reply in self.handout.outgoing:
+            if reply.seq <= seq and reply.channel.address == address:
+                reply.message = None
 
     def note(self, address: Address) -> None:
         """Note that an address may have new replies."""
@@ -124,12 +138,8 @@ class FollowedReplies:
 
     async def look(self, node: int) -> None:
         """Read the replies that were posted by other nodes, and hand them on."""
-        if self._unfollowed:
-            unfollowed, self._unfollowed = self._unfollowed, []
-            served = await self._database.served_types()
-            for reply in unfollowed:
-                if reply.channel.type not in served:
-                    self._add(reply)
+        if trio.current_time() >= self._looked_at + LOOK_AT_TYPES:
+            self._looked_at, self._served = trio.current_time(), await self._database.served_types()
         if self.connections:
             behind, self._behind = self._behind, set()
             owed = await self._database.owed(node)

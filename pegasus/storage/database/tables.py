@@ -506,7 +506,7 @@ class Database(Protocol):
     ) -> bool:
         """Rename a file and begin it anew with this content. False if a file of the new name exists.
 
-        id: as in `DurableStep`. Raises LeaseLost.
+        name: file name beside the path. id: as in `DurableStep`. Raises LeaseLost.
         """
         ...
 

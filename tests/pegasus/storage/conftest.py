@@ -1,7 +1,11 @@
-"""A running journal, on a disk in memory unless said otherwise."""
+"""A running journal, on a disk in memory unless said otherwise.
+
+A test that takes `journal` alone speaks of a promise, and runs over both engines. One that takes `disk` or `start` speaks of files.
+"""
 
 from __future__ import annotations
 
+import inspect
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -10,9 +14,12 @@ import pytest
 from actors import Child, Mailbox, Restart, open_supervisor
 from pegasus.json_lines import Line, scan_lines
 from pegasus.messages import ChannelInfo, InboundMessage
+from pegasus.storage.database import NodeFacts, run_database_journal
 from pegasus.storage.inbox_messages import Accept
 from pegasus.storage.journal import run_journal as journal_actor
+from pegasus.storage.leases import TakeLease, chat_owner
 from pegasus.storage.messages import Commit, Post
+from pegasus.testing.memory_database import MemoryDatabase
 from pegasus.testing.memory_disk import MemoryDisk
 
 AT = 1_700_000_000_000
@@ -80,6 +87,25 @@ async def run_journal(disk, *, now=lambda: NOW, **options):
         yield Running(supervisor.ref("journal"), reports)
 
 
+@asynccontextmanager
+async def run_node(database, name="a", *, now=lambda: NOW, scope="chat", **options):
+    """The journal of a node. Chats have sessions of their own, and so owner keys."""
+    reports = []
+    facts = NodeFacts(name)
+    run = partial(run_database_journal, facts=facts, clock=now, scope=scope, report=reports.append, **options)
+    child = Child(
+        "journal", run, database.link(name), restart=Restart.TEMPORARY, mailbox=Mailbox(capacity=1024), shutdown=60
+    )
+    async with open_supervisor([child]) as supervisor:
+        yield Running(supervisor.ref("journal"), reports)
+
+
+def pytest_generate_tests(metafunc):
+    taken = inspect.signature(metafunc.function).parameters
+    if "journal" in taken and not {"disk", "start"} & taken.keys():
+        metafunc.parametrize("engine", ["files", "database"])
+
+
 @pytest.fixture
 def start():
     return run_journal
@@ -91,6 +117,19 @@ def disk():
 
 
 @pytest.fixture
-async def journal(start, disk):
-    async with start(disk) as running:
+def engine():
+    return "files"
+
+
+@pytest.fixture
+def opened(engine, disk):
+    return run_journal(disk) if engine == "files" else run_node(MemoryDatabase())
+
+
+@pytest.fixture
+async def journal(opened):
+    async with opened as running:
+        # As the agents of these chats do before they ask for items. With files it changes nothing.
+        for channel in (CLI, WEB):
+            await running.ask(TakeLease, chat_owner(channel.address))
         yield running

@@ -33,6 +33,7 @@ from pegasus.storage import (
     owner_of,
 )
 from pegasus.testing.memory_disk import MemoryDisk
+from pegasus.wire import encode_json, encode_line
 
 from .conftest import CLI, NOW, WEB, run_journal
 
@@ -43,6 +44,7 @@ ANSWER = Post("k", "Hi", WEB.channel_id, WEB)
 
 async def stale_lease(journal):
     """A lease that somebody else has taken since."""
+    await journal.ask(TakeLease, "x")
     old = await journal.ask(TakeLease, OWNER)
     await journal.ask(TakeLease, OWNER)
     return old
@@ -197,13 +199,15 @@ async def test_rows_that_somebody_else_has_changed_are_not_overwritten(journal):
     stored = await journal.ask(ReadRows, "model-choices")
     assert stored.content == b""
 
-    async def put(content, version):
-        return await journal.ask(PutRows, "model-choices", "", {}, frozenset(), lambda: content, version)
+    async def put(rows, version):
+        content = encode_line(rows)
+        texts = {key: encode_json(row) for key, row in rows.items()}
+        return await journal.ask(PutRows, "model-choices", "", texts, frozenset(), lambda: content, version)
 
-    newer = await put(b'{"a":"x"}\n', stored.version)
+    newer = await put({"a": "x"}, stored.version)
     assert newer > stored.version
     with pytest.raises(Changed, match=r"models/chats\.json"):
-        await put(b'{"b":"y"}\n', stored.version)
+        await put({"b": "y"}, stored.version)
     read = await journal.ask(ReadRows, "model-choices")
     assert (read.content, read.version) == (b'{"a":"x"}\n', newer)
 
@@ -215,7 +219,7 @@ async def test_a_collection_that_does_not_exist_is_refused(journal):
         await journal.ask(ReadRows, "guest-files", "../..")
 
 
-async def test_questions_about_others_wait_for_ever(journal, autojump_clock):
+async def test_with_files_questions_about_others_wait_for_ever(journal, disk, autojump_clock):
     lost = LostLease, await journal.ask(TakeLease, OWNER)
     for question in ((LostChat, frozenset({CLI.address})), lost, (NextChange, "tokens", "", 0)):
         with trio.move_on_after(86_400) as scope:

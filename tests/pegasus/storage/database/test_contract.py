@@ -367,6 +367,7 @@ async def test_replies_are_owed_until_they_are_acknowledged(database, node, othe
     assert len(await database.unacknowledged("web", None, 1)) == 1
     assert await database.open_replies(C1.address, 9) == (UnacknowledgedReply(C1.address, 2, "2"),)
     assert len(await database.open_replies(None, 9)) == 3
+    assert (await database.open_channels("web"), await database.open_channels("cli")) == (("c1", "c2"), ())
     assert [each.is_acknowledged for each in await database.replies({C1.address: 0}, 9)] == [True, False]
     await database.connect(node, [("mail", None)], is_connected=False)
     assert await database.owed(node) == {C1.address: Numbering(2, 1)}
@@ -410,6 +411,7 @@ async def test_files_are_replaced_listed_and_removed(database, node):
     await database.replace("memory/a.md", "memory", b"", 9, None)
     assert await database.read("memory/b.jsonl") == b"1\n2\n3\n"
     assert [name for name, _, _ in await database.names("memory")] == ["a.md", "b.jsonl"]
+    assert [name for name, _, _ in await database.names("memory", "a.")] == ["a.md"]
     await database.remove(["memory/a.md", "memory/none.md", "memory/b.jsonl"])
     assert (await database.names("memory"), await database.read("memory/b.jsonl")) == ((), b"")
 
