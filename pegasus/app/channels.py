@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from actors import ActorInfo, Child, Ref, Supervisor, supervisor
+from actors import ActorInfo, Child, Inbox, Ref, Supervisor, supervisor
 from pegasus.access import Access, TokenBook, rules_of
 from pegasus.app.approvals import ANSWER_TIMEOUT
 from pegasus.app.control_plane import MESSAGE_METHODS, READ_METHODS
@@ -48,6 +48,7 @@ from pegasus.main_agent import MainAgents, TaskDelegation, task_progress
 from pegasus.mcp_server import mcp_operations
 from pegasus.messages import ChannelInfo, InboundMessage, Json, TaskProgress
 from pegasus.settings import SERVICE_SECTIONS, HttpSettings, LiveValue, Settings
+from pegasus.storage import Lease, run_while_owner
 from pegasus.tasks import TaskAgentMessage
 from pegasus.tools import size_of
 from pegasus.web import HttpConfig, WebServices, run_http
@@ -154,7 +155,16 @@ class ServiceChannels:
 
     def _child(self, type: str) -> Child[AdapterMessage]:
         """Return the actor of an adapter. Its function is a method of the adapter, so a restart goes on with the same object."""
-        return Child(ADAPTER, self.adapters[type].run, self._services.journal, backoff=CHILD_BACKOFF)
+        journal, adapter = self._services.journal, self.adapters[type]
+        if self._services.environment.shared is None:
+            return Child(ADAPTER, adapter.run, journal, backoff=CHILD_BACKOFF)
+
+        async def run(inbox: Inbox[AdapterMessage], lease: Lease) -> None:
+            await adapter.run(inbox, journal)
+
+        # A service is heard at one node: two that poll would take each other's messages.
+        held = partial(run_while_owner, journal=journal, key=f"channel/{type}", run=run)
+        return Child(ADAPTER, held, backoff=CHILD_BACKOFF)
 
     def _note_owners(self) -> None:
         """Let the pairing book know where owners can be asked with buttons."""

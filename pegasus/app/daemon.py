@@ -385,7 +385,7 @@ def _methods(
         **CompletionMethod(
             commands.answers(), services.main_agent.toolset.now.skills, models.choices, commands.model_of
         ).methods(),
-        **NodeMethods(environment.nodes, owners).methods(),
+        **NodeMethods(shared.nodes if (shared := environment.shared) is not None else None, owners).methods(),
         **ServerMethods(environment.mcp, world.in_force, reloader.edit).methods(),
         **ClientToolMethods(environment.clients, owners).methods(),
         **TokenMethods(tokens).methods(),

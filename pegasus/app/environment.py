@@ -51,7 +51,7 @@ from pegasus.storage import Disk, JournalMessage
 from pegasus.tools import ClientTools, KeptChanges, Tool
 
 if TYPE_CHECKING:
-    from pegasus.storage.database import NodeList
+    from pegasus.app.shared_state import SharedState
 
 # The supervision tree in `tree` starts the actors under exactly these names.
 BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/notifications"
@@ -196,8 +196,8 @@ class Environment:
     """The actor that keeps scheduled jobs."""
     shows_approvals: Collection[str] = ("cli", "web")
     """Channel types whose clients show approvals by themselves. On all others they are replies."""
-    nodes: NodeList | None = None
-    """The nodes that share the database; None: everything is in files, and there is one."""
+    shared: SharedState | None = None
+    """State that several nodes share; None: everything is in files on `disk`, and there is one node."""
     activity: Activity = attrs.field(factory=Activity)
     """Sums of what the agent has done since its start."""
     is_trial: bool = False

@@ -16,7 +16,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
+from importlib import import_module
 from random import Random
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -45,6 +47,9 @@ from pegasus.settings import SANDBOX_KEYS, LiveSettings, LiveValue, Settings
 from pegasus.skills import BUILT_IN, AcceptedSkills, InstalledSkills, SkillCatalog
 from pegasus.storage import FileDisk
 from pegasus.tools import KeptChanges, Tool, standard_tools, with_network
+
+if TYPE_CHECKING:
+    from pegasus.app.shared_state import SharedState
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -143,6 +148,7 @@ def _make_environment(
     return Environment(
         in_force=in_force,
         disk=FileDisk(home.data),
+        shared=_open_shared_state(settings, is_trial) if settings.storage.url else None,
         models=models,
         persona=world.persona,
         base_persona=world.base_persona,
@@ -191,6 +197,12 @@ def _make_environment(
     )
 
 
+def _open_shared_state(settings: Settings, is_trial: bool) -> SharedState:
+    # Imported where there is a database, and nowhere else.
+    shared: SharedState = import_module("pegasus.app.shared_state").open_shared_state(settings, is_trial=is_trial)
+    return shared
+
+
 def _archives_in(home: Home, names: ConversationNames, files: SessionFiles) -> FolderArchives:
     return FolderArchives(home.data / files.folder, files, lambda: names.all)
 
@@ -231,8 +243,10 @@ class AgentWorld:
     """Counts the calls of models."""
 
     async def aclose(self) -> None:
-        """Close the connections to providers of models."""
+        """Close the connections to providers of models, and to the database."""
         await self.reloader.models.aclose()
+        if self.environment.shared is not None:
+            await self.environment.shared.database.aclose()
 
     async def run(self) -> None:
         """Do what nobody waits for, until cancelled: background tasks may begin, the SDK of the model is imported.

@@ -71,8 +71,10 @@ from pegasus.channels import AdapterMessage, run_switchboard
 from pegasus.events import BusMessage, event_bus, keep_events
 from pegasus.identity import HEARTBEAT_FILE
 from pegasus.main_agent import (
+    GLOBAL,
     MainAgentMessage,
     MainAgents,
+    answer_idle,
     chat_agents,
     forward_notifications,
     main_agent,
@@ -88,11 +90,13 @@ from pegasus.settings import Settings
 from pegasus.storage import (
     JournalMessage,
     KnownAddresses,
+    Lease,
     LeaseLost,
     RetentionRule,
     media_rule,
     remove_old_files,
     run_journal,
+    run_while_owner,
 )
 from pegasus.tasks import Notify, TaskLogs, task_agent, task_persister
 
@@ -148,19 +152,7 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
         async with open_supervisor(strategy=Strategy.REST_FOR_ONE, intensity=ROOT_INTENSITY) as root:
             tree = await start_tree(root, environment)
     """
-    journal = await root.start_child(
-        Child(
-            "journal",
-            partial(
-                run_journal,
-                clock=environment.clock,
-                activity=environment.activity,
-                hands_out=not environment.is_trial,
-            ),
-            environment.disk,
-            mailbox=JOURNAL_MAILBOX,
-        )
-    )
+    journal = await root.start_child(_journal_child(environment))
     # Books and choices are read here, between the journal that has them and the first actor that asks for them.
     await environment.pairing.load(journal, environment.clock)
     await environment.names.load(journal)
@@ -197,6 +189,14 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     chats: Ref[MainAgentMessage] = root.ref(CHATS)
     agents = (chats,) if environment.has_chats else (root.ref(GLOBAL_AGENT), chats)
     return AgentTree(root, journal, MainAgents(agents), services)
+
+
+def _journal_child(environment: Environment) -> Child[JournalMessage]:
+    """Return the journal: over the files of the disk, or over the database that several nodes share."""
+    shared = environment.shared
+    run = partial(run_journal, disk=environment.disk) if shared is None else shared.run_journal
+    run = partial(run, clock=environment.clock, activity=environment.activity, hands_out=not environment.is_trial)
+    return Child("journal", run, mailbox=JOURNAL_MAILBOX)
 
 
 def _retention_child(root: Supervisor, environment: Environment, journal: Ref[JournalMessage]) -> Child[Any]:
@@ -268,18 +268,20 @@ def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:
         "answers": ChatCommands(services).answers(),
     }
     # One session for all channels is that of the owner alone: guests are heard in conversations of their own.
-    agents: dict[str, Callable[..., Awaitable[None]]] = {
-        CHATS: partial(chat_agents, apart=None if environment.has_chats else True, **work)
-    }
+    chats = partial(chat_agents, apart=None if environment.has_chats else True, **work)
+    children: list[Child[Any]] = [Child("chats", chats, journal, services.main_agent, backoff=CHILD_BACKOFF)]
     if not environment.has_chats:
-        agents = {GLOBAL_AGENT: partial(main_agent, apart=False, **work), **agents}
-    return [
-        *(
-            Child(path.rpartition("/")[2], run, journal, services.main_agent, backoff=CHILD_BACKOFF)
-            for path, run in agents.items()
-        ),
-        Child("notifications", forward_notifications, journal),
-    ]
+        agent = partial(main_agent, journal=journal, services=services.main_agent, apart=False, **work)
+        if environment.shared is not None:
+            run = partial(_run_under_lease, agent)
+            idle = partial(answer_idle, services.main_agent)
+            agent = partial(run_while_owner, journal=journal, key=GLOBAL.owner, run=run, absent=idle)
+        children.insert(0, Child("global", agent, backoff=CHILD_BACKOFF))
+    return [*children, Child("notifications", forward_notifications, journal)]
+
+
+async def _run_under_lease(agent: Callable[..., Awaitable[None]], inbox: Inbox[MainAgentMessage], lease: Lease) -> None:
+    await agent(inbox, lease=lease)
 
 
 def _schedule_child(root: Supervisor, services: Services) -> Child[Any]:

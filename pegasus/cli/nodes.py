@@ -62,8 +62,9 @@ async def _ask_database(settings: Settings, drained: str | None) -> Answer:
     """Return the nodes, or let the one of this name drain. Raises NoSuchNode, StorageError."""
     if not settings.storage.url:
         raise NoSuchNode("storage.url is not set: everything is in files, and there is one node")
-    database = import_module("pegasus.storage.database.postgres").open_database(settings.storage.url)
-    nodes: NodeList = import_module("pegasus.storage.database").NodeList(database)
+    engine = import_module("pegasus.storage.database")
+    database = engine.open_database(settings.storage.url)
+    nodes: NodeList = engine.NodeList(database)
     try:
         if drained is None:
             return await nodes.view()

@@ -44,7 +44,7 @@ Example::
 """
 
 from pegasus.main_agent.actor import main_agent
-from pegasus.main_agent.agents import MainAgents
+from pegasus.main_agent.agents import MainAgents, answer_idle
 from pegasus.main_agent.chat_commands import (
     SKILLS,
     AgentStatus,
@@ -146,6 +146,7 @@ __all__ = [
     "TaskCommands",
     "TaskDelegation",
     "TaskProgressSender",
+    "answer_idle",
     "archive_age",
     "archive_prefix",
     "archive_tool",

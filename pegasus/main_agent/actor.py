@@ -85,6 +85,7 @@ from pegasus.storage import (
     CompleteItem,
     Item,
     JournalMessage,
+    Lease,
     NextItem,
     Posted,
     PostResult,
@@ -114,6 +115,7 @@ async def main_agent(
     publish: PublishMessage | None = None,
     answers: CommandAnswers = MappingProxyType({}),
     note_work: Callable[[bool], None] = lambda is_working: None,
+    lease: Lease | None = None,
 ) -> None:
     """Run the Main Agent of one session.
 
@@ -121,7 +123,7 @@ async def main_agent(
     guests are heard, or only others; None: both. announce: actor that shows people when the agent thinks and what it is writing.
     said: actor that shows what was said to other clients of the conversation. publish: makes a message known to observers when it is
     done. answers: functions that answer the commands that this actor does not answer itself. note_work: is told when work on an item
-    or a command begins and ends.
+    or a command begins and ends. lease: that of its session, if it was taken already.
 
     Raises StorageError if the session cannot be read, LeaseLost if another agent has taken the session over. Cancelled or stopped:
     the running model call ends at once, and its item is handed out again at the next start.
@@ -132,7 +134,7 @@ async def main_agent(
     """
     files = GLOBAL if chat is None else chat_files(chat)
     find_results = partial(recorded_results, journal, services.work, inbox.started)
-    session = await load_session(journal, services.clock, files, find_results, services.make_fence)
+    session = await load_session(journal, services.clock, files, find_results, services.make_fence, lease)
     async with trio.open_nursery() as nursery:
         # Everything below starts from the session as it was loaded. The nursery makes a crash of one task that of the actor.
         keeper = None

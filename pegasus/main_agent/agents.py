@@ -19,6 +19,8 @@ from pegasus.main_agent.chat_commands import (
     Stop,
     Withdraw,
 )
+from pegasus.main_agent.services import AgentServices
+from pegasus.main_agent.status import idle_status
 from pegasus.messages import Address
 
 
@@ -66,6 +68,19 @@ class MainAgents:
         for ref in self.refs:
             with suppress(ActorError):
                 ref.tell_nowait(Withdraw(address, message_id))
+
+
+def answer_idle(services: AgentServices, message: MainAgentMessage) -> None:
+    """Answer a message to an agent that works on another node: here it does nothing."""
+    match message:
+        case GetStatus(reply):
+            reply.send(idle_status(services))
+        case Stop(reply):
+            reply.send(())
+        case Interrupt(reply):
+            reply.send(None)
+        case Withdraw():
+            pass
 
 
 def merge_statuses(statuses: Iterable[AgentStatus]) -> AgentStatus:

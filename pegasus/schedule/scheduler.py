@@ -21,6 +21,9 @@ written last is always the newest state. A look makes all runs that are due and 
 memory is ahead of the file (`_ahead`), and the next look writes it; a crash before that makes those runs again, under the keys that
 inbox and task system know. What a request changes is on disk before it is in memory, since its sender is told if it has failed.
 
+**Several nodes.** Each answers requests, and the one that owns the schedule runs what is due. Its lease may be lost in the middle of
+a run, and the next owner makes that run again, under its key.
+
 **The heartbeat** is no job and has no place in the file. Its interval counts on Trio's clock from the last look at HEARTBEAT.md, and
 begins anew with the actor. A look that cannot be put into the inbox is left out: the next one asks about the same things.
 """
@@ -67,7 +70,7 @@ from pegasus.schedule.jobs import (
 )
 from pegasus.schedule.times import ScheduleError, interval_ms, next_run
 from pegasus.settings import LiveValue
-from pegasus.storage import Accept, JournalMessage, KeyedStore, Overloaded, StorageError
+from pegasus.storage import Accept, JournalMessage, KeyedStore, Overloaded, StorageError, while_owner
 from pegasus.tasks import (
     DEFAULT_TASK_TYPE,
     GetTask,
@@ -80,6 +83,8 @@ from pegasus.tasks import (
 )
 from pegasus.wire import to_wire
 
+OWNER: Final = "schedule"
+"""Owner key of the node that runs what is due."""
 MOST_JOBS: Final = 10_000
 """Jobs at a time."""
 MOST_OF_A_GUEST: Final = 10
@@ -132,8 +137,7 @@ async def serve_schedule(inbox: Inbox[ScheduleMessage], services: ScheduleServic
     await keeper.load()
     inbox.started()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(keeper.run)
-        nursery.start_soon(keeper.beat)
+        nursery.start_soon(while_owner, services.journal, OWNER, keeper.work)
         async for message in inbox:
             try:
                 await keeper.handle(message)
@@ -283,6 +287,12 @@ class _JobScheduler:
         return job
 
     # ------------------------------------------------------------------ running
+
+    async def work(self) -> None:
+        """Run the jobs that are due, and look at HEARTBEAT.md, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.run)
+            nursery.start_soon(self.beat)
 
     async def run(self) -> None:
         """Run the jobs that are due, until cancelled."""

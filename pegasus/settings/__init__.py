@@ -32,7 +32,7 @@ from pegasus.settings.channel_sections import (
 )
 from pegasus.settings.edit import EditError, find_key, parse_key, parse_value, set_key, settings_text, unset_key
 from pegasus.settings.in_force import RESTART_KEYS, SANDBOX_KEYS, LiveSettings, LiveValue, ReloadResult
-from pegasus.settings.keys import Key, SettingsError
+from pegasus.settings.keys import Key, SettingsError, walk
 from pegasus.settings.load import load_settings, located, secrets_of
 from pegasus.settings.render import commented_file, effective, effective_view, shown_value
 from pegasus.settings.sections import (
@@ -129,4 +129,5 @@ __all__ = [
     "settings_text",
     "shown_value",
     "unset_key",
+    "walk",
 ]

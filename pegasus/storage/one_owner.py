@@ -38,12 +38,22 @@ async def while_owner(
 
     Example: `await while_owner(journal, "schedule", self._run)`.
     """
+    await _work_while_owner(journal, key, lambda lease: work(), meanwhile)
+
+
+async def _work_while_owner(
+    journal: Ref[JournalMessage],
+    key: str,
+    work: Callable[[Lease], Awaitable[object]],
+    meanwhile: Callable[[], Awaitable[object]],
+) -> None:
+    """Do what `while_owner` does. work: is given the lease."""
     is_done = False
     while not is_done and (lease := await _own(journal, key, meanwhile)) is not None:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_cancel_when_lost, journal, lease, nursery.cancel_scope)
-                await work()
+                await work(lease)
                 is_done = True
                 nursery.cancel_scope.cancel()
         except* LeaseLost:  # a change was refused before the news came
@@ -82,13 +92,13 @@ async def run_while_owner(
     inbox: Inbox[M],
     journal: Ref[JournalMessage],
     key: str,
-    run: Callable[[Inbox[M]], Awaitable[object]],
+    run: Callable[[Inbox[M], Lease], Awaitable[object]],
     absent: Callable[[M], object] = lambda message: None,
 ) -> None:
     """Run an actor whenever this node owns a key, each time as after a restart. The actor is up in any case.
 
-    absent: is given the messages that come while another node owns the key; by default they are dropped. Raises what the actor
-    raises, but LeaseLost. Stopped: the actor is stopped.
+    run: the actor, which is given the lease. absent: is given the messages that come while another node owns the key; by default they
+    are dropped. Raises what the actor raises, but LeaseLost. Stopped: the actor is stopped.
     """
     inbox.started()
 
@@ -96,4 +106,4 @@ async def run_while_owner(
         async for message in inbox:
             absent(message)
 
-    await while_owner(journal, key, lambda: run(inbox), answer)
+    await _work_while_owner(journal, key, lambda lease: run(inbox, lease), answer)

@@ -38,7 +38,7 @@ from pegasus.json_lines import BadLine, scan_lines
 from pegasus.main_agent.session.files import GLOBAL, SessionFiles
 from pegasus.main_agent.session.session import Session, until_written
 from pegasus.observe import get_logger
-from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, SetAside, TakeLease
+from pegasus.storage import JournalMessage, Lease, ReadFile, ReplaceFile, SetAside, TakeLease
 
 _log = get_logger("session")
 
@@ -52,17 +52,18 @@ async def load_session(
     files: SessionFiles = GLOBAL,
     find_results: FindResults | None = None,
     make_fence: Callable[[], str] = new_fence,
+    lease: Lease | None = None,
 ) -> Session:
     """Take the lease of a session and return the session, well-formed again. A missing file is an empty session.
 
     clock: returns the wall clock, ms. find_results: finds the results of open calls; None: there are none. make_fence: makes the id
-    for fences, if the session has none yet.
+    for fences, if the session has none yet. lease: that of the session, if it was taken already.
 
     Raises StorageError if the file cannot be read. Cancelled: the file is as it was, or repaired.
     """
     path = files.path
     # First the lease: from here on an agent that still runs with this session can write nothing, so what is read stays as it is.
-    lease = await journal.ask(TakeLease, files.owner)
+    lease = lease or await journal.ask(TakeLease, files.owner)
     content = await journal.ask(ReadFile, path)
     with collector_paused():
         entries, bad_lines = _decode_lines(content)

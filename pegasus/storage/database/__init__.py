@@ -15,6 +15,7 @@ the state is in files.
     calls       transactions: repeated, in order, some at once
     log_files   inbox and outbox as files and as contents of a database
     node_list   the nodes, as people and programs are shown them
+    opening     the database that the settings name
     postgres    PostgreSQL as such a database
     connection  its connections on Trio
     contents    everything that it holds, filled and read
@@ -25,6 +26,7 @@ the state is in files.
 from pegasus.storage.database.engine import run_database_journal
 from pegasus.storage.database.log_files import inbox_contents, inbox_file, outbox_contents, outbox_file
 from pegasus.storage.database.node_list import NodeList
+from pegasus.storage.database.opening import open_database
 from pegasus.storage.database.tables import (
     AcceptedItem,
     Content,
@@ -82,6 +84,7 @@ __all__ = [
     "dedupe_of",
     "inbox_contents",
     "inbox_file",
+    "open_database",
     "outbox_contents",
     "outbox_file",
     "run_database_journal",

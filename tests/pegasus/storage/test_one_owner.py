@@ -89,7 +89,7 @@ async def test_a_change_that_is_refused_ends_the_work_as_the_news_does_and_an_er
 async def test_an_actor_takes_its_messages_on_the_node_that_owns_its_key_and_is_stopped_like_any_other(autojump_clock):
     taken, missed, keys = [], [], Keys()
 
-    async def adapter(inbox):
+    async def adapter(inbox, lease):
         try:
             async for message in inbox:
                 taken.append(message)  # noqa: PERF401

@@ -1,0 +1,81 @@
+"""This process as one of several nodes: the database that they share, the journal over it, and what the node says of itself.
+
+Imported only where `storage.url` is set. Every node starts the same tree. What one of them does at a time (`run_while_owner`) waits on
+the others; chats and tasks belong to whichever node has taken them.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Final
+
+import attrs
+
+from actors import Inbox
+from pegasus import __version__
+from pegasus.observe import Activity
+from pegasus.settings import Settings, walk
+from pegasus.storage import JournalMessage
+from pegasus.storage.database import Database, NodeFacts, NodeList, open_database, run_database_journal
+from pegasus.wire import encode_json
+
+OWN_SECTIONS: Final = frozenset({"node", "storage", "gateway", "http", "log"})
+"""Sections of the settings that may differ between nodes."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class SharedState:
+    """The database of the nodes, and this node: `SharedState(database, NodeFacts("a"), lease=5.0, scope="chat")`."""
+
+    database: Database
+    """The database that the nodes share."""
+    facts: NodeFacts
+    """Facts that this node says of itself."""
+    lease: float
+    """Seconds of its lease."""
+    scope: str
+    """The setting `agent.scope`."""
+
+    async def run_journal(
+        self, mailbox: Inbox[JournalMessage], *, clock: Callable[[], int], activity: Activity, hands_out: bool
+    ) -> None:
+        """Run the journal over the database; see `run_database_journal`."""
+        await run_database_journal(
+            mailbox,
+            self.database,
+            facts=self.facts,
+            clock=clock,
+            scope=self.scope,
+            lease=self.lease,
+            activity=activity,
+            hands_out=hands_out,
+        )
+
+    @property
+    def nodes(self) -> NodeList:
+        """The nodes that share the database."""
+        return NodeList(self.database, self.facts.name)
+
+
+def open_shared_state(settings: Settings, *, is_trial: bool = False) -> SharedState:
+    """Return what this process shares with others. Nothing is connected yet. Raises StorageError.
+
+    is_trial: the version is only tried, beside the node that runs.
+    """
+    name = settings.node.name or socket.gethostname()
+    facts = NodeFacts(
+        f"{name} (trial)" if is_trial else name, settings.node.address, __version__, settings_digest(settings)
+    )
+    return SharedState(open_database(settings.storage.url), facts, settings.node.lease, settings.agent.scope)
+
+
+def settings_digest(settings: Settings) -> str:
+    """Return a text by which nodes notice that their settings differ. Secrets are left out, and what each node has of its own."""
+    shared = [
+        (".".join(path), str(value))
+        for path, key, value in walk(settings)
+        if not key.secret and path[0] not in OWN_SECTIONS
+    ]
+    return sha256(encode_json([list(each) for each in shared]).encode()).hexdigest()[:12]
