@@ -227,3 +227,8 @@ class Environment:
     def has_chats(self) -> bool:
         """Return whether each chat has a conversation of its own. A reload does not change it."""
         return self.settings.agent.scope == "chat"
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether other nodes may change what is stored."""
+        return self.nodes is not None

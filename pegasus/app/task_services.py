@@ -99,6 +99,7 @@ def task_deps(shared: SharedServices, find: Callable[[str], Ref[Any]]) -> TaskDe
         context_window=environment.models.context_window,
         context=in_force.follow(make_context, "tools.allowed_paths", "limits.guest_disk_mb"),
         journal=journal,
+        is_shared=environment.is_shared,
         owners=environment.owners,
         make_fence=environment.make_fence,
         traits=environment.models.traits,

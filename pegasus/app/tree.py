@@ -326,8 +326,14 @@ def task_system_child(root: Supervisor, services: Services) -> Child[Any]:
     bus: Ref[BusMessage] = root.ref(BUS)
     agent = partial(task_agent, deps=services.tasks, logs=TaskLogs(persister, bus), listener=listener)
     observer = partial(observe_tasks, clock=services.environment.clock)
+    environment = services.environment
+
+    def new_owner() -> str:
+        """Return a name for a run of the persister, "" where there is one node."""
+        return f"{environment.random.getrandbits(64):016x}" if environment.is_shared else ""
+
     children: list[Child[Any]] = [
-        Child("persister", task_persister, services.journal, services.environment.clock, mailbox=TASK_MAILBOX),
+        Child("persister", task_persister, services.journal, environment.clock, new_owner, mailbox=TASK_MAILBOX),
         Child("bus", event_bus, mailbox=TASK_MAILBOX),
         Child("recent", keep_events, bus, services.environment.recent, mailbox=TASK_MAILBOX),
         Child("observer", observer, bus, root.ref(SWITCHBOARD), root.ref(APPROVALS), mailbox=TASK_MAILBOX),

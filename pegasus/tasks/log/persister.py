@@ -248,7 +248,9 @@ class _Store:
         A list or an index that cannot be read (a folder is in its place, say) counts as missing: the daemon starts, and what
         the logs tell can still be read. New tasks are refused by the disk until somebody moves the folder away.
         """
-        self._lease = await retry(partial(self._journal.ask, TakeLease, self._lease.owner), StorageError)
+        # A node that gives everything back gets no lease, and begins nothing until that is over.
+        take = partial(self._journal.ask, TakeLease, self._lease.owner)
+        self._lease = await retry(take, (StorageError, LeaseLost))
         index = await self._read_or_report(INDEX)
         if index:
             index = await self._repair(INDEX, index, placeholder=b"\n")

@@ -2,6 +2,8 @@
 
 import json
 from contextlib import asynccontextmanager
+from functools import partial
+from itertools import count
 from random import Random
 
 import attrs
@@ -25,6 +27,7 @@ from pegasus.tasks import (
     Wait,
     load_task_types,
     task_agent,
+    task_persister,
     task_view,
 )
 from pegasus.tasks.log.format import PendingTask, parse_events
@@ -228,14 +231,23 @@ async def open_desk(
     observe=lambda view, ends: None,
     over=lambda task_ids: None,
     before_resuming=trio.lowlevel.checkpoint,
+    journal=None,
+    owner="",
 ):
+    """owner: of the persister that writes the logs through this journal; without one they are in memory."""
     calls = []
     shelf, listener, watcher = shelf or MemoryFolder(), listener or Listener(), Watcher()
     types, _ = load_task_types(BUILT_IN_TYPES)
     toolbox = ToolExecutor([*standard_tools(calls), *tools], timeout=timeout, timeouts={})
     async with open_supervisor(strategy=Strategy.REST_FOR_ONE, name="desk") as root:
-        gate = await root.start_child(Child("gate", shelf.gate))
-        shelf._persister = gate
+        if journal is None:
+            shelf._persister = await root.start_child(Child("gate", shelf.gate))
+        else:
+            runs = count(1)
+            keep = partial(task_persister, new_owner=lambda: f"{owner}-{next(runs)}" if owner else "")
+            shelf = TaskLogs(
+                await root.start_child(Child("persister", keep, journal, clock, mailbox=Mailbox(64))), None
+            )
         bus = await root.start_child(Child("bus", event_bus, mailbox=Mailbox(1024)))
         ear = await root.start_child(Child("listener", listener.run))
         eye = await root.start_child(Child("watcher", watcher.run, mailbox=Mailbox(4096)))
@@ -243,7 +255,7 @@ async def open_desk(
         await bus.ask(Subscribe, eye, set(EventType) - {EventType.TASK_UPDATED}, True)
         observer = await root.start_child(Child("observer", Observer(observe, over).run, mailbox=Mailbox(4096)))
         await bus.ask(Subscribe, observer, {EventType.TASK_UPDATED}, True)
-        random = Random(0)
+        random = Random(owner or 0)
         deps = TaskDeps(
             bus=bus,
             new_task_id=lambda: f"{random.getrandbits(64):016x}",
@@ -260,6 +272,8 @@ async def open_desk(
             limits=LiveValue(limits),
             make_fence=lambda: "fence00000",
             before_resuming=before_resuming,
+            journal=journal,
+            is_shared=bool(owner),
         )
         ref = await root.start_child(Child("agent", task_agent, deps, shelf, ear, mailbox=Mailbox(4096), shutdown=10.0))
         yield Desk(root, ref, bus, shelf, listener, watcher, calls)
