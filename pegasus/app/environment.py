@@ -231,4 +231,4 @@ class Environment:
     @property
     def is_shared(self) -> bool:
         """Return whether other nodes may change what is stored."""
-        return self.nodes is not None
+        return self.shared is not None
