@@ -1,9 +1,14 @@
-"""A PostgreSQL server of the tests' own: on loopback, in a temporary folder, synced as one in use; and a database for each test."""
+"""A PostgreSQL server of the tests' own: on loopback, in a temporary folder, synced as one in use; without tables for each test.
+
+Its user "agent" may do everything and needs no password. "locked" needs the password "right pass-word" and may do nothing by itself.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import glob
+import ipaddress
 import itertools
 import os
 import shutil
@@ -15,6 +20,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 MISSING = "PostgreSQL is not installed (Debian: apt install postgresql)"
 
@@ -26,7 +34,7 @@ def find_program(name):
 
 
 class PostgresServer:
-    """A server that can be stopped, killed and started again. Its user "agent" may do everything, and needs no password."""
+    """A server that can be stopped, killed and started again. certificate: that of its TLS, which names 127.0.0.1."""
 
     def __init__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="pegasus-postgres-"))
@@ -38,8 +46,20 @@ class PostgresServer:
             shutil.chown(self.folder, self._user["user"])
         self._run("initdb", "-D", self.data, "-U", "agent", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
         with self.data.joinpath("postgresql.conf").open("a") as conf:
-            conf.write("listen_addresses = '127.0.0.1'\nunix_socket_directories = ''\nshared_buffers = 32MB\n")
+            conf.write(
+                "listen_addresses = '127.0.0.1'\nunix_socket_directories = ''\nshared_buffers = 32MB\nssl = on\n"
+            )
+        rules = self.data / "pg_hba.conf"
+        rules.write_text("host all locked 127.0.0.1/32 scram-sha-256\n" + rules.read_text())
+        self.certificate = self.data / "server.crt"
+        for name, content in zip(("server.crt", "server.key"), _self_signed(), strict=True):
+            file = self.data / name
+            file.touch(mode=0o600)
+            file.write_bytes(content)
+            if self._user:
+                shutil.chown(file, self._user["user"])
         self.start()
+        self.execute("create role locked login password 'right pass-word'")
 
     @property
     def data(self):
@@ -88,6 +108,15 @@ class PostgresServer:
                 cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
+    @contextlib.contextmanager
+    def beside(self):
+        """Give a port, a folder and the user for a program beside it, as words of Popen."""
+        folder = self.folder / "beside"
+        folder.mkdir()
+        folder.chmod(0o755)
+        yield _free_port(), folder, self._user
+        shutil.rmtree(folder)
+
     def remove(self):
         with contextlib.suppress(Exception):
             self.signal(signal.SIGCONT)
@@ -108,6 +137,21 @@ class PostgresServer:
         if done.returncode:
             log = self.folder / "log"
             pytest.fail(f"{program} failed: {done.stdout or (log.read_text() if log.exists() else '')}")
+
+
+def _self_signed():
+    """Return a certificate for 127.0.0.1 and its key, in PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tests")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return certificate.public_bytes(pem), key.private_bytes(pem, *plain)
 
 
 def _free_port():
@@ -135,5 +179,6 @@ def postgres_server():
 
 @pytest.fixture
 def postgres_url(postgres_server):
-    """An empty database."""
-    return postgres_server.database()
+    """A database without tables. It is one for all tests, since PostgreSQL copies 300 files for each new one."""
+    yield postgres_server.url
+    postgres_server.execute("drop schema if exists pegasus cascade")

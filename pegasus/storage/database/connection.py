@@ -14,6 +14,7 @@ silence. TCP's own timeouts end a dead connection in about the same time, and th
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, LiteralString, TypeVar
@@ -138,13 +139,11 @@ _DOWN: Final = {
     "25P03": "a transaction was held open for too long",
 }
 """By SQLSTATE, conditions that pass or that the operator of the database ends."""
-_REFUSED: Final = {
-    "28000": "the user may not log in",
-    "28P01": "the password is wrong",
-    "3D000": "the database does not exist",
-}
-"""By SQLSTATE, conditions that settings or grants end. They are met at a start; a server that runs may be given other rights at any
-time, so that they are not final."""
+_REFUSED: Final = re.compile(
+    "password authentication failed|no password supplied|(role|user|database) .* does not exist|no pg_hba.conf entry|certificate|"
+    "not support SSL|invalid .*value"
+)
+"""Words of errors that settings or grants end. A connection that is refused has no SQLSTATE."""
 _AGAIN: Final = ("40001", "40P01", "40003", "23505")
 """States after which the transaction may simply be made again: it met another one. A unique violation is one of those, since every
 statement looks for what it inserts."""
@@ -153,11 +152,12 @@ statement looks for what it inserts."""
 def explain(error: psycopg.Error) -> StorageError:
     """Return the error for an operator. It holds no password: psycopg and libpq never repeat one but of a malformed address."""
     state = error.sqlstate or ""
-    words = " ".join(str(error).split())
+    # Of several attempts each has its line, and most are the same.
+    words = " ".join(dict.fromkeys(line.strip() for line in str(error).splitlines()))
     if state == "42501":
         return DatabaseRefused(f"the database user has too few rights: {words}")
-    if state in _REFUSED:
-        return DatabaseRefused(f"the database refuses the connection: {_REFUSED[state]} ({words})")
+    if not state and _REFUSED.search(words):
+        return DatabaseRefused(f"the database refuses the connection: {words}")
     if reason := _DOWN.get(state):
         return DatabaseDown(f"the database cannot do it: {reason} ({words})")
     return DatabaseDown(f"the database cannot be reached: {words}" if not state else f"the database failed: {words}")
