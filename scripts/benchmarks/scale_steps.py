@@ -6,6 +6,7 @@ Server, client and disk are those of this machine. One chat after the other make
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -36,10 +37,11 @@ LINE = b'{"ts":1767225600000,"role":"user","content":"' + b"x" * 120 + b'"}\n'
 
 @attrs.frozen(eq=False)
 class Engine:
-    """A journal, and the leases of its chats."""
+    """A journal, and the leases of its chats with the lines of their sessions."""
 
     journal: Ref[JournalMessage]
     leases: dict[int, Lease] = attrs.field(factory=dict)
+    lines: dict[int, int] = attrs.field(factory=lambda: defaultdict(int))
 
     async def step(self, chat: int, number: int) -> None:
         """Append a line to the session of a chat and post a reply."""
@@ -47,7 +49,9 @@ class Engine:
         if (lease := self.leases.get(chat)) is None:
             lease = self.leases[chat] = await self.journal.ask(TakeLease, chat_owner(Address("web", f"chat{chat}")))
         post = Post(f"{chat}/{number}", "Hello!", channel.channel_id, channel)
-        await self.journal.ask(Commit, ((f"sessions/web%3Achat{chat}.jsonl", LINE),), (post,), lease)
+        line = (f"sessions/web%3Achat{chat}.jsonl", LINE)
+        await self.journal.ask(Commit, (line,), (post,), lease, (), self.lines[chat])
+        self.lines[chat] += 1
 
 
 def measure_steps(place: Workplace) -> Iterator[Result]:

@@ -317,6 +317,8 @@ async def test_lines_are_kept_byte_for_byte(database, node):
         '{"a":1.10,"b":"\\u0000"}',
         "x" * 100_000,
         "\\N \\. '",
+        "NULL",
+        "{,}",
     )
     await database.commit(step("1", lines=[("ä b/%s.jsonl", lines), ("ä b/%s.jsonl", ("last",))]))
     assert await database.read_lines("ä b/%s.jsonl", 0) == (*lines, "last")
