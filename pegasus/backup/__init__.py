@@ -6,6 +6,7 @@
     errors       the error of this package
     archive      the file: a tar of a manifest and the files, compressed
     making       a backup, made under another name until it is whole
+    exporting    a copy of the data of a home, to be read
     restoring    a home made of a backup
 
 The commands are in `pegasus.cli.backup`. The daemon makes a backup before it changes the form of data
@@ -14,6 +15,7 @@ that an older version has written (`pegasus.host.data_format`). Only then is thi
 
 from pegasus.backup.blanking import without_secrets
 from pegasus.backup.errors import BackupError
+from pegasus.backup.exporting import copy_data
 from pegasus.backup.making import make_backup
 from pegasus.backup.restoring import SPARE, restore_backup
 from pegasus.backup.sealing import is_sealed, read_passphrase
@@ -25,6 +27,7 @@ __all__ = [
     "FoundFile",
     "Snapshot",
     "SnapshotChanged",
+    "copy_data",
     "is_sealed",
     "make_backup",
     "read_passphrase",

@@ -23,6 +23,7 @@ order; each uses only those before it:
     init          the command init
     importing     the command import
     backup        the commands backup, move and restore
+    moving        the commands migrate and export
     update        the command update
     trace         the command trace
     mcp_relay     the MCP server of the daemon, on stdin and stdout

@@ -20,6 +20,7 @@ from typing import Final
 import attrs
 
 from pegasus.guarded_open import open_regular
+from pegasus.host import FORMAT
 from pegasus.json_lines import BadLine
 from pegasus.messages import Json
 from pegasus.storage import ROW_FILES, collection_of, owner_of, row_key, rows_path
@@ -200,7 +201,7 @@ class FolderWriter:
         """Folder, which is there and empty."""
         self._logs: list[Content] = []
         """Contents of inbox and outbox, which are written at the end."""
-        self._version = b""
+        self._version = f"{FORMAT}\n".encode()
 
     def add(self, content: Content) -> None:
         """Write a part, or keep it until the end."""
@@ -249,7 +250,9 @@ class Tally:
         self._sum = 0
 
     def add(self, content: Content) -> None:
-        """Count a part."""
+        """Count a part. The number of the form of data is not counted: each program writes its own."""
+        if isinstance(content, FileContents) and content.path == VERSION:
+            return
         kind, number = "", 1
         said: Json
         match content:
@@ -269,7 +272,7 @@ class Tally:
             case PostedReply():
                 kind, said = "replies", [content.key, content.seq, content.message, content.at]
             case FileContents():
-                kind = _FOLDERS.get(content.path.partition("/")[0], "other files") if content.path != VERSION else ""
+                kind = _FOLDERS.get(content.path.partition("/")[0], "other files")
                 number = content.content.count(b"\n") if kind.startswith("lines") else 1
                 said = [content.path, content.at, sha256(content.content).hexdigest()]
             case RowsContents():

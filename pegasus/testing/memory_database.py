@@ -21,8 +21,8 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Collection
+from contextlib import aclosing, asynccontextmanager
 from enum import Enum
 from functools import partial
 from typing import Any, Final, TypeVar, cast
@@ -219,13 +219,14 @@ class _DatabaseLink:
         """Return what the tables hold now."""
         found = await self._transact("contents", partial(self._database.tables.contents, paths))
 
-        async def each() -> AsyncIterator[Content]:
+        async def each() -> AsyncGenerator[Content, None]:
             """Iterate with checkpoints, as over rows that arrive."""
             for content in found:
                 await trio.lowlevel.checkpoint()
                 yield content
 
-        yield each()
+        async with aclosing(each()) as contents:
+            yield contents
 
     async def _transact(self, method: str, work: Callable[[], Any]) -> Any:
         database = self._database

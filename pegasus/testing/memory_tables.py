@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from pegasus.messages import Address, OutboundMessage, escape_field
-from pegasus.storage import Changed, Lease, LeaseLost, Overloaded, UnacknowledgedReply
+from pegasus.storage import Changed, Lease, LeaseLost, Overloaded, UnacknowledgedReply, rows_path
 from pegasus.storage.database import (
     AcceptedItem,
     Content,
@@ -596,7 +596,9 @@ class MemoryTables:
             for path in sorted(self._written)
             if is_wanted(path)
         ]
-        found += [RowsContents(*name, rows.rows) for name, rows in sorted(self._rows.items()) if not paths]
+        found += [
+            RowsContents(*name, rows.rows) for name, rows in sorted(self._rows.items()) if is_wanted(rows_path(*name))
+        ]
         return found
 
     # ------------------------------------------------------------------ notices

@@ -179,6 +179,8 @@ def test_help_lists_the_commands_that_are_there(pegasus):
         "backup",
         "restore",
         "move",
+        "migrate",
+        "export",
         "update",
         "acp",
         "persona",
