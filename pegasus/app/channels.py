@@ -47,6 +47,7 @@ from pegasus.intake import DiskLimits, GuestDisk, GuestLimits, Intake, run_guest
 from pegasus.main_agent import MainAgents, TaskDelegation, task_progress
 from pegasus.mcp_server import mcp_operations
 from pegasus.messages import ChannelInfo, InboundMessage, Json, TaskProgress
+from pegasus.observe import Activity
 from pegasus.settings import SERVICE_SECTIONS, HttpSettings, LiveValue, Settings
 from pegasus.storage import Lease, run_while_owner
 from pegasus.tasks import TaskAgentMessage
@@ -330,16 +331,22 @@ def http_child(
 
 
 def health_of(
-    root: Supervisor, main_agents: Sequence[str], may_work: trio.Event, adapters: Iterable[ServiceAdapter]
+    root: Supervisor,
+    main_agents: Sequence[str],
+    may_work: trio.Event,
+    adapters: Iterable[ServiceAdapter],
+    activity: Activity,
 ) -> Mapping[str, Json]:
     """Return `ready`, the permanent actors that do not run in `down`, and the channels that are parked in `parked`.
 
-    The daemon is not ready before people can connect, nor while a permanent actor does not run. A parked channel makes no difference:
-    the rest runs on. main_agents: paths of the actors of the Main Agent.
+    The daemon is not ready before people can connect, while a permanent actor does not run, or while the process waits for its
+    database. A parked channel makes no difference: the rest runs on. main_agents: paths of the actors of the Main Agent.
     """
     # One snapshot of all actors. No actor is asked: a probe must answer while actors hang.
     states = {info.path: info.state for info in _walk(root.tree())}
     down = [path for path in (*PERMANENT, *main_agents) if states.get(path) != "up"]
+    if activity.waits_for:
+        down.append(activity.waits_for)
     parked = [
         path.removeprefix(_CHANNELS)
         for path, state in states.items()

@@ -27,7 +27,7 @@ which it should.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -233,7 +233,17 @@ async def _daemon(world: RealWorld, is_trial: bool) -> int:
                 # Both begin before the first child: a child that hangs in its start is logged, and does not prevent a stop.
                 watch.start_soon(_kill_when_late, signals, root)
                 nursery.start_soon(log_tree_events, root)
-                tree = await start_tree(root, environment)
+                with trio.CancelScope() as starting:
+                    async with trio.open_nursery() as meanwhile:
+                        if environment.shared is not None:
+                            meanwhile.start_soon(_answer_waiting, http_listeners, environment)
+                            meanwhile.start_soon(_stop_waiting, signals, starting)
+                        tree = await start_tree(root, environment)
+                        meanwhile.cancel_scope.cancel()
+                if starting.cancelled_caught:
+                    nursery.cancel_scope.cancel()
+                    watch.cancel_scope.cancel()
+                    return 0
                 # A choice of a model can be written from here on; before, nobody can make one.
                 reloader.journal = tree.journal
                 tokens = environment.tokens
@@ -286,7 +296,14 @@ async def _daemon(world: RealWorld, is_trial: bool) -> int:
                     activity=environment.activity,
                     clock=wall_clock,
                     may_serve=environment.may_work,
-                    health=partial(health_of, root, tree.main_agent.paths, environment.may_work, adapters.values()),
+                    health=partial(
+                        health_of,
+                        root,
+                        tree.main_agent.paths,
+                        environment.may_work,
+                        adapters.values(),
+                        environment.activity,
+                    ),
                 )
                 front: dict[str, Child[object]] = {}
                 # Made without a server, too, as they follow their settings from here on.
@@ -320,6 +337,17 @@ async def _daemon(world: RealWorld, is_trial: bool) -> int:
     if signals.overran:
         _log.warning("the stop took too long and was cut short", grace=signals.grace)
     return 0
+
+
+async def _answer_waiting(listeners: Sequence[trio.SocketListener], environment: Environment) -> None:
+    """Answer over HTTP that the agent waits for its database, until cancelled."""
+    await import_module("pegasus.app.waiting_room").answer_waiting(listeners, environment.activity)
+
+
+async def _stop_waiting(signals: Signals, starting: trio.CancelScope) -> None:
+    """End a start that waits for the database when the process is to stop."""
+    await signals.stop.wait()
+    starting.cancel()
 
 
 async def _stop_with_stdin(signals: Signals) -> None:

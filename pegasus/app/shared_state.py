@@ -8,21 +8,15 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from hashlib import sha256
-from typing import Final
 
 import attrs
 
 from actors import Inbox
 from pegasus import __version__
 from pegasus.observe import Activity
-from pegasus.settings import Settings, walk
+from pegasus.settings import Settings
 from pegasus.storage import JournalMessage
-from pegasus.storage.database import Database, NodeFacts, NodeList, open_database, run_database_journal
-from pegasus.wire import encode_json
-
-OWN_SECTIONS: Final = frozenset({"node", "storage", "gateway", "http", "log"})
-"""Sections of the settings that may differ between nodes."""
+from pegasus.storage.database import Database, NodeFacts, NodeList, open_database, run_database_journal, settings_digest
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -69,13 +63,3 @@ def open_shared_state(settings: Settings, *, is_trial: bool = False) -> SharedSt
         f"{name} (trial)" if is_trial else name, settings.node.address, __version__, settings_digest(settings)
     )
     return SharedState(open_database(settings.storage.url), facts, settings.node.lease, settings.agent.scope)
-
-
-def settings_digest(settings: Settings) -> str:
-    """Return a text by which nodes notice that their settings differ. Secrets are left out, and what each node has of its own."""
-    shared = [
-        (".".join(path), str(value))
-        for path, key, value in walk(settings)
-        if not key.secret and path[0] not in OWN_SECTIONS
-    ]
-    return sha256(encode_json([list(each) for each in shared]).encode()).hexdigest()[:12]

@@ -24,9 +24,9 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -54,8 +54,12 @@ from pegasus.models import (
 )
 from pegasus.sandbox import SandboxError, probe_sandbox
 from pegasus.settings import Settings, SettingsError, load_settings
+from pegasus.storage import StorageError
 from pegasus.terminal import neutralise
 from pegasus.update import read_last
+
+if TYPE_CHECKING:
+    from pegasus.storage.database import DatabaseFacts
 
 OK: Final = "ok"
 NOTE: Final = "note"
@@ -66,6 +70,10 @@ LITTLE_SPACE: Final = 1 << 30
 """Bytes free on the disk below which it is noted."""
 NO_SPACE: Final = 50 << 20
 """Bytes free below which messages may soon not be accepted any more."""
+MOST_AHEAD: Final = 2.0
+"""Seconds that the clock of a database may differ from this machine's."""
+SHARE_OF_LEASE: Final = 20
+"""An answer of the database should take less than this part of a lease."""
 _PACKAGE: Final = "pegasus-agent"
 
 FEW_CALLS: Final = 10
@@ -377,6 +385,66 @@ def _files(examined: Examined) -> Iterator[Finding]:
         yield Finding("files", OK, f"{free >> 30} GB free")
 
 
+def _database(examined: Examined) -> Iterator[Finding]:
+    """Check the database that the settings name, and the nodes that live there. Nothing is said where everything is in files."""
+    if examined.settings is None or not examined.settings.storage.url:
+        return
+    settings = examined.settings
+    try:
+        look = import_module("pegasus.storage.database.examining").look_at_database
+        found = look(settings.storage.url)
+    except ModuleNotFoundError as error:
+        fix = f"{sys.executable} -m pip install 'pegasus-agent[postgres]'"
+        yield Finding("database", BROKEN, f"storage.url is set, and there is no {error.name}", fix)
+        return
+    except StorageError as error:
+        yield Finding("database", BROKEN, str(error), "check storage.url, the server and the network to it")
+        return
+    yield from _rights(found)
+    if not found.is_synced:
+        text = "the server answers a commit before it is on disk: a crash of it loses messages that were accepted"
+        yield Finding("database", BROKEN, text, "set synchronous_commit and fsync to on")
+    if found.replicas and not found.has_synchronous_replica:
+        text = "no replica is synchronous: a fail-over may lose messages that were accepted"
+        yield Finding("database", NOTE, text, "set synchronous_standby_names on the server")
+    if abs(found.ahead) > MOST_AHEAD:
+        where = "ahead of" if found.ahead > 0 else "behind"
+        text = f"its clock is {abs(found.ahead):.0f} s {where} this machine's: times in messages and jobs differ between nodes"
+        yield Finding("database", NOTE, text, "let both follow the same time servers")
+    if found.round_trip > settings.node.lease / SHARE_OF_LEASE:
+        text = f"an answer takes {found.round_trip * 1000:.0f} ms, which is much beside a lease of {settings.node.lease:g} s"
+        yield Finding("database", NOTE, text, "raise node.lease, or bring the node nearer to the database")
+    yield from _nodes(settings, found.others)
+    replica = "with a synchronous replica" if found.has_synchronous_replica else "without a synchronous replica"
+    yield Finding("database", OK, f"PostgreSQL {found.server} answers in {found.round_trip * 1000:.0f} ms, {replica}")
+
+
+def _rights(found: DatabaseFacts) -> Iterator[Finding]:
+    """Check whether the program may write into a database, and knows its tables."""
+    if found.is_replica:
+        yield Finding("database", BROKEN, "it is a replica, which takes no changes", "name the primary in storage.url")
+    elif not found.may_write:
+        fix = "let its owner run: CREATE SCHEMA pegasus AUTHORIZATION the user; the log of a start says it in full"
+        yield Finding("database", BROKEN, "the user may not write into it", fix)
+    if found.tables > found.known:
+        text = f"its tables have version {found.tables}, and this program knows {found.known}"
+        yield Finding("database", BROKEN, text, "use the version of the program that has made them, or a newer one")
+
+
+def _nodes(settings: Settings, others: Sequence[tuple[str, str, str]]) -> Iterator[Finding]:
+    """Check whether the nodes that live have one version and the same settings."""
+    digest = import_module("pegasus.storage.database").settings_digest(settings)
+    for name, version, settings_there in others:
+        if version != __version__:
+            text = f"node {neutralise(name)} runs version {neutralise(version)}, and this program is {__version__}"
+            yield Finding(
+                "database", NOTE, text, "update all nodes; until then the oldest decides what the tables hold"
+            )
+        elif settings_there != digest:
+            text = f"node {neutralise(name)} has other settings than this home"
+            yield Finding("database", NOTE, text, "give all nodes the same settings, and reload or restart them")
+
+
 def _ports(examined: Examined) -> Iterator[Finding]:
     """Check that the agent answers or, if none runs, that it could listen. One that runs answers whatever the settings file says.
 
@@ -505,6 +573,7 @@ CHECKS: Final[tuple[tuple[str, Callable[[Examined], Iterator[Finding]]], ...]] =
     ("home", _home),
     ("token", _token),
     ("files", _files),
+    ("database", _database),
     ("ports", _ports),
     ("sandbox", _sandbox),
     ("people", _people),

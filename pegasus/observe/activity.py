@@ -225,6 +225,8 @@ class Activity:
         """Histograms by name and values of the labels."""
         self.gauges: dict[str, Callable[[], Mapping[tuple[str, ...], float]]] = {}
         """Functions that return the present values by those of the labels, by names of GAUGES. Absent where the state is in files."""
+        self.waits_for = ""
+        """Sentence about what the whole process waits for, such as a database that does not answer; "" = nothing."""
         self.observer: Callable[[FinishedWork], None] | None = None
         """Gets every piece of finished work. It must not wait; what it raises is logged and goes no further."""
 

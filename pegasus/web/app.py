@@ -244,7 +244,11 @@ class WebApplication:
 
 
 def _error_response(error: ApiError, headers: dict[str, str] | None = None) -> Response:
-    more = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": RETRY_AFTER}}.get(error.status, {})
+    more = {
+        401: {"www-authenticate": "Bearer"},
+        429: {"retry-after": RETRY_AFTER},
+        503: {"retry-after": RETRY_AFTER},
+    }.get(error.status, {})
     return json_response(error.body, error.status, {**more, **(headers or {})})
 
 

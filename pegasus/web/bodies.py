@@ -363,9 +363,10 @@ class NameJson:
 
 @attrs.frozen
 class AliveAnswer:
-    """The process answers."""
+    """The process answers. waiting: a sentence about what it waits for, if it does."""
 
     status: Literal["ok"]
+    waiting: str = ""
 
 
 @attrs.frozen

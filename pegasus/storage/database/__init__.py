@@ -16,6 +16,7 @@ the state is in files.
     log_files   inbox and outbox as files and as contents of a database
     node_list   the nodes, as people and programs are shown them
     opening     the database that the settings name
+    examining   a look at a database, for people
     postgres    PostgreSQL as such a database
     connection  its connections on Trio
     contents    everything that it holds, filled and read
@@ -25,7 +26,7 @@ the state is in files.
 
 from pegasus.storage.database.engine import run_database_journal
 from pegasus.storage.database.log_files import inbox_contents, inbox_file, outbox_contents, outbox_file
-from pegasus.storage.database.node_list import NodeList
+from pegasus.storage.database.node_list import DatabaseFacts, NodeList, settings_digest
 from pegasus.storage.database.opening import open_database
 from pegasus.storage.database.tables import (
     AcceptedItem,
@@ -60,6 +61,7 @@ __all__ = [
     "Content",
     "Database",
     "DatabaseDown",
+    "DatabaseFacts",
     "DurableStep",
     "FileContents",
     "Heard",
@@ -88,4 +90,5 @@ __all__ = [
     "outbox_contents",
     "outbox_file",
     "run_database_journal",
+    "settings_digest",
 ]

@@ -26,6 +26,8 @@ T = TypeVar("T")
 BEFORE_REPEAT: Final[ContextVar[Callable[[], object]]] = ContextVar("BEFORE_REPEAT", default=lambda: None)
 """Function of a task that is called before a call of that task is repeated. It raises if nobody wants the answer any more."""
 
+NO_ANSWER: Final = "the database does not answer"
+"""Sentence for whoever asks for the state of the process. The error itself is in the log: it names machines and users."""
 AT_ONCE: Final = 32
 """Transactions that run at once. More would only wait for each other within the database."""
 FIRST_PAUSE: Final = 0.1
@@ -78,11 +80,13 @@ class DatabaseCalls:
             self._report(f"{error}; nothing is lost, and everything waits until the database answers")
             self._activity.failed("database", "down")
         self.problem = str(error)
+        self._activity.waits_for = NO_ANSWER
 
     def _note_success(self) -> None:
         if self.problem:
             _log.info("the database answers again")
         self.problem = ""
+        self._activity.waits_for = ""
 
 
 class OrderedWork:

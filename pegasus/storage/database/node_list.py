@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+from typing import Final
+
 import attrs
 
 from pegasus.messages import Json
+from pegasus.settings import Settings, walk
 from pegasus.storage.database.tables import Database, NodeState
+from pegasus.wire import encode_json
+
+OWN_SECTIONS: Final = frozenset({"node", "storage", "gateway", "http", "log"})
+"""Sections of the settings that may differ between nodes."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -30,6 +38,34 @@ class NodeList:
         return await self.database.drain(name)
 
 
+@attrs.frozen
+class DatabaseFacts:
+    """Facts about a database that answers."""
+
+    server: str
+    """Version of the server."""
+    tables: int
+    """Version of the tables; 0 = there are none."""
+    known: int
+    """Newest version of tables that this program knows."""
+    may_write: bool
+    """True if the user may make the tables, or write those that are there."""
+    is_replica: bool
+    """True if it is read-only."""
+    is_synced: bool
+    """True if a commit is answered when it is on disk."""
+    replicas: int
+    """Replicas that follow it."""
+    has_synchronous_replica: bool
+    """True if a commit waits for a replica, so that a fail-over loses nothing."""
+    ahead: float
+    """Seconds that its clock is ahead of this machine's."""
+    round_trip: float
+    """Seconds from a statement to its answer."""
+    others: tuple[tuple[str, str, str], ...]
+    """Name, version and digest of the settings of each node that lives."""
+
+
 def _node_view(node: NodeState) -> Json:
     return {
         "name": node.facts.name,
@@ -42,3 +78,13 @@ def _node_view(node: NodeState) -> Json:
         "tasks": sum(key.startswith("task/") for key in node.keys),
         "owns": [key for key in node.keys if key in ("main", "schedule") or key.startswith("channel/")],
     }
+
+
+def settings_digest(settings: Settings) -> str:
+    """Return a text by which nodes notice that their settings differ. Secrets are left out, and what each node has of its own."""
+    shared = [
+        (".".join(path), str(value))
+        for path, key, value in walk(settings)
+        if not key.secret and path[0] not in OWN_SECTIONS
+    ]
+    return sha256(encode_json([list(each) for each in shared]).encode()).hexdigest()[:12]

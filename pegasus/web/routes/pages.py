@@ -141,8 +141,8 @@ class Pages:
 
 
 async def show_alive(request: ApiRequest) -> Response:
-    """Return that the process answers."""
-    return json_response(AliveAnswer("ok"))
+    """Return that the process answers, and what it waits for, if it does: to start it again would be of no use."""
+    return json_response(AliveAnswer("ok", request.services.activity.waits_for))
 
 
 async def show_ready(request: ApiRequest) -> Response:

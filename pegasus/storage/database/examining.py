@@ -1,0 +1,63 @@
+"""A look at the database for `pegasus doctor`: it changes nothing, and makes no tables. Imported there alone."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import psycopg
+
+from pegasus.storage.database.connection import explain
+from pegasus.storage.database.node_list import DatabaseFacts
+from pegasus.storage.database.schema import steps
+
+CONNECT_SECONDS: Final = 5
+"""Seconds that the connection may take."""
+
+
+def look_at_database(url: str) -> DatabaseFacts:
+    """Return what a database is like. Blocks. Raises StorageError."""
+    try:
+        with psycopg.connect(url, connect_timeout=CONNECT_SECONDS, autocommit=True) as connection:
+            return _look(connection)
+    except psycopg.Error as error:
+        raise explain(error) from None
+
+
+def _look(connection: psycopg.Connection[Any]) -> DatabaseFacts:
+    def row(statement: str) -> tuple[Any, ...]:
+        found = connection.execute(statement.encode()).fetchone()
+        return found or ()
+
+    before, sent = time.time(), time.perf_counter()
+    server, clock, is_replica, commit, fsync, names, replicas, has_tables, may_create = row(
+        "select current_setting('server_version'), extract(epoch from clock_timestamp())::float8, pg_is_in_recovery(), "
+        "current_setting('synchronous_commit'), current_setting('fsync'), current_setting('synchronous_standby_names'), "
+        "(select count(*) from pg_stat_replication), to_regclass('pegasus.version') is not null, "
+        "coalesce(has_schema_privilege(to_regnamespace('pegasus'), 'create'), has_database_privilege(current_database(), 'create'))"
+    )
+    round_trip = time.perf_counter() - sent
+    tables, may_write, others = 0, bool(may_create), []
+    if has_tables:
+        (may_write,) = row(
+            "select has_table_privilege('pegasus.version', 'select') and has_table_privilege('pegasus.item', 'insert, update') "
+            "and has_table_privilege('pegasus.node', 'select, insert, update')"
+        )
+    if has_tables and may_write:
+        (tables,) = row("select number from pegasus.version")
+        others = connection.execute(
+            "select name, version, settings from pegasus.node where until > clock_timestamp() order by name"
+        ).fetchall()
+    return DatabaseFacts(
+        server=str(server),
+        tables=int(tables),
+        known=len(steps()),
+        may_write=bool(may_write),
+        is_replica=bool(is_replica),
+        is_synced=commit != "off" and fsync == "on",
+        replicas=int(replicas),
+        has_synchronous_replica=bool(names) and commit not in ("off", "local"),
+        ahead=float(clock) - before - round_trip / 2,
+        round_trip=round_trip,
+        others=tuple((str(name), str(version), str(digest)) for name, version, digest in others),
+    )
