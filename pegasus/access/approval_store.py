@@ -68,11 +68,12 @@ from pegasus.access.grants import CallGrant
 from pegasus.access.plans import PlanBook
 from pegasus.access.principal import Role
 from pegasus.formatting import quote, truncate, typed_id
+from pegasus.messages import Metadata
 from pegasus.observe import get_logger
 from pegasus.policy import FormError, fill_form
 from pegasus.retry import retry
 from pegasus.settings import LiveValue
-from pegasus.storage import JournalMessage, LineStore, StorageError
+from pegasus.storage import Changed, JournalMessage, LineStore, StorageError
 from pegasus.wire import encode_json, to_wire
 
 MOST_OPEN: Final = 100
@@ -173,10 +174,15 @@ class _ApprovalStore:
             # Written down, so that a clock that is set back before a start brings none of them back.
             if past := self._grants.take_past(self._now()):
                 with suppress(StorageError, ActorError):
-                    await self._store.append(
+                    await self._append_facts(
                         *(revoked_line(grant, "the end of its time", self._clock()) for grant in past)
                     )
-            await self._handle(message)
+            while True:
+                try:
+                    await self._handle(message)
+                    break
+                except Changed:  # it was decided by what is not the state any more
+                    await self._catch_up()
 
     async def _handle(self, message: ApprovalMessage) -> None:
         """Carry out a request. Each case has answered, or has kept the reply for later (`AwaitApproval`), when it returns."""
@@ -262,7 +268,7 @@ class _ApprovalStore:
 
     async def _revoke(self, grant: CallGrant, by: str) -> None:
         """End a grant; it is on disk when this returns. Raises StorageError, ActorError, and the grant stays then."""
-        await self._store.append(revoked_line(grant, by, self._clock()))
+        await self._append(revoked_line(grant, by, self._clock()))
         self._grants.remove(grant.id)
 
     def _now(self) -> int:
@@ -308,7 +314,7 @@ class _ApprovalStore:
             asked = attrs.evolve(asked, calls=tuple(again if each is call else each for each in asked.calls))
         approval = attrs.evolve(found, id=typed_id("a-", 4, self._random, self._approvals), request=asked)
         # On disk first: an approval that people can see is one that a restart knows.
-        await self._store.append(opening_line(approval))
+        await self._append(opening_line(approval))
         self._add(approval)
         self._changed.notify()
         self._report_change(approval)
@@ -328,7 +334,7 @@ class _ApprovalStore:
         if found is None:
             return None
         plan, place = found
-        await self._store.append(used_line(plan, {call.key: place}))
+        await self._append(used_line(plan, {call.key: place}))
         plan = attrs.evolve(plan, used={**plan.used, call.key: place})
         self._add(plan)
         return plan
@@ -370,15 +376,18 @@ class _ApprovalStore:
         closed: in its last state. grants: those that the answer makes, which are written in the same step.
         """
         # On disk first, then in memory: if the disk refuses, the approval is still open, and the person can answer again.
-        await self._store.append(closing_line(closed, self._clock()), *map(to_wire, grants))
+        await self._append(closing_line(closed, self._clock()), *map(to_wire, grants))
         self._add(closed)
         for grant in grants:
             self._grants.add(grant)
         self._changed.notify()
+        self._report_end(closed)
+        return closed
+
+    def _report_end(self, closed: Approval) -> None:
         for reply in self._waiting.pop(closed.id, ()):
             reply.send(closed)
         self._report_change(closed)
-        return closed
 
     def _report_change(self, approval: Approval) -> None:
         """Call `on_change` in a task of its own, again and again until it has not failed."""
@@ -388,10 +397,11 @@ class _ApprovalStore:
             await self._on_change(approval)
             # A crash before this line means that `on_change` is called once more at the next start.
             if not approval.is_open:
-                await self._store.append(carried_out_line(approval))
-                # It may have taken another step meanwhile: a call of a plan.
-                if now := self._approvals.get(approval.id):
-                    self._add(attrs.evolve(now, is_carried_out=True))
+                async with self._lock:
+                    await self._append_facts(carried_out_line(approval))
+                    # It may have taken another step meanwhile: a call of a plan.
+                    if now := self._approvals.get(approval.id):
+                        self._add(attrs.evolve(now, is_carried_out=True))
 
         def log(error: Exception, seconds: float) -> None:
             _log.warning("an approval could not be carried out yet", id=approval.id, error=str(error), seconds=seconds)
@@ -417,6 +427,9 @@ class _ApprovalStore:
                         # back.
                         if approval.expires <= self._clock() and self._approvals[approval.id].is_open:
                             await self._close(attrs.evolve(approval, state=ApprovalState.EXPIRED))
+            except Changed:
+                async with self._lock:
+                    await self._catch_up()
             except (StorageError, ActorError) as error:
                 _log.warning("an approval has expired, which is not on disk", error=str(error))
             await trio.sleep(0.01)  # the wall clock may be behind Trio's by a fraction
@@ -428,17 +441,7 @@ class _ApprovalStore:
 
         Lines that cannot be understood are set aside. Raises StorageError.
         """
-        found = ApprovalsContent()
-        await self._store.read(found.apply)
-        for approval in found.approvals.values():
-            self._add(approval)
-        self._seen = found.latest, trio.current_time()
-        for grant in found.grants.values():
-            # By a clock that shows an earlier time than the yes nobody can tell when an hour is over.
-            if not grant.until or grant.at <= self._clock():
-                self._grants.add(grant)
-        self._grants.take_past(self._now())
-        kept = self._forget_old()
+        kept = await self._read()
         if self._store.lines > MOST_KEPT:
             # Before anything is told: what is told appends lines, and they must not be replaced.
             await self._store.rewrite(rewrite_lines(kept, self._grants.view(self._now())))
@@ -447,6 +450,43 @@ class _ApprovalStore:
                 await self._close(attrs.evolve(approval, state=ApprovalState.WITHDRAWN))
             elif not approval.is_carried_out:
                 self._report_change(approval)
+
+    async def _read(self) -> list[Approval]:
+        """Begin anew with what the file says, and return the approvals that are remembered. Raises StorageError."""
+        found = ApprovalsContent()
+        await self._store.read(found.apply)
+        self._approvals, self._by_key, self._plans, self._grants = {}, {}, PlanBook(), GrantBook()
+        for approval in found.approvals.values():
+            self._add(approval)
+        self._seen = max(found.latest, self._seen[0]), trio.current_time()
+        for grant in found.grants.values():
+            # By a clock that shows an earlier time than the yes nobody can tell when an hour is over.
+            if not grant.until or grant.at <= self._clock():
+                self._grants.add(grant)
+        self._grants.take_past(self._now())
+        return self._forget_old()
+
+    async def _catch_up(self) -> None:
+        """Take over the lines that others have appended, and let those know who wait for what is over by them. Raises StorageError."""
+        were_open = [approval.id for approval in self._open()]
+        await self._read()
+        self._changed.notify()
+        for approval in [self._approvals[id] for id in were_open if id in self._approvals]:
+            if not approval.is_open:
+                self._report_end(approval)
+
+    async def _append_facts(self, *records: Metadata) -> None:
+        """Append lines that are true whatever others have appended meanwhile. Raises StorageError and ActorError."""
+        while True:
+            try:
+                await self._append(*records)
+                return
+            except Changed:
+                await self._catch_up()
+
+    async def _append(self, *records: Metadata) -> None:
+        """Append lines that were decided by the state in memory. Raises Changed, StorageError and ActorError."""
+        await self._store.append(*records, after=self._store.length)
 
     def _forget_old(self) -> list[Approval]:
         """Forget what is over and carried out, except for the newest, and return the rest."""

@@ -39,7 +39,7 @@ from pegasus.identity.persona import FIELDS, LISTS, FieldValue, Persona, Persona
 from pegasus.messages import Json
 from pegasus.observe import get_logger
 from pegasus.settings import LiveValue
-from pegasus.storage import JournalMessage, LineStore, ReadFile, ReplaceFile, StorageError, stored_lines
+from pegasus.storage import Changed, JournalMessage, LineStore, ReadFile, ReplaceFile, StorageError, stored_lines
 from pegasus.wire import encode_json, require_number, require_text
 
 CHANGES: Final = "identity/persona.json"
@@ -112,6 +112,8 @@ class PersonaState:
     """All proposals by number, oldest first."""
     unapplied: dict[int, tuple[str, FieldValue | None]] = attrs.field(factory=dict)
     """Field and new value of each unapplied decision, oldest first; None removes the field from persona.json."""
+    lines: int = 0
+    """Lines that say all this."""
 
     @property
     def open(self) -> list[Proposal]:
@@ -243,7 +245,18 @@ class PersonaChanges:
         content = await self._journal.ask(ReadFile, CHANGES)
         state = PersonaState(self._base.now, parse_fields(f"data/{CHANGES}", content) if content else {})
         await self._store.read(state.apply)
+        state.lines = self._store.length
         return state
+
+    async def _append(self, state: PersonaState, *records: dict[str, Json]) -> None:
+        """Append records that were decided by this state, and apply them to it. Raises StorageError."""
+        try:
+            await self._store.append(*records, after=state.lines)
+        except Changed:
+            raise StorageError("somebody else has changed the proposals; try again") from None
+        state.lines += len(records)
+        for record in records:
+            state.apply(record)
 
     async def propose(self, field: str, value: str, why: str, *, on: str = "", key: str = "") -> Proposal:
         """Record a proposal and return it. The same wish again returns the same proposal.
@@ -260,8 +273,7 @@ class PersonaChanges:
             record: dict[str, Json] = {"type": "proposed", "n": number, "at": self._clock(), "field": field}
             record |= {"value": _value_json(wanted), "why": reason}
             record |= {name: text for name, text in (("on", on), ("key", key)) if text}
-            await self._store.append(record)
-            state.apply(record)
+            await self._append(state, record)
             return state.proposals[number]
 
     async def decide(self, number: int, *, accept: bool, by: str, only_open: bool = False) -> dict[str, Json]:
@@ -280,8 +292,7 @@ class PersonaChanges:
                 record: dict[str, Json] = {"type": decision, "n": number, "at": self._clock(), "by": by}
                 if decision == ACCEPTED:
                     record["before"] = _value_json(state.fields.get(proposal.field))
-                await self._store.append(record)
-                state.apply(record)
+                await self._append(state, record)
             await self._write_changes(state)
             return _proposal_view(state.proposals[number], state.persona)
 
@@ -324,7 +335,7 @@ class PersonaChanges:
         try:
             await self._journal.ask(ReplaceFile, CHANGES, f"{encode_json(fields, indent=2)}\n".encode())
             applied: list[dict[str, Json]] = [{"type": "applied", "n": number} for number in state.unapplied]
-            await self._store.append(*applied)
+            await self._append(state, *applied)
         except StorageError as error:
             _log.warning(
                 "decision about the persona stored, persona.json not written yet", file=CHANGES, error=str(error)

@@ -255,8 +255,8 @@ class History:
         """The last change, unless it is void."""
         self.keys: set[str] = set()
         """Keys of the calls that made changes."""
-        self.size = 0
-        """Bytes of the log."""
+        self.size = self.lines = 0
+        """Bytes and lines of the log."""
         self.shortened_size = 0
         """Bytes of the log when it was shortened."""
         self.damaged: list[bytes] = []
@@ -293,7 +293,7 @@ def read_log(data: bytes) -> tuple[History, list[Change]]:
     Lines that are no records are left out; see `History.damaged`.
     """
     history, made = History(), list[Change]()
-    history.size = len(data)
+    history.size, history.lines = len(data), data.count(b"\n")
     for line in scan_lines(data):
         if isinstance(line, BadLine):
             history.damaged.append(line.raw)

@@ -42,7 +42,7 @@ from pegasus.memory.folder import LARGEST, FileState, MemoryFolder, Stamp
 from pegasus.memory.notes import NOTES, NotesFile
 from pegasus.memory.pages import FOLDER
 from pegasus.observe import get_logger
-from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile, SetAside
+from pegasus.storage import Changed, Commit, JournalMessage, ReadFile, ReplaceFile, SetAside, StorageError
 
 BY_HAND: Final = Author("hand", why="edited outside of Pegasus")
 """Author of an edit that was noticed; the person is unknown."""
@@ -145,6 +145,7 @@ class LoggedFiles:
         good = shortened(data)
         await self._journal.ask(ReplaceFile, self._log_path, good)
         history.size = history.shortened_size = len(good)
+        history.lines = good.count(b"\n")
         _log.warning("the log of memory was damaged", lines=len(history.damaged), aside=aside)
 
     async def _void_if_not_made(self, history: History, last: Change) -> None:
@@ -223,12 +224,16 @@ class LoggedFiles:
             history.add(change)
 
     async def _append(self, history: History, lines: bytes) -> None:
-        """Append lines to the log, durably.
+        """Append lines to the log, durably. StorageError if it has lines by now that the history does not have.
 
         The size is counted here, since the log is shortened by growth.
         """
-        await self._journal.ask(Commit, ((self._log_path, lines),))
+        try:
+            await self._journal.ask(Commit, ((self._log_path, lines),), (), None, (), history.lines)
+        except Changed:
+            raise StorageError(f"{self._log_path}: somebody else has changed the memory; try again") from None
         history.size += len(lines)
+        history.lines += lines.count(b"\n")
 
     async def _shorten(self, history: History) -> None:
         """Rewrite a log that has grown by `GROWTH` since it was shortened.
@@ -242,3 +247,4 @@ class LoggedFiles:
         shorter = await trio.to_thread.run_sync(shortened, data, abandon_on_cancel=True)
         await self._journal.ask(ReplaceFile, self._log_path, shorter)
         history.size = history.shortened_size = len(shorter)
+        history.lines = shorter.count(b"\n")

@@ -16,7 +16,8 @@ Rules of both:
 * **Damage is set aside** as `<file>.bad-<n>`: the whole file of rows, since a person may have edited it, and of a file of lines the
   bad ones. The copy is on disk before the file is replaced by what was understood. So a crash in between loses nothing and only
   repeats this; the same damage has one copy. What was understood counts before that, but nothing is changed until then.
-* **Changes follow one another**: an older state never replaces a newer one on disk.
+* **Changes follow one another**: an older state never replaces a newer one on disk. Where another machine writes the same
+  collection, a change that was decided by an older state than the stored one fails.
 """
 
 from __future__ import annotations
@@ -33,7 +34,17 @@ from actors import ActorError, Ref
 from pegasus.json_lines import BadLine, scan_lines
 from pegasus.messages import Json, Metadata
 from pegasus.observe import get_logger
-from pegasus.storage.messages import Commit, JournalMessage, ReadFile, ReplaceFile, SetAside, StorageError
+from pegasus.storage.messages import (
+    Changed,
+    Commit,
+    JournalMessage,
+    PutRows,
+    ReadFile,
+    ReadRows,
+    ReplaceFile,
+    SetAside,
+    StorageError,
+)
 from pegasus.storage.record_log import name_some
 from pegasus.storage.row_files import LINE_FILES, ROW_FILES, RowForm
 from pegasus.wire import encode_line, to_wire
@@ -76,13 +87,16 @@ class KeyedStore(Generic[T]):
         """
         path, self._form = ROW_FILES[collection]
         self._path = path.format(owner=owner)
+        self._collection = collection, owner
+        self._version = 0
+        """Version of the collection that `rows` are."""
         self._read_row = read
         self._after_read = after_read
         self.rows: dict[str, T] = {}
         """The rows by key, in the order of the file. Only for reading."""
         self.is_read = False
         """True if `rows` are what could be understood of the file."""
-        self._written: dict[str, tuple[T, str]] = {}
+        self._texts: dict[str, tuple[T, str]] = {}
         """Rows with their text, which is made once for each."""
         self._damaged = b""
         """Content of a damaged file that is not set aside yet."""
@@ -130,23 +144,26 @@ class KeyedStore(Generic[T]):
         """Put and delete rows, all of it or nothing; on return they are on disk and in `rows`. To be called within `change`.
 
         A row whose key exists keeps its place, unless the key is among `delete` as well; then it is the last. Keys that do not exist
-        are no error. Raises StorageError, after which nothing has changed. After an ActorError, and when cancelled, the rows may be
-        on disk, so they are read again before the next change.
+        are no error. Raises StorageError, after which nothing has changed; also if somebody else has changed the collection, and it
+        is read again before the next change. So it is after an ActorError, and when cancelled, since the rows may be on disk then.
         """
-        rows = dict(self.rows)
-        for key in delete:
+        rows, put, deleted = dict(self.rows), put or {}, frozenset(delete)
+        for key in deleted:
             rows.pop(key, None)
-        rows.update(put or {})
-        await self._write(rows)
+        rows.update(put)
+        await self._write(rows, put, deleted)
         self.rows = rows
+        for key in deleted - rows.keys():
+            self._texts.pop(key, None)
 
     async def _read(self) -> None:
         """Read the file if `rows` may differ from it. Raises StorageError and ActorError."""
         if self._journal is None or self.is_read:
             return
-        content = await self._journal.ask(ReadFile, self._path)
-        self.rows, problems = _parse(self._form, content, self._read_row)
-        self.is_read, self._damaged = True, content if problems else b""
+        stored = await self._journal.ask(ReadRows, *self._collection)
+        self.rows, problems = _parse(self._form, stored.content, self._read_row)
+        self._version, self._texts = stored.version, {}
+        self.is_read, self._damaged = True, stored.content if problems else b""
         if problems:
             _log.warning("a file is damaged", file=self._path, problems=name_some(problems))
         self._after_read()
@@ -156,27 +173,34 @@ class KeyedStore(Generic[T]):
         if self._journal is None or not self._damaged:
             return
         copy = await self._journal.ask(SetAside, self._path, self._damaged)
-        await self._write(self.rows)
+        await self._write(self.rows, {}, frozenset())
         self._damaged = b""
         _log.warning("a damaged file was set aside", file=copy)
 
-    async def _write(self, rows: Mapping[str, T]) -> None:
-        """Replace the file. Raises StorageError and ActorError."""
+    async def _write(self, rows: Mapping[str, T], put: Mapping[str, T], delete: frozenset[str]) -> None:
+        """Store what was put and deleted, by which the collection has become `rows`. Raises StorageError and ActorError."""
         if self._journal is None:
             return
-        written: dict[str, tuple[T, str]] = {}
-        for key, row in rows.items():
-            known = self._written.get(key)
-            if known is None or known[0] is not row:
-                known = row, self._form.text(_json_of(row))
-            written[key] = known
-        content = self._form.content((key, text) for key, (_, text) in written.items())
+
+        def content() -> bytes:
+            return self._form.content((key, self._text(key, row)) for key, row in rows.items())
+
+        texts = {key: self._text(key, row) for key, row in put.items()}
         try:
-            await self._journal.ask(ReplaceFile, self._path, content)
+            self._version = await self._journal.ask(PutRows, *self._collection, texts, delete, content, self._version)
+        except Changed:
+            self.is_read = False
+            raise StorageError(f"{self._path}: somebody else has changed it; try again") from None
         except (ActorError, trio.Cancelled):
             self.is_read = False
             raise
-        self._written = written
+
+    def _text(self, key: str, row: T) -> str:
+        """Return a row as it is stored."""
+        known = self._texts.get(key)
+        if known is None or known[0] is not row:
+            known = self._texts[key] = row, self._form.text(_json_of(row))
+        return known[1]
 
 
 class LineStore:
@@ -199,7 +223,9 @@ class LineStore:
         self._good = b""
         """The other lines, while there are such."""
         self.lines = 0
-        """Number of lines since they were read or rewritten."""
+        """Number of records since they were read or rewritten."""
+        self.length = 0
+        """Lines that the collection has as far as this store knows, for `append`."""
         self._lock = trio.Lock()
         """Held during each call: what a repair writes must not replace what was appended meanwhile."""
 
@@ -225,6 +251,7 @@ class LineStore:
                 await trio.lowlevel.checkpoint()
         self._bad = b"".join(line.raw.rstrip(b"\n") + b"\n" for line in bad)
         self._good = _without(content, bad) if bad else b""
+        self.length = (self._good if bad else content).count(b"\n")
         if not bad:
             return
         _log.warning("a file has damaged lines", file=self._path, problems=name_some(bad))
@@ -233,12 +260,18 @@ class LineStore:
         except (StorageError, ActorError) as error:
             _log.error("damaged lines cannot be set aside yet", file=self._path, error=str(error))
 
-    async def append(self, *records: Mapping[str, Json]) -> None:
-        """Append lines in one step; on return they are on disk. Raises StorageError, after which none is, and ActorError."""
+    async def append(self, *records: Mapping[str, Json], after: int | None = None) -> None:
+        """Append lines in one step; on return they are on disk. Raises StorageError, after which none is, and ActorError.
+
+        after: the `length` by which these lines were decided; None: they do not depend on others. Changed means that there are other
+        lines by now: read them, and decide again.
+        """
         async with self._lock:
             await self._set_aside()
-            await self.journal.ask(Commit, ((self._path, b"".join(map(encode_line, records))),))
+            lines = b"".join(map(encode_line, records))
+            await self.journal.ask(Commit, ((self._path, lines),), (), None, (), after)
             self.lines += len(records)
+            self.length += len(records)
 
     async def rewrite(self, records: Collection[Mapping[str, Json]]) -> None:
         """Replace all lines by these, which mean the same. Raises StorageError, after which the old ones are there, and ActorError.
@@ -249,6 +282,7 @@ class LineStore:
             self.lines = len(records)
             await self._set_aside()
             await self.journal.ask(ReplaceFile, self._path, b"".join(map(encode_line, records)))
+            self.length = len(records)
 
     async def _set_aside(self) -> None:
         """Copy damaged lines, and replace the file by the others. Raises StorageError and ActorError."""

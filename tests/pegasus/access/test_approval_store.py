@@ -1,17 +1,29 @@
 """The keeper of approvals on a slow disk: an answer and the time of expiry cannot both win."""
 
 import math
+from functools import partial
 from random import Random
 
+import attrs
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from actors import Child, Inbox, open_supervisor
-from pegasus.access import AnswerApproval, ApprovalError, ApprovalRequest, AskedCall, ListApprovals, SeekApproval
+from pegasus.access import (
+    AnswerApproval,
+    ApprovalError,
+    ApprovalRequest,
+    AskedCall,
+    AwaitApproval,
+    ListApprovals,
+    SeekApproval,
+)
 from pegasus.access.approval_store import serve_approvals
 from pegasus.access.principal import Role
 from pegasus.settings import LiveValue
-from pegasus.storage import Commit, ReadFile
+from pegasus.storage import Commit, ReadFile, run_journal
+from pegasus.testing.memory_disk import MemoryDisk
 
 SLOW = 0.5
 """Seconds that the disk needs for a line."""
@@ -122,3 +134,34 @@ async def test_an_answer_at_the_time_of_expiry_counts_if_it_came_before(autojump
         assert await keeper.ask(ListApprovals) == ()
     assert told == ["open", end]
     assert len(lines) == 3  # opened, closed, carried out
+
+
+async def test_of_two_keepers_of_the_same_lines_the_first_answer_counts(autojump_clock):
+    """As on two machines. Whoever has waited at the other one hears of it with its next step."""
+    told = []
+
+    async def on_change(approval):
+        told.append(approval.state.value)
+
+    async with open_supervisor([]) as root, trio.open_nursery() as nursery:
+        journal = await root.start_child(Child("journal", partial(run_journal, clock=lambda: 0), MemoryDisk()))
+        parts = (journal, lambda: 0, Random(1), LiveValue(TIMEOUT), on_change)
+        one = await root.start_child(Child("one", serve_approvals, *parts))
+        request = ApprovalRequest((AskedCall("t1/c1", "shell_exec", {}, "why"),), Role.OWNER, None, "t1")
+        approval = await one.ask(SeekApproval, request)
+        other = await root.start_child(Child("other", serve_approvals, *parts))
+        heard = []
+
+        async def wait():
+            heard.append(await one.ask(AwaitApproval, approval.id))
+
+        nursery.start_soon(wait)
+        await other.ask(AnswerApproval, approval.id, False, "cli:main")
+        await wait_all_tasks_blocked()
+        assert heard == []
+        with pytest.raises(ApprovalError, match="is denied already by cli:main"):
+            await one.ask(AnswerApproval, approval.id, True, "cli:main")
+        await wait_all_tasks_blocked()
+        assert [each.state.value for each in heard] == ["denied"]
+        second = attrs.evolve(request, calls=(AskedCall("t1/c2", "shell_exec", {"command": "ls"}, "why"),))
+        assert (await other.ask(SeekApproval, second)).is_open

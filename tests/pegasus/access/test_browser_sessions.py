@@ -8,7 +8,8 @@ import trio
 from pegasus.access import OWNER_GRANT, TokenBook, WebSessions
 from pegasus.gateway import GatewayConfig
 from pegasus.settings import LiveValue
-from pegasus.storage import ReadFile, SetAside, StorageError
+from pegasus.storage import ReadRows, StorageError
+from tests.pegasus.files_of_journal import answer_from, path_of
 from tests.pegasus.web.world import HANDSHAKE, world
 
 
@@ -19,13 +20,10 @@ class Files:
         self.files = {}
         self.unreadable = set()
 
-    async def ask(self, kind, path, *content):
-        if kind is ReadFile:
-            if path in self.unreadable:
-                raise StorageError("I/O error")
-            return self.files.get(path, b"")
-        self.files[f"{path}.bad-1" if kind is SetAside else path] = content[0]
-        return None
+    async def ask(self, kind, *args):
+        if kind is ReadRows and path_of(kind, *args) in self.unreadable:
+            raise StorageError("I/O error")
+        return answer_from(self.files, kind, *args)
 
     @property
     def sessions(self):

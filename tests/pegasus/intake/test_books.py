@@ -10,7 +10,8 @@ from pegasus.gateway import GatewayConfig
 from pegasus.intake import Intake
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.settings import LiveValue
-from pegasus.storage import Commit, ReadFile, ReplaceFile, SetAside, StorageError
+from pegasus.storage import Commit, PutRows, ReadRows, StorageError
+from tests.pegasus.files_of_journal import answer_from
 
 STRANGER = ChannelInfo("telegram", "7", "7")
 ANN = {"type": "telegram", "userId": "42", "since": 1, "by": "cli:main"}
@@ -29,21 +30,17 @@ class Journal:
         """Seconds between a write and its answer."""
 
     async def ask(self, kind, *args):
-        if kind is ReadFile:
-            if self.refuses_reads:
-                raise StorageError("I/O error")
-            return self.files.get(args[0], b"")
-        if kind is SetAside:
-            self.files[copy := f"{args[0]}.bad-1"] = args[1]
-            return copy
-        if kind is ReplaceFile:
-            if self.refuses_writes:
-                raise StorageError("no space left on device")
-            self.files[args[0]] = args[1]
-            await trio.sleep(self.delay)
         if kind is Commit:
             self.posts += args[1]
-        return None
+            return None
+        if kind is ReadRows and self.refuses_reads:
+            raise StorageError("I/O error")
+        if kind is PutRows and self.refuses_writes:
+            raise StorageError("no space left on device")
+        answer = answer_from(self.files, kind, *args)
+        if kind is PutRows:
+            await trio.sleep(self.delay)
+        return answer
 
     async def request(self, make):
         self.accepted.append(make(None).message)

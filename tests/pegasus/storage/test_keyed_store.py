@@ -9,7 +9,17 @@ import pytest
 import trio
 
 import pegasus
-from pegasus.storage import KeyedStore, LineStore, ReadFile, ReplaceFile, SetAside, StorageError
+from pegasus.storage import (
+    Changed,
+    KeyedStore,
+    LineStore,
+    PutRows,
+    ReadFile,
+    ReadRows,
+    SetAside,
+    StorageError,
+    StoredRows,
+)
 from pegasus.storage.row_files import LINE_FILES, ROW_FILES, Array, Lists, Object
 from pegasus.testing.memory_disk import MemoryDisk
 
@@ -22,24 +32,28 @@ class SlowJournal:
     def __init__(self, **files):
         self.files = {f"{name}.json": content for name, content in files.items()}
         self.refuses = set()
-        self.reads = 0
+        self.reads = self.version = 0
 
     async def ask(self, kind, *args):
-        if kind in self.refuses or (kind, args[0]) in self.refuses:
+        if kind in self.refuses:
             await trio.sleep(1)
             raise StorageError("I/O error")
-        if kind is ReplaceFile:
+        if kind is PutRows:
             # A request that was taken is carried out, also when nobody waits for the answer any more.
-            self.files[args[0]] = args[1]
+            collection, _, self.put, self.deleted, content, version = args
+            if version != self.version:
+                raise Changed(collection)
+            self.files[f"{collection}.json"] = content()
+            self.version += 1
             await trio.sleep(1)
-            return None
+            return self.version
         await trio.sleep(1)
         if kind is SetAside:
             self.files[copy := f"{args[0]}.bad-1"] = args[1]
             return copy
-        assert kind is ReadFile
+        assert kind is ReadRows
         self.reads += 1
-        return self.files.get(args[0], b"")
+        return StoredRows(self.files.get(f"{args[0]}.json", b""), self.version)
 
     def words(self):
         return json.loads(self.files["words.json"])["words"]
@@ -85,7 +99,7 @@ async def test_a_file_is_read_once_and_changes_follow_one_another(autojump_clock
 
 async def test_a_file_that_cannot_be_read_is_not_written_and_is_read_again(autojump_clock):
     journal = SlowJournal(words=b'{"words": ["a"]}')
-    journal.refuses = {ReadFile}
+    journal.refuses = {ReadRows}
     book = Words(journal)
     with pytest.raises(StorageError):
         await book.add("b")
@@ -106,10 +120,10 @@ async def test_a_damaged_file_is_set_aside_and_what_was_understood_stays(autojum
     assert journal.words() == book.words == ["a"]
 
 
-@pytest.mark.parametrize("refused", [SetAside, ReplaceFile])
+@pytest.mark.parametrize("refused", [SetAside, PutRows])
 async def test_a_damaged_file_that_cannot_be_set_aside_is_not_changed(autojump_clock, refused):
     journal = SlowJournal(words=b'{"words": ["a", 1]}')
-    journal.refuses = {(refused, "words.json")}
+    journal.refuses = {refused}
     book = Words(journal)
     with pytest.raises(StorageError):
         await book.add("b")
@@ -125,7 +139,7 @@ async def test_a_change_that_is_refused_leaves_the_file_as_it_was(autojump_clock
     journal = SlowJournal(words=b'{"words": ["a"]}')
     book = Words(journal)
     await book.store.ensure_read()
-    journal.refuses = {ReplaceFile}
+    journal.refuses = {PutRows}
     with pytest.raises(StorageError):
         await book.add("b")
     assert journal.words() == book.words == ["a"]
@@ -135,10 +149,10 @@ async def test_a_change_that_is_refused_leaves_the_file_as_it_was(autojump_clock
     assert journal.words() == book.words == ["a", "c"]
 
 
-@pytest.mark.parametrize("refused", [SetAside, ReplaceFile])
+@pytest.mark.parametrize("refused", [SetAside, PutRows])
 async def test_what_was_understood_of_a_damaged_file_counts_before_it_is_set_aside(autojump_clock, refused):
     journal = SlowJournal(words=b'{"words": ["a", 1]}')
-    journal.refuses = {(refused, "words.json")}
+    journal.refuses = {refused}
     book = Words(journal)
     await book.store.ensure_read()
     assert book.store.is_read
@@ -147,7 +161,7 @@ async def test_what_was_understood_of_a_damaged_file_counts_before_it_is_set_asi
 
 async def test_a_damaged_file_has_one_copy_however_often_it_could_not_be_replaced(autojump_clock):
     journal = SlowJournal(words=b'{"words": ["a", 1]}')
-    journal.refuses = {(ReplaceFile, "words.json")}
+    journal.refuses = {PutRows}
     book = Words(journal)
     for _ in range(3):
         with pytest.raises(StorageError):
@@ -188,9 +202,22 @@ async def test_rows_are_put_and_deleted_together(autojump_clock):
     async with book.store.change():
         await book.store.save({"d": "d", "b": "b"}, delete=["a", "no such word"])
     assert book.words == journal.words() == ["b", "c", "d"]
+    assert (journal.put, journal.deleted) == ({"d": '"d"', "b": '"b"'}, {"a", "no such word"})
     async with book.store.change():
         await book.store.save({"b": "b"}, delete=["b"])
     assert book.words == journal.words() == ["c", "d", "b"]
+
+
+async def test_a_change_that_was_decided_by_older_rows_fails_and_the_next_one_reads_them(autojump_clock):
+    journal = SlowJournal(words=b'{"words": ["a"]}')
+    book, other = Words(journal), Words(journal)
+    await book.store.ensure_read()
+    await other.add("b")
+    with pytest.raises(StorageError, match="somebody else has changed it"):
+        await book.add("c")
+    assert (book.words, journal.words()) == (["a"], ["a", "b"])
+    await book.add("c")
+    assert book.words == journal.words() == ["a", "b", "c"]
 
 
 async def test_of_two_rows_with_one_key_the_later_counts_and_the_file_is_kept(autojump_clock, monkeypatch):
@@ -272,6 +299,21 @@ async def tally(disk):
 
 
 LINES = "usage/2026-02.jsonl"
+
+
+async def test_a_line_that_was_decided_by_older_lines_is_not_appended(disk):
+    async with run_journal(disk) as journal:
+        first, second = (LineStore("approvals", journal.ref) for _ in range(2))
+        found = Tally()
+        await first.append({"n": 1}, {"n": 2}, after=first.length)
+        with pytest.raises(Changed):
+            await second.append({"n": 3}, after=second.length)
+        await second.read(found.apply)
+        await second.append({"n": 3}, after=second.length)
+        assert found.found == [1, 2]
+        with pytest.raises(Changed):
+            await first.append({"n": 4}, after=first.length)
+    assert disk.content("approvals.jsonl") == b'{"n":1}\n{"n":2}\n{"n":3}\n'
 
 
 async def test_damaged_lines_hide_nothing_and_nothing_is_appended_behind_a_torn_one():

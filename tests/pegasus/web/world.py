@@ -26,12 +26,15 @@ from pegasus.storage import (
     ItemDone,
     OpenReplies,
     Posted,
+    PutRows,
     ReadFile,
+    ReadRows,
     ReplaceFile,
     SetAside,
     UnacknowledgedReply,
 )
 from pegasus.web import HookDeliveries, HttpConfig, WebServices, run_http
+from tests.pegasus.files_of_journal import answer_from
 from tests.pegasus.gateway.world import FakeJournal
 
 TOKEN = "s3cret-of-the-home"
@@ -68,6 +71,12 @@ class Journal(FakeJournal):
         match message:
             case ReadFile(reply, path):
                 self.answer(reply, self.files.get(path, b""))
+            case ReadRows(reply, collection, owner):
+                self.answer(reply, answer_from(self.files, ReadRows, collection, owner))
+            case PutRows(reply, collection, owner, put, delete, content, version):
+                if self.failure is None:
+                    answer_from(self.files, PutRows, collection, owner, put, delete, content, version)
+                self.answer(reply, 0)
             case ReplaceFile(reply, path, content):
                 if self.failure is None:
                     self.files[path] = content
