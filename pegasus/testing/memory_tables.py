@@ -157,7 +157,7 @@ class MemoryTables:
     def leave(self, node: int) -> None:
         self._nodes.pop(node, None)
         self._connected = {each for each in self._connected if each[0] != node}
-        self.give_back(node, [key for key, owned in self._owned.items() if owned.owner == node])
+        self.give_back(node, [Lease(key, owned.token) for key, owned in self._owned.items() if owned.owner == node])
 
     def drain(self, name: str) -> bool:
         living = [node for id, node in self._nodes.items() if node.facts.name == name and self._is_living(id)]
@@ -191,13 +191,13 @@ class MemoryTables:
             return None
         return self._give(key, node)
 
-    def give_back(self, node: int, keys: Collection[str]) -> None:
-        for key in keys:
-            owned = self._owned.get(key)
-            if owned is not None and owned.owner == node:
+    def give_back(self, node: int, leases: Collection[Lease]) -> None:
+        for lease in leases:
+            owned = self._owned.get(lease.owner)
+            if owned is not None and (owned.owner, owned.token) == (node, lease.token):
                 owned.owner = None
-                if key in self._open:
-                    self._announce(Notice("due", key))
+                if lease.owner in self._open:
+                    self._announce(Notice("due", lease.owner))
 
     def end_lease(self, node: int) -> None:
         """Let the lease of a node end now, for tests."""
@@ -412,6 +412,10 @@ class MemoryTables:
     def numberings(self, addresses: Collection[Address]) -> Mapping[Address, Numbering]:
         found = {address: self.outbox[address] for address in addresses if address in self.outbox}
         return {address: Numbering(outbox.last, outbox.acked) for address, outbox in found.items()}
+
+    def last_seq(self, address: Address) -> int:
+        """Return the last seq of an address, for tests."""
+        return self.outbox[address].last if address in self.outbox else 0
 
     def owed(self, node: int) -> Mapping[Address, Numbering]:
         clients = {(type, channel_id) for each, type, channel_id in self._connected if each == node}

@@ -120,7 +120,7 @@ class OrderedWork:
         finally:
             ended.set()
             for key in keys:
-                if self._latest[key] is ended:
+                if self._latest.get(key) is ended:
                     del self._latest[key]
 
     async def wait_until_idle(self) -> None:

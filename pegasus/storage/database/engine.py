@@ -131,7 +131,7 @@ class _Engine:
         self._nursery = nursery
         self._work = OrderedWork(nursery)
         self._requests = count(1)
-        self._leased: set[trio.CancelScope] = set()
+        self._leased: dict[trio.CancelScope, None] = {}
         """Scopes around requests that carry a lease. They end when the lease of the node is lost."""
         calls = self._calls = DatabaseCalls(report, self._activity)
         notes = self._notes = Notes(database, calls)
@@ -301,7 +301,7 @@ class _Engine:
         BEFORE_REPEAT.set(check)
         scope = trio.CancelScope()
         if leases:
-            self._leased.add(scope)
+            self._leased[scope] = None
         try:
             self._items.ownership.check(leases)
             with scope:
@@ -317,7 +317,7 @@ class _Engine:
         else:
             message.reply.send(answer)
         finally:
-            self._leased.discard(scope)
+            self._leased.pop(scope, None)
 
     # ------------------------------------------------------------------ requests
 

@@ -159,8 +159,7 @@ class OwnedItems:
 
     async def give_back(self, node: NodeLease, lease: Lease) -> None:
         """Let other nodes have a key whose lease nobody here uses any more."""
-        if self.ownership.holds(lease):
-            await self._release(node, [lease.owner])
+        await self._release(node, [lease])
 
     async def claim_again(self, node: NodeLease, key: str) -> None:
         """Take a lease of a key that this node owns in the database, unless it has one by now."""
@@ -261,13 +260,14 @@ class OwnedItems:
                 if key.startswith("chat/") and key not in self.ownership.running and now > owned.since + GIVE_BACK_AFTER
             }
         if unwanted:
-            await self._release(node, unwanted)
+            await self._release(node, [Lease(key, self.ownership.keys[key].token) for key in unwanted])
 
-    async def _release(self, node: NodeLease, keys: Collection[str]) -> None:
-        """Let other nodes have these keys, once it is written what is done."""
+    async def _release(self, node: NodeLease, leases: Collection[Lease]) -> None:
+        """Let other nodes have these keys, once it is written what is done. One that was leased anew meanwhile is wanted again."""
         await self._notes.flush()
-        self.ownership.lose(keys)
-        await self._calls.until_done(lambda: self._database.give_back(node.id, keys))
+        unused = [lease for lease in leases if self.ownership.holds(lease)]
+        self.ownership.lose([lease.owner for lease in unused])
+        await self._calls.until_done(lambda: self._database.give_back(node.id, unused))
 
     # ------------------------------------------------------------------ the queue
 

@@ -169,9 +169,10 @@ class Postgres:
         [(token,)] = await self._rows("select pegasus.claim(%s::bigint, %s)", node, key)
         return None if token is None else Lease(key, token)
 
-    async def give_back(self, node: int, keys: Collection[str]) -> None:
+    async def give_back(self, node: int, leases: Collection[Lease]) -> None:
         """See `Database`."""
-        await self._rows("select pegasus.give_back(%s::bigint, %s::text[])", node, list(keys))
+        keys, tokens = [lease.owner for lease in leases], [lease.token for lease in leases]
+        await self._rows("select pegasus.give_back(%s::bigint, %s::text[], %s::bigint[])", node, keys, tokens)
 
     # ------------------------------------------------------------------ inbox
 

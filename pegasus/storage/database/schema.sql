@@ -188,11 +188,12 @@ begin
   return new_id;
 end $$;
 
-create function pegasus.give_back(node_id bigint, keys text[]) returns void language plpgsql as $$
+create function pegasus.give_back(node_id bigint, keys text[], tokens bigint[]) returns void language plpgsql as $$
 declare each record; told int := 0;
 begin
   for each in update pegasus.owned o set owner = null from (
-      select key from pegasus.owned where key = any (keys) and owner = node_id order by key for update) as mine
+      select key from pegasus.owned join unnest(keys, tokens) as given (key, token) using (key, token)
+      where owner = node_id order by key for update of owned) as mine
     where o.key = mine.key returning o.key, o.due_at loop
     -- A notice costs all nodes; those who hear of many look for the others by themselves.
     if each.due_at is not null and told < 100 then
@@ -204,7 +205,7 @@ end $$;
 
 create function pegasus.leave(node_id bigint) returns void language plpgsql as $$
 begin
-  perform pegasus.give_back(node_id, array(select key from pegasus.owned where owner = node_id));
+  perform pegasus.give_back(node_id, array_agg(key), array_agg(token)) from pegasus.owned where owner = node_id;
   delete from pegasus.connection where node = node_id;
   delete from pegasus.node where id = node_id;
 end $$;

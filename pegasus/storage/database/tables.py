@@ -376,8 +376,8 @@ class Database(Protocol):
         """
         ...
 
-    async def give_back(self, node: int, keys: Collection[str]) -> None:
-        """Let keys of this node have no owner. Those that are due are announced."""
+    async def give_back(self, node: int, leases: Collection[Lease]) -> None:
+        """Let keys of this node have no owner, unless they were taken anew since. Those that are due are announced."""
         ...
 
     # -------------------------------------------------------------- inbox

@@ -141,9 +141,10 @@ async def test_a_key_is_claimed_unless_another_living_node_has_it(server, databa
     assert await database.claim(other, "schedule") is None
     again = await database.claim(node, "schedule")
     assert again.token > first.token
-    await database.give_back(other, ["schedule"])
+    await database.give_back(other, [again])
+    await database.give_back(node, [first])
     assert await database.claim(other, "schedule") is None
-    await database.give_back(node, ["schedule"])
+    await database.give_back(node, [again])
     assert (await database.claim(other, "schedule")).token > again.token
     await server.end_lease(other)
     assert await database.claim(node, "schedule") is not None
@@ -524,8 +525,7 @@ async def test_others_hear_of_what_has_happened(server, database, node, other):
             await database.connect(other, [("web", "c1")], is_connected=True)
             await database.commit(step("1", node=node, posts=[reply("k")]))
             await database.put_rows("2", "jobs", "ann", {"a": "b"}, (), 0)
-            await database.take(node, ["chat"], 9)
-            await database.give_back(node, [CHAT])
+            await database.give_back(node, await database.take(node, ["chat"], 9))
             wanted = [f"due {CHAT}", "reply web:c1", "rows jobs/ann", f"due {CHAT}"]
             while [f"{each.kind} {each.payload}" for each in heard if each.kind != "say"] != wanted:  # noqa: ASYNC110
                 await trio.sleep(0.01)  # a notice arrives at its own time

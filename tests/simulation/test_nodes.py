@@ -1,0 +1,35 @@
+"""Several nodes share a database: nothing is lost or done twice, whatever fails when. docs/testing.md says how to run more."""
+
+from __future__ import annotations
+
+import os
+
+from actors.testing import Faults, simulate
+from tests.simulation.nodes.cluster import Cluster
+
+SEEDS = int(os.environ.get("PEGASUS_SEEDS", "100"))
+FIRST = int(os.environ.get("PEGASUS_FIRST_SEED", "0"))
+REPLAY = os.environ.get("PEGASUS_REPLAY")
+
+ALLOWED = ("pegasus.observe", "pegasus.storage.database.node")
+"""Time stamps in the log decide nothing, and names of processes only have to differ."""
+
+
+def run(seeds=range(1), replay=None, **options):
+    """Simulate the lives of these seeds, or repeat one schedule."""
+    cluster = None
+
+    async def main(simulation):
+        nonlocal cluster
+        cluster = Cluster(simulation)
+        await cluster.run()
+
+    def check(simulation):
+        assert not (wrong := cluster.anomalies()), "\n".join(wrong)
+
+    options = {"twice": 0, "faults": Faults(lag=6), "max_steps": 400_000} | options
+    return simulate(main, seeds=seeds, replay=replay, check=check, allow=ALLOWED, **options)
+
+
+def test_nothing_is_lost_or_done_twice():
+    print(run(range(FIRST, FIRST + SEEDS), REPLAY, keep_going=True))
