@@ -261,25 +261,32 @@ class Postgres:
 
     async def commit(self, step: DurableStep) -> tuple[StoredReply, ...]:
         """See `Database`."""
-        lines = [(path, line) for path, lines in step.lines for line in lines]
-        first = step.lines[0][0] if step.lines else None
+        files: dict[str, list[str]] = {}
+        for path, lines in step.lines:
+            files.setdefault(path, []).extend(lines)
+        expected = step.after if files else None
         posts = step.posts
-        found = await self._rows(
-            "select * from pegasus.commit(%s, %s::bigint, %s::text[], %s::bigint[], %s::text[], %s::text[], %s, %s::bigint, "
-            "%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[])",
-            *(step.id, step.node, [lease.owner for lease in step.leases], [lease.token for lease in step.leases]),
-            *(
-                [path for path, _ in lines],
-                [line for _, line in lines],
-                first,
-                step.after if first is not None else None,
-            ),
-            [post.key for post in posts],
-            *_address_values(post.message.channel.address for post in posts),
-            [encode_json(to_wire(post.message.channel)) for post in posts],
-            [encode_json(to_wire(post.message)) for post in posts],
-            [post.at for post in posts],
-        )
+        types, ids = _address_values(post.message.channel.address for post in posts)
+        asked: dict[str, Any] = {
+            "request_id": step.id,
+            "node_id": step.node,
+            "lease_keys": [lease.owner for lease in step.leases],
+            "tokens": [lease.token for lease in step.leases],
+            # What has left lines at a known place, or replies alone, is recognised by these.
+            "is_named": bool(files) and (expected is None or not next(iter(files.values()))),
+            "expected": expected,
+            "paths": list(files),
+            "counts": [len(lines) for lines in files.values()],
+            "sizes": [sum(len(line.encode()) + 1 for line in lines) for lines in files.values()],
+            "bodies": [line for lines in files.values() for line in lines],
+            "post_keys": [post.key for post in posts],
+            "types": types,
+            "channel_ids": ids,
+            "channels": [encode_json(to_wire(post.message.channel)) for post in posts],
+            "messages": [encode_json(to_wire(post.message)) for post in posts],
+            "ats": [post.at for post in posts],
+        }
+        found = await self._rows("select * from pegasus.commit(%s::jsonb)", encode_json(asked))
         return tuple(
             StoredReply(
                 attrs.evolve(post.message, seq=seq, key=post.key)

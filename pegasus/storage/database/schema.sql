@@ -144,7 +144,13 @@ $$ select pg_notify('pegasus', kind || ' ' || payload) $$;
 
 -- Lock the rows of these leases in the order of their keys. True if each is the newest.
 create function pegasus.are_held(lease_keys text[], tokens bigint[]) returns bool language plpgsql as $$
+declare present bigint;
 begin
+  if cardinality(lease_keys) = 0 then return true; end if;
+  if cardinality(lease_keys) = 1 then
+    select token into present from pegasus.owned where key = lease_keys[1] for update;
+    return present is not distinct from tokens[1];
+  end if;
   return cardinality(lease_keys) = (select count(*) from (
     select from pegasus.owned o join unnest(lease_keys, tokens) as l(key, token) on o.key = l.key and o.token = l.token
     order by o.key for update of o) as found);
@@ -342,68 +348,70 @@ begin
   end if;
 end $$;
 
--- Append lines to a file, which is made if there is none. Returns the lines that it had.
-create function pegasus.append(to_path text, bodies text[], bytes bigint) returns bigint language plpgsql as $$
-declare file_id bigint; had bigint; added int := cardinality(bodies);
-begin
-  insert into pegasus.file as f (path, lines, size, at) values (to_path, added, bytes, pegasus.ms())
-    on conflict (path) do update set lines = f.lines + added, size = f.size + bytes, at = pegasus.ms()
-    returning id, lines - added into file_id, had;
-  insert into pegasus.line (file, no, body) select file_id, had + o, b from unnest(bodies) with ordinality as u(b, o);
-  return had;
-end $$;
-
--- paths, bodies: a pair for each line. expected: lines of the first path, or null. posts: arrays with a value for each.
-create function pegasus.commit(
-  request_id text, node_id bigint, lease_keys text[], tokens bigint[], paths text[], bodies text[], first_path text, expected bigint,
+-- A durable step as an argument. It is JSON because a client writes that in a tenth of the time of arrays.
+create type pegasus.step as (
+  request_id text, node_id bigint, lease_keys text[], tokens bigint[],
+  is_named bool,                                            -- a repetition is recognised by its request, and not by what it has left
+  expected bigint,                                          -- lines of the first file before it, or null
+  paths text[], counts int[], sizes bigint[], bodies text[],  -- files; the lines of all of them, one file behind the other
   post_keys text[], types text[], channel_ids text[], channels text[], messages text[], ats bigint[]
-) returns table (seq bigint, is_new bool, is_acked bool, channel text, message text) language plpgsql as $$
-declare is_held bool := pegasus.are_held(lease_keys, tokens); is_done bool := false; each record; known record; new_seq bigint; place int;
+);
+
+-- True if the first file of a step has the lines of it already.
+create function pegasus.has_lines(s pegasus.step) returns bool language sql volatile as $$
+  select s.expected is not null and s.counts[1] > 0 and not exists (
+    select from unnest(s.bodies[:s.counts[1]]) with ordinality as u(b, o)
+      left join pegasus.line l on l.file = (select id from pegasus.file where path = s.paths[1]) and l.no = s.expected + o
+    where l.body is distinct from b)
+$$;
+
+create function pegasus.commit(asked jsonb)
+  returns table (seq bigint, is_new bool, is_acked bool, channel text, message text) language plpgsql as $$
+declare
+  s pegasus.step := jsonb_populate_record(null::pegasus.step, asked);
+  is_held bool := pegasus.are_held(s.lease_keys, s.tokens);
+  is_done bool := false; sent int := 0; place int; file_id bigint; has bigint; known record; new_seq bigint;
 begin
-  if expected is not null then
-    insert into pegasus.file (path, at) values (first_path, pegasus.ms()) on conflict do nothing;
-    select f.id, f.lines into known from pegasus.file f where f.path = first_path for update;
-    if known.lines <> expected then
-      -- Done before, if the lines behind are those of this step; there is at least one.
-      is_done := known.lines > expected and first_path = any (paths) and not exists (
-        select from unnest(paths, bodies) with ordinality as u(p, b, o)
-          left join lateral (select count(*) as no from unnest(paths[:o]) as q(p) where q.p = first_path) as c on true
-          left join pegasus.line l on l.file = known.id and l.no = expected + c.no
-        where u.p = first_path and l.body is distinct from u.b);
-      if not is_done and is_held then
-        raise exception '% has % lines, not %', first_path, known.lines, expected using errcode = 'PG002';
-      end if;
-    end if;
-  end if;
-  if (expected is null or not first_path = any (paths)) and cardinality(paths) > 0 then
-    insert into pegasus.request (id, result) values (request_id, 0) on conflict do nothing;
+  if s.is_named then
+    insert into pegasus.request (id, result) values (s.request_id, 0) on conflict do nothing;
     is_done := not found;
   end if;
-  -- A step without lines is done if its first reply came of it.
-  if not is_held and not is_done
-    and not exists (select from pegasus.reply r where cardinality(paths) = 0 and r.key = post_keys[1] and r.request = request_id) then
-    perform pegasus.lose_lease();
+  if not is_held and not is_done then
+    is_done := case cardinality(s.paths)
+      when 0 then exists (select from pegasus.reply r where r.key = s.post_keys[1] and r.request = s.request_id)
+      else pegasus.has_lines(s) end;
+    if not is_done then perform pegasus.lose_lease(); end if;
   end if;
-  if not is_done and cardinality(paths) > 0 then
-    for each in select u.p, array_agg(u.b order by u.o) as lines, sum(octet_length(u.b) + 1)::bigint as bytes
-      from unnest(paths, bodies) with ordinality as u(p, b, o) group by u.p order by u.p loop
-      perform pegasus.append(each.p, each.lines, each.bytes);
-    end loop;
-  end if;
-  for place in 1 .. coalesce(cardinality(post_keys), 0) loop
-    select r.seq, r.channel, r.message, r.request = request_id as is_own, coalesce(r.seq <= n.acked, false) as acked into known from pegasus.reply r
-      left join pegasus.numbering n on n.type = r.type and n.channel_id = r.channel_id where r.key = post_keys[place];
+  for place in 1 .. cardinality(s.paths) loop
+    exit when is_done;
+    insert into pegasus.file as f (path, lines, size, at) values (s.paths[place], s.counts[place], s.sizes[place], pegasus.ms())
+      on conflict (path) do update set lines = f.lines + excluded.lines, size = f.size + excluded.size, at = excluded.at
+        where place > 1 or s.expected is null or f.lines = s.expected
+      returning id, lines into file_id, has;
+    if place = 1 and has is distinct from s.expected + s.counts[1] and s.expected is not null then
+      is_done := has is null and pegasus.has_lines(s);
+      exit when is_done;
+      raise exception '% has not % lines', s.paths[1], s.expected using errcode = 'PG002';
+    end if;
+    insert into pegasus.line (file, no, body) select file_id, has - s.counts[place] + o, b
+      from unnest(s.bodies[sent + 1 : sent + s.counts[place]]) with ordinality as u(b, o);
+    sent := sent + s.counts[place];
+  end loop;
+  for place in 1 .. cardinality(s.post_keys) loop
+    select r.seq, r.channel, r.message, r.request = s.request_id as is_own, coalesce(r.seq <= n.acked, false) as acked into known
+      from pegasus.reply r left join pegasus.numbering n on n.type = r.type and n.channel_id = r.channel_id
+      where r.key = s.post_keys[place];
     if found then
       return query select known.seq, known.is_own, known.acked, known.channel, known.message;
       continue;
     end if;
-    insert into pegasus.numbering as n (type, channel_id, last) values (types[place], channel_ids[place], 1)
+    insert into pegasus.numbering as n (type, channel_id, last) values (s.types[place], s.channel_ids[place], 1)
       on conflict (type, channel_id) do update set last = n.last + 1 returning n.last into new_seq;
-    insert into pegasus.reply (key, type, channel_id, seq, channel, message, at, request)
-      values (post_keys[place], types[place], channel_ids[place], new_seq, channels[place], messages[place], ats[place], request_id);
+    insert into pegasus.reply (key, type, channel_id, seq, channel, message, at, request) values (s.post_keys[place], s.types[place],
+      s.channel_ids[place], new_seq, s.channels[place], s.messages[place], s.ats[place], s.request_id);
     if exists (select from pegasus.connection c join pegasus.node d on d.id = c.node and d.until > clock_timestamp()
-      where c.type = types[place] and c.node <> node_id and (c.is_whole or c.channel_id = channel_ids[place])) then
-      perform pegasus.tell('reply', types[place] || ':' || channel_ids[place]);
+      where c.type = s.types[place] and c.node <> s.node_id and (c.is_whole or c.channel_id = s.channel_ids[place])) then
+      perform pegasus.tell('reply', s.types[place] || ':' || s.channel_ids[place]);
     end if;
     return query select new_seq, true, false, null::text, null::text;
   end loop;
