@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from pathlib import Path
 
 import click
@@ -18,10 +19,10 @@ from pegasus.moving import (
     export_database,
     move_to_database,
     move_to_folder,
-    open_database,
 )
 from pegasus.settings import Settings
 from pegasus.storage import StorageError
+from pegasus.storage.database import open_database
 
 _URLS = ("postgresql://", "postgres://")
 
@@ -70,7 +71,7 @@ def _to_database(home: Home, settings: Settings, url: str) -> Moved:
         )
 
     async def move() -> Moved:
-        async with open_database(url) as database:
+        async with aclosing(open_database(url)) as database:
             return await move_to_database(DataFolder(home.data, settings.agent.scope), database)
 
     return trio.run(move)
@@ -82,7 +83,7 @@ def _to_folder(settings: Settings, target: str) -> Moved:
         raise FolderError(f"the data are files already; {program_name()} export FOLDER copies them")
 
     async def move() -> Moved:
-        async with open_database(settings.storage.url) as database:
+        async with aclosing(open_database(settings.storage.url)) as database:
             return await move_to_folder(database, folder)
 
     return trio.run(move)
@@ -98,7 +99,7 @@ def run_export(options: Options, *, folder: Path) -> int:
     folder = folder.expanduser()
 
     async def export() -> Moved:
-        async with open_database(settings.storage.url) as database:
+        async with aclosing(open_database(settings.storage.url)) as database:
             return await export_database(database, folder)
 
     try:

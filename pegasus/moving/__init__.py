@@ -11,7 +11,6 @@ from pegasus.moving.migrating import (
     move_to_database,
     move_to_folder,
     name_counts,
-    open_database,
     part_of,
     put_in_place,
 )
@@ -26,7 +25,6 @@ __all__ = [
     "move_to_database",
     "move_to_folder",
     "name_counts",
-    "open_database",
     "part_of",
     "put_in_place",
 ]

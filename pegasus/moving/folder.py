@@ -43,7 +43,7 @@ from pegasus.wire import encode_json
 INBOX: Final = "inbox/inbox.jsonl"
 OUTBOX: Final = "outbox/outbox.jsonl"
 VERSION: Final = "VERSION"
-"""The file that is written last: without it a folder is no data."""
+"""The number of the form of all files."""
 _LEFT_OUT: Final = re.compile(r"memory/\.index\.sqlite.*|undo(/.*)?|.*\.tmp")
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FOLDERS: Final = {
@@ -217,14 +217,19 @@ class FolderWriter:
                 self._logs.append(content)
 
     def finish(self) -> None:
-        """Write inbox and outbox, and the number of the form of all this as the last file."""
+        """Write inbox and outbox, and the number of the form of all this; on return everything is on the disk."""
         if any(content != Numbers(0) for content in self._logs):
             self._write(INBOX, inbox_file(self._logs))
         if replies := outbox_file(self._logs):
             self._write(OUTBOX, replies)
-        os.sync()
         self._write(VERSION, self._version)
-        os.sync()
+        for folder, _, files in os.walk(self._path):
+            for name in (*files, "."):
+                descriptor = os.open(Path(folder, name), os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
 
     def _write(self, path: str, content: bytes, at: int | None = None) -> None:
         parts = path.split("/")

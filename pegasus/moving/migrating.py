@@ -16,8 +16,6 @@ import filecmp
 import os
 import shutil
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +23,6 @@ import attrs
 import trio
 
 from pegasus.moving.folder import DataFolder, FolderError, FolderWriter, Tally
-from pegasus.storage import StorageError
 from pegasus.storage.database import Content, Database
 
 _NOT_EMPTY: Final = "the database is not empty (found {found}); give the address of an empty one"
@@ -41,22 +38,6 @@ class Moved:
     """Damage that was found, and where it is kept."""
     is_repeat: bool = False
     """True if everything was there already."""
-
-
-@asynccontextmanager
-async def open_database(url: str) -> AsyncIterator[Database]:
-    """Connect to a database, and close it. Raises StorageError with a sentence that says what is wrong."""
-    try:
-        postgres = import_module("pegasus.storage.database.postgres")
-    except ModuleNotFoundError as error:
-        raise StorageError(f"{error.name} is not installed; install Pegasus with the extra postgres") from None
-    database = postgres.Postgres(url)
-    try:
-        await database.prepare()
-        yield database
-    finally:
-        with trio.CancelScope(shield=True):
-            await database.aclose()
 
 
 async def move_to_database(folder: DataFolder, database: Database) -> Moved:

@@ -20,6 +20,7 @@ from pegasus.storage.database.tables import (
     ReplyNumbers,
     RowsContents,
 )
+from pegasus.storage.row_files import rows_path
 from pegasus.wire import decode_object, encode_json, from_wire, to_wire
 
 _AT_ONCE: Final = 500
@@ -77,8 +78,8 @@ async def contents_of(connection: TrioConnection, paths: Collection[str]) -> Asy
                 lines = await fetch(connection, "select body from pegasus.line where file = %s order by no", file)
                 content = "".join(f"{body}\n" for (body,) in lines).encode()
             yield FileContents(path, bytes(content), at)
-    if not paths:
-        for name, owner in await fetch(connection, "select name, owner from pegasus.collection order by name, owner"):
+    for name, owner in await fetch(connection, "select name, owner from pegasus.collection order by name, owner"):
+        if is_wanted(rows_path(name, owner)):
             rows = await fetch(
                 connection,
                 "select key, body from pegasus.row where collection = %s and owner = %s order by place",

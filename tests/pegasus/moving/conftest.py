@@ -9,6 +9,9 @@ from pegasus.moving import DataFolder, FolderWriter
 from pegasus.storage import ROW_FILES, Acknowledge, Commit, CompleteItem, FileDisk, Post
 from pegasus.storage.inbox_messages import Accept
 from tests.pegasus.storage.conftest import AT, CLI, WEB, run_journal
+from tests.pegasus.storage.database.conftest import postgres_server, postgres_url, server
+
+__all__ = ["postgres_server", "postgres_url", "server"]
 
 GUEST = ChannelInfo("telegram", "42", "u-7", "thread")
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 import trio
 
-from pegasus.moving import FolderError, move_to_database, move_to_folder, name_counts
+from pegasus.moving import FolderError, export_database, move_to_database, move_to_folder, name_counts
 from pegasus.storage import StorageError
 from pegasus.storage.database.tables import NodeFacts
 from pegasus.testing.memory_database import Fate, MemoryDatabase
-from tests.pegasus.moving.conftest import folder, furnish, tree
+from tests.pegasus.moving.conftest import folder, furnish, tree, write
 
 LOGS = ("inbox/inbox.jsonl", "outbox/outbox.jsonl")
 
 
 @pytest.fixture
-def database(autojump_clock):
+def database():
     return MemoryDatabase()
 
 
@@ -29,29 +29,27 @@ def texts(path):
     return {name: content for name, (content, _) in tree(path).items()}
 
 
-async def test_there_and_back_give_the_same_bytes_but_for_rewritten_logs(database, data, tmp_path):
-    before = tree(data)
-    moved = await move_to_database(folder(data), database.link("a"))
+async def test_there_and_back_give_the_same_bytes_but_for_rewritten_logs(server, data, tmp_path):
+    before, link = tree(data), await server.link("a")
+    moved = await move_to_database(folder(data), link)
     assert tree(data) == before
     assert name_counts(moved.counts) == (
         "addresses: 3, messages: 6, replies: 4, lines of conversations: 7, files of messages: 1, files of memory: 2, "
         "guest files: 2, jobs: 2, model choices: 2, tokens: 1"
     )
-    back = await move_to_folder(database.link("a"), tmp_path / "back")
+    back = await move_to_folder(link, tmp_path / "back")
     assert back.counts == moved.counts
     found, wanted = texts(tmp_path / "back"), texts(data)
     assert {name: found[name] for name in set(found) - set(LOGS)} == {
         name: wanted[name] for name in set(wanted) - set(LOGS)
     }
-    # And once more, which gives the same logs as well.
-    other = MemoryDatabase()
-    await move_to_database(folder(tmp_path / "back"), other.link("a"))
-    await move_to_folder(other.link("a"), tmp_path / "again")
+    # The logs are what another move makes of them as well.
+    write(tmp_path / "again", folder(tmp_path / "back").contents())
     assert texts(tmp_path / "again") == found
 
 
-async def test_a_move_that_is_made_again_finds_everything_there(database, data, tmp_path):
-    link = database.link("a")
+async def test_a_move_that_is_made_again_finds_everything_there(server, data, tmp_path):
+    link = await server.link("a")
     await move_to_database(folder(data), link)
     assert (await move_to_database(folder(data), link)).is_repeat
     assert not (await move_to_folder(link, tmp_path / "back")).is_repeat
@@ -61,7 +59,7 @@ async def test_a_move_that_is_made_again_finds_everything_there(database, data, 
 
 
 @pytest.mark.parametrize("fate", [Fate.LOST, Fate.UNANSWERED, Fate.LATE])
-async def test_a_database_that_goes_away_in_the_middle_has_everything_or_nothing(database, data, fate):
+async def test_a_database_that_goes_away_in_the_middle_has_everything_or_nothing(database, data, fate, autojump_clock):
     link = database.link("a")
     database.fate = lambda name, method: fate if method == "fill" else Fate.DONE
     with pytest.raises(StorageError):
@@ -117,3 +115,10 @@ async def test_a_full_disk_leaves_no_folder(database, data, tmp_path, monkeypatc
     with pytest.raises(FolderError, match="allowed: paths below the folder"):
         await move_to_folder(link, tmp_path / "back")
     assert [path for path in tmp_path.iterdir() if path != data] == []
+
+
+async def test_a_part_of_the_data_can_be_read_alone(server, data, tmp_path):
+    link = await server.link("a")
+    await move_to_database(folder(data), link)
+    await export_database(link, tmp_path / "part", ("cron/", "inbox/", "media/"))
+    assert set(tree(tmp_path / "part")) == {"VERSION", "cron/jobs.json", "inbox/inbox.jsonl", "media/0a.png"}
