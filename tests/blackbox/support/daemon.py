@@ -23,6 +23,7 @@ import trio
 from tests.blackbox.support.command import PROGRAM, Result, command, environment
 from tests.blackbox.support.forks import Forked, can_fork, fork_program
 from tests.blackbox.support.peer import Closed, Peer, connect
+from tests.blackbox.support.shared_state import move_files, shared_state_of
 from tests.blackbox.support.waiting import POLL, until
 
 READY = re.compile(r"pegasus ready ws=(ws://\S+) http=(\S+) pid=(\d+)")
@@ -133,13 +134,14 @@ class Daemon:
         """Write the settings file; `more` by key path with "__" for the dot (gateway__port=0)."""
         self.settings |= {key.replace("__", "."): value for key, value in more.items()}
         self.home.mkdir(parents=True, exist_ok=True)
-        (self.home / "pegasus.toml").write_text(toml(self.settings))
+        (self.home / "pegasus.toml").write_text(toml(shared_state_of(self.home) | self.settings))
 
     def spawn(self, *arguments: str) -> None:
         """Start the process and return at once."""
         assert self.process is None or self.process.poll() is not None, "still running"
         if not (self.home / "pegasus.toml").exists() and not self.home.is_file():
             self.configure()
+        move_files(self.home)
         options = ["--home", str(self.home), *self.options, *(arguments or ("run", "--no-cli"))]
         if can_fork(self.env, environment()):
             self.process = fork_program(options, self.env, self.home.parent, environment())
