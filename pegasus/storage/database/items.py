@@ -220,7 +220,7 @@ class OwnedItems:
     def _wanted_kinds(self) -> frozenset[str]:
         """Return the kinds of keys whose items somebody here waits for."""
         kinds: set[str] = set()
-        for query in (*self._queries.open, *self._new_queries):
+        for query in self._waiting():
             if isinstance(query, NextChat):
                 kinds.add("chat")
             elif isinstance(query, NextItem) and query.address is None:
@@ -230,8 +230,12 @@ class OwnedItems:
 
     def _wants_commands_only(self) -> bool:
         """Return whether there is room for the commands of chats, and for nothing else."""
-        queries = [query for query in self._queries.open if isinstance(query, NextChat)]
+        queries = [query for query in self._waiting() if isinstance(query, NextChat)]
         return bool(queries) and all(query.lanes == ("control",) for query in queries)
+
+    def _waiting(self) -> list[ItemQuery]:
+        """Return the queries that somebody waits for."""
+        return [query for query in (*self._queries.open, *self._new_queries) if not query.reply.abandoned]
 
     async def _load(self, keys: Collection[str]) -> None:
         """Load the items of these keys that are not in memory."""

@@ -1,0 +1,497 @@
+"""What only nodes have: taking and losing chats, replies that go out elsewhere, a database that does not answer. In virtual time."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+
+from actors import GaveUp
+from pegasus.messages import ChannelInfo, InboundMessage
+from pegasus.storage import (
+    Accept,
+    Accepted,
+    Acknowledge,
+    Commit,
+    CompleteItem,
+    Connected,
+    Discard,
+    Disconnected,
+    GiveBack,
+    ItemDone,
+    LaneDone,
+    LeaseLost,
+    LostChat,
+    LostLease,
+    NextChange,
+    NextChat,
+    NextItem,
+    NextReplies,
+    Post,
+    PutRows,
+    ReadFile,
+    ReadRows,
+    StorageError,
+    TakeLease,
+    Unacknowledged,
+    Waiting,
+    chat_owner,
+)
+from pegasus.testing.memory_database import Fate, MemoryDatabase
+from tests.pegasus.storage.conftest import CLI, WEB, run_node
+
+SESSION = "sessions/web%3Ac1.jsonl"
+OWNER = chat_owner(WEB.address)
+LEASE = 5.0
+LOOK = 0.5
+
+
+@pytest.fixture
+def database():
+    return MemoryDatabase()
+
+
+@asynccontextmanager
+async def two_nodes(database, **options):
+    """Two nodes that run agents of chats, and have room for none at first."""
+    async with run_node(database, "a", **options) as a, run_node(database, "b", **options) as b:
+        for node in (a, b):
+            with trio.move_on_after(0.1):
+                await node.ask(NextChat)
+        yield a, b
+
+
+async def take_chat(node, running=frozenset()):
+    """Do what begins an agent: take a chat that is due, its lease, and its item."""
+    address = await node.ask(NextChat, running)
+    lease = await node.ask(TakeLease, chat_owner(address))
+    return address, lease, await node.ask(NextItem, "main", address)
+
+
+async def begin_chat(node, id="m1", channel=WEB):
+    lease = await node.ask(TakeLease, chat_owner(channel.address))
+    await node.accept(id, channel=channel)
+    return lease, await node.ask(NextItem, "main", channel.address)
+
+
+async def answer(node, lease, item, text="Hi", after=None, channel=WEB):
+    """Do what ends an item: one commit with the line and the reply, and the note."""
+    lines = ((SESSION, f"{text}\n".encode()),)
+    post = Post(f"{item.n}/reply", text, channel.channel_id, channel)
+    [reply] = await node.ask(partial(Commit, appends=lines, posts=(post,), lease=lease, after=after))
+    await node.tell(CompleteItem(item.n, lease))
+    return reply
+
+
+async def texts(node, handed=0):
+    return [due.message.text for due in await node.ask(NextReplies, handed)]
+
+
+async def within(seconds, call):
+    with trio.fail_after(seconds):
+        return await call
+
+
+# ------------------------------------------------------------------ taking over
+
+
+async def test_the_chat_of_a_node_that_died_is_taken_over_after_its_lease(database, autojump_clock):
+    async with run_node(database, "b") as b, run_node(database, "a") as a:
+        old, _ = await begin_chat(a)
+        database.kill("a")
+        began = trio.current_time()
+        address, lease, item = await take_chat(b)
+        assert LEASE - 2 <= trio.current_time() - began <= LEASE + LOOK
+        assert (address, item.message.id, item.attempt) == (WEB.address, "m1", 1)
+        assert lease.token > old.token
+        assert (await answer(b, lease, item)).seq == 1
+
+
+async def test_a_node_without_its_database_stops_a_second_before_another_one_begins(database, autojump_clock):
+    async with two_nodes(database) as (a, b):
+        lease, item = await begin_chat(a)
+        events = []
+
+        async def note(name, *question):
+            await question[0].ask(*question[1:])
+            events.append((name, trio.current_time()))
+
+        async with trio.open_nursery() as nursery:
+            for question in ((a, LostChat, frozenset({WEB.address})), (a, LostLease, lease)):
+                nursery.start_soon(note, "stopped", *question)
+            nursery.start_soon(note, "taken", b, NextChat)
+            await trio.sleep(1)
+            database.cut("a")
+        assert [name for name, _ in sorted(events, key=lambda event: event[1])] == ["stopped", "stopped", "taken"]
+        with pytest.raises(LeaseLost):
+            await answer(a, lease, item)
+        database.mend("a")
+        new = await b.ask(TakeLease, OWNER)
+        taken = await b.ask(NextItem, "main", WEB.address)
+        assert (await answer(b, new, taken, "from b")).text == "from b"
+        assert await a.ask(ReadFile, SESSION) == b"from b\n"
+
+
+async def test_a_node_that_was_cut_off_registers_anew_and_works(database, autojump_clock):
+    async with run_node(database) as a:
+        await begin_chat(a)
+        database.cut("a")
+        await trio.sleep(20)
+        database.mend("a")
+        _, lease, item = await take_chat(a)
+        assert (item.message.id, (await answer(a, lease, item)).seq) == ("m1", 1)
+        assert len([report for report in a.reports if "lost its lease" in report]) == 1
+
+
+async def test_a_change_under_a_lease_does_not_outlive_it(database, autojump_clock):
+    """It waits for the database, and ends when somebody else may have begun. Whoever waits for more is told at once."""
+    async with run_node(database) as a:
+        lease, item = await begin_chat(a)
+        database.cut("a")
+        began = trio.current_time()
+        with pytest.raises(LeaseLost):
+            await answer(a, lease, item)
+        assert trio.current_time() - began < LEASE
+
+
+async def test_what_a_node_ends_in_order_is_taken_at_once(database, autojump_clock):
+    async with run_node(database, "b") as b:
+        async with run_node(database, "a") as a:
+            await begin_chat(a)
+        address, _, item = await within(LOOK, take_chat(b))
+        assert (address, item.message.id) == (WEB.address, "m1")
+
+
+async def test_a_drained_node_gives_everything_back_and_takes_nothing(database, autojump_clock):
+    async with two_nodes(database) as (a, b):
+        lease, item = await begin_chat(a)
+        idle = await a.ask(TakeLease, "schedule")
+        await database.link("operator").drain("a")
+        await within(LEASE, a.ask(LostLease, idle))
+        with pytest.raises(LeaseLost):
+            await a.ask(TakeLease, "schedule")
+        assert (await b.ask(TakeLease, "schedule")).token > idle.token
+        assert (await answer(a, lease, item)).seq == 1, "what is at work may end"
+        await a.accept("m2", channel=WEB)
+        assert (await take_chat(b))[2].message.id == "m2"
+
+
+async def test_chats_without_an_agent_go_back_and_to_a_node_with_room(database, autojump_clock):
+    channels = [ChannelInfo("web", f"c{n}") for n in range(4)]
+    async with two_nodes(database) as (a, b):
+        with trio.move_on_after(1):
+            await a.ask(LostChat, frozenset())
+        for channel in channels:
+            await a.accept("m", channel=channel)
+        first = await a.ask(NextChat)  # and there is no room for more
+        await a.ask(TakeLease, chat_owner(first))
+        running = frozenset({first})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(a.ask, LostChat, running)
+            found = []
+            while len(found) < 3:
+                found.append((await within(10, take_chat(b, frozenset(found))))[0])
+            assert {*found} == {channel.address for channel in channels} - running
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_key_that_is_given_back_is_free_at_once(database, autojump_clock):
+    async with two_nodes(database) as (a, b):
+        lease = await a.ask(TakeLease, "schedule")
+        with pytest.raises(LeaseLost, match="another node owns schedule"):
+            await b.ask(TakeLease, "schedule")
+        await a.tell(GiveBack(lease))
+        await trio.sleep(0.1)
+        assert (await b.ask(TakeLease, "schedule")).token > lease.token
+        with pytest.raises(LeaseLost):
+            await a.ask(Commit, (("x.jsonl", b"1\n"),), (), lease)
+
+
+async def test_of_two_nodes_of_one_name_the_second_is_refused(database, autojump_clock):
+    async with run_node(database, "a"):
+        database.link("other")
+        with pytest.raises(GaveUp, match=r"another node has the name 'a'.*another name"):
+            async with run_node(Renamed(database), "a") as second:
+                await second.accept("m")
+
+
+class Renamed:
+    """The database as another process sees it, whose link has a name of its own."""
+
+    def __init__(self, database):
+        self._database = database
+
+    def link(self, name):
+        return self._database.link(f"other {name}")
+
+
+async def test_a_node_takes_its_name_again_after_it_was_killed(database, autojump_clock):
+    with trio.move_on_after(1) as scope:
+        async with run_node(database, "a") as a:
+            await begin_chat(a)
+            database.kill("a")
+            scope.cancel()
+            await trio.sleep_forever()
+    async with run_node(database, "a") as again:
+        assert (await within(LEASE + 1, take_chat(again)))[2].message.id == "m1"
+
+
+# ------------------------------------------------------------------ messages at one node for another
+
+
+async def test_a_message_reaches_the_node_that_owns_its_chat(database, autojump_clock):
+    async with two_nodes(database) as (a, b):
+        lease, item = await begin_chat(a)
+        await answer(a, lease, item)
+        assert await b.accept("m2", channel=WEB) == Accepted(2, duplicate=False)
+        assert (await within(0.3, a.ask(NextItem, "main", WEB.address))).message.id == "m2"
+        assert await b.accept("m2", channel=WEB) == Accepted(2, duplicate=True)
+
+
+async def test_a_command_reaches_the_node_that_owns_the_chat_in_time(database, autojump_clock):
+    async with two_nodes(database) as (a, b):
+        await begin_chat(a)
+        await b.accept("/stop", channel=WEB, lane="control")
+        assert (await within(0.3, a.ask(NextItem, "control", WEB.address))).message.id == "/stop"
+
+
+async def test_a_command_for_a_chat_that_nobody_owns_is_taken_where_there_is_room_for_commands_only(
+    database, autojump_clock
+):
+    async with run_node(database) as a:
+        await a.accept("m", channel=CLI)
+        await a.accept("/status", channel=WEB, lane="control")
+        assert await within(0.3, a.ask(NextChat, frozenset(), ("control",))) == WEB.address
+
+
+async def test_without_notices_everything_is_half_a_second_later(autojump_clock):
+    database = MemoryDatabase(loses_notice=lambda: True)
+    async with two_nodes(database) as (a, b):
+        await b.tell(Connected("web", "c1"))
+        lease, item = await begin_chat(a)
+        await answer(a, lease, item)
+        assert await within(LOOK + 0.1, texts(b)) == ["Hi"]
+        await b.accept("m2", channel=WEB)
+        assert (await within(LOOK + 0.1, a.ask(NextItem, "main", WEB.address))).message.id == "m2"
+
+
+async def test_who_is_heard_at_an_address_is_known_to_all_nodes(database, autojump_clock):
+    """A guest has written at one node. What a report says there, from another node, belongs to the guest's conversation."""
+    guest = InboundMessage("hi", WEB, "m1", {"apart": True, "account": "guest"})
+    async with two_nodes(database, scope="global") as (a, b):
+        await a.ask(TakeLease, OWNER)
+        await b.accept("m0", channel=WEB)
+        await a.ask(Accept, guest, "main", 1)
+        await b.ask(Accept, InboundMessage("done", WEB, "\x1ft1"), "main", 2)
+        items = [await a.ask(NextItem, "main", WEB.address, True)]
+        await a.tell(CompleteItem(items[0].n))
+        items.append(await a.ask(NextItem, "main", WEB.address, True))
+        assert [item.message.id for item in items] == ["m1", "\x1ft1"]
+        assert await a.ask(Waiting, WEB.address, None, None, False) == 1
+
+
+async def test_the_end_of_an_item_is_told_at_any_node(database, autojump_clock):
+    async with two_nodes(database) as (a, b):
+        lease, item = await begin_chat(a)
+        ended = []
+
+        async def wait(node, *question):
+            await node.ask(*question)
+            ended.append(trio.current_time())
+
+        async with trio.open_nursery() as nursery:
+            for node in (a, b):
+                nursery.start_soon(wait, node, ItemDone, item.n)
+                nursery.start_soon(wait, node, LaneDone, "main")
+            await trio.sleep(3)
+            assert ended == []
+            done = trio.current_time()
+            await answer(a, lease, item)
+        assert len(ended) == 4
+        assert max(ended) <= done + 2 * LOOK
+
+
+async def test_discarding_counts_messages_that_other_nodes_have_accepted(database, autojump_clock):
+    async with two_nodes(database) as (a, b):
+        lease, item = await begin_chat(a)
+        for id in ("m2", "m3"):
+            await b.accept(id, channel=WEB)
+        report = InboundMessage("dropped", WEB, "\x1fdiscard/9")
+        assert (
+            await a.ask(
+                partial(Discard, report=report, before=9, priority=9, report_priority=2, owner=True, lease=lease)
+            )
+            == 2
+        )
+        await answer(a, lease, item)
+        told = await a.ask(NextItem, "main", WEB.address)
+        assert (told.message.text, told.message.metadata["discarded"]) == ("dropped", 2)
+        await a.tell(CompleteItem(told.n, lease))
+        assert (await a.ask(Waiting), await b.ask(Waiting)) == (0, 0)
+
+
+# ------------------------------------------------------------------ replies
+
+
+async def test_a_reply_goes_out_where_its_client_is_connected(database, autojump_clock):
+    async with two_nodes(database) as (a, b):
+        await b.tell(Connected("web", "c1"))
+        await b.tell(Connected("mail", None))
+        lease, item = await begin_chat(a)
+        await answer(a, lease, item, "one")
+        assert await within(0.2, texts(b)) == ["one"]
+        mail = Post("k2", "two", "x@example.org", WEB, "mail")
+        await a.ask(Commit, (), (mail,), lease)
+        assert await within(0.2, texts(b, 1)) == ["two"]
+
+
+async def test_replies_of_many_nodes_to_one_address_keep_their_order(database, autojump_clock):
+    async with two_nodes(database) as (a, b):
+        await b.tell(Connected("web", "c1"))
+        await b.ask(Unacknowledged, "web", "c1")
+        numbers = range(40)
+
+        async def post(node, n):
+            await node.ask(Commit, (), (Post(f"k{n}", "hi", "c1", WEB),))
+
+        async with trio.open_nursery() as nursery:
+            for n in numbers:
+                nursery.start_soon(post, (a, b)[n % 2], n)
+        seqs, handed = [], 0
+        while len(seqs) < len(numbers):
+            for due in await within(1, b.ask(NextReplies, handed)):
+                seqs.append(due.message.seq)
+                handed = due.position
+        assert seqs == [n + 1 for n in numbers]
+
+
+async def test_between_reading_and_following_nothing_is_missed(database, autojump_clock):
+    async with two_nodes(database) as (a, b):
+        for n in range(3):
+            await a.post(f"k{n}", WEB, text=str(n))
+        await b.tell(Connected("web", "c1"))
+        missed = await b.ask(Unacknowledged, "web", "c1")
+        await a.post("k3", WEB, text="3")
+        assert [reply.text for reply in missed] + await within(0.2, texts(b)) == ["0", "1", "2", "3"]
+        await a.tell(Acknowledge(WEB.address, 4))
+        await trio.sleep(0.1)
+        assert await b.ask(Unacknowledged, "web", "c1") == ()
+
+
+async def test_a_reply_is_left_to_the_node_that_serves_its_type(database, autojump_clock):
+    async with two_nodes(database) as (a, b):
+        await b.tell(Connected("mail", None))
+        await trio.sleep(3)
+        await a.post("k1", WEB, text="heard within the process")
+        await a.post("k2", ChannelInfo("mail", "x"), text="sent by b")
+        assert await texts(a) == ["heard within the process"]
+        assert await texts(b) == ["sent by b"]
+        await b.tell(Disconnected("mail", None))
+
+
+# ------------------------------------------------------------------ changes of others
+
+
+async def test_who_follows_a_collection_hears_of_a_change_at_another_node(database, autojump_clock):
+    async with two_nodes(database) as (a, b):
+        found = []
+
+        async def follow(*question):
+            found.append(await b.ask(NextChange, *question))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow, "tokens", "", 0)
+            nursery.start_soon(follow, "approvals", "", 0)
+            await trio.sleep(2)
+            version = await a.ask(PutRows, "tokens", "", {"tokens/x": "{}"}, frozenset(), lambda: b"", 0)
+            await a.append("approvals.jsonl", b'{"id":"a"}\n{"id":"b"}\n')
+        assert sorted(found) == sorted([version, 2])
+        assert (await b.ask(ReadRows, "tokens")).version == version
+
+
+# ------------------------------------------------------------------ a database that does not answer
+
+
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.UNANSWERED, Fate.LATE])
+@pytest.mark.parametrize("after", [0, None])
+async def test_a_commit_whose_answer_is_lost_is_done_once(database, autojump_clock, fate, after):
+    async with run_node(database) as a:
+        lease, item = await begin_chat(a)
+        await trio.sleep(0.3)
+        database.plan("a", fate)
+        assert (await answer(a, lease, item, after=after)).seq == 1
+        await trio.sleep(10)
+        assert await a.ask(ReadFile, SESSION) == b"Hi\n"
+        assert len(await a.ask(Unacknowledged, "web", "c1")) == 1
+
+
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.UNANSWERED])
+async def test_a_chat_is_taken_though_the_answer_is_lost(database, autojump_clock, fate):
+    async with run_node(database) as a:
+        database.fate = lambda link, method: fate if method == "take" and fates.pop() else Fate.DONE
+        fates = [False] * 99 + [True]
+        await a.accept("m1", channel=WEB)
+        assert (await within(4, take_chat(a)))[2].message.id == "m1"
+
+
+async def test_while_the_database_is_down_everything_waits_and_nothing_is_lost(database, autojump_clock):
+    async with run_node(database, lease=30.0) as a:
+        lease, item = await begin_chat(a)
+        database.stop()
+        done = []
+
+        async def accept(n):
+            done.append(await a.accept(f"w{n}", channel=CLI))
+
+        async with trio.open_nursery() as nursery:
+            for n in range(20):
+                nursery.start_soon(accept, n)
+            nursery.start_soon(answer, a, lease, item)
+            await trio.sleep(8)
+            assert done == []
+            database.start()
+        assert len({accepted.n for accepted in done}) == 20
+        assert await a.ask(Waiting) == 20
+        assert await a.ask(ReadFile, SESSION) == b"Hi\n"
+        assert len([report for report in a.reports if "waits until the database answers" in report]) == 1
+
+
+async def test_who_leaves_while_the_database_is_down_is_not_worked_for(database, autojump_clock):
+    async with run_node(database) as a:
+        await a.accept("m", channel=WEB)
+        database.stop()
+        with trio.move_on_after(1):
+            await a.accept("left", channel=CLI)
+        await trio.sleep(1)
+        database.start()
+        await trio.sleep(10)
+        assert await a.ask(Waiting) == 1
+
+
+async def test_a_database_that_is_down_at_the_start_is_waited_for(database, autojump_clock):
+    database.stop()
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def start():
+            await trio.sleep(60)
+            database.start()
+
+        async with run_node(database) as a:
+            assert trio.current_time() >= 60
+            assert (await a.accept("m")).n == 1
+
+
+async def test_the_end_does_not_wait_for_a_database_that_is_down(database, autojump_clock):
+    async with run_node(database) as a:
+        await begin_chat(a)
+        await a.tell(CompleteItem(1))
+        database.stop()
+        waiting = await a.ref.request(ReadFile, SESSION)
+        await trio.sleep(0.2)
+        began = trio.current_time()
+    assert trio.current_time() - began < 10
+    with pytest.raises(StorageError):
+        await waiting.get()
