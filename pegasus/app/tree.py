@@ -157,7 +157,8 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     await environment.pairing.load(journal, environment.clock)
     await environment.names.load(journal)
     if (usage := environment.models.usage) is not None:
-        keeper = Child("keeper", serve_usage, usage, journal, backoff=CHILD_BACKOFF)
+        keep = partial(serve_usage, is_shared=environment.is_shared)
+        keeper = Child("keeper", keep, usage, journal, backoff=CHILD_BACKOFF)
         await root.start_child(Child("usage", supervisor([keeper], intensity=CHILD_INTENSITY)))
     await environment.models.traits.load(journal)
     if environment.has_chats:

@@ -86,7 +86,9 @@ from pegasus.storage.messages import (
     ReadRows,
     RemoveOldFiles,
     ReplaceFile,
+    ReserveBudget,
     Route,
+    SettleBudget,
     StorageError,
     StoredRows,
     WholeCollection,
@@ -111,7 +113,17 @@ NOTICE_PRIORITY = 2
 Request: TypeAlias = Accept | Discard | Commit
 Query: TypeAlias = Waiting | ReplyQuery | KnownAddresses | Route
 """Queries that are answered at once."""
-Immediate: TypeAlias = CompleteItem | ReturnItem | Acknowledge | Connected | Disconnected | TakeLease | GiveBack
+Immediate: TypeAlias = (
+    CompleteItem
+    | ReturnItem
+    | Acknowledge
+    | Connected
+    | Disconnected
+    | TakeLease
+    | GiveBack
+    | ReserveBudget
+    | SettleBudget
+)
 """Messages that take effect in memory as soon as they are taken from the mailbox."""
 
 _OWN_FILES = (InboxLog.path, OutboxLog.path)
@@ -323,6 +335,8 @@ class _Journal:
             case TakeLease(reply, owner):
                 self._leases[owner] = self._leases.get(owner, 0) + 1
                 reply.send(Lease(owner, self._leases[owner]))
+            case ReserveBudget(reply):
+                reply.send(None)
 
     def _complete(self, n: int) -> None:
         """Take an item out of the queue, and count it."""

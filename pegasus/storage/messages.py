@@ -345,6 +345,45 @@ class LastSeq:
     """Conversation that is asked about."""
 
 
+# ------------------------------------------------------------------ budgets
+
+
+@attrs.frozen(eq=False, repr=False)
+class ReserveBudget:
+    """Request: reserve a part of a budget that several machines share, so that all of them together stay below its limit.
+
+    The answer is None when it is reserved. Otherwise it is what was spent by all: if this leaves room for the amount, others have
+    reserved the rest, and it may fit later. What a machine has reserved that is lost ends with its lease.
+
+    The file engine reserves everything: there is one process, which counts for itself.
+
+    Example: `await journal.ask(ReserveBudget, "daily_cost/2026-11-22", "5e1b-7", 0.04, 5.0)`.
+    """
+
+    reply: Reply[float | None]
+    """Handle for the answer."""
+    budget: str
+    """Name of the budget, with what it is for."""
+    id: str
+    """Name of the reservation, which no other has. The same one again is reserved once."""
+    amount: float
+    """Most that will be spent."""
+    limit: float
+    """Most that may be spent and reserved by all."""
+
+
+@attrs.frozen
+class SettleBudget:
+    """Note: a reservation is over. A crash may lose it: then nothing was spent."""
+
+    budget: str
+    """As in the `ReserveBudget` that it ends."""
+    id: str
+    """Likewise."""
+    spent: float
+    """Amount that was spent in the end."""
+
+
 # ------------------------------------------------------------------ whole files
 
 
@@ -561,6 +600,8 @@ JournalMessage: TypeAlias = (
     | LostLease
     | TakeLease
     | GiveBack
+    | ReserveBudget
+    | SettleBudget
     | NextItemOfAddress
     | TakeItem
     | ItemDone

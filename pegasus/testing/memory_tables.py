@@ -527,15 +527,15 @@ class MemoryTables:
     def lengths(self, paths: Collection[str]) -> Mapping[str, int]:
         return {path: len(self.lines[path]) for path in paths if path in self.lines}
 
-    def reserve(self, node: int, budget: str, id: str, amount: float, limit: float) -> bool:
+    def reserve(self, node: int, budget: str, id: str, amount: float, limit: float) -> float | None:
         found = self._budgets.setdefault(budget, _Budget())
         found.reserved = {each: kept for each, kept in found.reserved.items() if self._is_living(kept[0])}
         if id in found.reserved or id in found.settled:
-            return True
+            return None
         if found.spent + sum(kept for _, kept in found.reserved.values()) + amount > limit:
-            return False
+            return found.spent
         found.reserved[id] = node, amount
-        return True
+        return None
 
     def settle(self, budget: str, id: str, spent: float) -> None:
         found = self._budgets.setdefault(budget, _Budget())

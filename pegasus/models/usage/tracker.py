@@ -33,7 +33,8 @@ last month is read for tasks that began before this one: their budget has no cal
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, timedelta
 from functools import cache, partial
 from random import Random
@@ -42,14 +43,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 import trio
 
-from actors import ActorError, Inbox, Ref, Signal
+from actors import ActorError, Ref, Signal
 from pegasus.formatting import format_day
 from pegasus.messages import Address, Json, Metadata
 from pegasus.models.base import Label, ModelError, ModelRequest, ModelResponse, Usage, UserTurn
 from pegasus.models.catalog import PriceList
 from pegasus.models.client import ModelCall, Next
 from pegasus.observe import Activity, ModelCallEnded, get_logger
-from pegasus.storage import JournalMessage, LineStore, StorageError
+from pegasus.storage import JournalMessage, ReserveBudget, SettleBudget
 from pegasus.wire import WireError, encode_json, from_wire, to_wire
 
 if TYPE_CHECKING:
@@ -260,6 +261,8 @@ def _add(sums: dict[_Key, UsageSum], key: _Key, record: UsageRecord, max_sums: i
     total.add(record)
 
 
+LOOK: Final = 1.0
+"""Seconds until a call is tried again for which other nodes have reserved what it needs."""
 MOST_UNSAVED: Final = 10_000
 """Records that are kept while the disk refuses them. Beyond that the oldest are counted, but not written any more."""
 
@@ -347,6 +350,15 @@ class BudgetLimit:
     """Amount that calls under way may still use."""
     day: str
     """Day of the call, YYYY-MM-DD."""
+    group: Hashable = None
+    """Group that the call is in, as the scope has named it."""
+
+    def parts(self, wanted: Amount) -> Iterator[tuple[str, float, float]]:
+        """Yield name, limit and wanted amount of what it limits: dollars, tokens or both, as nodes name it to each other."""
+        group = "/".join(map(str, self.group if isinstance(self.group, tuple) else (self.group,)))
+        for kind, limit, amount in (("cost", self.cost, wanted.cost), ("tokens", self.tokens, wanted.tokens)):
+            if limit:
+                yield f"{self.scope.name}_{kind}/{group}", limit, amount
 
     def refusal(self, used: Amount, wanted: Amount) -> str:
         """Return why a call that may use `wanted` must not begin, as one sentence for people; "" if it may.
@@ -383,6 +395,10 @@ class _OpenCall:
     """Its beginning: wall clock, ms."""
     reserved: Amount
     """Amount that it may use; nothing where no budget is set."""
+    shared: tuple[str, ...] = ()
+    """Names of the budgets at which it is reserved for all nodes together, under `id`."""
+    id: str = ""
+    """Name of these reservations."""
 
 
 class UsageTracker:
@@ -421,12 +437,14 @@ class UsageTracker:
         """Set while `unsaved` is not empty."""
         self.unsaved: list[UsageRecord] = []
         """Records that are not written yet, oldest first."""
+        self.journal: Ref[JournalMessage] | None = None
+        """Reserves budgets for all nodes together; None: there is one node, and the sums here are all there is."""
         self._open: set[_OpenCall] = set()
         """Calls under way, with their reservations."""
         self._call_ended = Signal()
         """Given whenever a call ends."""
-        self._process_id, self._records = f"{rng.getrandbits(40):010x}", 0
-        """The two parts of a record's id: one for this process, and a number."""
+        self._process_id, self._records, self._reservations = f"{rng.getrandbits(40):010x}", 0, 0
+        """The parts of the ids of records and reservations: one for this process, and numbers."""
         self._unpriced: set[str] = set()
         """Models without a price that were logged."""
         self.configure(budget, prices)
@@ -488,8 +506,7 @@ class UsageTracker:
         if call.target.is_offline:
             return await next(call)
         self.wanted.set()
-        reserved = await self._admit(call) if self._budgets else Amount()
-        opened = _OpenCall(call.request.label, self.clock(), reserved)
+        opened = await self._admit(call) if self._budgets else _OpenCall(call.request.label, self.clock(), Amount())
         self._open.add(opened)
         before = call.stream.relay.characters
         try:
@@ -498,7 +515,11 @@ class UsageTracker:
             if streamed := call.stream.relay.characters - before:
                 usage = call.target.counter.estimate_usage(call.request, "x" * streamed)
                 failed = getattr(error, "kind", "cancelled")
-                self._record(call.target.name, call.request.label, opened.ts, usage, estimated=True, failed=failed)
+                self._record(
+                    call.target.name, call.request.label, opened.ts, usage, estimated=True, failed=failed, opened=opened
+                )
+            else:
+                self._settle(opened, Amount())
             raise
         finally:
             self._open.discard(opened)
@@ -507,7 +528,7 @@ class UsageTracker:
         usage = response.usage
         if not is_counted:
             usage = call.target.counter.estimate_usage(call.request, response.text)
-        self._record(call.target.name, call.request.label, opened.ts, usage, estimated=not is_counted)
+        self._record(call.target.name, call.request.label, opened.ts, usage, estimated=not is_counted, opened=opened)
         return response
 
     async def admit_other(self, name: str, label: Label, tokens: int) -> None:
@@ -529,15 +550,16 @@ class UsageTracker:
         """Count a call that is no conversation, when it was answered."""
         self._record(name, label, self.clock(), usage, estimated=estimated)
 
-    async def _admit(self, call: ModelCall) -> Amount:
-        """Return what the call may use at most, when it may begin. Raises ModelError of kind "budget" if a budget forbids it.
+    async def _admit(self, call: ModelCall) -> _OpenCall:
+        """Return the call with what it may use at most, when it may begin. Raises ModelError of kind "budget" if a budget forbids it.
 
         The most is an upper estimate of the prompt, and an answer of full length. A call without a price has tokens only: budgets in
         dollars cannot bound it.
 
         There are two checks. Without the reservations, a refusal is final: other calls can only use more. With them, it may pass:
         the other calls usually need less than they reserved, so this one waits until any call has ended and then checks again.
-        Cancelled while waiting: nothing is reserved.
+        Cancelled while waiting: nothing is reserved. Other nodes are asked last. Where they have reserved what the call needs, it is
+        tried again after a moment.
         """
         await self.loaded.wait()
         prompt, completion = call.target.counter.at_most(call.request), call.max_tokens
@@ -549,8 +571,58 @@ class UsageTracker:
                 if reason := limit.refusal(limit.spent, wanted):
                     raise ModelError(f"{call.target.name}: {reason}", kind="budget")
             if not any(limit.refusal(limit.spent + limit.reserved, wanted) for limit in limits):
-                return wanted
-            await self._call_ended.wait()
+                opened = _OpenCall(call.request.label, self.clock(), wanted)
+                if self.journal is None:
+                    return opened
+                if shared := await self._reserve(self.journal, call, opened, limits):
+                    return shared
+                with trio.move_on_after(LOOK):
+                    await self._call_ended.wait()
+            else:
+                await self._call_ended.wait()
+
+    async def _reserve(
+        self, journal: Ref[JournalMessage], call: ModelCall, opened: _OpenCall, limits: Sequence[BudgetLimit]
+    ) -> _OpenCall | None:
+        """Reserve a call for all nodes together; None if other nodes have reserved what it needs.
+
+        Raises ModelError of kind "budget" if all have spent too much. While the database is down, no call begins.
+        """
+        self._reservations += 1
+        opened = attrs.evolve(opened, id=f"{self._process_id}/{self._reservations}")
+        self._open.add(opened)  # other calls of this node must not take the same room meanwhile
+        try:
+            for limit in limits:
+                for name, most, amount in limit.parts(opened.reserved):
+                    spent = await journal.ask(ReserveBudget, name, opened.id, amount, most)
+                    if spent is not None:
+                        self._settle(opened, Amount())
+                        used = (
+                            Amount(spent, 0)
+                            if name.startswith(f"{limit.scope.name}_cost/")
+                            else Amount(0.0, int(spent))
+                        )
+                        if reason := limit.refusal(used, opened.reserved):
+                            raise ModelError(f"{call.target.name}: {reason}", kind="budget")
+                        return None
+                    self._open.discard(opened)
+                    opened = attrs.evolve(opened, shared=(*opened.shared, name))
+                    self._open.add(opened)
+        except trio.Cancelled:
+            self._settle(opened, Amount())
+            raise
+        finally:
+            self._open.discard(opened)
+            self._call_ended.notify()
+        return opened
+
+    def _settle(self, opened: _OpenCall, used: Amount) -> None:
+        """End the reservations of a call at all nodes."""
+        for name in opened.shared:
+            spent = used.cost if "_cost/" in name else used.tokens
+            if self.journal is not None:
+                with suppress(ActorError):
+                    self.journal.tell_nowait(SettleBudget(name, opened.id, spent))
 
     def item_usage(self, n: int) -> Usage:
         """Return the tokens of all calls for a message so far, those of its tasks included. n: its number in the queue."""
@@ -582,14 +654,24 @@ class UsageTracker:
                 spent = scope.sums(self.ledger).get(group, NOTHING)
                 calls = (opened for opened in self._open if scope.group(format_day(opened.ts), opened.label) == group)
                 reserved = sum((opened.reserved for opened in calls), Amount())
-                limits.append(BudgetLimit(scope, cost, tokens, Amount(spent.cost, spent.tokens), reserved, day))
+                limits.append(BudgetLimit(scope, cost, tokens, Amount(spent.cost, spent.tokens), reserved, day, group))
         return limits
 
-    def _record(self, name: str, label: Label, ts: int, usage: Usage, *, estimated: bool, failed: str = "") -> None:
+    def _record(
+        self,
+        name: str,
+        label: Label,
+        ts: int,
+        usage: Usage,
+        *,
+        estimated: bool,
+        failed: str = "",
+        opened: _OpenCall | None = None,
+    ) -> None:
         """Count a call, and keep its record until it is written.
 
-        ts: when it began. estimated: the provider did not count. failed: kind of the error, "" if the call was answered. A model
-        without a price is logged once.
+        ts: when it began. estimated: the provider did not count. failed: kind of the error, "" if the call was answered. opened: the
+        call, if it was reserved. A model without a price is logged once.
         """
         price = self._price_of(name)
         if price is None and name not in self._unpriced:
@@ -613,6 +695,11 @@ class UsageTracker:
         )
         self.add_unsaved(newer=[record])
         self.ledger.add(record)
+        if opened is None:
+            nothing = Amount()
+            names = (part[0] for limit in self.limits(label) for part in limit.parts(nothing))
+            opened = _OpenCall(label, ts, nothing, tuple(names), record.id)
+        self._settle(opened, Amount(record.cost or 0.0, usage.prompt_tokens + usage.completion_tokens))
 
     # ------------------------------------------------------------ records and files
 
@@ -669,91 +756,3 @@ def _texts_of(request: ModelRequest, response: ModelResponse | None) -> Mapping[
         "gen_ai.input.messages": [{"role": "user", "parts": [{"type": "text", "content": asked}]}],
         "gen_ai.output.messages": [{"role": "assistant", "parts": answer}],
     }
-
-
-# ------------------------------------------------------------------ the actor that reads and writes the files
-
-
-GATHERING: Final = 1.0
-"""Seconds that a record waits for others to be written with it. A crash loses at most the records of this time."""
-RETRY: Final = 10.0
-"""Seconds until a write that the disk refused is tried again. Meanwhile records gather, up to MOST_UNSAVED."""
-BATCH: Final = 500
-"""Records of one write, about 150 KB, so that the journal is not occupied for long."""
-GRACE: Final = 2.0
-"""Seconds for the last write when the keeper is stopped. A disk that hangs must not keep the process from ending."""
-
-
-async def serve_usage(inbox: Inbox[object], tracker: UsageTracker, journal: Ref[JournalMessage]) -> None:
-    """Actor that reads and writes the files of a tracker. Messages to it are ignored.
-
-    When it is stopped, it writes what is left. After a crash its successor continues there: the tracker holds the state.
-    """
-    inbox.started()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(keep_usage, tracker, journal)
-        async for _ in inbox:
-            pass
-        nursery.cancel_scope.cancel()
-
-
-async def keep_usage(tracker: UsageTracker, journal: Ref[JournalMessage]) -> None:
-    """Read the files when the first call begins, then write for ever. On cancellation, write what is left first."""
-    months = _Months(journal)
-    try:
-        if not tracker.loaded.is_set():
-            await tracker.wanted.wait()
-            this_month = date.fromisoformat(format_day(tracker.clock())).replace(day=1)
-            looked_at = (this_month - timedelta(days=1), this_month)
-            tracker.load([record for month in looked_at for record in await _read(months[f"{month:%Y-%m}"])])
-        while True:
-            await tracker.news.wait()
-            await trio.sleep(GATHERING)
-            if not await _write(tracker, months):
-                await trio.sleep(RETRY)
-    finally:
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + GRACE):
-            while tracker.unsaved and await _write(tracker, months):
-                pass
-
-
-class _Months(dict[str, LineStore]):
-    """Stores of the months, by YYYY-MM."""
-
-    def __init__(self, journal: Ref[JournalMessage]) -> None:
-        super().__init__()
-        self._journal = journal
-
-    def __missing__(self, month: str) -> LineStore:
-        self[month] = LineStore("usage", self._journal, month)
-        return self[month]
-
-
-async def _read(store: LineStore) -> list[UsageRecord]:
-    """Return the records of a month. What cannot be read is logged and not counted, so that the agent still works."""
-    records: list[UsageRecord] = []
-    try:
-        await store.read(lambda line: records.append(parse_record(line)))
-    except (StorageError, ActorError) as error:
-        _log.error("usage cannot be read and does not count", error=str(error))
-    return records
-
-
-async def _write(tracker: UsageTracker, months: _Months) -> bool:
-    """Write a batch of records. Return False if the journal refused it.
-
-    When this is cancelled, or fails behind one of two months, records may be on disk all the same. They are written again; their ids
-    count once.
-    """
-    taken = tracker.take_unsaved(BATCH)
-    try:
-        for month, lines in lines_by_month(taken).items():
-            await months[month].append(*lines)
-    except (StorageError, ActorError) as error:
-        tracker.add_unsaved(older=taken)
-        _log.error("usage is not written yet", calls=len(taken), error=str(error))
-        return False
-    except BaseException:  # cancelled
-        tracker.add_unsaved(older=taken)
-        raise
-    return True

@@ -22,6 +22,7 @@ crashes or is cancelled, it signs off, too; what was being written has happened 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any, Final, TypeAlias
@@ -55,7 +56,9 @@ from pegasus.storage.messages import (
     NextChange,
     NextReplies,
     PostResult,
+    ReserveBudget,
     Route,
+    SettleBudget,
     StorageError,
     Unroutable,
     WholeCollection,
@@ -72,7 +75,17 @@ FOREIGN_DELAY: Final = 0.1
 """Seconds after which this node wants a key that became due at another node, which is first to take it."""
 
 Request: TypeAlias = (
-    Accept | Discard | Commit | TakeLease | Waiting | KnownAddresses | Route | ReplyQuery | WholeFile | WholeCollection
+    Accept
+    | Discard
+    | Commit
+    | TakeLease
+    | ReserveBudget
+    | Waiting
+    | KnownAddresses
+    | Route
+    | ReplyQuery
+    | WholeFile
+    | WholeCollection
 )
 """Messages that are answered after one or more transactions."""
 
@@ -226,6 +239,8 @@ class _Engine:
                 self._items.take_back(message)
             case GiveBack(lease):
                 self._work.start([lease.owner], partial(self._items.give_back, self._node, lease))
+            case SettleBudget(budget):
+                self._work.start([f"budget/{budget}"], partial(self._settle, message))
             case Acknowledge(address, seq):
                 self._replies.acknowledge(address, seq)
             case Connected(type, channel_id):
@@ -275,6 +290,8 @@ class _Engine:
                 return keys, partial(self._commit, message)
             case TakeLease(_, owner):
                 return [owner], partial(self._items.take_lease, self._node, owner)
+            case ReserveBudget(_, budget):
+                return [f"budget/{budget}"], partial(self._reserve, message)
             case Waiting():
                 return [f"inbox/{message.address}"], partial(self._count_waiting, message)
             case KnownAddresses():
@@ -357,6 +374,14 @@ class _Engine:
         await self._notes.flush()
         count = partial(self._database.waiting, query.address, query.lane, query.priority, query.apart)
         return await self._calls.until_done(count)
+
+    async def _reserve(self, request: ReserveBudget) -> float | None:
+        reserve = partial(self._database.reserve, self._node.id, request.budget, request.id)
+        return await self._calls.until_done(partial(reserve, request.amount, request.limit))
+
+    async def _settle(self, note: SettleBudget) -> None:
+        with suppress(DatabaseDown):  # the process ends
+            await self._calls.until_done(lambda: self._database.settle(note.budget, note.id, note.spent))
 
     async def _follow(self, type: str, channel_id: str | None) -> None:
         await self._replies.follow(self._node.id, type, channel_id)

@@ -486,12 +486,12 @@ class Postgres:
             )
         )
 
-    async def reserve(self, node: int, budget: str, id: str, amount: float, limit: float) -> bool:
+    async def reserve(self, node: int, budget: str, id: str, amount: float, limit: float) -> float | None:
         """See `Database`."""
-        [(is_reserved,)] = await self._rows(
+        [(spent,)] = await self._rows(
             "select pegasus.reserve(%s::bigint, %s, %s, %s, %s)", node, budget, id, amount, limit
         )
-        return bool(is_reserved)
+        return None if spent is None else float(spent)
 
     async def settle(self, budget: str, id: str, spent: float) -> None:
         """See `Database`."""

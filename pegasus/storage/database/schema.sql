@@ -475,20 +475,20 @@ begin
 end $$;
 
 create function pegasus.reserve(node_id bigint, of_budget text, new_id text, new_amount double precision, most double precision)
-  returns bool language plpgsql as $$
-declare used double precision;
+  returns double precision language plpgsql as $$
+declare used double precision; reserved double precision;
 begin
   insert into pegasus.budget (name) values (of_budget) on conflict do nothing;
   select spent into used from pegasus.budget where name = of_budget for update;
   if exists (select from pegasus.reservation where budget = of_budget and id = new_id and (settled_at is not null or pegasus.lives(node))) then
-    return true;
+    return null;
   end if;
-  select used + coalesce(sum(r.amount), 0) into used from pegasus.reservation r join pegasus.node n on n.id = r.node
+  select coalesce(sum(r.amount), 0) into reserved from pegasus.reservation r join pegasus.node n on n.id = r.node
     where r.budget = of_budget and r.settled_at is null and n.until > clock_timestamp();
-  if used + new_amount > most then return false; end if;
+  if used + reserved + new_amount > most then return used; end if;
   insert into pegasus.reservation (budget, id, node, amount) values (of_budget, new_id, node_id, new_amount)
     on conflict (budget, id) do update set node = excluded.node, amount = excluded.amount;
-  return true;
+  return null;
 end $$;
 
 create function pegasus.settle(of_budget text, old_id text, amount_spent double precision) returns void language plpgsql as $$

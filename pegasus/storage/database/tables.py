@@ -544,8 +544,11 @@ class Database(Protocol):
         """Return the numbers of lines of files; those that do not exist are left out."""
         ...
 
-    async def reserve(self, node: int, budget: str, id: str, amount: float, limit: float) -> bool:
-        """Reserve a part of a budget under an id, unless spent and reserved are above the limit then. The same id is reserved once."""
+    async def reserve(self, node: int, budget: str, id: str, amount: float, limit: float) -> float | None:
+        """Reserve a part of a budget under an id, and return None; if spent and reserved were above the limit then, what is spent.
+
+        The same id is reserved once.
+        """
         ...
 
     async def settle(self, budget: str, id: str, spent: float) -> None:

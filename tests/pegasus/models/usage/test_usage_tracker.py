@@ -24,17 +24,9 @@ from pegasus.models import (
     UsageTracker,
 )
 from pegasus.models.catalog import FREE, PRICES, TokenPrice, known_price
+from pegasus.models.usage.keeper import GATHERING, RETRY, keep_usage
 from pegasus.models.usage.report import usage_report, usage_text
-from pegasus.models.usage.tracker import (
-    GATHERING,
-    MOST_UNSAVED,
-    RETRY,
-    UsageLedger,
-    UsageRecord,
-    keep_usage,
-    lines_by_month,
-    parse_record,
-)
+from pegasus.models.usage.tracker import MOST_UNSAVED, UsageLedger, UsageRecord, lines_by_month, parse_record
 from pegasus.settings import BudgetSettings, ModelSettings, PriceSettings, ProviderSettings
 from pegasus.storage import ReadFile, StorageError, run_journal
 from pegasus.testing.memory_disk import MemoryDisk

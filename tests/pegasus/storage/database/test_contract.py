@@ -455,16 +455,16 @@ async def test_rows_have_a_version_and_keep_their_order(database, node):
 
 async def test_a_budget_counts_over_all_nodes_and_a_reservation_once(server, database, node, other):
     reserve = database.reserve
-    assert await reserve(node, "day", "1", 6, 10)
-    assert await reserve(node, "day", "1", 6, 10)
-    assert not await reserve(other, "day", "2", 6, 10)
-    assert await reserve(other, "week", "2", 6, 10)
+    assert await reserve(node, "day", "1", 6, 10) is None
+    assert await reserve(node, "day", "1", 6, 10) is None
+    assert await reserve(other, "day", "2", 6, 10) == 0
+    assert await reserve(other, "week", "2", 6, 10) is None
     await database.settle("day", "1", 2)
     await database.settle("day", "1", 2)
-    assert await reserve(other, "day", "2", 8, 10)
-    assert not await reserve(node, "day", "3", 1, 10)
+    assert await reserve(other, "day", "2", 8, 10) is None
+    assert await reserve(node, "day", "3", 1, 10) == 2
     await server.end_lease(other)
-    assert await reserve(node, "day", "3", 1, 10)
+    assert await reserve(node, "day", "3", 1, 10) is None
 
 
 # ------------------------------------------------------------------ moving
