@@ -41,7 +41,16 @@ from pegasus.storage.database.notes import Notes
 from pegasus.storage.database.replies import FollowedReplies, place_key
 from pegasus.storage.database.tables import Database, DatabaseDown, DurableStep, NewReply, NodeFacts
 from pegasus.storage.inbox import MAX_WAITING
-from pegasus.storage.inbox_messages import Accept, CompleteItem, Discard, LostChat, ReturnItem, Waiting
+from pegasus.storage.inbox_messages import (
+    Accept,
+    CompleteItem,
+    Discard,
+    ItemDone,
+    LaneDone,
+    LostChat,
+    ReturnItem,
+    Waiting,
+)
 from pegasus.storage.item_queue import ItemQuery
 from pegasus.storage.journal import check_paths
 from pegasus.storage.leases import GiveBack, LeaseLost, LostLease, TakeLease, owner_of
@@ -71,6 +80,8 @@ LEASE: Final = 5.0
 """Seconds of a node's lease, unless said otherwise."""
 END_PATIENCE: Final = 3.0
 """Seconds that the end of the actor takes at most."""
+MOST_REQUESTS: Final = 10_000
+"""Requests that wait for the database at most. It bounds memory while the database is down; more are refused at once."""
 FOREIGN_DELAY: Final = 0.1
 """Seconds after which this node wants a key that became due at another node, which is first to take it."""
 
@@ -144,6 +155,8 @@ class _Engine:
         self._nursery = nursery
         self._work = OrderedWork(nursery)
         self._requests = count(1)
+        self._open_requests = 0
+        """Requests that are not answered."""
         self._leased: dict[trio.CancelScope, None] = {}
         """Scopes around requests that carry a lease. They end when the lease of the node is lost."""
         calls = self._calls = DatabaseCalls(report, self._activity)
@@ -261,9 +274,10 @@ class _Engine:
             case NextReplies():
                 self._replies.handout.hand_out([message])
             case _ if isinstance(message, ItemQuery):
-                self._items.ask(message)
-                self._look_for_items.note()
-                self._look_for_others.note()
+                if self._items.ask(message):
+                    self._look_for_items.note()
+                elif isinstance(message, ItemDone | LaneDone):
+                    self._look_for_others.note()
             case _:
                 self._start(message)
 
@@ -273,8 +287,12 @@ class _Engine:
             keys, work = self._work_of(message)
         except ValueError as error:
             message.reply.fail(error)
-        else:
-            self._work.start(keys, partial(self._answer, message, work))
+            return
+        if self._open_requests >= MOST_REQUESTS:
+            message.reply.fail(StorageError(f"{MOST_REQUESTS} requests wait for the database already; try again later"))
+            return
+        self._open_requests += 1
+        self._work.start(keys, partial(self._answer, message, work))
 
     def _work_of(self, message: Request) -> tuple[Iterable[str], Callable[[], Awaitable[object]]]:
         """Return the keys in whose order a request is done, and the work. Raises ValueError for an invalid path."""
@@ -306,6 +324,7 @@ class _Engine:
     async def _answer(self, message: Request, work: Callable[[], Awaitable[Any]]) -> None:
         """Do the work on a request and answer it. One whose asker has left before is not begun with."""
         if message.reply.abandoned:
+            self._open_requests -= 1
             return
         leases = _leases_of(message)
 
@@ -326,14 +345,16 @@ class _Engine:
             if scope.cancelled_caught:
                 raise LeaseLost("this node has lost its lease")
         except LeaseLost as error:
-            # What this node takes for its own is another's.
-            self._items.ownership.lose([lease.owner for lease in leases if self._items.ownership.holds(lease)])
+            # What this node takes for its own is another's. Of several leases it is not known which.
+            if len(leases) == 1 and self._items.ownership.holds(leases[0]):
+                self._items.ownership.lose([leases[0].owner])
             message.reply.fail(error)
         except (StorageError, Changed, ValueError, TypeError) as error:
             message.reply.fail(error)
         else:
             message.reply.send(answer)
         finally:
+            self._open_requests -= 1
             self._leased.pop(scope, None)
 
     # ------------------------------------------------------------------ requests

@@ -92,8 +92,8 @@ class OwnedItems:
 
     # ------------------------------------------------------------------ what the engine is asked
 
-    def ask(self, query: ItemQuery) -> None:
-        """Answer a query as soon as that is possible."""
+    def ask(self, query: ItemQuery) -> bool:
+        """Answer a query as soon as that is possible. Return whether a chat may have to be taken for it."""
         match query:
             case ItemDone(reply, n) if self._notes.is_done(n):
                 reply.send(None)
@@ -107,15 +107,21 @@ class OwnedItems:
                 self._has_agents_of_chats = self._has_agents_of_chats or isinstance(query, NextChat)
                 self._new_queries.append(query)
                 self._sign.set()
+                # An agent that waits for the items of its chat owns that already.
+                return isinstance(query, NextChat) or (isinstance(query, NextItem) and query.address is None)
+        return False
 
     def complete(self, note: CompleteItem) -> None:
         """Take an item out of the queue, and note that it is done. One of another node, or under an old lease, stays as it is."""
         item = self.queue.find(note.n)
-        if item is None or (note.lease is not None and not self.ownership.holds(note.lease)):
+        if item is None:
             return
         key = self._key_of_item(item)
         # Without a lease of the asker it is that of the node: if another node has taken the chat, the item is that node's.
-        self._notes.complete(note.n, note.lease or Lease(key, self.ownership.keys[key].token))
+        lease = note.lease or Lease(key, self.ownership.keys[key].token)
+        if not self.ownership.holds(lease):
+            return
+        self._notes.complete(note.n, lease)
         self._remove(item)
         now = self._clock()
         self._activity.message_done(
@@ -205,12 +211,16 @@ class OwnedItems:
 
     async def look_for_ends(self) -> None:
         """Answer who waits for the end of items that other nodes work on."""
+        for n, replies in tuple(self._ends.items()):
+            if all(reply.abandoned for reply in replies):
+                del self._ends[n]
         elsewhere = [n for n in self._ends if not self.queue.is_waiting(n)]
         if elsewhere:
             is_open = await self._database.open_items(elsewhere)
             for n in elsewhere:
                 if n not in is_open:
                     self._announce_end(n)
+        self._lanes = [query for query in self._lanes if not query.reply.abandoned]
         for query in tuple(self._lanes):
             await self._notes.flush()
             if not await self._database.waiting(None, query.lane, None, None):

@@ -64,7 +64,7 @@ class Ownership:
     def holds(self, lease: Lease) -> bool:
         """Return whether a lease is the newest of its key, as far as this node knows."""
         owned = self.keys.get(lease.owner)
-        return owned is not None and owned.token == lease.token
+        return owned is not None and owned.token == lease.token > 0
 
     def check(self, leases: Iterable[Lease | None]) -> None:
         """Raise LeaseLost if one of these is not the newest of its key."""
