@@ -8,8 +8,9 @@ code in a thread, because names are resolved, and passwords and certificates rea
 again. Who calls `Pool.run` must be able to make the call again: it is, if the connection broke or the server asked for it
 (`Pool.run`).
 
-**Time.** A call has an answer or DatabaseDown within `patience` seconds, whatever the network does: a partition shows in nothing but
-silence. TCP's own timeouts end a dead connection in about the same time, and the server ends statements whose client may be gone.
+**Time.** A call fails with DatabaseDown after `patience` seconds in which nothing came and nothing could be sent, whatever the network
+does: a partition shows in nothing but silence. TCP's own timeouts end a dead connection in about the same time, and the server ends
+statements whose client may be gone.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ T = TypeVar("T")
 
 MOST_CONNECTIONS: Final = 8
 """Connections of a pool. Ten nodes fit into the 100 that a server has by default; more did not make steps faster."""
-PATIENCE: Final = 5.0
-"""Seconds until a call that got no answer fails."""
+PATIENCE: Final = 3.0
+"""Seconds of silence after which a call fails. It is less than a lease, so that a node hears of a failure while it may still act."""
 _CONNECTION: Final = {
     "application_name": "pegasus",
     "client_encoding": "UTF8",
@@ -45,7 +46,7 @@ _CONNECTION: Final = {
     "tcp_user_timeout": "4000",
 }
 """Parameters of a connection, unless the address has them. A dead peer is noticed in 4 s, less than a lease."""
-_SESSION: Final = """select set_config('statement_timeout', '15s', false), set_config('lock_timeout', '10s', false),
+_SESSION: Final = """select set_config('statement_timeout', '60s', false), set_config('lock_timeout', '10s', false),
     set_config('idle_in_transaction_session_timeout', '15s', false), set_config('timezone', 'UTC', false),
     set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'on'
     else current_setting('synchronous_commit') end, false)"""
@@ -69,6 +70,8 @@ class TrioConnection(AsyncConnection[tuple[Any, ...]]):
         self.lock = trio.Lock()  # type: ignore[assignment]  # only entered and left
         self.prepare_threshold = 1
         self._autocommit = opened.autocommit
+        self.on_progress: Callable[[], None] = lambda: None
+        """Called whenever something came or was sent."""
 
     @property
     def is_open(self) -> bool:
@@ -81,7 +84,9 @@ class TrioConnection(AsyncConnection[tuple[Any, ...]]):
         try:
             state = next(gen)
             while True:
-                state = gen.send(await _ready(fileno, state))
+                ready = await _ready(fileno, state)
+                self.on_progress()
+                state = gen.send(ready)
         except StopIteration as stop:
             value: T = stop.value
             return value
@@ -124,8 +129,9 @@ async def _ready(fileno: int, state: Wait) -> Ready:
 
 # ------------------------------------------------------------------ errors
 
+_READ_ONLY: Final = "25006"
 _DOWN: Final = {
-    "25006": "it is read-only, as a replica is",
+    _READ_ONLY: "it is read-only, as a replica is",
     "53100": "its disk is full",
     "53200": "it is out of memory",
     "53300": "it has too many connections; raise its max_connections, or run fewer nodes",
@@ -153,7 +159,9 @@ def explain(error: psycopg.Error) -> StorageError:
     """Return the error for an operator. It holds no password: psycopg and libpq never repeat one but of a malformed address."""
     state = error.sqlstate or ""
     # Of several attempts each has its line, and most are the same.
-    words = " ".join(dict.fromkeys(line.strip() for line in str(error).splitlines()))
+    words = " ".join(
+        dict.fromkeys(line.strip().removeprefix("connection failed: ") for line in str(error).splitlines())
+    )
     if state == "42501":
         return DatabaseRefused(f"the database user has too few rights: {words}")
     if not state and _REFUSED.search(words):
@@ -222,26 +230,37 @@ class Pool:
         self._pauses = Pauses(first=0.1, limit=1.0)
         self._is_closed = False
 
-    async def run(self, call: Callable[[TrioConnection], Awaitable[T]], patience: float | None = None) -> T:
+    async def run(self, call: Callable[[TrioConnection], Awaitable[T]], extra: float = 0.0) -> T:
         """Return what a call over a connection returns.
 
         The call is made again on another connection when its own broke, and again when the server says that it met another
-        transaction, until `patience` seconds have passed. So it must be one statement or transaction that may be repeated. Raises
-        DatabaseDown, DatabaseRefused, what the call raises by itself, and errors that its values or its functions (PG…) have raised.
+        transaction, until nothing has happened for `patience` seconds. So it must be one transaction that may be repeated.
+        extra: more seconds of silence, for what the server works on for long. Raises DatabaseDown, DatabaseRefused, what the call
+        raises by itself, and errors that its values or its functions (PG…) have raised.
         """
         reason: StorageError = DatabaseDown(f"the database does not answer ({place_of(self.parameters)})")
-        with trio.move_on_after(self._patience if patience is None else patience):
+        patience = self._patience + extra
+        with trio.move_on_after(patience) as scope:
+
+            def extend() -> None:
+                """Begin to wait anew: the other side is there."""
+                scope.deadline = trio.current_time() + patience
+
             while True:
                 try:
                     async with self.connection() as connection:
+                        connection.on_progress = extend
                         return await call(connection)
                 except psycopg.Error as error:
                     if isinstance(error, psycopg.DataError) or (error.sqlstate or "").startswith("PG"):
                         raise
                     reason = explain(error)
-                    if error.sqlstate not in _AGAIN and not _is_broken(error, connection):
-                        raise reason from None
-                    await trio.lowlevel.checkpoint()
+                    if error.sqlstate == _READ_ONLY:
+                        connection.shut()  # the next one may reach the server that has taken over
+                    elif error.sqlstate in _AGAIN or _is_broken(error, connection):
+                        await trio.lowlevel.checkpoint()
+                        continue
+                    raise reason from None
                 except DatabaseDown as error:  # no connection; the next attempt has its pause
                     if self._is_closed:
                         raise

@@ -46,6 +46,8 @@ from pegasus.storage.leases import Lease, LeaseLost
 from pegasus.storage.messages import Changed, UnacknowledgedReply
 from pegasus.wire import decode_object, encode_json, from_wire, to_wire
 
+_BYTES_A_SECOND: Final = 4_000_000
+"""Bytes that even a busy server has written in a second."""
 _NEW_ITEM: Final = "row(" + ", ".join(["%s"] * 16) + ")::pegasus.new_item"
 _ITEM: Final = (
     "i.n, i.key, i.type, i.channel_id, i.dedupe, i.message, i.lane, i.priority, i.at, i.is_owners, i.sender, i.is_apart, "
@@ -90,11 +92,15 @@ class Postgres:
                 await self._pool.run(lambda connection: prepare(connection, self._versions))
                 self._is_prepared = True
 
-    async def _rows(self, statement: LiteralString, *values: Any, pool: Pool | None = None) -> list[tuple[Any, ...]]:
-        """Return the rows of a statement. Raises ValueError for a text that the database cannot hold."""
+    async def _rows(
+        self, statement: LiteralString, *values: Any, pool: Pool | None = None, size: int = 0
+    ) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement. Raises ValueError for a text that the database cannot hold. size: bytes that it writes."""
         await self.prepare()
         try:
-            return await (pool or self._pool).run(lambda connection: fetch(connection, statement, *values))
+            return await (pool or self._pool).run(
+                lambda connection: fetch(connection, statement, *values), size / _BYTES_A_SECOND
+            )
         except psycopg.DataError as error:
             raise ValueError(f"the database cannot hold this: {error}") from None
         except psycopg.Error as error:
@@ -417,8 +423,9 @@ class Postgres:
     async def replace(self, path: str, key: str, content: bytes, at: int, lease: Lease | None) -> None:
         """See `Database`."""
         await self._rows(
-            "select pegasus.replace(%s, %s::text[], %s, %s::bigint, %s::text[], %s::bigint[])",
+            "select pegasus.replace(%s, %s::text[], %b, %s::bigint, %s::text[], %s::bigint[])",
             *(path, *_content_values(path, content), at, *_lease_values(lease)),
+            size=len(content),
         )
 
     async def archive(
@@ -426,9 +433,10 @@ class Postgres:
     ) -> bool:
         """See `Database`."""
         [(is_done,)] = await self._rows(
-            "select pegasus.archive(%s, %s, %s, %s::text[], %s, %s::bigint, %s::text[], %s::bigint[])",
+            "select pegasus.archive(%s, %s, %s, %s::text[], %b, %s::bigint, %s::text[], %s::bigint[])",
             *(id, path, f"{path.rpartition('/')[0]}/{name}"),
             *(*_content_values(path, content), at, *_lease_values(lease)),
+            size=len(content),
         )
         return bool(is_done)
 

@@ -95,6 +95,7 @@ create table pegasus.file (
   content bytea,                    -- null: it consists of lines
   at bigint not null                -- last change
 ) with (fillfactor = 70);
+alter table pegasus.file alter column content set storage external;  -- most of it is compressed already
 create table pegasus.line (
   file bigint not null, no bigint not null, body text not null,
   primary key (file, no)
