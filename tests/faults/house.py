@@ -118,7 +118,13 @@ async def open_house(
         provider = await stack.enter_async_context(open_provider(mind, keep=1))
         mind.server = provider
         house = House([], mind, mind.effects, database)
-        given = {**thinks_with(provider.url), "agent.scope": "chat", "gateway.token": TOKEN, **(settings or {})}
+        given = {
+            **thinks_with(provider.url),
+            "agent.scope": "chat",
+            "session.memory_window": 0,
+            "gateway.token": TOKEN,
+            **(settings or {}),
+        }
         given |= {"models.max_concurrent_calls": 50, "tasks.max_active": 9}
         for number in range(nodes):
             link = None

@@ -147,9 +147,9 @@ async def restart_database(at: Moment) -> None:
 async def refuse_writes(at: Moment) -> None:
     """The database is read-only for a while, as a replica is."""
     async with _server(at) as server:
-        await server.execute("alter role agent set default_transaction_read_only = on", END_CONNECTIONS)
+        await server.execute("alter role node set default_transaction_read_only = on", END_CONNECTIONS)
         await at.short()
-        await server.execute("alter role agent reset default_transaction_read_only", END_CONNECTIONS)
+        await server.execute("alter role node reset default_transaction_read_only", END_CONNECTIONS)
 
 
 async def refuse_connections(at: Moment) -> None:
