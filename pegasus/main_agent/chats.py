@@ -202,7 +202,12 @@ class _Chats:
         """Begin to stop the agent of a chat."""
         # Noted at once, so that nobody chooses this agent a second time while it stops.
         self._chats[address].is_ending = True
-        self._nursery.start_soon(self._pool.stop_child, chat_key(address))
+        self._nursery.start_soon(self._stop, address)
+
+    async def _stop(self, address: Address) -> None:
+        """Stop the agent of a chat, unless it has ended by itself meanwhile, as one does whose change is refused."""
+        with suppress(ActorError):
+            await self._pool.stop_child(chat_key(address))
 
     async def _run_chat(self, address: Address) -> None:
         """Start the agent of a chat and wait for its end. After a crash, wait before it may be started again."""

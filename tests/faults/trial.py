@@ -115,13 +115,14 @@ async def _supervise(node: Node, report: Report) -> None:
 async def _inject(
     house: House, faults: Mapping[str, Fault], count: int, choices: random.Random, report: Report
 ) -> None:
-    """Make faults at random moments, each of a node that is free."""
+    """Make faults at random moments, each of a node that is free: all kinds once, then all once more, in another order."""
     async with trio.open_nursery() as nursery:
-        for _ in range(count):
+        names = [name for _ in range(0, count, len(faults)) for name in choices.sample(sorted(faults), len(faults))]
+        for name in names[:count]:
             await trio.sleep(choices.uniform(0.05, 0.6))
             while not (free := [node for node in house.nodes if not node.is_busy]) or _busy(house) >= AT_ONCE:  # noqa: ASYNC110
                 await trio.sleep(0.02)  # nodes may be taken by their supervisor, too
-            name, node = choices.choice(sorted(faults)), choices.choice(free)
+            node = choices.choice(free)
             report.faults[name] += 1
             node.is_busy = True
             nursery.start_soon(_make, faults[name], Moment(house, node, choices))

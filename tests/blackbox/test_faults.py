@@ -1,0 +1,34 @@
+"""Three nodes over one PostgreSQL, and everything that can happen to nodes, to their ways to it and to itself.
+
+`./scripts/bench scale --long` does the same a thousand times.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+
+import pytest
+import trio
+
+from tests.faults.house import open_house
+from tests.faults.injecting import FAULTS
+from tests.faults.server import is_installed, open_server
+from tests.faults.stored import read_tables
+from tests.faults.trial import run_trial
+from tests.postgres_server import MISSING
+
+FEW = 20
+
+
+@pytest.mark.skipif(not is_installed(), reason=MISSING)
+@pytest.mark.deadline(150)
+async def test_nothing_is_lost_and_nothing_is_doubled_by_faults_of_all_kinds(tmp_path):
+    choices = random.Random(1)
+    async with open_server() as server, open_house(tmp_path, choices, server, nodes=3) as house:
+        read = partial(trio.to_thread.run_sync, read_tables, server.url(user="agent"))
+        report = await run_trial(house, FAULTS, FEW, choices, read)
+    assert report.anomalies == []
+    assert report.exits == []
+    assert len(report.faults) == len(FAULTS)
+    assert report.messages > FEW
