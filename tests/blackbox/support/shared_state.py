@@ -13,13 +13,15 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from functools import cache
 from pathlib import Path
 
 import trio
 
-from pegasus.moving import export_database, open_database
+from pegasus.moving import export_database
 from pegasus.storage import StorageError
+from pegasus.storage.database import open_database
 from tests.blackbox.support.command import PROGRAM
 from tests.postgres_server import PostgresServer
 
@@ -88,7 +90,7 @@ async def _export(url: str, data: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "data"
         try:
-            async with open_database(url) as database:
+            async with aclosing(open_database(url)) as database:
                 await export_database(database, made)
         except StorageError:
             return  # it is down: what was written last stays
