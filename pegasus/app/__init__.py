@@ -14,6 +14,7 @@ Read the files in this order; each uses only those before it:
 
     owner_notes          messages to owners about files that commands have changed
     waiting_room         answers over HTTP while the agent waits for its database
+    node_talk            talk between nodes while they work
     shared_state         this process as one of several nodes
     environment          everything that comes from outside
     shared_services      what the Main Agent and the task system are both built from; the gate before each call of a tool

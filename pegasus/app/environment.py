@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/notifications"
 SWITCHBOARD, GATEWAY, APPROVALS = "channels/switchboard", "channels/gateway", "approvals/keeper"
 SCHEDULE, GUEST_LIMITS = "schedule/keeper", "intake/guests"
+SIGNS = "nodes/signs"
 GLOBAL_AGENT, CHATS = "main-agent/global", "main-agent/chats"
 """Paths of actors in the tree that others send to."""
 ADAPTER: Final = "adapter"
@@ -232,3 +233,8 @@ class Environment:
     def is_shared(self) -> bool:
         """Return whether other nodes may change what is stored."""
         return self.shared is not None
+
+    @property
+    def signs(self) -> str:
+        """Return the path of the actor that is shown what only tells how it goes."""
+        return SIGNS if self.is_shared else SWITCHBOARD

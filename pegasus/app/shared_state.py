@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from random import Random
 
 import attrs
 
-from actors import Inbox
+from actors import Inbox, Ref, Supervisor
 from pegasus import __version__
+from pegasus.app.node_talk import NodeTalk
+from pegasus.main_agent import MainAgents
 from pegasus.observe import Activity
 from pegasus.settings import Settings
 from pegasus.storage import JournalMessage
@@ -45,6 +48,12 @@ class SharedState:
             lease=self.lease,
             activity=activity,
             hands_out=hands_out,
+        )
+
+    def talk(self, root: Supervisor, journal: Ref[JournalMessage], agents: MainAgents, random: Random) -> NodeTalk:
+        """Return the talk with the other nodes. agents: those of this node."""
+        return NodeTalk(
+            journal, self.nodes, root.ref("channels/switchboard"), root.ref("channels/gateway"), agents, random
         )
 
     @property

@@ -22,7 +22,7 @@ import trio
 
 from actors import ActorError, Inbox, MailboxFull, Ref
 from pegasus.access import ApprovalMessage, ListApprovals, WithdrawApprovals
-from pegasus.app.environment import APPROVALS, BUS, SWITCHBOARD
+from pegasus.app.environment import APPROVALS, BUS
 from pegasus.app.other_agents import AGENT_KEYS, delegation_tools
 from pegasus.app.shared_services import SPEECH_KEYS, SharedServices
 from pegasus.events import BusMessage, Deliver, EventType, Subscribe
@@ -77,7 +77,9 @@ def task_deps(shared: SharedServices, find: Callable[[str], Ref[Any]]) -> TaskDe
             guests=environment.guests,
             guest_bytes=settings.limits.guest_disk_mb << 20,
         )
-        return attrs.evolve(context, changes=environment.kept_changes, show_edit=partial(_show_edit, find(SWITCHBOARD)))
+        return attrs.evolve(
+            context, changes=environment.kept_changes, show_edit=partial(_show_edit, find(environment.signs))
+        )
 
     def limits_changed(_: frozenset[str]) -> None:
         """Tell the task system that its limits have changed, so that tasks which were queued may start now."""

@@ -58,7 +58,7 @@ from pegasus.app.environment import (
     CHATS,
     GATEWAY,
     GLOBAL_AGENT,
-    SWITCHBOARD,
+    SIGNS,
     TASK_AGENT,
     TASK_LISTENER,
     Environment,
@@ -183,13 +183,18 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
             group.tell_nowait(ChildChanged(name, may_stop))
 
     environment.mcp.follow(environment.in_force, renew)
+    chats: Ref[MainAgentMessage] = root.ref(CHATS)
+    agents = MainAgents((chats,) if environment.has_chats else (root.ref(GLOBAL_AGENT), chats))
+    if environment.shared is not None:
+        talk = environment.shared.talk(root, journal, agents, environment.random)
+        agents = attrs.evolve(agents, elsewhere=talk)
+        signs = Child("signs", talk.signs, backoff=CHILD_BACKOFF)
+        await root.start_child(Child("nodes", supervisor([signs], intensity=CHILD_INTENSITY)))
     await root.start_child(_approvals_child(root, services))
     await root.start_child(task_system_child(root, services))
     await root.start_child(Child("main-agent", supervisor(_agent_children(root, services), intensity=CHILD_INTENSITY)))
     await root.start_child(_schedule_child(root, services))
-    chats: Ref[MainAgentMessage] = root.ref(CHATS)
-    agents = (chats,) if environment.has_chats else (root.ref(GLOBAL_AGENT), chats)
-    return AgentTree(root, journal, MainAgents(agents), services)
+    return AgentTree(root, journal, agents, services)
 
 
 def _journal_child(environment: Environment) -> Child[JournalMessage]:
@@ -263,8 +268,8 @@ def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:
     """
     environment, journal = services.environment, services.journal
     work: dict[str, Any] = {
-        "announce": root.ref(SWITCHBOARD),
-        "said": root.ref(GATEWAY),
+        "announce": root.ref(environment.signs),
+        "said": root.ref(SIGNS if environment.is_shared else GATEWAY),
         "publish": message_publisher(root.ref(BUS), environment.clock),
         "answers": ChatCommands(services).answers(),
     }
@@ -337,7 +342,14 @@ def task_system_child(root: Supervisor, services: Services) -> Child[Any]:
         Child("persister", task_persister, services.journal, environment.clock, new_owner, mailbox=TASK_MAILBOX),
         Child("bus", event_bus, mailbox=TASK_MAILBOX),
         Child("recent", keep_events, bus, services.environment.recent, mailbox=TASK_MAILBOX),
-        Child("observer", observer, bus, root.ref(SWITCHBOARD), root.ref(APPROVALS), mailbox=TASK_MAILBOX),
+        Child(
+            "observer",
+            observer,
+            bus,
+            root.ref(environment.signs),
+            root.ref(APPROVALS),
+            mailbox=TASK_MAILBOX,
+        ),
         Child("agent", agent, mailbox=TASK_MAILBOX, shutdown=TASK_SHUTDOWN - 2),
     ]
     # An agent whose persister has crashed cannot know what was written, and recovers from the log: rest for one here too.

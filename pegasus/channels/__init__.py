@@ -39,7 +39,7 @@ from pegasus.channels.service_contract import (
     WebhookReceiver,
     WebhookRequest,
 )
-from pegasus.channels.switchboard import run_switchboard
+from pegasus.channels.switchboard import SwitchboardMessage, run_switchboard
 from pegasus.channels.taken_replies import AckTracker
 from pegasus.channels.turn_follower import FollowedTurn, GrowingText, OnSaid, TurnFollower
 from pegasus.settings import ChannelSettings, SlackSettings, SmsSettings, TelegramSettings
@@ -61,6 +61,7 @@ __all__ = [
     "ServiceAdapter",
     "ServiceContext",
     "ServiceDown",
+    "SwitchboardMessage",
     "TurnFollower",
     "WebhookAnswer",
     "WebhookReceiver",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain
+from typing import Protocol
 
 import attrs
 
@@ -24,6 +25,16 @@ from pegasus.main_agent.status import idle_status
 from pegasus.messages import Address
 
 
+class AgentsElsewhere(Protocol):
+    """The Main Agents of other nodes."""
+
+    async def stop(self, by: str) -> tuple[EndedWork, ...]:
+        """End all their thoughts and tasks; return what was ended, as far as they say so in time."""
+
+    async def interrupt(self, address: Address, person: Principal, by: str) -> EndedWork | None:
+        """End the answer that one of them makes for a conversation; return it, None if there was none."""
+
+
 @attrs.frozen
 class MainAgents:
     """The actors that work on people's messages: `MainAgents((root.ref("main-agent/global"), root.ref("main-agent/chats")))`.
@@ -33,6 +44,8 @@ class MainAgents:
 
     refs: tuple[Ref[MainAgentMessage], ...]
     """Their addresses, which are valid before they run."""
+    elsewhere: AgentsElsewhere | None = None
+    """Those of other nodes; None: there are none."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -50,6 +63,8 @@ class MainAgents:
         """
         # Each of them ends all tasks as well. A task that another one is ending already is ended once.
         ended = [await ref.ask(Stop, by) for ref in self.refs]
+        if self.elsewhere is not None:
+            ended.append(await self.elsewhere.stop(by))
         return tuple(dict.fromkeys(chain.from_iterable(ended)))
 
     async def interrupt(self, address: Address, person: Principal, by: str) -> EndedWork | None:
@@ -61,7 +76,7 @@ class MainAgents:
             ended = await ref.ask(Interrupt, address, person, by)
             if ended is not None:
                 return ended
-        return None
+        return await self.elsewhere.interrupt(address, person, by) if self.elsewhere is not None else None
 
     def withdraw(self, address: Address, message_id: str) -> None:
         """Tell them that nobody waits for the answer to a message. One that is being restarted works on it all the same."""

@@ -69,6 +69,7 @@ from pegasus.storage.media_files import (
     read_kept,
 )
 from pegasus.storage.messages import (
+    LONGEST_TOLD,
     Acknowledge,
     Archive,
     ArchiveName,
@@ -81,6 +82,7 @@ from pegasus.storage.messages import (
     LastSeq,
     NextChange,
     NextReplies,
+    NextTold,
     OpenReplies,
     Post,
     Posted,
@@ -97,6 +99,7 @@ from pegasus.storage.messages import (
     SettleBudget,
     StorageError,
     StoredRows,
+    TellNodes,
     Unacknowledged,
     UnacknowledgedChannels,
     UnacknowledgedReply,
@@ -111,6 +114,7 @@ from pegasus.storage.volume import Volume
 __all__ = [
     "FLUSH_AFTER",
     "LINE_FILES",
+    "LONGEST_TOLD",
     "MEDIA_FOLDER",
     "ROW_FILES",
     "TRANSCRIPTS",
@@ -148,6 +152,7 @@ __all__ = [
     "NextItem",
     "NextItemOfAddress",
     "NextReplies",
+    "NextTold",
     "OpenReplies",
     "Overloaded",
     "Post",
@@ -169,6 +174,7 @@ __all__ = [
     "StoredRows",
     "TakeItem",
     "TakeLease",
+    "TellNodes",
     "Unacknowledged",
     "UnacknowledgedChannels",
     "UnacknowledgedReply",

@@ -81,6 +81,7 @@ from pegasus.storage.messages import (
     KnownAddresses,
     NextChange,
     NextReplies,
+    NextTold,
     PutRows,
     ReadFiles,
     ReadRows,
@@ -91,6 +92,7 @@ from pegasus.storage.messages import (
     SettleBudget,
     StorageError,
     StoredRows,
+    TellNodes,
     WholeCollection,
     WholeFile,
 )
@@ -123,6 +125,7 @@ Immediate: TypeAlias = (
     | GiveBack
     | ReserveBudget
     | SettleBudget
+    | TellNodes
 )
 """Messages that take effect in memory as soon as they are taken from the mailbox."""
 
@@ -191,7 +194,7 @@ class _Journal:
     ) -> None:
         self._activity = activity
         self._hands_out = hands_out
-        self._held: list[ItemQuery | LostChat | LostLease | NextChange] = []
+        self._held: list[ItemQuery | LostChat | LostLease | NextChange | NextTold] = []
         """Queries that are never answered: about what others do, and all for items if none is handed out."""
         self._mailbox = mailbox
         self._disk = disk
@@ -300,7 +303,7 @@ class _Journal:
                     work.item_queries.append(message)
             elif isinstance(message, NextReplies):
                 work.reply_queries.append(message)
-            elif isinstance(message, LostChat | LostLease | NextChange):
+            elif isinstance(message, LostChat | LostLease | NextChange | NextTold):
                 self._hold(message)
             elif isinstance(message, WholeFile | WholeCollection):
                 work.whole_file = message
@@ -361,7 +364,7 @@ class _Journal:
         except StorageError as error:
             query.reply.fail(error)
 
-    def _hold(self, query: ItemQuery | LostChat | LostLease | NextChange) -> None:
+    def _hold(self, query: ItemQuery | LostChat | LostLease | NextChange | NextTold) -> None:
         """Keep a query that is never answered, since its asker would fail if nobody could answer any more."""
         self._held = [other for other in self._held if not other.reply.abandoned]
         self._held.append(query)

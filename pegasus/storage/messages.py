@@ -32,7 +32,7 @@ have no repr: a repr would put people's texts into logs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -53,6 +53,9 @@ from pegasus.storage.inbox_messages import (
     Waiting,
 )
 from pegasus.storage.leases import GiveBack, Lease, LostLease, TakeLease
+
+LONGEST_TOLD: Final = 7_800
+"""Bytes of a text that nodes tell each other, in UTF-8: a notice of PostgreSQL has fewer than 8,000."""
 
 
 class StorageError(Exception):
@@ -384,6 +387,30 @@ class SettleBudget:
     """Amount that was spent in the end."""
 
 
+# ------------------------------------------------------------------ other nodes
+
+
+@attrs.frozen
+class TellNodes:
+    """Note: tell the other nodes something that may be lost, such as a draft. The file engine has no other node, and does nothing."""
+
+    text: str
+    """Line of at most LONGEST_TOLD bytes; a longer one is told to nobody."""
+    address: Address | None = None
+    """Conversation whose clients it is for: it is not told to others if one of them is connected here. None: it is told anyway."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class NextTold:
+    """Query: what other nodes have told this one, oldest first. It is answered when there is something.
+
+    The file engine keeps it for ever. There is one asker.
+    """
+
+    reply: Reply[tuple[str, ...]]
+    """Handle for the texts; there is at least one."""
+
+
 # ------------------------------------------------------------------ whole files
 
 
@@ -602,6 +629,8 @@ JournalMessage: TypeAlias = (
     | GiveBack
     | ReserveBudget
     | SettleBudget
+    | TellNodes
+    | NextTold
     | NextItemOfAddress
     | TakeItem
     | ItemDone

@@ -114,19 +114,27 @@ async def test_a_node_is_killed_in_a_thought_and_the_other_one_answers_once(tmp_
         assert (await table(b))["b"]["chats"] >= 1
 
 
-async def test_a_stop_at_one_node_ends_the_thought_at_the_other(tmp_path, postgres_url):  # noqa: F811
+async def test_what_is_said_at_one_node_is_shown_and_ended_there_while_another_works_on_it(tmp_path, postgres_url):  # noqa: F811
     book = Book()
-    async with open_nodes(tmp_path, postgres_url, book, "a", "b") as (a, b), a.client() as there, b.client() as here:
-        assert await there.ask("hello") == "echo: hello"
-        book.hold()
-        await there.say("think")
-        await book.waiting()
-        begin = trio.current_time()
-        await here.post("/stop")
-        stopped = await here.get("reply", seq=2)
-        assert "- thought: think" in stopped["text"]
-        assert trio.current_time() - begin < 1.0
-        assert (await there.get("reply", seq=2))["text"] == stopped["text"], "who is connected elsewhere hears it too"
+    async with open_nodes(tmp_path, postgres_url, book, "a", "b") as (a, b):
+        async with a.client() as client:
+            assert await client.ask("hello") == "echo: hello"
+        [worker] = [name for name, node in (await table(a)).items() if node["chats"]]
+        door = {"a": b, "b": a}[worker]
+        async with door.client() as here, door.client("control", "nodes") as control:
+            book.hold()
+            await here.say("think")
+            await book.waiting()
+            await here.get("typing", active=True)
+            begin = trio.current_time()
+            await here.post("/stop")
+            assert "- thought: think" in (await here.reply())["text"]
+            assert trio.current_time() - begin < 1.0
+            for method in ("interrupt", "stop"):
+                await here.say(f"think until {method}")
+                await book.waiting()
+                ended = await (here if method == "interrupt" else control).call(method)
+                assert f"think until {method}" in str(ended)
 
 
 async def test_nodes_are_drained_and_upgraded_while_people_talk(tmp_path, postgres_url):  # noqa: F811

@@ -10,6 +10,7 @@ the state is in files.
     replies     replies on their way to the adapters of this node
     files       files and collections
     ownership   what this node owns, and who is told when it does not
+    telling     what nodes tell each other beside what is stored
     notes       items that are done and replies that were acknowledged
     node        the lease of this node
     calls       transactions: repeated, in order, some at once

@@ -40,6 +40,7 @@ from pegasus.storage.database.node import NodeLease
 from pegasus.storage.database.notes import Notes
 from pegasus.storage.database.replies import FollowedReplies, place_key
 from pegasus.storage.database.tables import Database, DatabaseDown, DurableStep, NewReply, NodeFacts
+from pegasus.storage.database.telling import ToldTexts
 from pegasus.storage.inbox import MAX_WAITING
 from pegasus.storage.inbox_messages import (
     Accept,
@@ -64,11 +65,13 @@ from pegasus.storage.messages import (
     KnownAddresses,
     NextChange,
     NextReplies,
+    NextTold,
     PostResult,
     ReserveBudget,
     Route,
     SettleBudget,
     StorageError,
+    TellNodes,
     Unroutable,
     WholeCollection,
     WholeFile,
@@ -177,6 +180,7 @@ class _Engine:
         self._look_for_replies = Lookout(self._read_replies, calls)
         self._look_for_others = Lookout(self._look_at_others, calls)
         self._replies = FollowedReplies(database, calls, notes, self._look_for_replies.note)
+        self._told = ToldTexts(database, self._node, self._replies.is_followed)
         self._inbox = SharedInbox(
             database,
             calls,
@@ -207,6 +211,7 @@ class _Engine:
                 self._look_for_items.run,
                 self._look_for_replies.run,
                 self._look_for_others.run,
+                self._told.run,
             ):
                 self._nursery.start_soon(task)
             async for message in self._mailbox:
@@ -271,6 +276,10 @@ class _Engine:
             case NextChange():
                 self._files.watch(message)
                 self._look_for_others.note()
+            case TellNodes():
+                self._told.tell(message)
+            case NextTold():
+                self._told.ask(message)
             case NextReplies():
                 self._replies.handout.hand_out([message])
             case _ if isinstance(message, ItemQuery):
@@ -425,6 +434,8 @@ class _Engine:
                             self._replies.note(address)
                     case "rows":
                         self._look_for_others.note()
+                    case "say":
+                        self._told.hear(notice.payload)
 
     async def _read_replies(self) -> None:
         if self._node.is_alive:

@@ -33,6 +33,11 @@ class NodeList:
         """
         return {"here": self.here, "nodes": [_node_view(node) for node in await self.database.nodes()]}
 
+    async def count_others(self) -> int:
+        """Return how many other nodes live. Raises DatabaseDown."""
+        nodes = await self.database.nodes()
+        return sum(node.lease_left > 0 and node.facts.name != self.here for node in nodes)
+
     async def drain(self, name: str) -> bool:
         """Ask the node of this name to give everything back; return False if none is alive. Raises DatabaseDown."""
         return await self.database.drain(name)
