@@ -71,6 +71,8 @@ class WebSessions:
         """Time at which each code ends, by its hash, oldest first. Trio's clock."""
         self._store = KeyedStore("web-sessions", _read_session, after_read=self._notify)
         """By the hash of the id, oldest first."""
+        self.follow = self._store.follow
+        """Reads them again whenever another node has changed them, until cancelled."""
         self._clock: Callable[[], int] = lambda: 0
         self._changed = Signal()
         """Wakes those who wait for the end of a session, whenever the sessions have changed."""
@@ -99,6 +101,8 @@ class WebSessions:
         """Do what `find_read` does, for the hash of an id."""
         if not self._store.is_read:
             await self._store.ensure_read()
+        if hash not in self._store.rows:
+            await self._store.read_again()  # another node may have opened it a moment ago
         session = self._store.rows.get(hash)
         tokens = self._credentials.now.tokens
         if session is not None and session.token_name and not tokens.is_read:

@@ -108,6 +108,8 @@ class PairingBook:
     def __init__(self) -> None:
         self._store: KeyedStore[Person | OpenCode] = KeyedStore("access", _read_entry)
         """People and codes, oldest first. Its lock is held during a request and a decision, so that they follow one another."""
+        self.follow = self._store.follow
+        """Reads them again whenever another node has changed them, until cancelled."""
         self._journal: Ref[JournalMessage] | None = None
         """Writes the answers; None before `load`, and then nobody is let in."""
         self.owner_channels: Sequence[ChannelInfo] = ()

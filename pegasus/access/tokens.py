@@ -225,6 +225,8 @@ class TokenBook:
         self._store = KeyedStore("tokens", _read_token, after_read=self._take_over)
         """Tokens by `tokens/<name>`, and by `revoked/<name>`, the latest last, those that count no more. The conversations of a
         revoked one have not become an owner's by that."""
+        self.follow = self._store.follow
+        """Reads them again whenever another node has changed them, until cancelled."""
         self._clock: Callable[[], int] = lambda: 0
         """Wall clock, ms; 0 before `load`."""
 
@@ -272,6 +274,13 @@ class TokenBook:
                 await self.ensure_read()
             except StorageError as error:
                 raise StorageError(f"the file of tokens cannot be read: {error}") from error
+        if (found := self._find(token)) is None:
+            await self._store.read_again()  # another node may have made it a moment ago
+            found = self._find(token)
+        return found
+
+    def _find(self, token: str) -> TokenGrant | None:
+        """Return the rights of a token in memory."""
         found, digest = None, hash_token(token)
         for grant in self._grants.values():
             if hmac.compare_digest(digest, grant.token.hash):

@@ -74,7 +74,15 @@ from pegasus.app.other_agents import A2aLink
 from pegasus.app.push import BrowserPush
 from pegasus.app.real_world import RealWorld, look_at_world, make_agent_world
 from pegasus.app.reload import Reloader
-from pegasus.app.tree import CHILD_BACKOFF, ROOT_INTENSITY, AgentTree, log_tree_events, start_channels, start_tree
+from pegasus.app.tree import (
+    CHILD_BACKOFF,
+    ROOT_INTENSITY,
+    AgentTree,
+    follow_others,
+    log_tree_events,
+    start_channels,
+    start_tree,
+)
 from pegasus.channels import ServiceAdapter
 from pegasus.formatting import first_cause, quote
 from pegasus.gateway import (
@@ -266,6 +274,7 @@ async def _daemon(world: RealWorld, is_trial: bool) -> int:
                 await sessions.load(tree.journal, wall_clock)
                 deliveries = HookDeliveries()
                 await deliveries.load(tree.journal, wall_clock)
+                await follow_others(root, environment, "doors", [tokens.follow, sessions.follow, deliveries.follow])
                 page = in_force.follow(lambda settings: settings.http.public_url or http or "", "http.public_url")
                 sign_in = SignInMethod(sessions if http else None, page)
                 # One table for both servers: what a program may do does not depend on the way it comes.

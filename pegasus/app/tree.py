@@ -163,6 +163,9 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     await environment.models.traits.load(journal)
     if environment.has_chats:
         await environment.models.chat_choices.load(journal)
+    models = environment.models
+    books = [environment.pairing.follow, environment.names.follow, models.traits.follow, models.chat_choices.follow]
+    await follow_others(root, environment, "books", books)
     await root.start_child(_retention_child(root, environment, journal))
     # The journal knows who wrote before this start. It is asked once: the prompt must not change when somebody new writes.
     services = build_services(environment, journal, root.ref, await journal.ask(KnownAddresses))
@@ -195,6 +198,22 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     await root.start_child(Child("main-agent", supervisor(_agent_children(root, services), intensity=CHILD_INTENSITY)))
     await root.start_child(_schedule_child(root, services))
     return AgentTree(root, journal, agents, services)
+
+
+async def follow_others(
+    root: Supervisor, environment: Environment, name: str, follow: Sequence[Callable[[], Awaitable[None]]]
+) -> None:
+    """Let these follow what other nodes change, as a child of the root, if there are other nodes."""
+
+    async def run(inbox: Inbox[object]) -> None:
+        inbox.started()
+        async with trio.open_nursery() as nursery:
+            for each in follow:
+                nursery.start_soon(each)
+
+    if environment.is_shared:
+        child: Child[object] = Child("follower", run, backoff=CHILD_BACKOFF)
+        await root.start_child(Child(name, supervisor([child], intensity=CHILD_INTENSITY)))
 
 
 def _journal_child(environment: Environment) -> Child[JournalMessage]:
@@ -315,6 +334,7 @@ def _schedule_child(root: Supervisor, services: Services) -> Child[Any]:
         in_force.follow(heartbeat, "schedule."),
         in_force.follow(_owner_channel, "policy.owner_channel"),
         in_force.wait_replaced,
+        environment.is_shared,
     )
     keeper = Child("keeper", environment.keep_schedule, schedule, backoff=CHILD_BACKOFF)
     return Child("schedule", run_changing_group, lambda: [keeper], CHILD_INTENSITY, environment.may_work)

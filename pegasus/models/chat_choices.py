@@ -34,6 +34,8 @@ class ChatChoices:
     def __init__(self) -> None:
         self._store = KeyedStore("model-choices", _read_choice)
         """Models by chat, as `str(address)`."""
+        self.follow = self._store.follow
+        """Reads them again whenever another node has changed them, until cancelled."""
 
     def get(self, chat: Address) -> str:
         """Return the model that was chosen for a chat, "" if none was."""

@@ -296,6 +296,8 @@ class TraitStore:
     def __init__(self) -> None:
         self._store = KeyedStore("model-traits", _read_traits)
         """On disk, by `<provider>/<model>`."""
+        self.follow = self._store.follow
+        """Reads them again whenever another node has changed them, until cancelled."""
         self._learned: dict[str, ModelTraits] = {}
         """Traits that hold and may not be on disk yet."""
 

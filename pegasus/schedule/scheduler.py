@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import Enum, auto
@@ -124,6 +124,8 @@ class ScheduleServices:
     """Channel of the heartbeat."""
     wait_changed: Callable[[], Awaitable[None]] = trio.sleep_forever
     """Waits until the heartbeat may be another one."""
+    is_shared: bool = False
+    """True if other nodes may change the jobs."""
 
 
 async def serve_schedule(inbox: Inbox[ScheduleMessage], services: ScheduleServices) -> None:
@@ -138,6 +140,8 @@ async def serve_schedule(inbox: Inbox[ScheduleMessage], services: ScheduleServic
     inbox.started()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(while_owner, services.journal, OWNER, keeper.work)
+        if services.is_shared:
+            nursery.start_soon(keeper.follow)
         async for message in inbox:
             try:
                 await keeper.handle(message)
@@ -155,6 +159,8 @@ class _JobScheduler:
         """The jobs as the file has them, oldest first."""
         self._ahead: dict[str, Job] = {}
         """Jobs by id whose present state the file does not show yet: they were run, or their next time was found."""
+        self._known: Mapping[str, Job] = {}
+        """The jobs as the file had them when they were read or written last."""
         self._order: list[tuple[int, str]] = []
         """Heap of (next, id). It may hold entries of jobs that have changed; they are skipped."""
         self._lock = trio.Lock()
@@ -171,6 +177,10 @@ class _JobScheduler:
         self._store.use(self._services.journal)
         await self._store.ensure_read()
 
+    async def follow(self) -> None:
+        """Take over what other nodes change, until cancelled."""
+        await self._store.follow()
+
     @property
     def _jobs(self) -> dict[str, Job]:
         """The jobs in their present state by id, oldest first."""
@@ -181,6 +191,10 @@ class _JobScheduler:
 
     def _take_over(self) -> None:
         """Find the next times by the clock of now, of jobs that were read, or after the clock was set back."""
+        rows = self._store.rows
+        # What another node has changed or removed is what counts, and not what this one has found of it before.
+        self._ahead = {id: job for id, job in self._ahead.items() if rows.get(id) == self._known.get(id)}
+        self._known = rows
         for job in self._jobs.values():
             self._put(self._planned(job, self._services.clock()))
 
@@ -211,10 +225,14 @@ class _JobScheduler:
 
         Raises StorageError and ActorError. After an ActorError, and when cancelled, the file is read again before the next change.
         """
+        before, ids = self._store.rows, [remove, *(job.id for job in changed)]
         async with self._store.change():
+            if any(self._store.rows.get(id) != before.get(id) for id in ids):
+                raise StorageError("another node has changed this job; try again")
             put = self._ahead | {job.id: job for job in changed}
             put.pop(remove, None)
             await self._store.save(put, [remove])
+            self._known = self._store.rows
             self._ahead.clear()
         for job in changed:
             self._put(job)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -34,10 +35,12 @@ from actors import ActorError, Ref
 from pegasus.json_lines import BadLine, scan_lines
 from pegasus.messages import Json, Metadata
 from pegasus.observe import get_logger
+from pegasus.retry import retry
 from pegasus.storage.messages import (
     Changed,
     Commit,
     JournalMessage,
+    NextChange,
     PutRows,
     ReadFile,
     ReadRows,
@@ -102,6 +105,8 @@ class KeyedStore(Generic[T]):
         """Content of a damaged file that is not set aside yet."""
         self._journal: Ref[JournalMessage] | None = None
         """None before `use`: the rows are in memory only."""
+        self._is_followed = False
+        """True if other nodes may change the rows."""
         self._lock = trio.Lock()
 
     def use(self, journal: Ref[JournalMessage]) -> None:
@@ -128,14 +133,34 @@ class KeyedStore(Generic[T]):
             except (StorageError, ActorError) as error:
                 _log.error("a damaged file cannot be set aside, and is not changed", file=self._path, error=str(error))
 
+    async def follow(self) -> None:
+        """Read the rows again whenever another node has changed them, until cancelled. Raises ActorError.
+
+        Where the state is in files, nobody else changes them, and there is no need to follow.
+        """
+        self._is_followed = True
+        while self._journal is not None:
+            ask = partial(self._journal.ask, NextChange, *self._collection, self._version)
+            if await retry(ask, StorageError) > self._version:
+                await retry(self.read_again, StorageError)
+
+    async def read_again(self) -> None:
+        """Read the rows if other nodes may have changed them. Raises StorageError and ActorError."""
+        async with self._lock:
+            self.is_read = self.is_read and not self._is_followed
+            await self._read()
+
     @asynccontextmanager
     async def change(self) -> AsyncIterator[None]:
         """Hold the lock for a change, after the rows were read, and their file was set aside if it was damaged.
+
+        Where other nodes may have changed them they are read in any case, so that the change is decided by what is stored.
 
         Raises StorageError and ActorError if that fails; then the block is not entered. Cancelled while it waits, nothing has changed.
         """
         async with self._lock:
             # Under the lock: what is read before a change must not replace what that change has made.
+            self.is_read = self.is_read and not self._is_followed
             await self._read()
             await self._set_aside()
             yield

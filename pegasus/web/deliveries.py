@@ -77,6 +77,8 @@ class HookDeliveries:
         self._deliveries: dict[str, HookDelivery] = {}
         """By `_key`, oldest first."""
         self._store = KeyedStore("hook-deliveries", _read_delivery, after_read=self._take_over)
+        self.follow = self._store.follow
+        """Reads them again whenever another node has changed them, until cancelled."""
         self._clock: Callable[[], int] = lambda: 0
         self.repeats: Counter[str] = Counter()
         """Repeated deliveries that were not carried out, by hook, since the start."""
@@ -110,6 +112,10 @@ class HookDeliveries:
             self._deliveries[key] = known
         if not known.is_written:
             async with self._store.change():
+                elsewhere = self._store.rows.get(key)
+                if elsewhere is not None and abs(self._clock() - elsewhere.at) < KEPT_SECONDS * 1000:
+                    # Another node has noted it a moment ago.
+                    known.stored, known.is_written, is_new = elsewhere, True, False
                 # Those that came while another write was under way are written together.
                 if not known.is_written:
                     new = {key: each for key, each in self._deliveries.items() if not each.is_written}

@@ -46,6 +46,8 @@ class ConversationNames:
     def __init__(self) -> None:
         self._store = KeyedStore("conversation-names", _read_name)
         """Names by `name_key`."""
+        self.follow = self._store.follow
+        """Reads them again whenever another node has changed them, until cancelled."""
 
     @property
     def all(self) -> Mapping[str, str]:

@@ -1,0 +1,136 @@
+"""Books of two nodes over one database: what one changes the other knows, and nothing is decided by what is not there any more."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from actors import Child, Mailbox, Restart, open_supervisor
+from pegasus.access import Credentials, PairingBook, TokenBook, WebSessions
+from pegasus.access.tokens import TokenRefused
+from pegasus.messages import Address, ChannelInfo
+from pegasus.models import TraitStore
+from pegasus.models.chat_choices import ChatChoices
+from pegasus.settings import LiveValue
+from pegasus.storage.database import NodeFacts, run_database_journal
+from pegasus.testing.memory_database import MemoryDatabase
+from pegasus.web.deliveries import HookDeliveries
+
+NOW = 1_772_029_800_000
+ANN = ChannelInfo("telegram", "42", "42")
+
+
+def clock():
+    return NOW + int(trio.current_time() * 1000)
+
+
+@asynccontextmanager
+async def journals(*names):
+    """The journals of nodes over one database."""
+    database = MemoryDatabase(latency=lambda: 0.001)
+
+    def child(name):
+        link = database.link(name)
+
+        async def journal(inbox):
+            await run_database_journal(inbox, link, facts=NodeFacts(name), clock=clock)
+
+        return Child(name, journal, restart=Restart.TEMPORARY, mailbox=Mailbox(1024))
+
+    async with open_supervisor([child(name) for name in names]) as root, trio.open_nursery() as nursery:
+        yield [root.ref(name) for name in names], nursery
+        nursery.cancel_scope.cancel()
+
+
+async def opened(make, refs, nursery, *args):
+    """The same book at each node, each following the others."""
+    books = [make() for _ in refs]
+    for book, ref in zip(books, refs, strict=True):
+        await book.load(ref, *args)
+        nursery.start_soon(book.follow)
+    return books
+
+
+async def test_a_token_counts_everywhere_at_once_and_ends_everywhere(autojump_clock):
+    async with journals("a", "b") as (refs, nursery):
+        a, b = await opened(TokenBook, refs, nursery, clock)
+        token = await a.add("phone")
+        grant = await b.find_read(token)
+        assert grant.name == "phone"
+        with pytest.raises(TokenRefused, match="already"):
+            await b.add("phone")
+        assert await b.find_read("no token") is None
+        await a.revoke("phone")
+        with trio.fail_after(1):
+            await grant.revoked.wait()
+        assert await b.find_read(token) is None
+
+
+async def test_of_two_nodes_that_make_a_token_of_one_name_one_does(autojump_clock):
+    async with journals("a", "b") as (refs, nursery):
+        outcomes = []
+
+        async def add(book):
+            try:
+                outcomes.append(await book.add("phone"))
+            except Exception as error:
+                outcomes.append(error)
+
+        books = await opened(TokenBook, refs, nursery, clock)
+        async with trio.open_nursery() as both:
+            for book in books:
+                both.start_soon(add, book)
+        [made] = [each for each in outcomes if isinstance(each, str)]
+        await trio.sleep(1)
+        assert [(await book.find_read(made)).name for book in books] == ["phone", "phone"]
+
+
+async def test_a_browser_is_signed_in_and_out_everywhere(autojump_clock):
+    async with journals("a", "b") as (refs, nursery):
+        credentials = LiveValue(Credentials(token="home"))
+        a, b = await opened(lambda: WebSessions(credentials), refs, nursery, clock)
+        id = await a.open(await credentials.now.find_grant("home"))
+        assert (await b.find_read(id)).is_home
+        ended = trio.Event()
+
+        async def wait():
+            await b.until_ended(id)
+            ended.set()
+
+        nursery.start_soon(wait)
+        await trio.sleep(1)
+        assert not ended.is_set()
+        await a.close(id)
+        with trio.fail_after(1):
+            await ended.wait()
+
+
+async def test_who_is_let_in_at_one_node_is_known_at_the_others(autojump_clock):
+    async with journals("a", "b") as (refs, nursery):
+        a, b = await opened(PairingBook, refs, nursery, clock)
+        await a.request(ANN)
+        [request] = await b.waiting() or (await trio.sleep(1) or await b.waiting())
+        await b.answer(request.id, is_allowed=True, by="cli:main")
+        await trio.sleep(1)
+        assert await a.is_let_in(ANN)
+
+
+async def test_choices_and_traits_are_those_of_all(autojump_clock):
+    async with journals("a", "b") as (refs, nursery):
+        chat = Address("web", "c1")
+        choices = await opened(ChatChoices, refs, nursery)
+        traits = await opened(TraitStore, refs, nursery)
+        await choices[0].choose(chat, "lab/x")
+        await traits[1].learn("lab/x", writes_text=True)
+        await trio.sleep(1)
+        assert choices[1].get(chat) == "lab/x"
+        assert traits[0].get("lab/x").writes_text
+
+
+async def test_a_delivery_that_comes_to_two_nodes_is_new_at_one(autojump_clock):
+    async with journals("a", "b") as (refs, nursery):
+        a, b = await opened(HookDeliveries, refs, nursery, clock)
+        first, is_new = await a.note("ci", "d" * 64, "")
+        again, is_again_new = await b.note("ci", "d" * 64, "")
+        assert (is_new, is_again_new) == (True, False)
+        assert again.stored.key == first.stored.key
