@@ -238,18 +238,24 @@ class Pool:
         extra: more seconds of silence, for what the server works on for long. Raises DatabaseDown, DatabaseRefused, what the call
         raises by itself, and errors that its values or its functions (PG…) have raised.
         """
+        # The wait for a connection that others use is none for the server.
+        async with self._limit:
+            return await self._repeat(call, extra)
+
+    async def _repeat(self, call: Callable[[TrioConnection], Awaitable[T]], extra: float) -> T:
+        """Do what `run` says, as one of the tasks that may have a connection."""
         reason: StorageError = DatabaseDown(f"the database does not answer ({place_of(self.parameters)})")
-        patience = self._patience + extra
-        with trio.move_on_after(patience) as scope:
+        with trio.move_on_after(self._patience) as scope:
 
             def extend() -> None:
                 """Begin to wait anew: the other side is there."""
-                scope.deadline = trio.current_time() + patience
+                scope.deadline = trio.current_time() + self._patience + extra
 
             while True:
                 try:
-                    async with self.connection() as connection:
+                    async with self._kept() as connection:
                         connection.on_progress = extend
+                        extend()
                         return await call(connection)
                 except psycopg.Error as error:
                     if isinstance(error, psycopg.DataError) or (error.sqlstate or "").startswith("PG"):
@@ -269,22 +275,28 @@ class Pool:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[TrioConnection]:
-        """Hold a connection. It is kept for others unless it broke."""
-        async with self._limit:
-            connection = self._taken() or await self.open()
-            self._all.add(connection)
-            try:
-                yield connection
-            except BaseException:
-                if not connection.closed and connection.pgconn.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-                    connection.shut()
-                raise
-            finally:
-                if connection.is_open and not self._is_closed:
-                    self._idle.append(connection)
-                else:
-                    connection.shut()
-                    self._all.discard(connection)
+        """Hold a connection for as long as the block takes."""
+        async with self._limit, self._kept() as connection:
+            connection.on_progress = lambda: None
+            yield connection
+
+    @asynccontextmanager
+    async def _kept(self) -> AsyncIterator[TrioConnection]:
+        """Hold an idle connection or a new one. It is kept for others unless it broke."""
+        connection = self._taken() or await self.open()
+        self._all.add(connection)
+        try:
+            yield connection
+        except BaseException:
+            if not connection.closed and connection.pgconn.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                connection.shut()
+            raise
+        finally:
+            if connection.is_open and not self._is_closed:
+                self._idle.append(connection)
+            else:
+                connection.shut()
+                self._all.discard(connection)
 
     def _taken(self) -> TrioConnection | None:
         """Return an idle connection, the one that was used last. Broken ones are dropped."""

@@ -48,6 +48,12 @@ from pegasus.wire import decode_object, encode_json, from_wire, to_wire
 
 _BYTES_A_SECOND: Final = 4_000_000
 """Bytes that even a busy server has written in a second."""
+_TABLES_TAKE: Final = 30.0
+"""Seconds that a busy server may take to make the tables, beside those of any call."""
+_FORGET_EVERY: Final = 3600.0
+"""Seconds between two times at which a node forgets what is old."""
+_FORGOTTEN_AT_ONCE: Final = 2_000
+"""Rows of each kind that one transaction removes, so that nobody waits for it."""
 _NEW_ITEM: Final = "row(" + ", ".join(["%s"] * 16) + ")::pegasus.new_item"
 _ITEM: Final = (
     "i.n, i.key, i.type, i.channel_id, i.dedupe, i.message, i.lane, i.priority, i.at, i.is_owners, i.sender, i.is_apart, "
@@ -79,7 +85,8 @@ class Postgres:
         self._versions = tuple(versions) if versions is not None else steps()
         self._preparing = trio.Lock()
         self._is_prepared = False
-        self._is_closed = False
+        self._forget_at = 0.0
+        """Trio's clock when what is old is to be forgotten."""
 
     # ------------------------------------------------------------------ transactions
 
@@ -89,7 +96,7 @@ class Postgres:
             return
         async with self._preparing:
             if not self._is_prepared:
-                await self._pool.run(lambda connection: prepare(connection, self._versions))
+                await self._pool.run(lambda connection: prepare(connection, self._versions), _TABLES_TAKE)
                 self._is_prepared = True
 
     async def _rows(
@@ -226,7 +233,11 @@ class Postgres:
         return tuple(_stored_item(row) for row in found)
 
     async def newest_items(self, node: int) -> Mapping[str, int]:
-        """See `Database`."""
+        """See `Database`. Each node asks this twice a second; now and then it forgets what is old before."""
+        if trio.current_time() >= self._forget_at:
+            self._forget_at = trio.current_time() + _FORGET_EVERY
+            if (await self._rows("select pegasus.forget(%s)", _FORGOTTEN_AT_ONCE))[0][0]:
+                self._forget_at = trio.current_time() + 1.0
         return dict(
             await self._rows("select key, last_n from pegasus.owned where owner = %s and due_at is not null", node)
         )

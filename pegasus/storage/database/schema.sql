@@ -84,6 +84,7 @@ create table pegasus.reply (
   request text not null,            -- request that has posted it
   unique (type, channel_id, seq)
 );
+create index reply_at on pegasus.reply (at);
 
 -- A file is lines or content. Lines name it by number, so that a rename moves none of them.
 create sequence pegasus.file_ids;
@@ -127,6 +128,7 @@ create table pegasus.request (
   result bigint not null,
   at timestamptz not null default now()
 );
+create index request_at on pegasus.request (at);
 
 -- ------------------------------------------------------------------ functions
 --
@@ -501,17 +503,30 @@ begin
   if found then update pegasus.budget set spent = spent + amount_spent where name = of_budget; end if;
 end $$;
 
--- Forget what nobody asks for any more: requests and settlements after a day, messages and replies that have arrived after a month, as
--- far as they are not among the last 50,000 messages.
-create function pegasus.forget() returns void language plpgsql as $$
-declare a_day_ago timestamptz := clock_timestamp() - interval '1 day'; a_month_ago bigint := pegasus.ms() - 30 * 86400000::bigint;
+-- Forget so many of each kind of what nobody asks for any more: requests, settlements and nodes after a day, messages and replies that
+-- have arrived after a month, as far as these are not among the last 50,000 messages. Returns whether there may be more.
+create function pegasus.forget(most int) returns bool language plpgsql as $$
+declare
+  a_day_ago timestamptz := clock_timestamp() - interval '1 day'; a_month_ago bigint := pegasus.ms() - 30 * 86400000::bigint;
+  gone int; dead bigint[]; more bool := false;
 begin
-  delete from pegasus.request where at < a_day_ago;
+  delete from pegasus.request where id in (select id from pegasus.request where at < a_day_ago limit most for update skip locked);
+  get diagnostics gone = row_count;
+  more := more or gone = most;
+  delete from pegasus.item where n in (
+    select n from pegasus.item where done_at < a_month_ago and n < (select max(n) - 50000 from pegasus.item) limit most for update skip locked);
+  get diagnostics gone = row_count;
+  more := more or gone = most;
+  delete from pegasus.reply where key in (
+    select r.key from pegasus.reply r join pegasus.numbering n on n.type = r.type and n.channel_id = r.channel_id and r.seq <= n.acked
+    where r.at < a_month_ago limit most for update of r skip locked);
+  get diagnostics gone = row_count;
+  more := more or gone = most;
   delete from pegasus.reservation where settled_at < a_day_ago;
-  update pegasus.owned set owner = null where owner in (select id from pegasus.node where until < a_day_ago);
-  delete from pegasus.connection where node in (select id from pegasus.node where until < a_day_ago);
-  delete from pegasus.node where until < a_day_ago;
-  delete from pegasus.item where done_at < a_month_ago and n < (select max(n) - 50000 from pegasus.item);
-  delete from pegasus.reply r using pegasus.numbering n
-    where r.at < a_month_ago and n.type = r.type and n.channel_id = r.channel_id and r.seq <= n.acked;
+  select array_agg(id) into dead from pegasus.node where until < a_day_ago;
+  update pegasus.owned set owner = null where owner = any (dead);
+  delete from pegasus.reservation where node = any (dead) and settled_at is null;
+  delete from pegasus.connection where node = any (dead);
+  delete from pegasus.node where id = any (dead);
+  return more;
 end $$;

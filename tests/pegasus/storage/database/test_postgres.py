@@ -115,7 +115,7 @@ async def test_a_lock_that_is_held_too_long_is_an_error_for_an_operator(postgres
 
 async def test_much_may_take_longer_than_an_answer_may(postgres_url):
     content = bytes(range(256)) * 40_000
-    async with opened(postgres_url, patience=0.5) as database:
+    async with opened(postgres_url, patience=1) as database:
         await database.replace("media/x.bin", "media", content, 1, None)
         assert await database.read("media/x.bin") == content
 
@@ -134,7 +134,7 @@ async def test_a_server_that_is_stopped_is_an_error_without_the_password_until_i
     postgres_server, postgres_url
 ):
     url = postgres_url.replace("agent@", "agent:secret-word@")
-    async with opened(url, patience=0.5) as database:
+    async with opened(url, patience=1) as database:
         await database.commit(step("1", after=0))
         postgres_server.stop()
         with pytest.raises(DatabaseDown, match=r"cannot be reached.*refused") as caught:
@@ -175,7 +175,7 @@ async def test_steps_are_whole_and_done_once_through_crashes_of_the_server(postg
 async def test_a_server_that_does_not_answer_is_an_error_in_time_and_the_call_may_be_repeated(
     postgres_server, postgres_url
 ):
-    async with opened(postgres_url, patience=0.5) as database:
+    async with opened(postgres_url, patience=1) as database:
         await database.commit(step("1", after=0))
         postgres_server.signal(signal.SIGSTOP)
         try:
@@ -307,6 +307,24 @@ async def test_a_newer_version_waits_for_the_last_node_that_does_not_know_it_and
             await old.clock()
 
 
+async def test_what_is_old_is_forgotten_and_what_counts_is_not(postgres_server, postgres_url, database):
+    numbers = [(await database.accept(1, item(n), 9)).n for n in range(3)]
+    await database.commit(step("1", posts=[NewReply(f"k{n}", OutboundMessage("hi", CHANNEL, 0), 1) for n in range(2)]))
+    await database.note([(numbers[0], None), (numbers[1], None)], {CHANNEL.address: 1})
+    postgres_server.execute(
+        "update pegasus.item set done_at = 1 where done_at is not null",
+        f"select setval('pegasus.item_numbers', {numbers[0] + 50_000})",
+        "update pegasus.request set at = now() - interval '2 days'",
+        url=postgres_url,
+    )
+    await database.accept(1, item(9), 9)  # 50,000 messages after the first one
+    await database.newest_items(1)
+    left = partial(postgres_server.execute, url=postgres_url)
+    assert [n for (n,) in left("select n from pegasus.item order by n")][:2] == numbers[1:]
+    assert left("select key from pegasus.reply") == [("k1",)]
+    assert left("select count(*) from pegasus.request") == [(0,)]
+
+
 async def test_a_database_of_another_encoding_is_refused(postgres_server):
     url = postgres_server.database("template template0 encoding 'SQL_ASCII'")
     async with opened(url) as database:
@@ -353,7 +371,7 @@ async def test_the_certificate_of_the_server_is_checked(postgres_server, postgre
     trusted.close()
     other = tmp_path / "other.crt"
     other.write_bytes(b"")
-    distrusting = Pool(f"{wanted}{other}", patience=0.5)
+    distrusting = Pool(f"{wanted}{other}", patience=1)
     with pytest.raises(DatabaseRefused, match="certificate"):
         await distrusting.run(lambda connection: fetch(connection, statement))
     distrusting.close()
