@@ -72,7 +72,7 @@ from pegasus.app.control_plane import (
 from pegasus.app.environment import BUS, GATEWAY, SCHEDULE, TASK_AGENT, Environment
 from pegasus.app.other_agents import A2aLink
 from pegasus.app.push import BrowserPush
-from pegasus.app.real_world import RealWorld, look_at_world, make_agent_world
+from pegasus.app.real_world import RealWorld, look_at_world, make_agent_world, stored_files
 from pegasus.app.reload import Reloader
 from pegasus.app.tree import (
     CHILD_BACKOFF,
@@ -405,7 +405,8 @@ def _methods(
         sandbox=world.sandbox,
         adapters=adapters,
     )
-    views = ViewMethods(journal, world.home.data, world.home.log, environment.skills, world.home.skills, world.in_force)
+    stored = stored_files(world.home, environment.shared)
+    views = ViewMethods(journal, stored, world.home.log, environment.skills, world.home.skills, world.in_force)
     return {
         **status.methods(),
         **tasks.methods(),
@@ -418,7 +419,7 @@ def _methods(
         **services.approvals.methods(),
         **views.methods(),
         **SettingsMethods(world.in_force, reloader.edit).methods(),
-        **HistoryMethods(journal, world.home.data, world.in_force, environment.names).methods(),
+        **HistoryMethods(journal, stored, world.in_force, environment.names).methods(),
         **CompletionMethod(
             commands.answers(), services.main_agent.toolset.now.skills, models.choices, commands.model_of
         ).methods(),

@@ -37,7 +37,7 @@ from pegasus.identity import (
     persona_of_settings,
     read_persona_state,
 )
-from pegasus.main_agent import ConversationNames, FolderArchives, SessionFiles, archive_prefix, notes_disk
+from pegasus.main_agent import ConversationNames, SessionFiles, StoredArchives, archive_prefix, notes_disk
 from pegasus.mcp import TOKENS_FOLDER, McpServers, files_context
 from pegasus.memory import Memory, memory_in
 from pegasus.models import ModelService, ModelSwitch, PriceList, UsageTracker
@@ -45,7 +45,7 @@ from pegasus.observe import Activity
 from pegasus.sandbox import Sandbox, SandboxProbe, probe_sandbox
 from pegasus.settings import SANDBOX_KEYS, LiveSettings, LiveValue, Settings
 from pegasus.skills import BUILT_IN, AcceptedSkills, InstalledSkills, SkillCatalog
-from pegasus.storage import FileDisk
+from pegasus.storage import FileDisk, FolderFiles, StoredFiles
 from pegasus.tools import KeptChanges, Tool, standard_tools, with_network
 
 if TYPE_CHECKING:
@@ -145,10 +145,12 @@ def _make_environment(
             in_force.now.tools, memory, clock=wall_clock, sandbox=world.sandbox, archive_prefix_of=archive_prefix_of
         )
 
+    shared = _open_shared_state(settings, is_trial) if settings.storage.url else None
+    stored = stored_files(home, shared)
     return Environment(
         in_force=in_force,
         disk=FileDisk(home.data),
-        shared=_open_shared_state(settings, is_trial) if settings.storage.url else None,
+        shared=shared,
         models=models,
         persona=world.persona,
         base_persona=world.base_persona,
@@ -174,6 +176,7 @@ def _make_environment(
             workspace=home.workspace,
             guest_bytes=lambda: in_force.now.limits.guest_memory_kb << 10,
             embedder=MemoryEmbedder(lambda: models.embedder, reloader.secrets.redact),
+            stored=stored,
         ),
         # The home has the token and the keys. The settings file may lie elsewhere, and may have keys in it, too.
         closed_paths=tuple(filter(None, [home.path, home.token, settings.source.file])),
@@ -181,7 +184,7 @@ def _make_environment(
         owner_notes=world.notes,
         make_tools=make_tools,
         names=(names := ConversationNames()),
-        archives=partial(_archives_in, home, names),
+        archives=partial(_archives_in, stored, names),
         mcp=McpServers(
             settings.mcp.servers,
             files_context(home.workspace),
@@ -203,8 +206,13 @@ def _open_shared_state(settings: Settings, is_trial: bool) -> SharedState:
     return shared
 
 
-def _archives_in(home: Home, names: ConversationNames, files: SessionFiles) -> FolderArchives:
-    return FolderArchives(home.data / files.folder, files, lambda: names.all)
+def stored_files(home: Home, shared: SharedState | None) -> StoredFiles:
+    """Return what is stored, for reading beside the journal."""
+    return FolderFiles(home.data) if shared is None else shared.stored
+
+
+def _archives_in(stored: StoredFiles, names: ConversationNames, files: SessionFiles) -> StoredArchives:
+    return StoredArchives(stored, files, lambda: names.all)
 
 
 def _fence_of(token: str) -> str:

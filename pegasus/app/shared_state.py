@@ -18,8 +18,16 @@ from pegasus.app.node_talk import NodeTalk
 from pegasus.main_agent import MainAgents
 from pegasus.observe import Activity
 from pegasus.settings import Settings
-from pegasus.storage import JournalMessage
-from pegasus.storage.database import Database, NodeFacts, NodeList, open_database, run_database_journal, settings_digest
+from pegasus.storage import JournalMessage, StoredFiles
+from pegasus.storage.database import (
+    Database,
+    DatabaseFolder,
+    NodeFacts,
+    NodeList,
+    open_database,
+    run_database_journal,
+    settings_digest,
+)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -55,6 +63,11 @@ class SharedState:
         return NodeTalk(
             journal, self.nodes, root.ref("channels/switchboard"), root.ref("channels/gateway"), agents, random
         )
+
+    @property
+    def stored(self) -> StoredFiles:
+        """The files of the database, for reading beside the journal."""
+        return DatabaseFolder(self.database)
 
     @property
     def nodes(self) -> NodeList:

@@ -54,7 +54,7 @@ from pegasus.memory import (
     view_of,
 )
 from pegasus.settings import LiveValue, Settings
-from pegasus.storage import FileDisk, GuardedFiles, JournalMessage, StorageError
+from pegasus.storage import FileDisk, FolderFiles, GuardedFiles, JournalMessage, StorageError
 from pegasus.tools import found_json
 
 MEMORY = pegasus.subgroup("memory", "Show what the agent remembers, and undo changes.")
@@ -229,7 +229,7 @@ def run_search(home: Home, settings: Settings, *, query: str, limit: int, in_: s
     async def search() -> Answer:
         """Bring the index up to date, and search it. Cancelled: the index is as new as it got; the next search goes on."""
         # The index is a file of the home, which the search first brings up to date with what has changed.
-        searcher = open_searcher(home.data)
+        searcher = open_searcher(home.data, FolderFiles(home.data))
         try:
             answer = found_json(await searcher.search(query, limit, in_ or ""))
         finally:

@@ -9,7 +9,6 @@ archives.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, BinaryIO
@@ -32,6 +31,7 @@ from pegasus.main_agent import (
     session_json,
 )
 from pegasus.settings import Settings
+from pegasus.storage import FolderFiles
 
 SESSIONS = pegasus.subgroup("sessions", "List and show conversations, also archived ones.")
 
@@ -61,7 +61,7 @@ def sessions_text(answer: Answer) -> str:
 )
 def run_list(home: Home, settings: Settings, *, chat: str, limit: int, offset: int) -> Answer:
     """List sessions and their archives, the newest ones, oldest first."""
-    page = list_sessions(os.fspath(home.data), chat, offset, limit)
+    page = list_sessions(FolderFiles(home.data), chat, offset, limit)
     # A page counts from the newest on, so that --offset 0 always shows what a person looks for.
     rows = [session_json(row) for row in reversed(page.rows)]
     return {"sessions": rows, "total": page.total, "next": page.next}
@@ -82,8 +82,7 @@ def run_show(home: Home, settings: Settings, *, name: str, as_json: bool) -> int
     # The stack keeps the errors of opening apart from those of the loop: the file is open when its lines are printed.
     with ExitStack() as stack:
         try:
-            folder = os.fspath(home.data / place.files.folder)
-            file = stack.enter_context(open_archive(folder, place.name, place.files))
+            file = stack.enter_context(open_archive(FolderFiles(home.data), place.name, place.files))
         except FileNotFoundError:
             return report_failure(
                 f"there is no session {quote(name)}; {program_name()} sessions list shows their names"

@@ -55,7 +55,7 @@ from pegasus.memory.pages import (
 )
 from pegasus.memory.provenance import disarmed, keeps_marks, labels_in, mark_for, marked_entry, marked_piece, rewritten
 from pegasus.observe import get_logger
-from pegasus.storage import FileDisk, GuardedFiles, JournalMessage, StorageError
+from pegasus.storage import FileDisk, FolderFiles, GuardedFiles, JournalMessage, StorageError, StoredFiles
 
 if TYPE_CHECKING:
     from pegasus.memory.search import Searcher
@@ -470,9 +470,11 @@ def memory_in(
     workspace: Path | None = None,
     guest_bytes: Callable[[], int] = lambda: 0,
     embedder: TextEmbedder | None = None,
+    stored: StoredFiles | None = None,
 ) -> Memory:
     """Return the memory of a home, with search. data: the home's data folder. workspace: has MEMORY.md; None: it is left out.
 
+    stored: has the archives of conversations; None: the data folder.
     guest_bytes: returns the bytes that the notes of one guest may have. embedder: makes vectors of what the search finds; notes of
     guests are not searched.
     """
@@ -487,15 +489,18 @@ def memory_in(
         journal,
         FolderReader(data / FOLDER),
         clock,
-        partial(open_searcher, data),
+        partial(open_searcher, data, stored or FolderFiles(data)),
         notes,
         open_guest=open_guest,
         embedder=embedder,
     )
 
 
-def open_searcher(data: Path) -> Searcher:
-    """Return the full-text search over a home. data: its data folder. SQLite is imported here, at the first search."""
+def open_searcher(data: Path, stored: StoredFiles) -> Searcher:
+    """Return the full-text search over a home. SQLite is imported here, at the first search.
+
+    data: its data folder. stored: has the archives of conversations.
+    """
     from pegasus.memory.search import Searcher
 
-    return Searcher.of(data)
+    return Searcher.of(data, stored)

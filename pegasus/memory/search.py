@@ -46,7 +46,7 @@ from pegasus.memory.search_index import Index, IndexedFile, Passage
 from pegasus.memory.vectors import PassageVectors
 from pegasus.messages import Json
 from pegasus.observe import get_logger
-from pegasus.storage import run_in_thread
+from pegasus.storage import StoredFiles, run_in_thread
 from pegasus.wire import decode_json, decode_object
 
 SCAN_EVERY: Final = 1.0
@@ -82,18 +82,14 @@ T = TypeVar("T")
 class Searcher:
     """The index of one home, and the thread that works on it.
 
-    >>> found = await Searcher.of(home.data).search("tea", where="facts")
+    >>> found = await Searcher.of(home.data, FolderFiles(home.data)).search("tea", where="facts")
     """
 
-    def __init__(
-        self, memory: Path, sessions: Path, index: Path, budget: float = BUDGET, chats: Path | None = None
-    ) -> None:
+    def __init__(self, memory: Path, stored: StoredFiles, index: Path, budget: float = BUDGET) -> None:
         self._memory = FolderReader(memory)
         """The folder of facts and episodes."""
-        self._sessions = sessions
-        """The folder of archives of the one conversation of all channels."""
-        self._chats = chats or sessions
-        """The folder of archives of chats that have a conversation of their own."""
+        self._stored = stored
+        """Archives of conversations."""
         self._path = index
         """The file of the index."""
         self._budget = budget
@@ -107,10 +103,10 @@ class Searcher:
         """Held during a search, since the index is used from one thread at a time."""
 
     @classmethod
-    def of(cls, data: Path) -> Searcher:
-        """Return the searcher of a home. data: its data folder."""
+    def of(cls, data: Path, stored: StoredFiles) -> Searcher:
+        """Return the searcher of a home. data: its data folder. stored: has the archives."""
         folder = data / FOLDER
-        return cls(folder, data / "main", folder / ".index.sqlite", chats=data / "sessions")
+        return cls(folder, stored, folder / ".index.sqlite")
 
     async def search(
         self, query: str, limit: int = 8, where: str = "", prefix: str = "", meaning: Meaning | None = None
@@ -253,7 +249,7 @@ class Searcher:
         An archive does not change once it is written, except that it may be deleted. Its state in the index is marked as
         unfinished (`?`) until its end is reached, so that a search that is interrupted is continued by the next.
         """
-        there = dict(archives_in(self._folder_of(prefix), prefix))
+        there = dict(archives_in(self._stored, prefix))
         for path in [path for path in known if _is_archive_of(path, prefix) and path not in there]:
             index.begin()
             index.remove(path)
@@ -266,9 +262,6 @@ class Searcher:
             if time.monotonic() >= until or not self._add_session(index, prefix, name, stamp, indexed, until):
                 behind += 1
         return behind
-
-    def _folder_of(self, prefix: str) -> Path:
-        return self._chats if prefix else self._sessions
 
     def _add_session(
         self, index: Index, prefix: str, name: str, stamp: Stamp, indexed: IndexedFile | None, until: float
@@ -286,7 +279,7 @@ class Searcher:
         offset, line = (indexed.offset, indexed.line) if indexed is not None else (0, 0)
         file = index.mark(name, unfinished, offset, line)
         try:
-            with open(self._folder_of(prefix) / name, "rb") as stream:
+            with self._stored.open(f"{_folder_of(prefix)}/{name}") as stream:
                 passages: list[Passage] = []
                 for count, found in enumerate(lines_of_session(stream, offset, line), 1):
                     if found.passage is not None:
@@ -450,17 +443,12 @@ def _is_archive_of(name: str, prefix: str) -> bool:
     return name.startswith(prefix) and ARCHIVE.fullmatch(name, len(prefix)) is not None
 
 
-def archives_in(folder: Path, prefix: str = "") -> Iterator[tuple[str, Stamp]]:
-    """Yield name and stamp of every archived session in the folder whose name begins so, newest first."""
-    try:
-        with os.scandir(folder) as entries:
-            found = [entry for entry in entries if _is_archive_of(entry.name, prefix)]
-    except FileNotFoundError:
-        return
-    for entry in sorted(found, key=lambda entry: entry.name, reverse=True):
-        try:
-            if entry.is_file(follow_symlinks=False):
-                status = entry.stat(follow_symlinks=False)
-                yield entry.name, (status.st_mtime_ns, status.st_size, status.st_ino)
-        except OSError:  # it is gone
-            continue
+def archives_in(stored: StoredFiles, prefix: str = "") -> list[tuple[str, Stamp]]:
+    """Return name and stamp of every archived session whose name begins so, newest first."""
+    found = stored.scan(_folder_of(prefix), lambda name: _is_archive_of(name, prefix))
+    return sorted(((file.name, (file.changed, file.size, file.identity)) for file in found), reverse=True)
+
+
+def _folder_of(prefix: str) -> str:
+    """Return the folder of the archives of a chat, or ("") of those of the one conversation of all channels."""
+    return "sessions" if prefix else "main"

@@ -27,6 +27,7 @@ implement the same messages with a database. docs/storage.md states what is prom
     files                   the operations of a disk, also below a folder that others write in
     leases                  who may write what
     row_files               place and form of the files of a collection
+    stored_files            reading beside the journal
 
 Why one actor, and not a lock: the promises are about order (a reply exists only if its thought is in the session). A
 single mailbox makes that order visible and testable. Why files, and not a database: what a crash loses is then decided
@@ -109,6 +110,7 @@ from pegasus.storage.one_owner import run_while_owner, while_owner
 from pegasus.storage.outbox import UNDELIVERED_REPLY, undelivered_item
 from pegasus.storage.retention import RetentionRule, media_rule, remove_old_files
 from pegasus.storage.row_files import LINE_FILES, ROW_FILES, collection_of, row_key, rows_path
+from pegasus.storage.stored_files import FolderFiles, ScannedFile, StoredFiles, read_stored, size_of
 from pegasus.storage.volume import Volume
 
 __all__ = [
@@ -133,6 +135,7 @@ __all__ = [
     "Disk",
     "FileDisk",
     "Files",
+    "FolderFiles",
     "GiveBack",
     "GuardedFiles",
     "Item",
@@ -168,9 +171,11 @@ __all__ = [
     "RetentionRule",
     "ReturnItem",
     "Route",
+    "ScannedFile",
     "SetAside",
     "SettleBudget",
     "StorageError",
+    "StoredFiles",
     "StoredRows",
     "TakeItem",
     "TakeLease",
@@ -191,12 +196,14 @@ __all__ = [
     "own_channel",
     "owner_of",
     "read_kept",
+    "read_stored",
     "remove_old_files",
     "row_key",
     "rows_path",
     "run_in_thread",
     "run_journal",
     "run_while_owner",
+    "size_of",
     "stored_lines",
     "stored_rows",
     "task_owner",

@@ -19,6 +19,7 @@ from benchmarks.report import Result, compared
 from benchmarks.samples import median
 from benchmarks.workplace import Workplace
 from pegasus.memory.search import Searcher
+from pegasus.storage import FolderFiles
 
 EPISODES = 10_000
 LIMIT = 1 / 12
@@ -32,7 +33,7 @@ def measure(place: Workplace) -> Iterator[Result]:
     words = ["".join(rng.choices(_LETTERS, k=rng.randint(3, 9))) for _ in range(8_000)]
     memory = place.folder / "search" / "memory"
     files = _write_episodes(memory / "episodes", rng, words)
-    searcher = Searcher(memory, memory / "sessions", place.folder / "search" / "index.sqlite", budget=120.0)
+    searcher = Searcher(memory, FolderFiles(memory), place.folder / "search" / "index.sqlite", budget=120.0)
     queries = [f"{rng.choice(words[100:])} {rng.choice(words[100:])}" for _ in range(20)]
     times = trio.run(_measure, searcher, files, queries, place.rounds(31, 5))
     searcher.close()

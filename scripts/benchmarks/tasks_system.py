@@ -23,7 +23,7 @@ from pegasus.app.environment import TASK_AGENT
 from pegasus.app.services import build_services
 from pegasus.app.tree import task_system_child
 from pegasus.identity import BUILT_IN
-from pegasus.main_agent import FolderArchives
+from pegasus.main_agent import StoredArchives
 from pegasus.memory import FolderReader, Memory
 from pegasus.messages import Address, ChannelInfo, Json, Metadata
 from pegasus.models import (
@@ -42,7 +42,7 @@ from pegasus.models import (
     UsageTracker,
 )
 from pegasus.settings import LiveSettings, LiveValue, Settings
-from pegasus.storage import FileDisk, JournalMessage, run_journal
+from pegasus.storage import FileDisk, FolderFiles, JournalMessage, run_journal
 from pegasus.tasks import Notify, Submit, TaskAgentMessage, TaskState, Wait
 from pegasus.tasks.log.task_logs import GetPending, PersisterMessage
 from pegasus.tools import Tool, ToolContext, parameters, standard_tools
@@ -222,7 +222,7 @@ async def task_system(
         workspace=workspace,
         open_memory=lambda ref: Memory(ref, FolderReader(data / "memory")),
         make_tools=lambda memory: (*standard_tools(chosen.tools, memory, now), step()),
-        archives=lambda files: FolderArchives(data / files.folder, files),
+        archives=lambda files: StoredArchives(FolderFiles(data), files),
     )
     async with open_supervisor(name="bench") as root:
         events = root.events()

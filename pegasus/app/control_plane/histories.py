@@ -11,10 +11,8 @@ A conversation has what an owner has said in private, so only owners get in here
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from secrets import token_hex
 from typing import Final, TypeVar
 
@@ -52,6 +50,7 @@ from pegasus.main_agent import (
     conversation_name_key,
     find_message,
     find_session,
+    has_session,
     history_json,
     list_conversations,
     read_conversation,
@@ -59,7 +58,7 @@ from pegasus.main_agent import (
 )
 from pegasus.messages import GOES_BACK, ChannelInfo, InboundMessage, Json
 from pegasus.settings import LiveValue, Settings
-from pegasus.storage import Accept, JournalMessage, KnownAddresses, Overloaded
+from pegasus.storage import Accept, JournalMessage, KnownAddresses, Overloaded, StoredFiles
 
 T = TypeVar("T")
 
@@ -73,15 +72,15 @@ class HistoryMethods:
 
     Example::
 
-        methods = HistoryMethods(journal, home.data, reloader.in_force, environment.names)
+        methods = HistoryMethods(journal, FolderFiles(home.data), reloader.in_force, environment.names)
         [newest, *_] = (await methods.list(caller, {"find": "lisbon"}))["conversations"]
         await methods.show(caller, {"key": newest["key"]})
     """
 
     journal: Ref[JournalMessage]
     """Takes the message that is said instead."""
-    data: Path
-    """`<home>/data`."""
+    data: StoredFiles
+    """Sessions and archives."""
     settings: LiveValue[Settings]
     """All settings."""
     names: ConversationNames
@@ -106,7 +105,7 @@ class HistoryMethods:
         find = require_text(params, "find") if params.get("find") else ""
         limit = min(read_number(params, "limit", PAGE_ROWS) or PAGE_ROWS, MOST_ROWS)
         offset, given = read_number(params, "offset", 0), self.names.all
-        page = await _read(list_conversations, os.fspath(self.data), given, find, offset, limit)
+        page = await _read(list_conversations, self.data, given, find, offset, limit)
         return {"conversations": [conversation_json(row) for row in page.rows], "next": page.next}
 
     async def show(self, caller: Caller, params: Params) -> Json:
@@ -124,10 +123,10 @@ class HistoryMethods:
                     f"before: found {quote(params['before'], 80)}, allowed: what an earlier answer has named"
                 )
             before = named
-        elif not (self.data / place.files.folder / place.file).is_file() and place.name != CURRENT:
+        elif place.name != CURRENT and not await _read(has_session, self.data, place):
             raise NotFound(f"key: there is no conversation {quote(place.file)}")
         limit = read_number(params, "limit", PAGE) or PAGE
-        page = await _read(read_conversation, os.fspath(self.data), place.files, before, limit)
+        page = await _read(read_conversation, self.data, place.files, before, limit)
         return history_json(page, with_channels=True)
 
     async def retry(self, caller: Caller, params: Params) -> Json:
@@ -151,7 +150,7 @@ class HistoryMethods:
         place, name = self._place(caller, params), params.get("name")
         if not isinstance(name, str):
             raise BadParams(f"name: found {quote(name, 40)}, allowed: a text")
-        key = await _read(conversation_name_key, os.fspath(self.data), place)
+        key = await _read(conversation_name_key, self.data, place)
         if key is None:
             raise NotFound(f"key: there is no conversation {quote(place.file)}")
         with bad_params_for(NameRefused):
@@ -166,7 +165,7 @@ class HistoryMethods:
         place = self._place(caller, params)
         if place.name != CURRENT:
             raise Conflict(f"key: {quote(place.file)} is an archive; go on with it first (/resume)")
-        found = await _read(find_message, os.fspath(self.data), place.files, id)
+        found = await _read(find_message, self.data, place.files, id)
         if found is None:
             what = "no message of an owner" if id is None else f"no message {quote(id, 80)} of an owner"
             raise NotFound(f"{'key' if id is None else 'id'}: there is {what} in this conversation to go back to")

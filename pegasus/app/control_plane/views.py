@@ -56,7 +56,7 @@ from pegasus.messages import Address, Json
 from pegasus.models import LanguageModel
 from pegasus.settings import LiveValue, Settings
 from pegasus.skills import SkillCatalog, skill_view
-from pegasus.storage import JournalMessage, KnownAddresses
+from pegasus.storage import JournalMessage, KnownAddresses, StoredFiles
 from pegasus.web import render_markdown
 from pegasus.wire import decode_json
 
@@ -78,15 +78,15 @@ class ViewMethods:
 
     Example::
 
-        views = ViewMethods(journal, home.data, home.log, catalog, home.skills, reloader.in_force)
+        views = ViewMethods(journal, FolderFiles(home.data), home.log, catalog, home.skills, reloader.in_force)
         answer = await views.history(caller, {"limit": 50})
         await views.history(caller, {"limit": 50, "before": answer["before"]})  # the page before
     """
 
     journal: Ref[JournalMessage]
     """Knows the conversations."""
-    data: Path
-    """`<home>/data`."""
+    data: StoredFiles
+    """Sessions and archives."""
     log_file: Path
     """The log."""
     skills: SkillCatalog
@@ -132,7 +132,7 @@ class ViewMethods:
         scope = self.settings.now.agent.scope
         # Abandoned on cancel: a client that leaves must not keep its call until a slow disk has answered. Reading has no
         # effect, so a thread that goes on harms nothing.
-        read = partial(read_history, os.fspath(self.data), scope, address, before, limit)
+        read = partial(read_history, self.data, scope, address, before, limit)
         return history_json(await trio.to_thread.run_sync(read, abandon_on_cancel=True))
 
     async def markdown(self, caller: Caller, params: Params) -> Json:
@@ -174,7 +174,7 @@ class ViewMethods:
         require_all_conversations(caller)
         find = require_text(params, "chat") if params.get("chat") else ""
         limit = read_number(params, "limit", PAGE_ROWS) or PAGE_ROWS
-        read = partial(list_sessions, os.fspath(self.data), find, read_number(params, "offset", 0) or 0, limit)
+        read = partial(list_sessions, self.data, find, read_number(params, "offset", 0) or 0, limit)
         page = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
         return {"sessions": [session_json(row) for row in page.rows], "total": page.total, "next": page.next}
 
@@ -189,7 +189,7 @@ class ViewMethods:
         place = find_session(name)
         if place is None:
             raise NotFound(f"file: found {quote(name, 80)}, allowed: a name of sessions.list")
-        read = partial(_session_lines, os.fspath(self.data), place, max(1, offset), limit)
+        read = partial(_session_lines, self.data, place, max(1, offset), limit)
         try:
             chat, lines, following = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
         except FileNotFoundError:
@@ -261,14 +261,16 @@ def _shortened(text: str) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}\n… ({len(text) - MAX_TEXT:,} more characters)"
 
 
-def _session_lines(data: str, place: SessionPlace, offset: int, limit: int) -> tuple[str, list[Json], int | None]:
+def _session_lines(
+    data: StoredFiles, place: SessionPlace, offset: int, limit: int
+) -> tuple[str, list[Json], int | None]:
     """Return the chat of a session, its lines from `offset` on, and the number of the line behind them, None at the end.
 
     Raises FileNotFoundError.
     """
     lines: list[Json] = []
     size = 0
-    with open_archive(os.path.join(data, place.files.folder), place.name, place.files) as file:
+    with open_archive(data, place.name, place.files) as file:
         chat = chat_of(data, place)
         for number, raw in enumerate(iter(partial(file.readline, LONGEST_LINE), b""), 1):
             if number < offset:

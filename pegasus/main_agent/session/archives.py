@@ -3,13 +3,12 @@
 /new and compaction turn the current session into an archive. It is never changed after that, except that it may be deleted, by a
 person or when it is old (`remove_old_archives`).
 
-Archives are read from the folder directly, not through the journal. An archive may be large, and the journal does one request after
+Archives are read beside the journal (`StoredFiles`). An archive may be large, and the journal does one request after
 the other, so reading through it would delay every message that is written meanwhile. Because archives do not change, reading them
 without the journal cannot show half of a write.
 
 Only regular files with an archive's name, in the session's own folder, are opened. The name comes from a model or from a command
-line, and neither may reach another file. The name is matched as a whole (it has no `/`), links are refused by the kernel
-(`O_NOFOLLOW`), and a FIFO with such a name does not block the reader (`O_NONBLOCK`).
+line, and neither may reach another file. The name is matched as a whole (it has no `/`), and links are refused.
 
 An archive is read in pages, since the result of a tool has a bounded size. A page ends after a number of lines or of characters,
 whichever comes first. A line that is longer than a page is returned in parts. A page names the place where the next one begins, so
@@ -19,14 +18,10 @@ simple, and fast enough for the few pages that a model reads.
 
 from __future__ import annotations
 
-import os
 import re
-import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
 import attrs
@@ -41,7 +36,7 @@ from pegasus.main_agent.session.names import name_key
 from pegasus.messages import APART, Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import Untrusted, join_outside
-from pegasus.storage import JournalMessage, RemoveOldFiles
+from pegasus.storage import JournalMessage, RemoveOldFiles, StoredFiles
 from pegasus.tools import Effect, LabelledResult, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.wire import decode_json, encode_json
 
@@ -102,7 +97,7 @@ class SessionArchives(Protocol):
 
     Example::
 
-        archives: SessionArchives = FolderArchives(home.data / "main")
+        archives: SessionArchives = StoredArchives(FolderFiles(home.data))
         page = await archives.read("2026-02-25-143000.jsonl", offset=1, skip=0, lines=50, limit=20_000)
         page.next  # (51, 0), where the next page begins
     """
@@ -126,34 +121,33 @@ class SessionArchives(Protocol):
         """
 
 
-class FolderArchives:
-    """The archives in a folder (`<home>/data/main`).
+class StoredArchives:
+    """The archives of a session as they are stored.
 
     Example:
-        archives = FolderArchives(home / "data" / "main")
+        archives = StoredArchives(FolderFiles(home.data))
         page = await archives.read((await archives.names())[-1], 1, 0, 50, 20_000)
     """
 
     def __init__(
-        self, folder: str | Path, files: SessionFiles = GLOBAL, given: Callable[[], Mapping[str, str]] = dict
+        self, data: StoredFiles, files: SessionFiles = GLOBAL, given: Callable[[], Mapping[str, str]] = dict
     ) -> None:
-        """Name the folder. given: returns the names of conversations (`ConversationNames.all`)."""
-        self._folder = os.fspath(folder)
-        """Path of the folder, in which archives of other sessions may lie as well."""
+        """Name the session. given: returns the names of conversations (`ConversationNames.all`)."""
+        self._data = data
         self._files = files
         """Names of the session's files, by which its archives are told from others."""
         self._given = given
 
     async def names(self) -> tuple[str, ...]:
         """Return their names, oldest first. Cancelled: the reading thread ends by itself."""
-        return await trio.to_thread.run_sync(archive_names, self._folder, self._files, abandon_on_cancel=True)
+        return await trio.to_thread.run_sync(archive_names, self._data, self._files, abandon_on_cancel=True)
 
     async def is_apart(self, name: str) -> bool:
         """Return whether guests were heard, as the first line says. Cancelled: the reading thread ends by itself."""
 
         def read() -> bool:
             """Return it; block while the disk reads the line."""
-            with open_archive(self._folder, name, self._files) as file:
+            with open_archive(self._data, name, self._files) as file:
                 return says_apart(file.readline(LONGEST_LINE))
 
         return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
@@ -164,7 +158,7 @@ class FolderArchives:
 
         def read() -> str:
             """Return it; block while the disk reads the first lines."""
-            with open_archive(self._folder, name, self._files) as file:
+            with open_archive(self._data, name, self._files) as file:
                 return title_of(iter(partial(file.readline, LONGEST_LINE), b""), self._files, given)
 
         return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
@@ -174,7 +168,7 @@ class FolderArchives:
 
         def read() -> ArchivePage:  # in a thread, which closes the file itself even if nobody waits for it any more
             """Return the page; block while the disk reads it."""
-            with open_archive(self._folder, name, self._files) as file:
+            with open_archive(self._data, name, self._files) as file:
                 return page_of(file, offset, skip, lines, limit)
 
         return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
@@ -206,15 +200,14 @@ class ApartArchives:
         return await self._archives.is_apart(name)
 
 
-def archive_names(folder: str, files: SessionFiles = GLOBAL) -> tuple[str, ...]:
-    """Return the names of a session's archives in a folder, oldest first; () if there is no such folder. Blocks. Raises OSError."""
+def archive_names(data: StoredFiles, files: SessionFiles = GLOBAL) -> tuple[str, ...]:
+    """Return the names of a session's archives, oldest first. Blocks. Raises OSError."""
     start = files.prefix
-    try:
-        with os.scandir(folder) as found:
-            own = [file for file in found if file.name.startswith(start) and is_archive(file.name.removeprefix(start))]
-            names = [file.name.removeprefix(start) for file in own if file.is_file(follow_symlinks=False)]
-    except FileNotFoundError:
-        return ()
+
+    def is_wanted(name: str) -> bool:
+        return name.startswith(start) and is_archive(name.removeprefix(start))
+
+    names = [file.name.removeprefix(start) for file in data.scan(files.folder, is_wanted)]
     return tuple(sorted(names, key=archive_age))
 
 
@@ -224,21 +217,12 @@ def archive_age(name: str) -> tuple[str, int]:
     return (found[1], int(found[2] or 1)) if found else ("", 0)
 
 
-@contextmanager
-def open_archive(folder: str, name: str, files: SessionFiles = GLOBAL) -> Iterator[BinaryIO]:
-    """Open an archive of a session, or (CURRENT) the session, for reading, and close it at the end of the block.
+def open_archive(data: StoredFiles, name: str, files: SessionFiles = GLOBAL) -> BinaryIO:
+    """Open an archive of a session, or (CURRENT) the session, for reading.
 
-    name: must have passed `is_archive`, since a name with `/` would leave the folder. Blocks. Raises OSError; FileNotFoundError for
-    anything but a regular file, so that the caller answers as if it were not there.
+    name: must have passed `is_archive`, since a name with `/` would leave the folder. Blocks. Raises OSError.
     """
-    fd = os.open(os.path.join(folder, files.file(name)), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise FileNotFoundError(name)
-        with os.fdopen(fd, "rb", closefd=False) as file:
-            yield file
-    finally:
-        os.close(fd)
+    return data.open(f"{files.folder}/{files.file(name)}")
 
 
 # ------------------------------------------------------------------ pages, pure over a file

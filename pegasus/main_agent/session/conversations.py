@@ -6,7 +6,6 @@ more files, at most SEARCHED bytes together. Nothing is asked of a running agent
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
@@ -21,6 +20,7 @@ from pegasus.main_agent.session.history import PastMessage, read_messages
 from pegasus.main_agent.session.listing import COUNTED, MOST_ROWS, SessionPlace, chat_of, session_places
 from pegasus.main_agent.session.names import name_key
 from pegasus.messages import Json
+from pegasus.storage import StoredFiles, size_of
 
 TITLE_LENGTH: Final = 80
 """Characters of a title."""
@@ -65,10 +65,12 @@ def conversation_key(place: SessionPlace) -> str:
     return place.file.removesuffix(".jsonl")
 
 
-def list_conversations(data: str, given: Mapping[str, str], find: str, offset: int, limit: int) -> ConversationPage:
+def list_conversations(
+    data: StoredFiles, given: Mapping[str, str], find: str, offset: int, limit: int
+) -> ConversationPage:
     """Return a page of all conversations in which something was said.
 
-    data: `<home>/data`. given: names of conversations (`ConversationNames.all`). find: only those whose name, chat or messages contain
+    given: names of conversations (`ConversationNames.all`). find: only those whose name, chat or messages contain
     this, in any case; "" for all. Blocks. Raises OSError if a folder cannot be read; a file that is gone meanwhile is left out.
     """
     places = session_places(data)
@@ -85,11 +87,11 @@ def list_conversations(data: str, given: Mapping[str, str], find: str, offset: i
     return ConversationPage(tuple(rows), None)
 
 
-def conversation_name_key(data: str, place: SessionPlace) -> str | None:
+def conversation_name_key(data: StoredFiles, place: SessionPlace) -> str | None:
     """Return the key of a conversation among the names, None if it has no first entry that can be read. Blocks. Raises OSError."""
     with (
         suppress(FileNotFoundError),
-        open_archive(os.path.join(data, place.files.folder), place.name, place.files) as file,
+        open_archive(data, place.name, place.files) as file,
     ):
         first = read_line(file.readline(LONGEST_LINE))
         return None if first is None else name_key(place.files, first)
@@ -97,11 +99,11 @@ def conversation_name_key(data: str, place: SessionPlace) -> str | None:
 
 
 def _summarise(
-    data: str, given: Mapping[str, str], place: SessionPlace, changed: int, wanted: str
+    data: StoredFiles, given: Mapping[str, str], place: SessionPlace, changed: int, wanted: str
 ) -> tuple[ListedConversation | None, int]:
     """Return a conversation, None if nothing was said or it is not wanted, and the bytes that were read. Raises OSError."""
-    with open_archive(os.path.join(data, place.files.folder), place.name, place.files) as file:
-        size = os.fstat(file.fileno()).st_size
+    with open_archive(data, place.name, place.files) as file:
+        size = size_of(file)
         first = read_line(file.readline(LONGEST_LINE))
     name = "" if first is None else given.get(name_key(place.files, first), "")
     # The newest messages of a long file; all of a usual one.

@@ -15,7 +15,6 @@ stands before them in the file; reading backwards, they are kept until it is met
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -32,7 +31,7 @@ from pegasus.main_agent.session.session import CUT, REPLACED, REPLY_NAME, text_o
 from pegasus.messages import FOLDER, IN_REPLY_TO, Address, ChannelInfo, Json, OutboundMessage, Said
 from pegasus.models import ToolCall
 from pegasus.outside import FENCED_FROM, Untrusted, parse_fence
-from pegasus.storage import PostResult
+from pegasus.storage import PostResult, StoredFiles, size_of
 from pegasus.wire import decode_object, encode_json, to_wire
 
 MAX_MESSAGES: Final = 200
@@ -136,15 +135,15 @@ class HistoryPage:
     """A new conversation begins behind the last message."""
 
 
-def read_history(data: str, scope: str, address: Address, before: Place | None, limit: int) -> HistoryPage:
+def read_history(data: StoredFiles, scope: str, address: Address, before: Place | None, limit: int) -> HistoryPage:
     """Return the messages with an address before a place, at most about `limit`; the newest ones if it is None.
 
-    data: `<home>/data`. scope: the setting `agent.scope`. Blocks. Raises OSError; a file that is gone meanwhile counts as empty.
+    scope: the setting `agent.scope`. Blocks. Raises OSError; a file that is gone meanwhile counts as empty.
     """
     return _read_back(data, session_files_of(scope, address), before or Place(CURRENT, -1), limit, address.escaped)
 
 
-def read_conversation(data: str, files: SessionFiles, before: Place, limit: int) -> HistoryPage:
+def read_conversation(data: StoredFiles, files: SessionFiles, before: Place, limit: int) -> HistoryPage:
     """Return what was said in a conversation, on any channel, before a place, at most about `limit` messages.
 
     Each names its channel, and the first one behind a /new is marked. Blocks. Raises OSError as `read_history` does.
@@ -152,26 +151,27 @@ def read_conversation(data: str, files: SessionFiles, before: Place, limit: int)
     return _read_back(data, files, before, limit, None)
 
 
-def read_messages(data: str, files: SessionFiles, name: str, most: int) -> tuple[list[PastMessage], bool]:
+def read_messages(data: StoredFiles, files: SessionFiles, name: str, most: int) -> tuple[list[PastMessage], bool]:
     """Return what was said in one file, oldest first, and whether that is all: at most about so many bytes at its end are read.
 
     Blocks. Raises OSError.
     """
-    reader = _HistoryReader(os.path.join(data, files.folder), files, None, most, most_bytes=most)
+    reader = _HistoryReader(data, files, None, most, most_bytes=most)
     reached = reader.read(Place(name, -1))
     return list(reader.oldest_first()), not reached
 
 
-def find_message(data: str, files: SessionFiles, id: str | None) -> OwnMessage | None:
+def find_message(data: StoredFiles, files: SessionFiles, id: str | None) -> OwnMessage | None:
     """Return the message `id` of the running session, None for the last one; None if there is none that may be replaced.
 
     Messages of guests may not: they would be said again with an owner's rights. Blocks. Raises OSError.
     """
-    folder, wanted = os.path.join(data, files.folder), encode_json(id).encode() if id is not None else b'"messageId"'
-    with suppress(FileNotFoundError), open_archive(folder, CURRENT, files) as file:
+    wanted = encode_json(id).encode() if id is not None else b'"messageId"'
+    with suppress(FileNotFoundError), open_archive(data, CURRENT, files) as file:
+        size = size_of(file)
         if says_apart(file.readline(LONGEST_LINE)):
             return None
-        for _, raw in _lines_backwards(file, os.fstat(file.fileno()).st_size):
+        for _, raw in _lines_backwards(file, size):
             entry = read_line(raw) if wanted in raw else None
             if entry is not None and may_go_back_to(entry, id) and (address := parse_metadata_line(entry.content)):
                 user, thread = entry.metadata.get("userId"), _THREAD.match(entry.content)
@@ -209,28 +209,29 @@ def reworded(entry: Entry, text: str) -> Entry:
     return attrs.evolve(entry, content=f"{own}\n{attached}" if attached else own, metadata=metadata)
 
 
-def _read_back(data: str, files: SessionFiles, place: Place, limit: int, address: Address | None) -> HistoryPage:
+def _read_back(
+    data: StoredFiles, files: SessionFiles, place: Place, limit: int, address: Address | None
+) -> HistoryPage:
     """Return a page that ends at a place, which may begin in an older file. address: None for all."""
-    folder = os.path.join(data, files.folder)
-    names = [*archive_names(folder, files), CURRENT]
-    reader = _HistoryReader(folder, files, address, min(limit, MAX_MESSAGES))
+    names = [*archive_names(data, files), CURRENT]
+    reader = _HistoryReader(data, files, address, min(limit, MAX_MESSAGES))
     while True:
         reached = reader.read(place)
         if reached:
             return reader.page(Place(place.file, reached))
-        first, kept = _beginning(folder, files, place.file)
+        first, kept = _beginning(data, files, place.file)
         older = reader.begin_older(first, place.file, names)
         if older is None:
             return reader.page(None)
-        place = Place(older, _end_before(folder, files, older, kept))
+        place = Place(older, _end_before(data, files, older, kept))
         # The page ends exactly between two files; the next one begins where the older file does.
         if reader.is_full and place.end:
             return reader.page(place)
 
 
-def _beginning(folder: str, files: SessionFiles, name: str) -> tuple[Entry | None, Entry | None]:
+def _beginning(data: StoredFiles, files: SessionFiles, name: str) -> tuple[Entry | None, Entry | None]:
     """Return the first entry of a file, and its first message if that was taken over from an older file. Raises OSError."""
-    with suppress(FileNotFoundError), open_archive(folder, name, files) as file:
+    with suppress(FileNotFoundError), open_archive(data, name, files) as file:
         first = read_line(file.readline(LONGEST_LINE))
         if first is None or first.metadata.get("type") == "new":
             return first, None
@@ -243,13 +244,13 @@ def _beginning(folder: str, files: SessionFiles, name: str) -> tuple[Entry | Non
     return None, None
 
 
-def _end_before(folder: str, files: SessionFiles, name: str, kept: Entry | None) -> int:
+def _end_before(data: StoredFiles, files: SessionFiles, name: str, kept: Entry | None) -> int:
     """Return where reading of a file begins backwards: its end, or the line of a message that the newer file has taken over.
 
     A compaction takes the newest messages over, so both files have them. Raises OSError.
     """
-    with suppress(FileNotFoundError), open_archive(folder, name, files) as file:
-        size = os.fstat(file.fileno()).st_size
+    with suppress(FileNotFoundError), open_archive(data, name, files) as file:
+        size = size_of(file)
         if kept is None:
             return size
         id = encode_json(kept.metadata["messageId"]).encode()
@@ -266,10 +267,9 @@ class _HistoryReader:
     """Collects the messages of one address, or of all, newest first."""
 
     def __init__(
-        self, folder: str, files: SessionFiles, address: Address | None, limit: int, most_bytes: int = MAX_READ
+        self, data: StoredFiles, files: SessionFiles, address: Address | None, limit: int, most_bytes: int = MAX_READ
     ) -> None:
-        self._folder = folder
-        """Path of the folder of the session and its archives."""
+        self._data = data
         self._files = files
         """Names of these files."""
         self._address = address
@@ -323,8 +323,8 @@ class _HistoryReader:
 
     def read(self, place: Place) -> int:
         """Read a file backwards. Return how many bytes of it are left, 0 at its beginning."""
-        with suppress(FileNotFoundError), open_archive(self._folder, place.file, self._files) as file:
-            size = os.fstat(file.fileno()).st_size
+        with suppress(FileNotFoundError), open_archive(self._data, place.file, self._files) as file:
+            size = size_of(file)
             for start, raw in _lines_backwards(file, size if place.end < 0 else min(place.end, size)):
                 self._bytes += len(raw)
                 if (entry := read_line(raw)) is None:

@@ -9,7 +9,6 @@ A session is named by its file: `current.jsonl` and `2026-02-25-143000.jsonl` ar
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,6 +21,7 @@ from pegasus.formatting import CUT, LONGEST_KEY
 from pegasus.main_agent.session.archives import is_archive, open_archive, read_line
 from pegasus.main_agent.session.files import CURRENT, GLOBAL, SESSIONS, SessionFiles, chat_files
 from pegasus.messages import Address, Json
+from pegasus.storage import StoredFiles, size_of
 
 PAGE_ROWS: Final = 50
 """Sessions of a page if the caller names no number."""
@@ -111,10 +111,10 @@ def find_session(text: str) -> SessionPlace | None:
     return None if chat is None else SessionPlace(chat_files(chat), CURRENT)
 
 
-def list_sessions(data: str, find: str = "", offset: int = 0, limit: int = PAGE_ROWS) -> SessionPage:
+def list_sessions(data: StoredFiles, find: str = "", offset: int = 0, limit: int = PAGE_ROWS) -> SessionPage:
     """Return a page of all sessions and archives, those that changed last first.
 
-    data: `<home>/data`. find: only those of chats whose name contains this, in any case; "" for all. Blocks. Raises OSError if a
+    find: only those of chats whose name contains this, in any case; "" for all. Blocks. Raises OSError if a
     folder cannot be read; a file that is gone meanwhile is left out.
     """
     found = session_places(data, find)
@@ -128,7 +128,16 @@ def list_sessions(data: str, find: str = "", offset: int = 0, limit: int = PAGE_
     return SessionPage(tuple(rows), len(found), end if end < len(found) else None)
 
 
-def session_places(data: str, find: str = "") -> list[tuple[int, SessionPlace]]:
+def has_session(data: StoredFiles, place: SessionPlace) -> bool:
+    """Return whether there is a session or an archive. Blocks. Raises OSError."""
+    try:
+        data.open(f"{place.files.folder}/{place.file}").close()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def session_places(data: StoredFiles, find: str = "") -> list[tuple[int, SessionPlace]]:
     """Return all sessions and archives with the time of their last change in ns, those that changed last first.
 
     find: as in `list_sessions`. Blocks. Raises OSError if a folder cannot be read.
@@ -140,24 +149,20 @@ def session_places(data: str, find: str = "") -> list[tuple[int, SessionPlace]]:
     return found
 
 
-def _files_in(data: str, wanted: str) -> Iterator[tuple[int, SessionPlace]]:
+def _files_in(data: StoredFiles, wanted: str) -> Iterator[tuple[int, SessionPlace]]:
     """Yield each session with the time of its last change in ns."""
     for folder in (GLOBAL.folder, SESSIONS):
-        try:
-            entries = os.scandir(os.path.join(data, folder))
-        except FileNotFoundError:
-            continue
-        with entries:
-            for entry in entries:
-                place = find_session(entry.name)
-                # Other files lie in the folders as well: damaged lines that were set aside, files that are being written.
-                if place is None or place.files.folder != folder or place.file != entry.name:
-                    continue
-                if wanted and wanted not in chat_of(data, place).casefold():
-                    continue
-                with suppress(OSError):
-                    if entry.is_file(follow_symlinks=False):
-                        yield entry.stat(follow_symlinks=False).st_mtime_ns, place
+
+        def is_wanted(name: str, folder: str = folder) -> bool:
+            """Leave out other files: damaged lines that were set aside, files that are being written."""
+            place = find_session(name)
+            if place is None or place.files.folder != folder or place.file != name:
+                return False
+            return not wanted or wanted in chat_of(data, place).casefold()
+
+        for file in data.scan(folder, is_wanted):
+            if (place := find_session(file.name)) is not None:
+                yield file.changed, place
 
 
 def _is_key(text: str) -> bool:
@@ -165,12 +170,12 @@ def _is_key(text: str) -> bool:
     return len(text) <= LONGEST_KEY and _KEY.fullmatch(text) is not None
 
 
-def chat_of(data: str, place: SessionPlace) -> str:
+def chat_of(data: StoredFiles, place: SessionPlace) -> str:
     """Return the chat that a session belongs to, "" for that of all channels. Blocks: a key that was cut is read in the file."""
     key = place.files.prefix.removesuffix(".")
     if CUT in key:
         with suppress(OSError):
-            with open_archive(os.path.join(data, place.files.folder), place.name, place.files) as file:
+            with open_archive(data, place.name, place.files) as file:
                 first = read_line(file.readline(_ENDS))
             chat = Address.parse(str(first.metadata.get("chat"))) if first is not None else None
             if chat is not None and chat_files(chat).current == place.files.current:
@@ -178,10 +183,10 @@ def chat_of(data: str, place: SessionPlace) -> str:
     return unquote(key, errors="replace")
 
 
-def _summarise(data: str, place: SessionPlace, changed: int) -> ListedSession:
+def _summarise(data: StoredFiles, place: SessionPlace, changed: int) -> ListedSession:
     """Return the summary of a session. Raises OSError."""
-    with open_archive(os.path.join(data, place.files.folder), place.name, place.files) as file:
-        size = os.fstat(file.fileno()).st_size
+    with open_archive(data, place.name, place.files) as file:
+        size = size_of(file)
         first = read_line(file.readline(_ENDS))
         file.seek(max(0, size - _ENDS))
         last = read_line(file.read(_ENDS).rstrip(b"\n").rpartition(b"\n")[2])

@@ -15,6 +15,7 @@ the state is in files.
     node        the lease of this node
     calls       transactions: repeated, in order, some at once
     log_files   inbox and outbox as files and as contents of a database
+    reading     what is stored, as files beside the journal
     node_list   the nodes, as people and programs are shown them
     opening     the database that the settings name
     examining   a look at a database, for people
@@ -29,6 +30,7 @@ from pegasus.storage.database.engine import run_database_journal
 from pegasus.storage.database.log_files import inbox_contents, inbox_file, outbox_contents, outbox_file
 from pegasus.storage.database.node_list import DatabaseFacts, NodeList, settings_digest
 from pegasus.storage.database.opening import open_database
+from pegasus.storage.database.reading import DatabaseFolder
 from pegasus.storage.database.tables import (
     AcceptedItem,
     Content,
@@ -63,6 +65,7 @@ __all__ = [
     "Database",
     "DatabaseDown",
     "DatabaseFacts",
+    "DatabaseFolder",
     "DurableStep",
     "FileContents",
     "Heard",

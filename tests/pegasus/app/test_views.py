@@ -16,6 +16,7 @@ from pegasus.memory import MemoryRefused, Written
 from pegasus.messages import Address
 from pegasus.settings import LiveValue, Settings
 from pegasus.skills import BUILT_IN, SkillCatalog
+from pegasus.storage import FolderFiles
 
 CALLER = Caller("web", "main")
 
@@ -29,7 +30,7 @@ def views_in(home, root=None, settings=None):
     skills = SkillCatalog(BUILT_IN, home / "skills")
     ref = root.ref("journal") if root is not None else None
     settings = settings or Settings()
-    return ViewMethods(ref, home / "data", home / "log", skills, home / "skills", LiveValue(settings))
+    return ViewMethods(ref, FolderFiles(home / "data"), home / "log", skills, home / "skills", LiveValue(settings))
 
 
 async def test_markdown_is_rendered_text_by_text(tmp_path):

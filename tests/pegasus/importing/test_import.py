@@ -15,11 +15,11 @@ from actors import Child, open_supervisor
 from pegasus.conversation import decode
 from pegasus.importing import ImportTarget, UnknownLayout, carry_out_import, plan_import, read_foreign_home
 from pegasus.importing.foreign_home import CannotRead, ForeignFolder
-from pegasus.main_agent import FolderArchives, SessionFiles, session_files_of
+from pegasus.main_agent import SessionFiles, StoredArchives, session_files_of
 from pegasus.memory import Memory, memory_in
 from pegasus.messages import Address
 from pegasus.schedule import stored_jobs
-from pegasus.storage import FileDisk, run_journal
+from pegasus.storage import FileDisk, FolderFiles, run_journal
 from tests.pegasus.importing.foreign_homes import (
     FAKE_KEY,
     hermes_home,
@@ -168,8 +168,8 @@ async def test_sessions_become_archives_of_their_chats_where_each_chat_has_a_con
     desk = Desk(tmp_path, "chat")
     await desk.bring(nanobot_home(tmp_path / "other"), "nanobot")
     files = session_files_of("chat", Address("telegram", "42"))
-    [name] = await FolderArchives(desk.data / files.folder, files).names()
-    page = await FolderArchives(desk.data / files.folder, files).read(name, 1, 0, 50, 20_000)
+    [name] = await StoredArchives(FolderFiles(desk.data), files).names()
+    page = await StoredArchives(FolderFiles(desk.data), files).read(name, 1, 0, 50, 20_000)
     assert "where is the okapi?" in page.text
 
 
@@ -396,7 +396,7 @@ async def test_sessions_by_workspace_and_jobs_that_wait_are_imported(tmp_path):
     session = "sessions/fb833a3227ea5ffc3c3eb427739e8869/dGVsZWdyYW06NDI.jsonl"
     assert outcomes(lines, "session") == [("imported", session)]
     files = session_files_of("chat", Address("telegram", "42"))
-    assert await FolderArchives(desk.data / files.folder, files).names()
+    assert await StoredArchives(FolderFiles(desk.data), files).names()
     [made] = desk.jobs()
     assert (made.prompt, made.channel, made.enabled) == ("do daily", "telegram:42", True)
 

@@ -11,6 +11,7 @@ from pegasus.memory import FolderReader, Memory, MemoryRefused
 from pegasus.memory import search as searcher
 from pegasus.memory.search import Searcher, passages_of_page, words_of
 from pegasus.memory.search_index import Index, Passage, expressions_of, needles_of, snippet
+from pegasus.storage import FolderFiles
 
 EPISODES = """# 2026-02
 
@@ -30,7 +31,7 @@ EPISODES = """# 2026-02
 
 @pytest.fixture
 def search(tmp_path, folder):
-    finder = Searcher(folder, tmp_path / "data/main", tmp_path / "data/memory/.index.sqlite")
+    finder = Searcher(folder, FolderFiles(tmp_path / "data"), tmp_path / "data/memory/.index.sqlite")
 
     async def search(query, limit=8, where="", look=True):
         if look:
@@ -161,7 +162,7 @@ async def test_damage_that_is_found_without_a_look_is_mended_too(search, put):
 
 
 async def test_what_the_memory_itself_writes_is_found_at_once(memory, tmp_path, folder):
-    finder = Searcher(folder, tmp_path / "data/main", tmp_path / "index.sqlite")
+    finder = Searcher(folder, FolderFiles(tmp_path / "data"), tmp_path / "index.sqlite")
     found = Memory(memory._logged._journal, FolderReader(folder), open_searcher=lambda: finder)
     await found.append("facts/a.md", "- lamp: red")
     assert len((await found.search("lamp")).hits) == 1
@@ -310,7 +311,7 @@ async def test_an_index_that_another_program_holds_is_made_in_memory(search, put
 async def test_where_no_file_can_be_made_the_index_is_in_memory(put, folder, tmp_path):
     put("facts/a.md", "lamp")
     (tmp_path / "index").mkdir()
-    finder = Searcher(folder, tmp_path / "main", tmp_path / "index")
+    finder = Searcher(folder, FolderFiles(tmp_path), tmp_path / "index")
     assert len((await finder.search("lamp")).hits) == 1
     finder.close()
 

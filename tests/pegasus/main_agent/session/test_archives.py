@@ -7,9 +7,10 @@ import pytest
 import trio
 
 from pegasus.conversation.entry import Entry, encode
-from pegasus.main_agent.session import FolderArchives, archive_tool, is_archive, page_of
+from pegasus.main_agent.session import StoredArchives, archive_tool, is_archive, page_of
 from pegasus.main_agent.session.archives import archive_names
 from pegasus.models.base import ToolCall
+from pegasus.storage import FolderFiles
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.world import DiskArchives
 from pegasus.tools import ToolContext
@@ -128,11 +129,12 @@ def test_names_are_known_and_in_order(tmp_path):
         "2026-02-25-143000-2.jsonl",
         "2026-02-25-143000-10.jsonl",
     ]
+    assert archive_names(FolderFiles(tmp_path)) == ()
+    (tmp_path / "main").mkdir()
     for name in [*names, "current.jsonl", "x.jsonl"]:
-        (tmp_path / name).write_bytes(b"")
+        (tmp_path / "main" / name).write_bytes(b"")
     assert all(map(is_archive, names))
-    assert list(archive_names(str(tmp_path))) == names
-    assert archive_names(str(tmp_path / "nowhere")) == ()
+    assert list(archive_names(FolderFiles(tmp_path))) == names
 
 
 async def test_on_real_files_nothing_but_regular_files_is_read(tmp_path):
@@ -143,7 +145,7 @@ async def test_on_real_files_nothing_but_regular_files_is_read(tmp_path):
     os.symlink(tmp_path / "secret", folder / "2026-01-01-000000.jsonl")
     os.mkfifo(folder / "2026-01-01-000001.jsonl")
     (folder / "2026-01-01-000002.jsonl").mkdir()
-    made = archive_tool(lambda chat: FolderArchives(folder))
+    made = archive_tool(lambda chat: StoredArchives(FolderFiles(tmp_path)))
     with trio.fail_after(5):
         assert (await read(made, file=NAME, offset=3))["text"].endswith("text 3")
         for n in range(3):

@@ -7,6 +7,7 @@ from pegasus.conversation.sanitize import user_content
 from pegasus.main_agent.session import Place, history_json, note_of, read_history
 from pegasus.messages import Address, ChannelInfo
 from pegasus.models.base import ToolCall
+from pegasus.storage import FolderFiles
 from pegasus.wire import encode_json
 
 HERE = ChannelInfo("web", "main")
@@ -38,7 +39,7 @@ def write(folder, *parts, name="current.jsonl"):
 
 
 def read(folder, before=None, limit=50, address=HERE.address):
-    return read_history(str(folder.parent), "global", address, before, limit)
+    return read_history(FolderFiles(folder.parent), "global", address, before, limit)
 
 
 def said(page):

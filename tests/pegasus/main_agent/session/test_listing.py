@@ -10,6 +10,7 @@ from pegasus.conversation.entry import Entry, encode
 from pegasus.main_agent.session import CURRENT, chat_files
 from pegasus.main_agent.session.listing import COUNTED, find_session, list_sessions
 from pegasus.messages import Address
+from pegasus.storage import FolderFiles
 
 ARCHIVE = "2026-02-25-143000.jsonl"
 TS = 1_772_029_800_000
@@ -34,7 +35,7 @@ def test_sessions_and_archives_of_all_chats_are_listed_with_their_chats_newest_f
     put(home, f"main/{ARCHIVE}", "a", "b", age=6)
     put(home, "sessions/web%3Ac%2F1.jsonl", "hi", age=1)
     put(home, f"sessions/web%3Ac%2F1.{ARCHIVE}", "hi", age=7)
-    rows = list_sessions(str(home)).rows
+    rows = list_sessions(FolderFiles(home)).rows
     assert [(row.file, row.chat, row.is_archive, row.lines) for row in rows] == [
         ("web%3Ac%2F1.jsonl", "web:c/1", False, 1),
         ("current.jsonl", "", False, 1),
@@ -49,7 +50,7 @@ def test_each_chat_is_found_again_by_its_file_and_by_its_name(home, name):
     address = Address("web", name)
     files = chat_files(address)
     put(home, files.path, "hi", chat=f"web:{name}" if len(name) > 200 else "")
-    [row] = list_sessions(str(home)).rows
+    [row] = list_sessions(FolderFiles(home)).rows
     place = find_session(row.file)
     assert place is not None
     assert (place.files.current, place.name) == (files.current, CURRENT)
@@ -61,7 +62,7 @@ def test_each_chat_is_found_again_by_its_file_and_by_its_name(home, name):
 def test_a_file_that_claims_to_be_of_another_chat_is_not_believed(home):
     files = chat_files(Address("web", "x" * 300))
     put(home, files.path, "hi", chat="cli:main")
-    assert list_sessions(str(home)).rows[0].chat.startswith("web:xxx")
+    assert list_sessions(FolderFiles(home)).rows[0].chat.startswith("web:xxx")
 
 
 def test_a_page_opens_no_more_files_than_it_shows(home, monkeypatch):
@@ -70,15 +71,15 @@ def test_a_page_opens_no_more_files_than_it_shows(home, monkeypatch):
     opened = []
     real = os.open
     monkeypatch.setattr(os, "open", lambda path, *more: opened.append(path) or real(path, *more))
-    page = list_sessions(str(home), offset=100, limit=50)
+    page = list_sessions(FolderFiles(home), offset=100, limit=50)
     assert [row.chat for row in page.rows] == [f"web:c{number}" for number in range(100, 150)]
     assert (page.total, page.next, len(opened)) == (300, 150, 50)
-    assert list_sessions(str(home), offset=250).next is None
+    assert list_sessions(FolderFiles(home), offset=250).next is None
 
 
 def test_a_long_file_is_not_read_as_a_whole(home):
     put(home, "sessions/web%3Ac1.jsonl", "hi", "x" * COUNTED, "bye")
-    [row] = list_sessions(str(home)).rows
+    [row] = list_sessions(FolderFiles(home)).rows
     assert (row.lines, row.began, row.ended) == (None, TS, TS + 2)
 
 
@@ -86,8 +87,8 @@ def test_chats_are_found_by_a_part_of_their_name(home):
     for name in ("web%3Aann", "web%3Abob", "slack%3A%23general"):
         put(home, f"sessions/{name}.jsonl", "hi")
     put(home, "main/current.jsonl", "hi")
-    assert [row.chat for row in list_sessions(str(home), find="SLACK:#GEN").rows] == ["slack:#general"]
-    assert list_sessions(str(home), find="nobody").total == 0
+    assert [row.chat for row in list_sessions(FolderFiles(home), find="SLACK:#GEN").rows] == ["slack:#general"]
+    assert list_sessions(FolderFiles(home), find="nobody").total == 0
 
 
 def test_what_is_no_session_is_left_out(home):
@@ -97,7 +98,7 @@ def test_what_is_no_session_is_left_out(home):
     put(home, "main/web%3Aa.jsonl", "no")
     (home / "sessions" / "web%3Ab.jsonl").symlink_to(home / "main")
     (home / "sessions" / "web%3Ac.jsonl").mkdir()
-    assert [row.file for row in list_sessions(str(home)).rows] == ["web%3Aa.jsonl"]
+    assert [row.file for row in list_sessions(FolderFiles(home)).rows] == ["web%3Aa.jsonl"]
 
 
 @pytest.mark.parametrize("text", ["", "x", "../../token", "/etc/passwd", "web%3Aa", "web%3Aa.x.jsonl", "%3A.jsonl"])
