@@ -31,6 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Final, TypeAlias
 
@@ -73,7 +74,7 @@ from pegasus.observe import get_logger
 from pegasus.policy import FormError, fill_form
 from pegasus.retry import retry
 from pegasus.settings import LiveValue
-from pegasus.storage import Changed, JournalMessage, LineStore, StorageError
+from pegasus.storage import Changed, JournalMessage, LineStore, NextChange, StorageError
 from pegasus.wire import encode_json, to_wire
 
 MOST_OPEN: Final = 100
@@ -91,8 +92,9 @@ MOST_OLD: Final = 200
 LONGEST_PAUSE: Final = 60.0
 """Seconds between two looks at the wall clock while something waits: it may be set, and the machine may sleep."""
 
-OnChange: TypeAlias = Callable[[Approval], Awaitable[None]]
-"""Called when an approval is new, and when it is not open any more. Called again after a failure (ActorError, StorageError)."""
+OnChange: TypeAlias = Callable[[Approval], Awaitable[object]]
+"""Called when an approval is new, and when it is not open any more. Called again after a failure (ActorError, StorageError), and after
+False, which means that another node is to carry it out and may not have done so yet."""
 
 _log = get_logger("approvals")
 
@@ -105,20 +107,24 @@ async def serve_approvals(
     timeout: LiveValue[float],
     on_change: OnChange,
     server_tools: ServerTools = no_server_tools,
+    *,
+    is_shared: bool = False,
 ) -> None:
     """Keep the approvals. It is up when the file is read. Raises StorageError if it cannot be.
 
     clock: wall clock, ms. timeout: the setting `policy.timeout`, for each new approval. server_tools: returns the tools of an MCP
-    server, for grants.
+    server, for grants. is_shared: other nodes make and answer approvals, too, and what they do is followed.
     Cancelled: what was answered is on disk, and carried out at the next start.
     """
     # The nursery runs `expire` and one task for each change that is being told.
     async with trio.open_nursery() as nursery:
         keeper = _ApprovalStore(
-            LineStore("approvals", journal), clock, random, timeout, on_change, nursery, server_tools
+            LineStore("approvals", journal), clock, random, timeout, on_change, nursery, server_tools, is_shared
         )
         await keeper.load()
         inbox.started()
+        if is_shared:
+            nursery.start_soon(keeper.follow, journal)
         nursery.start_soon(keeper.expire)
         async for message in inbox:
             try:
@@ -151,6 +157,8 @@ class _ApprovalStore:
     """Runs the tasks that call `on_change`."""
     _server_tools: ServerTools
     """Returns the tools of an MCP server as they are now."""
+    _is_shared: bool
+    """True if other nodes append lines."""
     _approvals: dict[str, Approval] = attrs.field(init=False, factory=dict)
     """By id, oldest first."""
     _by_key: dict[str, str] = attrs.field(init=False, factory=dict)
@@ -190,6 +198,8 @@ class _ApprovalStore:
             case SeekApproval(reply, request, key, may_ask):
                 reply.send(await self._seek(request, key or request.first.key, may_ask=may_ask))
             case AnswerApproval(reply, id):
+                if self._is_shared and id not in self._approvals:
+                    await self._catch_up()  # another node may have asked a moment ago
                 reply.send(await self._answer(self._get(id), message))
             case AwaitApproval(reply, id):
                 approval = self._approvals.get(id)
@@ -394,19 +404,26 @@ class _ApprovalStore:
 
         async def tell() -> None:
             """Call `on_change`; then record that the end was carried out."""
-            await self._on_change(approval)
+            is_here = await self._on_change(approval) is not False
+            known = self._approvals.get(approval.id)
+            if approval.is_open or (known is not None and known.is_carried_out):
+                return
+            if not is_here:
+                raise _ElsewhereError(approval.id)
             # A crash before this line means that `on_change` is called once more at the next start.
-            if not approval.is_open:
-                async with self._lock:
-                    await self._append_facts(carried_out_line(approval))
-                    # It may have taken another step meanwhile: a call of a plan.
-                    if now := self._approvals.get(approval.id):
-                        self._add(attrs.evolve(now, is_carried_out=True))
+            async with self._lock:
+                await self._append_facts(carried_out_line(approval))
+                # It may have taken another step meanwhile: a call of a plan.
+                if now := self._approvals.get(approval.id):
+                    self._add(attrs.evolve(now, is_carried_out=True))
 
         def log(error: Exception, seconds: float) -> None:
-            _log.warning("an approval could not be carried out yet", id=approval.id, error=str(error), seconds=seconds)
+            if not isinstance(error, _ElsewhereError):
+                _log.warning(
+                    "an approval could not be carried out yet", id=approval.id, error=str(error), seconds=seconds
+                )
 
-        self._nursery.start_soon(retry, tell, (ActorError, StorageError), log)
+        self._nursery.start_soon(retry, tell, (ActorError, StorageError, _ElsewhereError), log)
 
     async def expire(self) -> None:
         """Close approvals whose time is over, until cancelled. A disk that refuses is asked again."""
@@ -439,14 +456,15 @@ class _ApprovalStore:
     async def load(self) -> None:
         """Read the file. Open questions are withdrawn; most of what is over and carried out is forgotten, but no grant.
 
-        Lines that cannot be understood are set aside. Raises StorageError.
+        Lines that cannot be understood are set aside. Where there are other nodes, a question may be one of a call that is under way
+        there, and the file is not written anew, since they append to it. Raises StorageError.
         """
         kept = await self._read()
-        if self._store.lines > MOST_KEPT:
+        if self._store.lines > MOST_KEPT and not self._is_shared:
             # Before anything is told: what is told appends lines, and they must not be replaced.
             await self._store.rewrite(rewrite_lines(kept, self._grants.view(self._now())))
         for approval in kept:
-            if approval.is_open and approval.request.question is not None:
+            if approval.is_open and approval.request.question is not None and not self._is_shared:
                 await self._close(attrs.evolve(approval, state=ApprovalState.WITHDRAWN))
             elif not approval.is_carried_out:
                 self._report_change(approval)
@@ -468,12 +486,23 @@ class _ApprovalStore:
 
     async def _catch_up(self) -> None:
         """Take over the lines that others have appended, and let those know who wait for what is over by them. Raises StorageError."""
-        were_open = [approval.id for approval in self._open()]
+        before = dict(self._approvals)
         await self._read()
         self._changed.notify()
-        for approval in [self._approvals[id] for id in were_open if id in self._approvals]:
-            if not approval.is_open:
+        for approval in tuple(self._approvals.values()):
+            known = before.get(approval.id)
+            if known is None and approval.is_open:
+                self._report_change(approval)
+            elif not approval.is_open and (known is None or known.is_open):
                 self._report_end(approval)
+
+    async def follow(self, journal: Ref[JournalMessage]) -> None:
+        """Take over what other nodes append, until cancelled."""
+        while True:
+            seek = partial(journal.ask, NextChange, "approvals", "", self._store.length)
+            if await retry(seek, StorageError) > self._store.length:
+                async with self._lock:
+                    await retry(self._catch_up, StorageError)
 
     async def _append_facts(self, *records: Metadata) -> None:
         """Append lines that are true whatever others have appended meanwhile. Raises StorageError and ActorError."""
@@ -498,6 +527,10 @@ class _ApprovalStore:
                     del self._by_key[key]
             self._plans.forget(approval)
         return list(self._approvals.values())
+
+
+class _ElsewhereError(Exception):
+    """The task of an approval is another node's, which has not carried the answer out yet."""
 
 
 def _changed_files(known: Approval, key: str, call: AskedCall) -> str:

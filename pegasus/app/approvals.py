@@ -163,11 +163,11 @@ class ApprovalFlow:
 
     # ---------------------------------------------------------------- from the keeper
 
-    async def changed(self, approval: Approval) -> None:
+    async def changed(self, approval: Approval) -> bool:
         """Show an approval that is new, or carry out one that is not open any more. Raises ActorError, StorageError.
 
         The keeper calls it in a task of its own for each change, and again after an error or a crash. So everything here may
-        be done twice for the same state.
+        be done twice for the same state. Return False if another node has the task, and carries it out.
         """
         with suppress(ActorError):  # nobody is connected while the gateway does not run
             self.gateway.tell_nowait(notice_of(approval))
@@ -176,33 +176,35 @@ class ApprovalFlow:
                 with suppress(ActorError):
                     adapter.tell_nowait(notice_of(approval))
         if approval.request.task_id:
-            await self._changed_about_task(approval)
-        elif approval.is_open:
+            return await self._changed_about_task(approval)
+        if approval.is_open:
             await self._write_to_owner(approval)
         elif approval.request.first.tool == PROMPT_FILE:  # its text counts from the next prompt on
             if self.files is not None:
                 await accept_text(self.files, approval)
         elif approval.is_allowed:  # a reply, which goes out once, by its key, however often it is sent
             await self.journal.ask(Commit, (), (post_of_held(approval.request.first, approval.request.channel),))
+        return True
 
-    async def _changed_about_task(self, approval: Approval) -> None:
+    async def _changed_about_task(self, approval: Approval) -> bool:
         """Show a question about calls of a task, or resume the task, which then makes its call again and finds the answer.
 
         The answer may come before the task is suspended; the task system hears of that.
         """
         task_id = approval.request.task_id
         if approval.state is ApprovalState.WITHDRAWN and approval.request.question is None:
-            return  # its task is over, or is making the call again with other arguments
+            return True  # its task is over, or is making the call again with other arguments
         await wait_until_running(self.tasks)
         if not approval.is_open:
             with suppress(TaskError):  # nothing is known of it any more
-                await self.tasks.ask(ResumeApproved, task_id, f"approval/{approval.id}")
-            return
+                return await self.tasks.ask(ResumeApproved, task_id, f"approval/{approval.id}")
+            return True
         task = await self.tasks.ask(GetTask, task_id)
         if task is None or task.is_over:  # it has ended while the keeper did not run
             await self.approvals.tell(WithdrawApprovals((task_id,)))
-            return
+            return True
         await self._write_to_owner(approval, task_name(task.number, task.task_id))
+        return True
 
     async def _write_to_owner(self, approval: Approval, task: str = "") -> None:
         """Write to the channel where an owner is asked, if its clients do not show approvals anyway. Written once per approval.

@@ -257,7 +257,8 @@ def _approvals_child(root: Supervisor, services: Services) -> Child[Any]:
     """
     environment = services.environment
     tools = services.environment.mcp.fingerprints
-    keep = partial(serve_approvals, on_change=services.approvals.changed, server_tools=tools)
+    shared = environment.is_shared
+    keep = partial(serve_approvals, on_change=services.approvals.changed, server_tools=tools, is_shared=shared)
     timeout = environment.in_force.follow(lambda settings: settings.policy.timeout, "policy.timeout")
     keeper = Child(
         "keeper", keep, services.journal, environment.clock, environment.random, timeout, backoff=CHILD_BACKOFF

@@ -329,10 +329,12 @@ class _Agent:
         asked = TaskRequest(task_id, "resume", "", order.input, order.key, order.outside, order.owner_messages)
         await self._elsewhere.ask(asked)
 
-    async def _resume_approved(self, task_id: str, key: str) -> None:
-        """Do what `ResumeApproved` asks, if the task is one of this node: each node hears of the answer."""
-        if self._elsewhere is None or task_id not in await self._elsewhere.pending():
-            await self._scheduler.resume_approved(task_id, key)
+    async def _resume_approved(self, task_id: str, key: str) -> bool:
+        """Do what `ResumeApproved` asks. False if the task is another node's."""
+        if self._elsewhere is not None and task_id in await self._elsewhere.pending():
+            return False
+        await self._scheduler.resume_approved(task_id, key)
+        return True
 
     # ------------------------------------------------------------------ creating tasks
 

@@ -129,8 +129,11 @@ class ResumeApproved:
     Example: `await agent.ask(ResumeApproved, task_id, "approval/a-7kq2")`.
     """
 
-    reply: Reply[None]
-    """Answered when TASK_RESUMED is on disk, or when there is nothing to resume: the task is over, or waits for something else."""
+    reply: Reply[bool]
+    """Answered when TASK_RESUMED is on disk, or when there is nothing to resume: the task is over, or waits for something else.
+
+    False: the task is another node's, which hears of the answer itself.
+    """
     task_id: str
     """Id of the task."""
     key: str
