@@ -1,4 +1,4 @@
-"""The command: ./scripts/bench [NAME …] [--quick] [--check] [--json FILE] [--dir DIR] [--peers DIR], or --table FILE.
+"""The command: ./scripts/bench [NAME …] [--quick] [--long] [--check] [--json FILE] [--dir DIR] [--peers DIR], or --table FILE.
 
 The table of each measure is printed when it is done, since all of them take half an hour. With --check, measures that have
 exceeded a limit are made once more at the end, since the machine may have been busy: only a limit that is exceeded again fails the
@@ -75,7 +75,7 @@ def main() -> int:
     }
     began, load = time.monotonic(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="pegasus-bench-", dir=options.dir) as folder:
-        outcome = run(Workplace(Path(folder), options.quick), measures, check=options.check)
+        outcome = run(Workplace(Path(folder), options.quick, options.long), measures, check=options.check)
     minutes = (time.monotonic() - began) / 60
     print(f"{minutes:.1f} min; load average {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end", end="")
     print(f", on {os.cpu_count()} cores")
@@ -122,7 +122,7 @@ def _measure(place: Workplace, name: str, measure: Measure, notes: list[str]) ->
     try:
         folder = place.folder / name.replace(" ", "-")
         folder.mkdir()
-        results.extend(measure(Workplace(folder, place.quick)))
+        results.extend(measure(Workplace(folder, place.quick, place.is_long)))
     except Exception as error:
         traceback.print_exception(error)
         notes.append(f"{name} failed: {error}")
@@ -154,6 +154,7 @@ def _options() -> argparse.Namespace:
         "names", nargs="*", metavar="NAME", help=f"what to measure: {', '.join(MEASURES)} (all but trust)"
     )
     parser.add_argument("--quick", action="store_true", help="few rounds: a first look, too few to judge by")
+    parser.add_argument("--long", action="store_true", help="with scale: a thousand faults on three nodes, an hour")
     parser.add_argument("--check", action="store_true", help="exit 1 if a limit is exceeded, and exceeded again")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     parser.add_argument("--table", type=Path, metavar="FILE", help="measure nothing: print such results as Markdown")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from benchmarks.report import Result
 from benchmarks.scale_chats import measure_chats
+from benchmarks.scale_faults import measure_faults
 from benchmarks.scale_nodes import measure_nodes
 from benchmarks.scale_steps import measure_steps
 from benchmarks.workplace import Workplace
@@ -16,6 +17,9 @@ from tests.faults.server import is_installed
 
 
 def measure(place: Workplace) -> Iterator[Result]:
+    if place.is_long:
+        yield from measure_faults(place)
+        return
     yield from measure_chats(place)
     if is_installed():
         yield from measure_steps(place)

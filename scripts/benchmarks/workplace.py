@@ -18,10 +18,11 @@ TOKEN = "bench-token-of-no-value"
 
 @attrs.frozen(eq=False)
 class Workplace:
-    """folder: on the disk that is measured. quick: few rounds, for a first look."""
+    """folder: on the disk that is measured. quick: few rounds, for a first look. is_long: the long form of a measure that has one."""
 
     folder: Path
     quick: bool = False
+    is_long: bool = False
     _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False)
 
     def rounds(self, full: int, quick: int) -> int:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import sys
 import tempfile
 from collections import Counter
 from functools import partial
 from pathlib import Path
 
+import attrs
 import trio
 
-from tests.faults.house import open_house
+from tests.faults.house import House, open_house
 from tests.faults.injecting import FAULTS
 from tests.faults.server import open_server
 from tests.faults.stored import read_tables
@@ -22,15 +24,22 @@ ROUND = 25
 """Faults after which conversations are checked and new ones begin, so that none becomes long."""
 
 
-async def run_rounds(folder: Path, faults: int, seed: int, nodes: int = 3, only: str = "") -> list[Report]:
-    """Make faults of all kinds on so many nodes. only: those whose name has this in it. Prints a line for each round."""
+async def run_rounds(
+    folder: Path, faults: int, seed: int, nodes: int = 3, only: str = "", keep: Path | None = None
+) -> list[Report]:
+    """Make faults of all kinds on so many nodes. only: those whose name has this in it. Prints a line for each round.
+
+    keep: where everything about a round with anomalies is written.
+    """
     choices, reports = random.Random(seed), list[Report]()
     chosen = {name: fault for name, fault in FAULTS.items() if only in name}
     async with open_server() as server, open_house(folder, choices, server, nodes) as house:
         read = partial(trio.to_thread.run_sync, read_tables, server.url(user="agent"))
         while (left := faults - sum(sum(report.faults.values()) for report in reports)) > 0:
             report = await run_trial(house, chosen, min(left, ROUND), choices, read)
-            reports.append(report)
+            reports.append(attrs.evolve(report, conversations=[], stored=None))
+            if report.anomalies and keep is not None:
+                await trio.to_thread.run_sync(_keep, keep / f"{len(reports)}", report, house)
             made = sum(sum(each.faults.values()) for each in reports)
             print(
                 f"{made} faults, {report.messages} messages, {report.replies} replies, {report.seconds:.0f} s, "
@@ -43,6 +52,20 @@ async def run_rounds(folder: Path, faults: int, seed: int, nodes: int = 3, only:
     return reports
 
 
+def _keep(folder: Path, report: Report, house: House) -> None:
+    """Write what clients heard and what is stored, of conversations with an anomaly, and the logs of the nodes."""
+    folder.mkdir(parents=True)
+    (folder / "anomalies").write_text("\n".join(report.anomalies))
+    for seen in report.conversations:
+        stored = report.stored
+        if stored is not None and any(each.startswith(seen.address) for each in report.anomalies):
+            parts = (stored.items, stored.replies, stored.lines)
+            text = [str(seen), *(str(each) for part in parts for each in part.get(seen.address, ()))]
+            (folder / seen.address.partition(":")[2]).write_text("\n".join(text))
+    for number, node in enumerate(house.nodes):
+        shutil.copytree(node.daemon.home / "logs", folder / f"node-{number}")
+
+
 def main() -> int:
     """Read the command line, run, and return the exit code: 1 if something that was promised did not hold."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
@@ -50,9 +73,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--only", default="", metavar="WORDS", help="only faults whose name has these words")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="where rounds with anomalies are written")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pegasus-faults-") as folder:
-        reports = trio.run(run_rounds, Path(folder), given.faults, given.seed, given.nodes, given.only)
+        reports = trio.run(run_rounds, Path(folder), given.faults, given.seed, given.nodes, given.only, given.keep)
     print(sum((report.faults for report in reports), Counter()))
     return int(any(report.anomalies for report in reports))
 
