@@ -94,7 +94,7 @@ async def _schedule(house: House, speakers: Sequence[Speaker], count: int, choic
             "channel": speaker.seen.address,
             "missed": "once",
         }
-        while not await _is_added(choices.choice(house.urls()), job):
+        while not await _is_added(choices.choice(house.urls()), job):  # noqa: ASYNC110
             await trio.sleep(0.2)  # a node may still recover from the faults before
         speaker.seen.jobs.append(speaker.name)
 
