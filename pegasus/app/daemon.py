@@ -404,6 +404,7 @@ def _methods(
         mcp=environment.mcp,
         sandbox=world.sandbox,
         adapters=adapters,
+        node=services.main_agent.node,
     )
     stored = stored_files(world.home, environment.shared)
     views = ViewMethods(journal, stored, world.home.log, environment.skills, world.home.skills, world.in_force)

@@ -163,6 +163,7 @@ def main_agent_services(
         context_window=models.context_window,
         traits=models.traits,
         usage_of=models.usage.item_view if models.usage is not None else None,
+        node=environment.shared.facts.name if environment.shared is not None else "",
         # Shown to owners in the chat's /status, so that who sees no log learns that commands run without walls.
         warnings=in_force.follow(lambda _: tuple(filter(None, [environment.sandbox.now.warning])), *SANDBOX_KEYS),
         files=in_force.follow(

@@ -266,6 +266,8 @@ class AgentWorld:
             # not come for hours.
             nursery.start_soon(self.reloader.run)
             self.environment.may_work.set()
+            if (shared := self.environment.shared) is not None:
+                nursery.start_soon(shared.follow_nodes, self.reloader.models.share_calls)
             nursery.start_soon(
                 partial(trio.to_thread.run_sync, abandon_on_cancel=True), self.environment.sandbox.now.remove_leftovers
             )

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 
 import attrs
+import trio
 
 from actors import Inbox, Ref, Supervisor
 from pegasus import __version__
@@ -18,7 +20,7 @@ from pegasus.app.node_talk import NodeTalk
 from pegasus.main_agent import MainAgents
 from pegasus.observe import Activity
 from pegasus.settings import Settings
-from pegasus.storage import JournalMessage, StoredFiles
+from pegasus.storage import JournalMessage, StorageError, StoredFiles
 from pegasus.storage.database import (
     Database,
     DatabaseFolder,
@@ -63,6 +65,13 @@ class SharedState:
         return NodeTalk(
             journal, self.nodes, root.ref("channels/switchboard"), root.ref("channels/gateway"), agents, random
         )
+
+    async def follow_nodes(self, on_change: Callable[[int], object]) -> None:
+        """Call a function with the number of living nodes, again and again. While the database is down it stays the same."""
+        while True:
+            with suppress(StorageError):
+                on_change(await self.nodes.count_others() + 1)
+            await trio.sleep(self.lease)
 
     @property
     def stored(self) -> StoredFiles:

@@ -450,7 +450,8 @@ class _MainAgent:
                 turn = self.stopper.running
                 facts = seen_by(facts, person, turn.item.message.channel if turn else None, self._chat)
                 warnings = self._services.warnings.now if person.is_owner else ()
-                return agent_status_text(facts, trio.current_time() - self._services.started, warnings)
+                node = self._services.node if person.is_owner else ""
+                return agent_status_text(facts, trio.current_time() - self._services.started, warnings, node)
             case "/context":
                 return context_text(self._session.entries, self._services)
             case "/help":

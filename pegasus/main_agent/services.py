@@ -105,6 +105,8 @@ class AgentServices:
     """Known traits of each model, such as how it speaks."""
     usage_of: Callable[[int], Metadata] | None = None
     """Returns what the model calls for an item have used so far, for people; None: nothing counts it."""
+    node: str = ""
+    """Name of this node, where several share the state."""
     warnings: LiveValue[tuple[str, ...]] = attrs.field(factory=lambda: LiveValue(()))
     """Facts about this installation that /status tells an owner."""
     files: LiveValue[FileAccess | None] = attrs.field(factory=lambda: LiveValue(None))

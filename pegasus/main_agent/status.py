@@ -155,10 +155,10 @@ def model_text(model: str, speech: str, window: int) -> str:
     return f"{model} ({facts})" if facts else model
 
 
-def agent_status_text(facts: StatusFacts, uptime: float, warnings: Sequence[str] = ()) -> str:
+def agent_status_text(facts: StatusFacts, uptime: float, warnings: Sequence[str] = (), node: str = "") -> str:
     """Return the answer to /status. uptime: seconds since the actor was started, which is less than the process's after a crash.
 
-    warnings: facts about the installation that this person should know.
+    warnings: facts about the installation that this person should know. node: name of the node that works on the conversation.
     """
     agent = facts.agent
     is_known = facts.tasks is not None
@@ -178,6 +178,7 @@ def agent_status_text(facts: StatusFacts, uptime: float, warnings: Sequence[str]
             f"Session: {plural(agent.entries, 'entry', 'entries')}",
             f"Up for {format_duration(uptime)}"
             + (f", {plural(agent.turns, 'message')} handled" if agent.turns else ""),
+            *([f"Node: {node}"] if node else []),
             *(f"Note: {warning}" for warning in warnings),
         ]
     )

@@ -210,15 +210,27 @@ class CallLimit:
 
     The wait does not count for `models.timeout`. A cancelled call gives its place back.
 
+    Where several nodes share the state, each has the same part of the places, and one at least.
+
     Example: `compose([CallLimit(3)])`.
     """
 
-    def __init__(self, places: int) -> None:
-        self._all = trio.Semaphore(places)
-        self._others = trio.Semaphore(max(1, places - 1))
+    def __init__(self, places: int, nodes: int = 1) -> None:
+        self._places = places
+        self._all = trio.CapacityLimiter(1)
+        self._others = trio.CapacityLimiter(1)
         """Places of `_all` that guests and background work may hold, or wait for, at the same time."""
-        self._work = trio.Semaphore(max(1, places - 1))
+        self._work = trio.CapacityLimiter(1)
         """Places of `_others` that background work may hold, or wait for, at the same time."""
+        self.nodes = 1
+        """Nodes that share the places."""
+        self.share(nodes)
+
+    def share(self, nodes: int) -> None:
+        """Let so many nodes share the places from now on. Calls that run go on."""
+        self.nodes, places = nodes, max(1, self._places // nodes)
+        self._all.total_tokens = places
+        self._others.total_tokens = self._work.total_tokens = max(1, places - 1)
 
     async def __call__(self, call: ModelCall, next: Next) -> ModelResponse:
         """Wait for a place, then go on. Cancelled while waiting, the call has not been made."""

@@ -265,6 +265,10 @@ class ModelService(ClientSource):
         self._setup = setup
         self.restore_choice(self.chosen)
 
+    def share_calls(self, nodes: int) -> None:
+        """Let so many nodes share the calls that may run at the same time."""
+        self._setup.limit.share(nodes)
+
     def choose(self, spec: str) -> str:
         """Replace the default model, "" to use that of the settings again; return its name. Raises ModelConfigError."""
         self.check_choice(spec)

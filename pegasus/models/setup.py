@@ -95,6 +95,10 @@ class ModelSetup:
             after=settings.breaker_failures,
             pause=settings.breaker_pause,
         )
+        self.limit: CallLimit = CallLimit(
+            settings.max_concurrent_calls, previous.limit.nodes if previous is not None else 1
+        )
+        """Bound of the calls that run at the same time."""
         self.run = compose(
             [
                 # The order is that of the way of a call, see `client.py`. Usage is inside of the fallback, so
@@ -103,7 +107,7 @@ class ModelSetup:
                 *([Routing(routes)] if routes else []),
                 *([self.fallback] if settings.fallback else []),
                 *([usage] if usage is not None else []),
-                CallLimit(settings.max_concurrent_calls),
+                self.limit,
             ]
         )
         """The way of a call; middleware that the settings do not use is left out."""

@@ -95,6 +95,7 @@ class StatusAnswer:
     granted: int
     usage: Metadata
     failing_models: tuple[Metadata, ...]
+    node: str = ""
 
 
 @attrs.frozen

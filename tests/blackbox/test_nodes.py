@@ -126,6 +126,8 @@ async def test_what_is_said_at_one_node_is_shown_and_ended_there_while_another_w
             await here.say("think")
             await book.waiting()
             await here.get("typing", active=True)
+            await here.post("/status")
+            assert f"\nNode: {worker}" in (await here.reply())["text"]
             begin = trio.current_time()
             await here.post("/stop")
             assert "- thought: think" in (await here.reply())["text"]
@@ -193,7 +195,11 @@ async def test_a_start_waits_for_the_database_and_two_nodes_of_one_name_are_refu
         assert "broken  database      the database cannot be reached" in (await node.command("doctor")).out
         postgres_server.start()
         await node.ready()
-        assert await status("/readyz") == 200
+
+        async def is_ready():
+            return await status("/readyz") == 200
+
+        await until_async(is_ready, "a ready node", 10.0)
         doctor = (await node.command("doctor")).out
         assert "ok      database      PostgreSQL" in doctor
     second = Daemon(tmp_path / "second" / "home", settings)

@@ -71,6 +71,8 @@ class StatusMethods:
     """MCP servers; none unless given."""
     sandbox: LiveValue[Sandbox] = attrs.field(factory=lambda: LiveValue(NO_SANDBOX))
     """The walls around commands."""
+    node: str = ""
+    """Name of this node, where several share the state."""
     adapters: Mapping[str, ServiceAdapter] = attrs.field(factory=dict)
     """Adapters of services by channel type, which a reload may change."""
 
@@ -103,6 +105,7 @@ class StatusMethods:
         return {
             "agent": self.persona.now.name,
             "version": __version__,
+            **({"node": self.node} if self.node else {}),
             "startedAt": self.started_at,
             "codeChanged": await trio.to_thread.run_sync(was_changed, CODE, self.started_at),
             "uptime": round((self.clock() - self.started_at) / 1000, 1),

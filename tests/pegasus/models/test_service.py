@@ -160,6 +160,18 @@ async def test_calls_of_both_lanes_share_one_limit(autojump_clock, places: int) 
     assert model.most == places
 
 
+async def test_nodes_share_the_places_and_each_has_one(autojump_clock) -> None:
+    model, limit = Counting(), CallLimit(4)
+    async with trio.open_nursery() as nursery:
+        for nodes, running in ((9, 1), (2, 2), (1, 4), (2, 4)):
+            limit.share(nodes)
+            for _ in range(4):
+                nursery.start_soon(client(model, limit, lane="conversation").generate, request())
+            await trio.sleep(1)
+            assert len(model.running) == running, "calls that run go on"
+        model.gate.set()
+
+
 async def test_a_place_is_kept_for_conversations(autojump_clock) -> None:
     model, limit = Counting(), CallLimit(3)
     work, talk = client(model, limit), client(model, limit, lane="conversation")
