@@ -79,9 +79,9 @@ class LogFile:
 
 
 @asynccontextmanager
-async def run_journal(disk, *, now=lambda: NOW, **options):
+async def run_journal(disk, *, now=lambda: NOW, actor=journal_actor, **options):
     reports = []
-    run = partial(journal_actor, clock=now, report=reports.append, **options)
+    run = partial(actor, clock=now, report=reports.append, **options)
     child = Child("journal", run, disk, restart=Restart.TEMPORARY, mailbox=Mailbox(capacity=1024))
     async with open_supervisor([child]) as supervisor:
         yield Running(supervisor.ref("journal"), reports)

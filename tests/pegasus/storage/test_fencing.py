@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 import trio
 
@@ -190,6 +192,37 @@ async def test_the_lines_of_a_journal_before_count():
         assert again.seq == first.seq
         await journal.ask(Commit, ((SESSION, b"2\n"),), (), None, (), 1)
     assert disk.content(SESSION) == b"1\n2\n"
+
+
+async def test_a_commit_whose_asker_was_cancelled_is_made_once(autojump_clock):
+    disk = MemoryDisk(delay=1.0)
+    commit = (Commit, ((SESSION, b"1\n"),), (ANSWER,), None, (), 0)
+    async with run_journal(disk) as journal:
+        with trio.move_on_after(1.5):
+            await journal.ask(*commit)
+        [reply] = await journal.ask(*commit)
+        assert reply.seq == 1
+        assert (await journal.post("next", WEB)).seq == 2
+    assert disk.content(SESSION) == b"1\n"
+
+
+async def test_a_commit_that_a_power_failure_has_cut_off_is_made_once():
+    """At each operation: the next journal answers the same commit as done, or makes what is missing of it."""
+    commit = (Commit, ((SESSION, b"2\n"),), (ANSWER,), None, (), 1)
+    for operation in range(1, 12):
+        disk = MemoryDisk()
+        async with run_journal(disk) as journal:
+            await journal.append(SESSION, b"1\n")
+        disk.lose_power(operation)
+        with suppress(Exception):
+            async with run_journal(disk) as journal:
+                await journal.ask(*commit)
+        left = disk.survivor()
+        async with run_journal(left) as journal:
+            [reply] = await journal.ask(*commit)
+            assert reply.seq == 1
+            assert (await journal.post("next", WEB)).seq == 2
+        assert left.content(SESSION) == b"1\n2\n"
 
 
 # ------------------------------------------------------------------ collections
