@@ -1,11 +1,13 @@
 """A running journal, on a disk in memory unless said otherwise.
 
 A test that takes `journal` alone speaks of a promise, and runs over both engines. One that takes `disk` or `start` speaks of files.
+With PEGASUS_TEST_STORAGE=database those of promises run over a PostgreSQL, too, which takes a second for each.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -21,6 +23,9 @@ from pegasus.storage.leases import TakeLease, chat_owner
 from pegasus.storage.messages import Commit, Post
 from pegasus.testing.memory_database import MemoryDatabase
 from pegasus.testing.memory_disk import MemoryDisk
+from tests.postgres_server import postgres_server, postgres_url
+
+__all__ = ["postgres_server", "postgres_url"]
 
 AT = 1_700_000_000_000
 NOW = 1_772_029_800_000  # 2026-02-25 14:30:00 UTC
@@ -100,10 +105,27 @@ async def run_node(database, name="a", *, now=lambda: NOW, scope="chat", **optio
         yield Running(supervisor.ref("journal"), reports)
 
 
+STORAGE = os.environ.get("PEGASUS_TEST_STORAGE", "files")
+
+
+class PostgresLink:
+    """A PostgreSQL as one node needs it."""
+
+    def __init__(self, url):
+        self._url = url
+
+    def link(self, name):
+        from pegasus.storage.database.postgres import Postgres
+
+        return Postgres(self._url)
+
+
 def pytest_generate_tests(metafunc):
     taken = inspect.signature(metafunc.function).parameters
     if "journal" in taken and not {"disk", "start"} & taken.keys():
-        metafunc.parametrize("engine", ["files", "database"])
+        is_real = STORAGE == "database" and not {"autojump_clock", "mock_clock"} & taken.keys()
+        real = [pytest.param("postgres", marks=pytest.mark.real_time)] if is_real else []
+        metafunc.parametrize("engine", ["files", "database", *real])
 
 
 @pytest.fixture
@@ -122,7 +144,9 @@ def engine():
 
 
 @pytest.fixture
-def opened(engine, disk):
+def opened(request, engine, disk):
+    if engine == "postgres":
+        return run_node(PostgresLink(request.getfixturevalue("postgres_url")))
     return run_journal(disk) if engine == "files" else run_node(MemoryDatabase())
 
 
