@@ -101,14 +101,16 @@ async def _schedule(house: House, speakers: Sequence[Speaker], count: int, choic
 
 async def _is_added(url: str, job: Mapping[str, Any]) -> bool:
     """Add the job unless it is there, since nobody knows what became of a call whose connection broke."""
+    is_added = False
     try:
         async with connect(url) as peer:
             await peer.hello(TOKEN, "web", "jobs", callsOnly=True)
             if job["prompt"] not in {each["prompt"] for each in (await peer.call("cron.list"))["jobs"]}:
                 await peer.call("cron.add", **job)
-            return True
+            is_added = True
     except* (*GONE, AssertionError):
-        return False
+        pass
+    return is_added
 
 
 async def _is_quiet(speakers: Sequence[Speaker]) -> bool:
