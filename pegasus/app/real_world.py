@@ -177,6 +177,7 @@ def _make_environment(
             guest_bytes=lambda: in_force.now.limits.guest_memory_kb << 10,
             embedder=MemoryEmbedder(lambda: models.embedder, reloader.secrets.redact),
             stored=stored,
+            count_lines=None if shared is None else shared.database.lengths,
         ),
         # The home has the token and the keys. The settings file may lie elsewhere, and may have keys in it, too.
         closed_paths=tuple(filter(None, [home.path, home.token, settings.source.file])),

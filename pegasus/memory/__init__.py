@@ -9,6 +9,7 @@ The files are read from their folder and written by the journal. Every change is
 
     memory          reading, changing, undo; the lock that keeps changes apart
     logged_files    files and log, kept in step through the journal
+    working_copy    the files in the home of a node, where nodes share a database
     changes         the log of changes, and undo
     taking_back     differences between two texts, and taking one back
     pages           names, texts and index of files; `provenance`: marks of origin

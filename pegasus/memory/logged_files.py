@@ -11,14 +11,18 @@ The alternative would be one atomic write of log and file. The journal could do 
 person has changed at the same moment would be overwritten without a trace. With the log in front, each
 difference has an explanation, and each explanation a line.
 
+Where nodes share a database, the files there are not those that people see: each node has a `WorkingCopy`. The log alone decides then,
+so a change whose line is there was made, and the file in the database follows. Before each look the log is read again if another node
+has appended to it.
+
 `refresh` is cheap when nothing has changed: it compares the stamps of the folder with the remembered ones and
 reads only files with another stamp. The log itself is read when the process starts and after an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
-from typing import Final
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
+from typing import Final, TypeAlias
 
 import trio
 
@@ -33,6 +37,7 @@ from pegasus.memory.changes import (
     KnownContent,
     change_line,
     content_hash,
+    encode_text,
     known_content,
     read_log,
     shortened,
@@ -41,11 +46,15 @@ from pegasus.memory.changes import (
 from pegasus.memory.folder import LARGEST, FileState, MemoryFolder, Stamp
 from pegasus.memory.notes import NOTES, NotesFile
 from pegasus.memory.pages import FOLDER
+from pegasus.memory.working_copy import WorkingCopy
 from pegasus.observe import get_logger
 from pegasus.storage import Changed, Commit, JournalMessage, ReadFile, ReplaceFile, SetAside, StorageError
 
 BY_HAND: Final = Author("hand", why="edited outside of Pegasus")
 """Author of an edit that was noticed; the person is unknown."""
+
+LineCount: TypeAlias = Callable[[Collection[str]], Awaitable[Mapping[str, int]]]
+"""Returns the numbers of lines of files."""
 
 _PARSED_IN_PLACE: Final = 1 << 18
 """Bytes of a log that are parsed on the event loop; a larger one goes to a thread."""
@@ -73,7 +82,13 @@ class LoggedFiles:
         clock: Callable[[], int],
         notes: NotesFile | None = None,
         base: str = FOLDER,
+        copy: WorkingCopy | None = None,
+        count_lines: LineCount | None = None,
     ) -> None:
+        self._copy = copy
+        """The files as people of this node see them; None: they are those that the journal writes."""
+        self._count_lines = count_lines
+        """Returns the lines of files of a database that others write as well."""
         self._base = base
         """Folder of the files below data/, as the journal names files."""
         self._log_path = f"{base}/{LOG}"
@@ -96,7 +111,9 @@ class LoggedFiles:
     async def refresh(self) -> tuple[FileState, ...]:
         """Return the files as they are now, after logging what was changed by hand since the last time."""
         try:
-            history = self._history or await self._load()
+            history = self._history if await self._is_current() else None
+            history = history or await self._load()
+            await self._bring(history)
             files = await self._folder.scan(self._stamps, LARGEST)
             if self._notes is not None:
                 files = (*files, *await self._notes.state(self._stamps, LARGEST))
@@ -106,6 +123,27 @@ class LoggedFiles:
             raise
         self._history = history
         return files
+
+    async def _is_current(self) -> bool:
+        """Return whether nobody else has appended to the log since it was read."""
+        if self._count_lines is None or self._history is None:
+            return True
+        return (await self._count_lines((self._log_path,))).get(self._log_path, 0) == self._history.lines
+
+    async def _bring(self, history: History) -> None:
+        """Let the working copy follow the log."""
+        if self._copy is None:
+            return
+        behind = [path for path in await self._copy.behind(history.files) if path != NOTES]
+        for path in behind:
+            known = history.of(path)
+            if known.text is not None:
+                content = encode_text(known.text)
+            else:
+                content = await self._journal.ask(ReadFile, f"{self._base}/{path}") if known.hash else b""
+            await self._copy.bring(path, known, content)
+        if behind:
+            await self._copy.finish()
 
     def forget(self) -> None:
         """Trust nothing that is remembered; begin with the log on disk the next time."""
@@ -134,7 +172,9 @@ class LoggedFiles:
         if history.damaged:
             await self._repair(history, data)
         # An edit was noticed in the file itself, so it was certainly made.
-        if history.last is not None and history.last.how != "edit":
+        if history.last is not None and self._copy is not None:
+            await self._store(history, history.last.path)
+        elif history.last is not None and history.last.how != "edit":
             await self._void_if_not_made(history, history.last)
         return history
 
@@ -164,6 +204,13 @@ class LoggedFiles:
             await self._append(history, void_line(last.n, self._clock()))
             history.retract_last()
 
+    async def _store(self, history: History, path: str) -> None:
+        """Let the file in the database hold what the log says, if it is small enough for the log to hold it."""
+        known = history.of(path)
+        content = encode_text(known.text or "")
+        if path != NOTES and content_hash(content) == known.hash:
+            await self._journal.ask(ReplaceFile, f"{self._base}/{path}", content)
+
     async def _log_edits(self, history: History, files: Sequence[FileState]) -> None:
         """Append a line for each file that was changed, created or deleted by hand. All of them are one durable step."""
         edits = [edit for file in files if (edit := self._edit_of(history, file)) is not None]
@@ -175,6 +222,9 @@ class LoggedFiles:
         ]
         if changes:
             await self._record(history, *changes)
+            for path, _ in edits if self._copy is not None else ():
+                await self._store(history, path)
+            await self._bring(history)  # so that the copy knows of the edits as what was written
         self._stamps = {file.path: file.stamp for file in files}
         if changes:
             await self._shorten(history)
@@ -210,6 +260,7 @@ class LoggedFiles:
                 await self._notes.replace(content)
             else:
                 await self._journal.ask(ReplaceFile, f"{self._base}/{path}", content)
+            await self._bring(history)
             self._stamps.pop(path, None)
             await self._shorten(history)
         except BaseException:

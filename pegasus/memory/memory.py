@@ -31,7 +31,7 @@ from actors import ActorError, Ref, Signal
 from pegasus.formatting import file_key
 from pegasus.memory.changes import Author, CannotUndo, Change, decode_text, encode_text, undo_change
 from pegasus.memory.folder import LARGEST, FileState, FolderReader, MemoryFolder
-from pegasus.memory.logged_files import LoggedFiles
+from pegasus.memory.logged_files import LineCount, LoggedFiles
 from pegasus.memory.notes import NOTES, NotesFile
 from pegasus.memory.pages import (
     EPISODE_INDEX,
@@ -54,6 +54,7 @@ from pegasus.memory.pages import (
     title_for,
 )
 from pegasus.memory.provenance import disarmed, keeps_marks, labels_in, mark_for, marked_entry, marked_piece, rewritten
+from pegasus.memory.working_copy import WorkingCopy
 from pegasus.observe import get_logger
 from pegasus.storage import FileDisk, FolderFiles, GuardedFiles, JournalMessage, StorageError, StoredFiles
 
@@ -117,6 +118,8 @@ class Memory:
         most_bytes: Callable[[], int] = lambda: 0,
         open_guest: Callable[[str], Memory] | None = None,
         embedder: TextEmbedder | None = None,
+        copy: WorkingCopy | None = None,
+        count_lines: LineCount | None = None,
     ) -> None:
         self._embedder = embedder
         """Makes vectors, so that the search finds by meaning, too; None: it finds words only."""
@@ -136,7 +139,7 @@ class Memory:
         """The full-text search; None before the first."""
         self._notes = notes
         """MEMORY.md of the workspace, which has the same log; None: there is none. It is no file of memory: tools do not see it."""
-        self._logged = LoggedFiles(journal, folder, clock, notes, base)
+        self._logged = LoggedFiles(journal, folder, clock, notes, base, copy, count_lines)
         """Files and log, used only under `_change_lock`, except for reading the log."""
         self._change_lock = trio.Lock()
         """Held during every change and every refresh."""
@@ -471,19 +474,32 @@ def memory_in(
     guest_bytes: Callable[[], int] = lambda: 0,
     embedder: TextEmbedder | None = None,
     stored: StoredFiles | None = None,
+    count_lines: LineCount | None = None,
 ) -> Memory:
     """Return the memory of a home, with search. data: the home's data folder. workspace: has MEMORY.md; None: it is left out.
 
     stored: has the archives of conversations; None: the data folder.
     guest_bytes: returns the bytes that the notes of one guest may have. embedder: makes vectors of what the search finds; notes of
-    guests are not searched.
+    guests are not searched. count_lines: where nodes share a database, returns the lines of files there; data has a copy then.
     """
     notes = None if workspace is None else NotesFile(FileDisk(workspace, GuardedFiles(workspace)))
+
+    def copy_in(base: str) -> WorkingCopy | None:
+        """Return the copy of a memory whose files are in a database."""
+        return None if count_lines is None else WorkingCopy(FileDisk(data), base)
 
     def open_guest(key: str) -> Memory:
         """Return the notes of the guest of this key."""
         base = f"{GUESTS}/{key}/{FOLDER}"
-        return Memory(journal, FolderReader(data / base), clock, base=base, most_bytes=guest_bytes)
+        return Memory(
+            journal,
+            FolderReader(data / base),
+            clock,
+            base=base,
+            most_bytes=guest_bytes,
+            copy=copy_in(base),
+            count_lines=count_lines,
+        )
 
     return Memory(
         journal,
@@ -493,6 +509,8 @@ def memory_in(
         notes,
         open_guest=open_guest,
         embedder=embedder,
+        copy=copy_in(FOLDER),
+        count_lines=count_lines,
     )
 
 
