@@ -19,7 +19,7 @@ from pegasus.storage.database.connection import DatabaseRefused, TrioConnection,
 
 _LOCK: Final = 0x7065_6761_7375_7300
 """Key of the advisory lock: "pegasus" in ASCII."""
-OLDEST_SERVER: Final = 130_000
+OLDEST_SERVER: Final = 150_000
 """Oldest PostgreSQL that is tried, as `server_version_num` has it."""
 
 
