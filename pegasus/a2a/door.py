@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +20,7 @@ from pegasus.a2a.watch import TaskWatch
 from pegasus.access import READ
 from pegasus.messages import Json
 from pegasus.settings import LiveValue
+from pegasus.storage import while_owner
 from pegasus.tools import AddressGuard, FetchLimits, ToolError, fetch
 from pegasus.web import ApiError, ApiRequest, WebServices, json_response
 from pegasus.wire import encode_json
@@ -27,6 +29,8 @@ _CARD_AGE: Final = 300
 """Seconds for which a card may be kept."""
 _MOST_SKILLS: Final = 200
 """Skills that the extended card names."""
+_LOOK: Final = 2.0
+"""Seconds between two looks at tasks of other nodes."""
 _ANSWER_BYTES: Final = 4096
 """Bytes of a push target's answer that are read; nobody looks at them."""
 
@@ -35,15 +39,24 @@ class A2aDoor:
     """The door for other agents."""
 
     def __init__(
-        self, services: WebServices, key_file: LiveValue[Path | None], allowed_hosts: LiveValue[tuple[str, ...]]
+        self,
+        services: WebServices,
+        key_file: LiveValue[Path | None],
+        allowed_hosts: LiveValue[tuple[str, ...]],
+        *,
+        is_shared: bool = False,
     ) -> None:
-        """key_file: of the key that cards are signed with; None: they are not signed. allowed_hosts: not public, and permitted."""
+        """key_file: of the key that cards are signed with; None: they are not signed. allowed_hosts: not public, and permitted.
+
+        is_shared: there may be other nodes, whose tasks are followed too.
+        """
+        self._is_shared = is_shared
         self._services = services
         self._key_file = key_file
         self._key: tuple[Path, CardKey] | None = None
         self._allowed_hosts = allowed_hosts
         self._targets = PushTargets(services.clock)
-        watch = TaskWatch(services.recent)
+        watch = TaskWatch(services.recent, _LOOK if is_shared else math.inf)
         self._service = A2aService(services, self._targets, watch, self._guard)
         self._watch = watch
         self._deliveries = PushDeliveries(
@@ -65,7 +78,10 @@ class A2aDoor:
         """Wake streams, and deliver push notifications, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch.run)
-            nursery.start_soon(self._deliveries.run)
+            # One node delivers, so that each update is sent once.
+            nursery.start_soon(while_owner, self._services.intake.journal, "a2a-push", self._deliveries.run)
+            if self._is_shared:
+                nursery.start_soon(self._targets.follow)
 
     async def card(self, request: ApiRequest) -> Response:
         """Return the card, which everybody may see and keep for a while."""

@@ -115,11 +115,16 @@ class PushTargets:
     """The targets. All changes go through the journal, one after the other."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
-        self._store = KeyedStore("a2a-push", read_target)
+        self._store = KeyedStore("a2a-push", read_target, after_read=self._notify)
+        self.follow = self._store.follow
+        """Reads them again whenever another node has changed them, until cancelled."""
         self._clock = clock
         self._finished: set[str] = set()
         self.on_change: Callable[[], None] = lambda: None
         """Called when a target was put or deleted."""
+
+    def _notify(self) -> None:
+        self.on_change()
 
     async def open(self, journal: Ref[JournalMessage]) -> None:
         """Read them. A file that cannot be read is read again before the next change."""

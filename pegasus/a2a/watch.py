@@ -6,6 +6,7 @@ their task, and only by events that a client is told of; a task with a hundred t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -39,8 +40,10 @@ class TaskNews:
 class TaskWatch:
     """Wakes those who follow tasks."""
 
-    def __init__(self, recent: EventWindow) -> None:
+    def __init__(self, recent: EventWindow, look: float = math.inf) -> None:
+        """look: seconds after which all are woken in any case: what tasks of other nodes do is not heard here."""
         self._recent = recent
+        self._look = look
         self._listeners: dict[str, list[TaskNews]] = {}
         self._changed = Signal()
 
@@ -65,8 +68,10 @@ class TaskWatch:
             seen = self._recent.newest
             self._wake(())
             while self._listeners:
-                await self._recent.wait_beyond(seen)
+                with trio.move_on_after(self._look) as waited:
+                    await self._recent.wait_beyond(seen)
                 events, is_gap = self._recent.after(seen)
+                is_gap = is_gap or waited.cancelled_caught
                 seen = self._recent.newest
                 self._wake(
                     () if is_gap else [(str(each.event.get("taskId")), str(each.event["type"])) for each in events]

@@ -21,7 +21,7 @@ from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import Untrusted
 from pegasus.settings import LiveSettings, LiveValue, RemoteAgentSettings, Settings
-from pegasus.storage import KeyedStore
+from pegasus.storage import KeyedStore, until_wanted
 from pegasus.tools import Effect, Reach, Tool, ToolContext, parameters
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class A2aLink:
             return resolve(settings.a2a.signing_key) if settings.a2a.signing_key else None
 
         self._services = services
+        self._is_shared = bool(in_force.now.storage.url)
         self._key_file = in_force.follow(key_file, "a2a.signing_key")
         self._allowed_hosts: LiveValue[tuple[str, ...]] = in_force.follow(
             lambda settings: settings.tools.allowed_hosts, "tools.allowed_hosts"
@@ -78,7 +79,8 @@ class A2aLink:
         waiting: KeyedStore[Json] = KeyedStore("a2a-push", lambda name, value: (name, value))
         await waiting.open(self._services.intake.journal)
         if waiting.is_read and not waiting.rows:
-            await self._wanted.wait()
+            journal, wanted = self._services.intake.journal, self._wanted
+            await (until_wanted(journal, "a2a-push", wanted) if self._is_shared else wanted.wait())
         await (await self._open()).run()
 
     async def _open(self) -> A2aDoor:
@@ -87,7 +89,7 @@ class A2aLink:
             if self._door is None:
                 package: Any = await trio.to_thread.run_sync(import_module, "pegasus.a2a")
                 make = await trio.to_thread.run_sync(getattr, package, "A2aDoor")
-                door: A2aDoor = make(self._services, self._key_file, self._allowed_hosts)
+                door: A2aDoor = make(self._services, self._key_file, self._allowed_hosts, is_shared=self._is_shared)
                 await door.open()
                 self._door = door
                 self._wanted.set()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -19,11 +20,14 @@ from pegasus.gateway import Listeners
 from pegasus.host import Home
 from pegasus.messages import ApprovalNotice
 from pegasus.settings import LiveValue, PushSettings
-from pegasus.storage import KeyedStore
+from pegasus.storage import KeyedStore, until_wanted, while_owner
 
 if TYPE_CHECKING:
     from pegasus.push import PushServices
     from pegasus.web import Operation
+
+LOOK: Final = 5.0
+"""Seconds between two looks at what other nodes have said."""
 
 
 @attrs.define(eq=False, repr=False, slots=False)
@@ -50,12 +54,17 @@ class BrowserPush:
     async def run(self, inbox: Inbox[object]) -> None:
         """Notify browsers until cancelled."""
         inbox.started()
+        journal, is_shared = self._services.journal, self._services.environment.is_shared
         stored = KeyedStore("push-subscriptions", lambda name, value: (name, value))
-        await stored.open(self._services.journal)
+        await stored.open(journal)
         if stored.is_read and not stored.rows:
-            await self._asked.wait()
+            await (until_wanted(journal, "push-subscriptions", self._asked) if is_shared else self._asked.wait())
         module = await trio.to_thread.run_sync(import_module, "pegasus.push")
-        await module.run_pusher(self._push)
+        async with trio.open_nursery() as nursery:
+            if is_shared:
+                nursery.start_soon(self._push.book.follow)
+            # One node notifies a browser: it is told of each thing once.
+            await while_owner(journal, "push", partial(module.run_pusher, self._push))
 
     @cached_property
     def _push(self) -> PushServices:
@@ -75,6 +84,7 @@ class BrowserPush:
             key_file=self._home.push_key,
             clock=environment.clock,
             random=environment.random,
+            look=LOOK if environment.is_shared else math.inf,
         )
         return services
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from random import Random
@@ -43,6 +44,8 @@ class PushServices:
     clock: Callable[[], int]
     """Wall clock, ms."""
     random: Random
+    look: float = math.inf
+    """Seconds after which a browser is thought of in any case: what other nodes do is not heard here."""
 
 
 def channel_of(grant: TokenGrant) -> ChannelInfo:

@@ -133,7 +133,7 @@ class Pusher:
                     nursery.start_soon(self._wake_on_notice, heard, wake)
                 notice, told, due = await self._next(row, grant, channel)
                 if notice is None:
-                    with trio.move_on_after(max(0.05, due - trio.current_time())):
+                    with trio.move_on_after(max(0.05, min(self._services.look, due - trio.current_time()))):
                         await wake.wait(seen)
                     continue
                 result = await self._send(row, notice)

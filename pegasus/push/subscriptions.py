@@ -76,10 +76,12 @@ class PushBook:
     def __init__(self, sessions: WebSessions, journal: Ref[JournalMessage]) -> None:
         self._sessions = sessions
         self._journal = journal
-        self._store = KeyedStore("push-subscriptions", _read_subscription)
-        self._store.use(journal)
         self.changed = Signal()
         """Given when a subscription has come or gone."""
+        self._store = KeyedStore("push-subscriptions", _read_subscription, after_read=self.changed.notify)
+        self._store.use(journal)
+        self.follow = self._store.follow
+        """Reads them again whenever another node has changed them, until cancelled."""
         self._seen: dict[str, None] = {}
 
     @property

@@ -15,7 +15,7 @@ import trio
 from actors import ActorError, Inbox, Ref
 from pegasus.retry import retry
 from pegasus.storage.leases import GiveBack, Lease, LeaseLost, LostLease, TakeLease
-from pegasus.storage.messages import JournalMessage, StorageError
+from pegasus.storage.messages import JournalMessage, NextChange, StorageError
 
 M = TypeVar("M")
 
@@ -81,6 +81,19 @@ async def _own(journal: Ref[JournalMessage], key: str, meanwhile: Callable[[], A
         await meanwhile()
         nursery.cancel_scope.cancel()
     return lease
+
+
+async def until_wanted(journal: Ref[JournalMessage], collection: str, asked: trio.Event) -> None:
+    """Return when somebody has asked for some work here, or another node has put the first row into its collection."""
+    async with trio.open_nursery() as nursery:
+
+        async def look() -> None:
+            await retry(lambda: journal.ask(NextChange, collection, "", 0), StorageError)
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(look)
+        await asked.wait()
+        nursery.cancel_scope.cancel()
 
 
 async def _cancel_when_lost(journal: Ref[JournalMessage], lease: Lease, scope: trio.CancelScope) -> None:
