@@ -48,8 +48,13 @@ class SharedInbox:
         activity: Activity,
         max_waiting: int,
         on_due: Callable[[], object],
+        until_connected: Callable[[], Awaitable[None]],
     ) -> None:
-        """on_due: called when an item was accepted that is not in the queue. The rest is as in `run_database_journal`."""
+        """Make an inbox that knows no address yet. on_due: called when an item was accepted that is not in the queue.
+
+        until_connected: waits until the database knows the connections of which this node was told. The rest is as in
+        `run_database_journal`.
+        """
         self._database = database
         self._calls = calls
         self._node = node
@@ -59,6 +64,7 @@ class SharedInbox:
         self._activity = activity
         self._max_waiting = max_waiting
         self._on_due = on_due
+        self._until_connected = until_connected
         self._directory = Directory()
         """Addresses with who was heard there, as far as this node knows."""
 
@@ -157,6 +163,7 @@ class SharedInbox:
         own = own_channel(post) if post.to is None and post.channel_id else post.to
         if own is not None:
             return own
+        await self._until_connected()
         directory = Directory()
         newest = await self._calls.until_done(lambda: self._database.addresses(None, MAX_NAMED))
         alike = await self._calls.until_done(lambda: self._database.addresses(post.channel_id, MOST_ALIKE))

@@ -123,9 +123,9 @@ class OrderedWork:
                 if self._latest.get(key) is ended:
                     del self._latest[key]
 
-    async def wait_until_idle(self) -> None:
-        """Wait until all work that was started by now has ended."""
-        for event in tuple(self._latest.values()):
+    async def wait_for(self, beginning: str = "") -> None:
+        """Wait until all work has ended that was started by now with a key that begins in this way."""
+        for event in [event for key, event in self._latest.items() if key.startswith(beginning)]:
             await event.wait()
 
 

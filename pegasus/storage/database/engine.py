@@ -38,7 +38,7 @@ from pegasus.storage.database.files import DatabaseFiles, lines_in
 from pegasus.storage.database.items import OwnedItems
 from pegasus.storage.database.node import NodeLease
 from pegasus.storage.database.notes import Notes
-from pegasus.storage.database.replies import FollowedReplies, place_key
+from pegasus.storage.database.replies import PLACES, FollowedReplies, place_key
 from pegasus.storage.database.tables import Database, DatabaseDown, DurableStep, NewReply, NodeFacts
 from pegasus.storage.database.telling import ToldTexts
 from pegasus.storage.inbox import MAX_WAITING
@@ -191,6 +191,7 @@ class _Engine:
             self._activity,
             max_waiting,
             self._look_for_items.note,
+            partial(self._work.wait_for, PLACES),
         )
 
     def _new_id(self) -> str:
@@ -218,7 +219,7 @@ class _Engine:
                 self._take(message)
             self._calls.is_ending = True
             with trio.move_on_after(END_PATIENCE, shield=True):
-                await self._work.wait_until_idle()
+                await self._work.wait_for()
         finally:
             self._calls.is_ending = True
             with trio.move_on_after(END_PATIENCE, shield=True):

@@ -36,6 +36,8 @@ from pegasus.storage.reply_queries import ReplyHandout, ReplyQuery
 
 LOOK_AT_TYPES: Final = 2.0
 """Seconds between two looks at the types that other nodes serve."""
+PLACES: Final = "replies/"
+"""Beginning of the keys under which connections, and queries about replies, follow one another."""
 READ_AT_ONCE: Final = 200
 """Replies that are read with one call."""
 
@@ -231,4 +233,4 @@ def _by_seq(replies: Sequence[StoredReply]) -> tuple[StoredReply, ...]:
 
 def place_key(type: str, channel_id: str | None) -> str:
     """Return the key under which connections of a place, and queries about it, follow one another."""
-    return f"replies/{type}" if channel_id is None else f"replies/{type}:{channel_id}"
+    return f"{PLACES}{type}" if channel_id is None else f"{PLACES}{type}:{channel_id}"

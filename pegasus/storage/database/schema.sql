@@ -394,7 +394,8 @@ begin
     if place = 1 and has is distinct from s.expected + s.counts[1] and s.expected is not null then
       is_done := has is null and pegasus.has_lines(s);
       exit when is_done;
-      raise exception '% has not % lines', s.paths[1], s.expected using errcode = 'PG002';
+      raise exception '% has % lines and not %', s.paths[1],
+        coalesce((select f.lines from pegasus.file f where f.path = s.paths[1]), 0), s.expected using errcode = 'PG002';
     end if;
     insert into pegasus.line (file, no, body) select file_id, has - s.counts[place] + o, b
       from unnest(s.bodies[sent + 1 : sent + s.counts[place]]) with ordinality as u(b, o);

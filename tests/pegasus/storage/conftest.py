@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 
 import pytest
@@ -17,6 +17,7 @@ from actors import Child, Mailbox, Restart, open_supervisor
 from pegasus.json_lines import Line, scan_lines
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.storage.database import NodeFacts, run_database_journal
+from pegasus.storage.database.postgres import Postgres
 from pegasus.storage.inbox_messages import Accept
 from pegasus.storage.journal import run_journal as journal_actor
 from pegasus.storage.leases import TakeLease, chat_owner
@@ -111,13 +112,17 @@ STORAGE = os.environ.get("PEGASUS_TEST_STORAGE", "files")
 class PostgresLink:
     """A PostgreSQL as one node needs it."""
 
-    def __init__(self, url):
-        self._url = url
+    def __init__(self, database):
+        self._database = database
 
     def link(self, name):
-        from pegasus.storage.database.postgres import Postgres
+        return self._database
 
-        return Postgres(self._url)
+
+@asynccontextmanager
+async def run_node_over_postgres(url):
+    async with aclosing(Postgres(url)) as database, run_node(PostgresLink(database)) as running:
+        yield running
 
 
 def pytest_generate_tests(metafunc):
@@ -146,7 +151,7 @@ def engine():
 @pytest.fixture
 def opened(request, engine, disk):
     if engine == "postgres":
-        return run_node(PostgresLink(request.getfixturevalue("postgres_url")))
+        return run_node_over_postgres(request.getfixturevalue("postgres_url"))
     return run_journal(disk) if engine == "files" else run_node(MemoryDatabase())
 
 
