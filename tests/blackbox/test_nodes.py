@@ -17,6 +17,7 @@ from pegasus.testing.services.telegram import TelegramServer
 from tests.blackbox.support import Book, Daemon, Exited, thinks_with, until
 from tests.blackbox.support.ports import free_port
 from tests.blackbox.support.waiting import until_async
+from tests.blackbox.support.work import Office, act, answer, heard, later, shell
 from tests.blackbox.test_telegram import OWNER, settings_for
 from tests.postgres_server import postgres_server, postgres_url  # noqa: F401  fixtures
 
@@ -137,6 +138,43 @@ async def test_what_is_said_at_one_node_is_shown_and_ended_there_while_another_w
                 await book.waiting()
                 ended = await (here if method == "interrupt" else control).call(method)
                 assert f"think until {method}" in str(ended)
+
+
+async def test_a_task_is_seen_and_stopped_at_another_node_and_goes_on_there_when_its_node_is_killed(
+    tmp_path, postgres_url
+):  # noqa: F811
+    go_on = trio.Event()
+    jobs = {
+        "dig": [act(shell("echo one >> dug")), later(go_on, answer("all dug"))],
+        "sleep": [act(shell("sleep 600"))],
+    }
+    book = Office(jobs)
+    async with open_nodes(tmp_path, postgres_url, book, "a", "b") as (a, b):
+        async with a.client() as client:
+            await client.say("do dig\ndo sleep")
+            await until(lambda: len(book.of("dig")) == 2 and len(book.of("sleep")) == 1, "both tasks to work")
+        [worker] = [name for name, node in (await table(a)).items() if node["chats"]]
+        works, other = {"a": (a, b), "b": (b, a)}[worker]
+        async with other.client("control", "other") as control:
+            shown = {task["description"]: task for task in (await control.call("tasks.list"))["tasks"]}
+            assert sorted(shown) == ["dig", "sleep"]
+            begin = trio.current_time()
+            await control.call("tasks.cancel", taskId=str(shown["sleep"]["number"]))
+            assert trio.current_time() - begin < 2.0
+            found = await control.call("tasks.show", taskId=shown["sleep"]["taskId"])
+            assert "stopped" in str(found)
+        works.kill()
+        begin = trio.current_time()
+        await until(lambda: len(book.of("dig")) == 3, "the task to go on elsewhere", MOST + 3)
+        assert trio.current_time() - begin < MOST
+        go_on.set()
+        async with other.client() as client:
+            said = await heard(client)
+            while "completed: all dug" not in said:
+                said += await heard(client)
+        assert said.count("completed: all dug") == 1
+        # A call whose result is in the log is not made again.
+        assert [path.read_text() for path in tmp_path.rglob("dug")] == ["one\n"]
 
 
 async def test_nodes_are_drained_and_upgraded_while_people_talk(tmp_path, postgres_url):  # noqa: F811
