@@ -140,9 +140,7 @@ async def test_what_is_said_at_one_node_is_shown_and_ended_there_while_another_w
                 assert f"think until {method}" in str(ended)
 
 
-async def test_a_task_is_seen_and_stopped_at_another_node_and_goes_on_there_when_its_node_is_killed(
-    tmp_path, postgres_url
-):  # noqa: F811
+async def test_a_task_is_stopped_from_another_node_and_goes_on_there_after_a_kill(tmp_path, postgres_url):  # noqa: F811
     go_on = trio.Event()
     jobs = {
         "dig": [act(shell("echo one >> dug")), later(go_on, answer("all dug"))],
