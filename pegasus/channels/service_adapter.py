@@ -192,6 +192,10 @@ class ServiceAdapter(Adapter):
         self._pauses.reset()
         self._set_state(attrs.evolve(self.state, state="up", reason="", name=name or self.state.name))
 
+    def note_owner(self, *, is_here: bool) -> None:
+        """Note whether this node serves the channel, or another one does."""
+        self._set_state(ChannelState(self.type, "connecting" if is_here else "elsewhere"))
+
     async def accept(self, *messages: InboundMessage) -> list[bool]:
         """Give messages to the agent; see `MessageIntake.accept`. Raises NotKept."""
         return await self._intake.accept(*messages)
@@ -370,7 +374,7 @@ class ServiceAdapter(Adapter):
             _log.error("the channel is parked", channel=self.type, reason=state.reason)
         elif state.state == "down":
             _log.warning("the service is out of reach", channel=self.type, reason=state.reason)
-        else:
+        elif state.state == "up":
             _log.info("the service is connected", channel=self.type, name=state.name)
 
 

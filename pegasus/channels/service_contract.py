@@ -64,7 +64,7 @@ class ChannelState:
     type: str
     """The channel type, as "telegram"."""
     state: str
-    """"connecting", "up", "down" (tried again) or "parked" (not tried again)."""
+    """"connecting", "up", "down" (tried again), "parked" (not tried again), or "elsewhere" (another node serves it)."""
     reason: str = ""
     """Reason why it is down or parked. Never a secret."""
     name: str = ""

@@ -204,6 +204,10 @@ async def test_a_service_is_polled_by_one_node_and_moves_when_it_dies(tmp_path, 
                 assert (await telegram.next_message()).text == "echo: hello"
             found = await table(nodes[0])
             [owner] = [name for name, node in found.items() if "channel/telegram" in node["owns"]]
+            async with next(node for node in nodes if node.home.parent.name != owner).client(
+                "control", "nodes"
+            ) as other:
+                assert (await other.call("channels.list"))["channels"][0]["state"] == "elsewhere"
             dead = next(node for node in nodes if node.home.parent.name == owner)
             dead.kill()
             telegram.say(OWNER, "still there?")
@@ -238,6 +242,9 @@ async def test_a_start_waits_for_the_database_and_two_nodes_of_one_name_are_refu
         await until_async(is_ready, "a ready node", 10.0)
         doctor = (await node.command("doctor")).out
         assert "ok      database      PostgreSQL" in doctor
+        assert "other settings" not in doctor
+        doctor = (await node.command("--set", "agent.scope=chat", "doctor")).out
+        assert "note    database      node a has other settings than this home" in doctor
     second = Daemon(tmp_path / "second" / "home", settings)
     second.home.parent.mkdir()
     with pytest.raises(Exited, match="another node has the name 'a'"):

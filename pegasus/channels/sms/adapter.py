@@ -158,6 +158,8 @@ class SmsAdapter(ServiceAdapter):
 
     async def _identified(self, sms: Sms) -> Sms:
         """Return a message with the account and the number that it was sent to in its id. Raises NotKept."""
+        if self.state.state == "elsewhere":
+            raise NotKept("another node serves this channel")
         with trio.move_on_after(START_WITHIN):
             await self._ids.known.wait()
         if not self._ids.known.is_set():
@@ -226,9 +228,10 @@ class SmsAdapter(ServiceAdapter):
 
     async def _serve_file(self, path: str) -> WebhookAnswer:
         """Answer somebody who opens the link of a file."""
+        if self._journal is None:
+            return WebhookAnswer(503)
         try:
-            journal, token = self._journal, self.settings.auth_token
-            found = await find_file(path, token, journal) if journal is not None else None
+            found = await find_file(path, self.settings.auth_token, self._journal)
         except (StorageError, ActorError):
             return WebhookAnswer(503)
         if found is None:
