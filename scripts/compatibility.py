@@ -26,6 +26,7 @@ AREAS: Final = {
     "clients": "Clients of the API",
     "homes": "Homes of other agents",
     "files": "Files that people attach",
+    "databases": "Databases of several nodes",
 }
 """Headings by area, in their order."""
 _ROWS: Final = "PEGASUS_TRIED_ROWS"

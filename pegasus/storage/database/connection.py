@@ -15,6 +15,7 @@ statements whose client may be gone.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -37,7 +38,7 @@ MOST_CONNECTIONS: Final = 8
 PATIENCE: Final = 3.0
 """Seconds of silence after which a call fails. It is less than a lease, so that a node hears of a failure while it may still act."""
 _CONNECTION: Final = {
-    "application_name": "pegasus",
+    "fallback_application_name": "pegasus",
     "client_encoding": "UTF8",
     "connect_timeout": "3",
     "keepalives_idle": "2",
@@ -45,7 +46,8 @@ _CONNECTION: Final = {
     "keepalives_count": "2",
     "tcp_user_timeout": "4000",
 }
-"""Parameters of a connection, unless the address has them. A dead peer is noticed in 4 s, less than a lease."""
+"""Parameters of a connection, unless the address has them, or the environment has the time to connect. A dead peer is noticed in 4 s,
+less than a lease."""
 _SESSION: Final = """select set_config('statement_timeout', '60s', false), set_config('lock_timeout', '10s', false),
     set_config('idle_in_transaction_session_timeout', '15s', false), set_config('timezone', 'UTC', false),
     set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'on'
@@ -189,13 +191,13 @@ def parameters_of(url: str) -> dict[str, str]:
     """Return the parameters of a connection. Raises DatabaseRefused without repeating the address, which may hold a password."""
     try:
         found = conninfo.conninfo_to_dict(url)
-        conninfo.make_conninfo("", **found)
     except psycopg.Error:
         raise DatabaseRefused(
             'storage.url is not an address that libpq understands; allowed: "postgresql://user@host:5432/name?sslmode=verify-full", '
             "each part may be left out, and special characters are written as %XX"
         ) from None
-    return {**_CONNECTION, **{name: str(value) for name, value in found.items() if value is not None}}
+    defaults = {name: value for name, value in _CONNECTION.items() if f"PG{name.upper()}" not in os.environ}
+    return {**defaults, **{name: str(value) for name, value in found.items() if value is not None}}
 
 
 def place_of(parameters: dict[str, str]) -> str:

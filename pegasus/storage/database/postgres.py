@@ -79,7 +79,8 @@ class Postgres:
         Raises DatabaseRefused if the address is none.
         """
         self._pool = Pool(url, patience=patience)
-        self._renewals = Pool(url, most=1, patience=patience)
+        # A renewal that hangs is sent once more before the lease ends.
+        self._renewals = Pool(url, most=1, patience=patience / 2)
         self._listener: TrioConnection | None = None
         self._heard: list[Notice] = []
         self._versions = tuple(versions) if versions is not None else steps()
@@ -414,14 +415,12 @@ class Postgres:
     async def read(self, path: str) -> bytes:
         """See `Database`."""
         found = await self._rows(
-            "select f.content, array(select l.body from pegasus.line l where l.file = f.id order by l.no) from pegasus.file f "
-            "where f.path = %s",
+            "select f.content, (select string_agg(l.body || chr(10), '' order by l.no) from pegasus.line l where l.file = f.id) "
+            "from pegasus.file f where f.path = %s",
             path,
         )
-        if not found:
-            return b""
-        [(content, lines)] = found
-        return _joined(lines) if content is None else bytes(content)
+        content, lines = found[0] if found else (None, None)
+        return bytes(content) if content is not None else (lines or "").encode()
 
     async def read_lines(self, path: str, after: int) -> tuple[str, ...]:
         """See `Database`."""
@@ -609,11 +608,6 @@ def _content_values(path: str, content: bytes) -> tuple[list[str], bytes | None]
     if not path.endswith(".jsonl"):
         return [], content
     return (content.decode().removesuffix("\n").split("\n") if content else []), None
-
-
-def _joined(lines: Sequence[str]) -> bytes:
-    """Return a file of these lines."""
-    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _stored_item(row: tuple[Any, ...]) -> StoredItem:

@@ -150,6 +150,7 @@ async def test_a_server_that_is_stopped_is_an_error_without_the_password_until_i
         assert await database.lengths(["x.jsonl"]) == {"x.jsonl": 2}
 
 
+@pytest.mark.tried("databases", "PostgreSQL 15, stopped at once and recovered", "each step once")
 async def test_steps_are_whole_and_done_once_through_crashes_of_the_server(postgres_server, database):
     """Every call is repeated until it is answered. Some of those whose answer was lost were done."""
     done = trio.Event()
@@ -252,7 +253,13 @@ async def test_too_many_connections_are_an_error_that_passes(postgres_server, po
 # ------------------------------------------------------------------ transactions that meet
 
 
-@pytest.mark.parametrize("isolation", ["read committed", "serializable"])
+@pytest.mark.parametrize(
+    "isolation",
+    [
+        pytest.param(name, marks=pytest.mark.tried("databases", f"isolation: {name}", "each key is taken once"))
+        for name in ("read committed", "serializable")
+    ],
+)
 async def test_nodes_that_race_take_each_due_key_once_and_lose_no_item(postgres_url, isolation):
     url = f"{postgres_url}?options=-c%20default_transaction_isolation%3D{isolation.replace(' ', '%5C%20')}"
     async with opened(url, patience=30) as first, opened(url, patience=30) as second:
@@ -346,6 +353,7 @@ async def test_a_user_without_rights_is_told_what_to_grant_and_that_is_enough(po
 # ------------------------------------------------------------------ libpq's own means
 
 
+@pytest.mark.tried("databases", "`PGPASSFILE`", "the password is read from it")
 async def test_a_wrong_password_is_refused_without_it_and_a_file_of_passwords_is_read(
     postgres_url, monkeypatch, tmp_path
 ):
@@ -363,6 +371,7 @@ async def test_a_wrong_password_is_refused_without_it_and_a_file_of_passwords_is
     pool.close()
 
 
+@pytest.mark.tried("databases", "TLS with `sslmode=verify-full`", "the certificate is checked")
 async def test_the_certificate_of_the_server_is_checked(postgres_server, postgres_url, tmp_path):
     wanted = f"{postgres_url}?sslmode=verify-full&sslrootcert="
     trusted = Pool(f"{wanted}{postgres_server.certificate}")
@@ -384,6 +393,7 @@ def test_an_address_that_is_none_is_refused_without_repeating_it(rest):
     assert "secret-word" not in str(caught.value)
 
 
+@pytest.mark.tried("databases", "pgbouncer in session mode", "works, with notices")
 async def test_it_works_behind_pgbouncer_in_session_mode(postgres_server, postgres_url, tmp_path):
     program = find_program("pgbouncer")
     if program is None:
