@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -46,6 +47,8 @@ class Restored:
     """Keys of the settings that are to be set again."""
     damaged: tuple[str, ...]
     """Media that were damaged in the home already."""
+    has_database: bool = False
+    """True if the settings name a database, or did in the home."""
 
 
 def restore_backup(source: Path, home: Home, *, passphrase: str | None) -> Restored:
@@ -70,8 +73,22 @@ def restore_backup(source: Path, home: Home, *, passphrase: str | None) -> Resto
         os.sync()
         write_format(home, manifest.format)
     return Restored(
-        len(manifest.files), manifest.version, manifest.created_at, manifest.secrets, manifest.emptied, tuple(damaged)
+        len(manifest.files),
+        manifest.version,
+        manifest.created_at,
+        manifest.secrets,
+        manifest.emptied,
+        tuple(damaged),
+        _names_database(home, manifest),
     )
+
+
+def _names_database(home: Home, manifest: Manifest) -> bool:
+    """Return whether the restored settings, or those that secrets were left out of, name a database."""
+    with suppress(OSError, ValueError):
+        storage = tomllib.loads(home.config.read_text("utf-8")).get("storage", {})
+        return "storage.url" in manifest.emptied or (isinstance(storage, dict) and bool(storage.get("url")))
+    return False
 
 
 @contextmanager

@@ -116,7 +116,7 @@ class Snapshot:
 
     def hold(self, home: Home, file: FoundFile) -> None:
         """Open a file now, so that it stays readable when another one takes its name. Raises OSError."""
-        self._opened[file.path] = open_regular(home.path / file.path)
+        self._opened[file.path] = open_regular(home.place(file.path))
 
     def holds(self, path: str) -> bool:
         """Return whether the file is held."""
@@ -137,7 +137,7 @@ class Snapshot:
             yield held
             return
         try:
-            stream = open_regular(home.path / file.path)
+            stream = open_regular(home.place(file.path))
         except FileNotFoundError:
             raise SnapshotChanged(file.path) from None
         with stream:
@@ -149,7 +149,7 @@ class Snapshot:
 
 def _matches(file: FoundFile, home: Home) -> bool:
     try:
-        status = (home.path / file.path).lstat()
+        status = home.place(file.path).lstat()
     except OSError:
         return False
     return ((status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns) == (
@@ -222,7 +222,7 @@ def _writing_paused(home: Home) -> Iterator[None]:
 def _find(home: Home, snapshot: Snapshot, top: str, skip: Collection[str] = ()) -> None:
     """Add a file or folder of the home and all that is below it."""
     root = home.path
-    status = (root / top).lstat()
+    status = home.place(top).lstat()
     if not stat.S_ISDIR(status.st_mode):
         _add(snapshot, top, status, root)
         return
@@ -230,7 +230,7 @@ def _find(home: Home, snapshot: Snapshot, top: str, skip: Collection[str] = ()) 
     while waiting:
         folder = waiting.pop()
         try:
-            with open_folder(root / folder) as descriptor, os.scandir(descriptor) as entries:
+            with open_folder(home.place(folder)) as descriptor, os.scandir(descriptor) as entries:
                 found = {entry.name: entry.stat(follow_symlinks=False) for entry in entries}
         except FileNotFoundError:
             if top == "data":

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import click
 
 from pegasus.backup import BackupError, is_sealed, make_backup, read_passphrase, restore_backup
 from pegasus.cli.commands import Options, pegasus, program_name
-from pegasus.cli.control import is_terminal, print_text
+from pegasus.cli.control import is_terminal, print_text, stored_data
 from pegasus.cli.other_names import say_instead
 from pegasus.formatting import format_time, plural
 from pegasus.host import Home, HomeError, print_error, wall_clock
+from pegasus.settings import SettingsError
 
 _FILE = click.Argument(["file"], type=click.Path(path_type=Path))
 _PASSPHRASE = click.Option(
@@ -31,7 +33,7 @@ def run_backup(options: Options, *, file: Path, passphrase_file: Path | None = N
     """
     if instead := say_instead(["backup", str(file)]):
         raise click.UsageError(instead)
-    return _carry_out(options.home(), file, passphrase_file, asks=False)
+    return _carry_out(options, file, passphrase_file, asks=False)
 
 
 @pegasus.declare("move", _FILE, _PASSPHRASE, options_only=True)
@@ -42,18 +44,20 @@ def run_move(options: Options, *, file: Path, passphrase_file: Path | None = Non
     """
     if passphrase_file is None and not is_terminal(sys.stdin):
         raise click.UsageError("found no passphrase; give --passphrase-file FILE, since all secrets go with it")
-    return _carry_out(options.home(), file, passphrase_file, asks=True)
+    return _carry_out(options, file, passphrase_file, asks=True)
 
 
-def _carry_out(home: Home, file: Path, passphrase_file: Path | None, *, asks: bool) -> int:
-    """Make a backup, and say what is in it."""
+def _carry_out(options: Options, file: Path, passphrase_file: Path | None, *, asks: bool) -> int:
+    """Make a backup, and say what is in it. The data are those of a database, where settings without mistakes name one."""
+    home = options.home()
     try:
         passphrase = read_passphrase(passphrase_file) if passphrase_file is not None else None
         if passphrase is None and asks:
             passphrase = click.prompt("Passphrase", hide_input=True, confirmation_prompt=True)
-        made = make_backup(
-            home, file.expanduser(), passphrase=passphrase, secrets=passphrase is not None, clock=wall_clock
-        )
+        with _data_in(options, home):
+            made = make_backup(
+                home, file.expanduser(), passphrase=passphrase, secrets=passphrase is not None, clock=wall_clock
+            )
     except (BackupError, HomeError) as error:
         return _fail(str(error))
     except OSError as error:
@@ -65,6 +69,14 @@ def _carry_out(home: Home, file: Path, passphrase_file: Path | None, *, asks: bo
     if made.emptied:
         print_text(f"left out of the settings: {', '.join(made.emptied)}")
     return 0
+
+
+def _data_in(options: Options, home: Home) -> AbstractContextManager[None]:
+    """Let the data of the home be what is stored now. Settings with mistakes need not be understood: then they are the files."""
+    try:
+        return stored_data(home, options.load()[1])
+    except SettingsError:
+        return nullcontext()
 
 
 @pegasus.declare(
@@ -100,6 +112,10 @@ def run_restore(options: Options, *, file: Path, into: str | None = None, passph
         print_text("Keys and tokens were not in the backup; the next start makes a new token for clients.")
     if restored.emptied:
         print_text(f"Set again with {program_name()} config set: {', '.join(restored.emptied)}")
+    if restored.has_database:
+        print_text(
+            f"It was in a database, and is in files now: {program_name()} migrate --to ADDRESS puts it into an empty one."
+        )
     return 0
 
 

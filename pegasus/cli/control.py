@@ -26,10 +26,12 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, TextIO, TypeAlias, TypeVar
 
 import click
@@ -41,11 +43,26 @@ from pegasus.client import Client, ClientError, Endpoint, NotConnected, Refused,
 from pegasus.host import Home, HomeError, own_home, prepare_data, print_error, read_daemon, read_token, wall_clock
 from pegasus.messages import ChannelInfo, Json
 from pegasus.settings import Settings
-from pegasus.storage import FileDisk, JournalMessage, run_journal
+from pegasus.storage import FileDisk, JournalMessage, StorageError, run_journal
 from pegasus.terminal import is_utf8, neutralise
 from pegasus.wire import camel
 
 T = TypeVar("T")
+
+_STORED: Final[Mapping[str, tuple[str, ...]]] = {
+    "tasks.list": ("tasks/",),
+    "tasks.show": ("tasks/",),
+    "tasks.replay": ("tasks/",),
+    "cron.list": ("cron/",),
+    "tokens.list": ("tokens.json",),
+    "memory.list": ("memory/",),
+    "memory.show": ("memory/",),
+    "memory.log": ("memory/",),
+    "memory.search": ("memory/", "main/", "sessions/"),
+    "persona.list": ("identity/",),
+}
+"""What a method reads below data/ that needs no running agent with a database either. All others need one there: what they change
+would be changed behind the back of other nodes."""
 
 Answer: TypeAlias = Mapping[str, Any]
 """JSON object that a method of the control plane returns. `pegasus … --json` prints it as it is."""
@@ -170,8 +187,11 @@ def show(
     expected: tuple[type[Exception], ...] = (ClientError, *refusals)
     answer: Answer | None = None
     try:
-        if method is None or read_daemon(home) is None:
+        if method is None:
             answer = offline()
+        elif read_daemon(home) is None and (not settings.storage.url or method in _STORED):
+            with stored_data(home, settings, *_STORED.get(method, ())):
+                answer = offline()
         if answer is None:
             answer = trio.run(ask_daemon, find_daemon(home, settings), str(method), params, timeout)
     except expected as error:
@@ -184,6 +204,35 @@ def show(
 
 
 # ------------------------------------------------------------------ the files of a home
+
+
+@contextmanager
+def stored_data(home: Home, settings: Settings, *paths: str) -> Iterator[None]:
+    """Let `home.data` be a folder of what is stored while the body runs, also where that is in a database.
+
+    paths: beginnings of what is read below it. Of a database they are written into a folder that is gone afterwards, as they are at
+    one moment. Raises HomeError if the database does not answer.
+    """
+    if not settings.storage.url:
+        yield
+        return
+    moving, engine = import_module("pegasus.moving"), import_module("pegasus.storage.database")
+    files, kept = TemporaryDirectory(prefix="pegasus-"), home.data
+
+    async def write() -> None:
+        async with aclosing(engine.open_database(settings.storage.url)) as database:
+            await moving.export_database(database, Path(files.name, "data"), paths)
+
+    with files:
+        try:
+            trio.run(write)
+        except StorageError as error:
+            raise HomeError(str(error), exit_code=1) from None
+        home.data = Path(files.name, "data")
+        try:
+            yield
+        finally:
+            home.data = kept
 
 
 def change_files(home: Home, change: Callable[[Ref[JournalMessage]], Awaitable[T]]) -> T:

@@ -557,6 +557,8 @@ def _people(examined: Examined) -> Iterator[Finding]:
         text = f"these owners share one conversation and read what the others have said: {', '.join(listed)}"
         yield Finding("people", NOTE, text, f"{program_name()} config set agent.scope chat")
     by_place: dict[tuple[str, str], list[str]] = {}
+    if examined.settings.storage.url:  # `pegasus token list` shows those of the nodes
+        return
     for token in stored_tokens(examined.home.data):
         if token.channel_id:
             by_place.setdefault((token.type, token.channel_id), []).append(token.name)

@@ -20,7 +20,7 @@ import attrs
 import click
 
 from pegasus.cli.commands import JSON, OneOf, pegasus
-from pegasus.cli.control import change_files, json_line, print_text
+from pegasus.cli.control import change_files, json_line, print_text, report_failure
 from pegasus.host import Home, print_error, wall_clock
 from pegasus.importing import (
     HOMES,
@@ -61,6 +61,8 @@ def run_import(
     as_json: bool = False,
 ) -> int:
     """Import memory, sessions and jobs of another agent from FOLDER."""
+    if settings.storage.url:
+        return report_failure("with storage.url nothing can be imported; import into a home with files, and move that")
     # Settings are needed for the scope only: it decides whether a session belongs to a chat or to all channels.
     target = ImportTarget(home.data, settings.agent.scope, wall_clock, is_mine=as_mine)
     try:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import click
 
 from pegasus.cli.commands import JSON, WholeNumber, pegasus, program_name
-from pegasus.cli.control import Answer, answering_command, fit_terminal, print_text, report_failure
+from pegasus.cli.control import Answer, answering_command, fit_terminal, print_text, report_failure, stored_data
 from pegasus.formatting import format_time, plural, quote
 from pegasus.host import Home
 from pegasus.json_lines import LONGEST_LINE
@@ -61,7 +61,8 @@ def sessions_text(answer: Answer) -> str:
 )
 def run_list(home: Home, settings: Settings, *, chat: str, limit: int, offset: int) -> Answer:
     """List sessions and their archives, the newest ones, oldest first."""
-    page = list_sessions(FolderFiles(home.data), chat, offset, limit)
+    with stored_data(home, settings, "main/", "sessions/"):
+        page = list_sessions(FolderFiles(home.data), chat, offset, limit)
     # A page counts from the newest on, so that --offset 0 always shows what a person looks for.
     rows = [session_json(row) for row in reversed(page.rows)]
     return {"sessions": rows, "total": page.total, "next": page.next}
@@ -81,6 +82,7 @@ def run_show(home: Home, settings: Settings, *, name: str, as_json: bool) -> int
         return report_failure(f"{quote(name)} is no session; {program_name()} sessions list shows their names")
     # The stack keeps the errors of opening apart from those of the loop: the file is open when its lines are printed.
     with ExitStack() as stack:
+        stack.enter_context(stored_data(home, settings, f"{place.files.folder}/"))
         try:
             file = stack.enter_context(open_archive(FolderFiles(home.data), place.name, place.files))
         except FileNotFoundError:

@@ -27,7 +27,7 @@ import attrs
 import click
 
 from pegasus.cli.commands import JSON, pegasus
-from pegasus.cli.control import Answer, answering_command
+from pegasus.cli.control import Answer, answering_command, stored_data
 from pegasus.conversation import BadEntry, Entry, decode
 from pegasus.events import Event, EventType
 from pegasus.formatting import format_day, format_time, quote, truncate
@@ -149,7 +149,8 @@ def run_trace(home: Home, settings: Settings, *, id_: str) -> Answer:
 
     ID: the message's id, its number in the log, the cause that a task shows ("telegram:42 17"), or a task's id.
     """
-    return trace_message(home.data, id_)
+    with stored_data(home, settings, "inbox/", "outbox/", "main/", "sessions/", "tasks/", "usage/"):
+        return trace_message(home.data, id_)
 
 
 # ------------------------------------------------------------------ finding it

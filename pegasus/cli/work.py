@@ -21,7 +21,7 @@ from typing import Any
 import click
 
 from pegasus.cli.commands import JSON, Number, OneOf, pegasus, program_name
-from pegasus.cli.control import Answer, answering_command, find_daemon, fit_terminal, json_line, show
+from pegasus.cli.control import Answer, answering_command, find_daemon, fit_terminal, json_line, show, stored_data
 from pegasus.cli.follow import follow_task, print_log
 from pegasus.conversation import to_json
 from pegasus.events import event_json
@@ -270,9 +270,10 @@ def run_follow(home: Home, settings: Settings, *, task_id: str, as_json: bool) -
     The exit code is 0 when the task has completed and 1 when it has failed. Ctrl-C leaves the task running.
     """
     if read_daemon(home) is None:
-        found = _found(home, task_id)
-        events = [event_json(event) for event in read_events(home.data, found.task.task_id if found.task else "")]
-        return print_log(_stored(home, found), events, as_json=as_json)
+        with stored_data(home, settings, "tasks/"):
+            found = _found(home, task_id)
+            events = [event_json(event) for event in read_events(home.data, found.task.task_id if found.task else "")]
+            return print_log(_stored(home, found), events, as_json=as_json)
     return follow_task(find_daemon(home, settings), task_id, as_json=as_json)
 
 

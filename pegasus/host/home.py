@@ -146,6 +146,11 @@ class Home:
         """Return a path from the settings: `~` is the user's directory, and a relative path starts at the home."""
         return self.path / Path(path).expanduser()
 
+    def place(self, path: str) -> Path:
+        """Return the place of a file by its path below the home. What is below data may lie elsewhere, if `data` was changed."""
+        top, _, rest = path.partition("/")
+        return self.data / rest if top == "data" else self.path / path
+
     def prepare(self, *, everything: bool = False) -> None:
         """Make the folders that the daemon needs; everything: those for the user too. Raises HomeError."""
         for folder in self._folders() if everything else self._folders()[:5]:

@@ -77,6 +77,7 @@ async def test_an_agent_moves_into_a_database_and_back(tmp_path, postgres_server
         refused = await migrate(tmp_path / "other", back, *with_url)
         assert (refused.code, "running nodes" in refused.err, back.exists()) == (1, True, False)
 
+    await check_commands_without_an_agent(home, tmp_path)
     postgres_server.execute("update pegasus.node set until = now()")  # it was killed, so its lease runs on
     assert (await migrate(home, back, *with_url)).code == 0
     shutil.rmtree(home / "data", ignore_errors=True)
@@ -88,6 +89,31 @@ async def test_an_agent_moves_into_a_database_and_back(tmp_path, postgres_server
             await client.post("and now?", "m-3")
             assert (await client.reply())["seq"] == reply["seq"] + 1
         assert "Good morning" in (await daemon.command("cron", "list")).out
+
+
+async def check_commands_without_an_agent(home, tmp_path):
+    """What only reads works while no node runs, what changes something says that it needs one; a backup has what the database has."""
+    for words, expected in {
+        ("cron", "list"): "Good morning",
+        ("token", "list"): "phone",
+        ("sessions", "show"): "what do you remember?",
+        ("trace", "m-2"): "what do you remember?",
+        ("memory", "search", "tea"): "I like tea",
+        ("tasks", "list"): "",
+    }.items():
+        done = await command("--home", str(home), *words)
+        assert (done.code, expected in done.out) == (0, True), (words, done)
+    refused = await command("--home", str(home), "memory", "undo", "1")
+    assert (refused.code, "no agent" in refused.err) == (1, True), refused
+    backup, copy = tmp_path / "backup", tmp_path / "copy"
+    (tmp_path / "secret").write_text("open sesame\n")
+    secret = ("--passphrase-file", str(tmp_path / "secret"))
+    assert (await command("--home", str(home), "backup", str(backup), *secret)).code == 0
+    restored = await command("--home", str(copy), "restore", str(backup), *secret)
+    assert (restored.code, "migrate --to ADDRESS" in restored.out) == (0, True), restored
+    assert "what do you remember?" in (copy / "data/main/current.jsonl").read_text()
+    exported = await command("--home", str(home), "export", str(tmp_path / "exported"))
+    assert (exported.code, files(copy / "data")) == (0, files(tmp_path / "exported")), exported
 
 
 async def test_a_move_that_is_killed_in_the_middle_has_not_happened(tmp_path, postgres_server, postgres_url):
