@@ -61,8 +61,8 @@ _STORED: Final[Mapping[str, tuple[str, ...]]] = {
     "memory.search": ("memory/", "main/", "sessions/"),
     "persona.list": ("identity/",),
 }
-"""What a method reads below data/ that needs no running agent with a database either. All others need one there: what they change
-would be changed behind the back of other nodes."""
+"""Beginnings of paths below data/ that a method reads which needs no running agent with a database either. All others need one there,
+since they change what nodes have in memory."""
 
 Answer: TypeAlias = Mapping[str, Any]
 """JSON object that a method of the control plane returns. `pegasus … --json` prints it as it is."""
