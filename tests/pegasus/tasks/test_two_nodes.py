@@ -134,3 +134,19 @@ async def test_a_stop_hands_tasks_over_at_once(autojump_clock):
         began = trio.current_time()
         assert (await b.outcome(task_id)).result == "finished by b"
         assert trio.current_time() - began <= 1
+
+
+async def test_a_node_that_is_drained_gives_its_tasks_away_and_takes_none(autojump_clock):
+    database = MemoryDatabase()
+    hanging, quick = ScriptedModel(lambda _: Hang()), ScriptedModel(lambda _: "finished by b")
+    async with node(database, "a", hanging) as a, node(database, "b", quick) as b:
+        task_id = await a.submit("job")
+        await trio.sleep(1)
+        database.tables.drain("a")
+        with trio.fail_after(120):
+            assert (await b.outcome(task_id)).result == "finished by b"
+        other = await b.submit("another")
+        assert (await b.outcome(other)).result == "finished by b"
+        await trio.sleep(120)  # it waits, and does not end
+        events = [event.type.name for event in await b.shelf.read_events(task_id)]
+        assert events.count("TASK_COMPLETED") == 1
