@@ -63,6 +63,8 @@ _STORED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Beginnings of paths below data/ that a method reads which needs no running agent with a database either. All others need one there,
 since they change what nodes have in memory."""
+_ASK_THE_DATABASE: Final = ("nodes.list", "nodes.drain")
+"""Methods that ask the database itself where no agent runs."""
 
 Answer: TypeAlias = Mapping[str, Any]
 """JSON object that a method of the control plane returns. `pegasus … --json` prints it as it is."""
@@ -188,6 +190,8 @@ def show(
     answer: Answer | None = None
     try:
         if method is None:
+            answer = offline()
+        elif read_daemon(home) is None and method in _ASK_THE_DATABASE:
             answer = offline()
         elif read_daemon(home) is None and (not settings.storage.url or method in _STORED):
             with stored_data(home, settings, *_STORED.get(method, ())):

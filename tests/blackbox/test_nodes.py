@@ -111,7 +111,7 @@ async def test_a_node_is_killed_in_a_thought_and_the_other_one_answers_once(tmp_
             assert (reply["text"], reply["seq"]) == ("echo: three", 3)
             assert trio.current_time() - begin < MOST
             assert await client.ask("four") == "echo: four"
-        assert (await table(b))["a"]["state"] == "gone"
+        assert (await table(a))["a"]["state"] == "gone", "also asked where no agent runs"
         assert (await table(b))["b"]["chats"] >= 1
 
 
