@@ -189,9 +189,7 @@ def show(
     expected: tuple[type[Exception], ...] = (ClientError, *refusals)
     answer: Answer | None = None
     try:
-        if method is None:
-            answer = offline()
-        elif read_daemon(home) is None and method in _ASK_THE_DATABASE:
+        if method is None or (read_daemon(home) is None and method in _ASK_THE_DATABASE):
             answer = offline()
         elif read_daemon(home) is None and (not settings.storage.url or method in _STORED):
             with stored_data(home, settings, *_STORED.get(method, ())):
