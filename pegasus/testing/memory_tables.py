@@ -405,6 +405,14 @@ class MemoryTables:
         ]
         return tuple(found[:limit])
 
+    def unfetched(self, before: int, limit: int) -> tuple[StoredReply, ...]:
+        found = [
+            StoredReply(max(old, key=lambda reply: reply.seq))
+            for _, outbox in sorted(self.outbox.items())
+            if (old := [each.message for n, each in outbox.replies.items() if n > outbox.acked and each.at < before])
+        ]
+        return tuple(found[:limit])
+
     def open_channels(self, type: str) -> tuple[str, ...]:
         owed = (address for address, outbox in sorted(self.outbox.items()) if outbox.acked < outbox.last)
         return tuple(address.channel_id for address in owed if address.type == type)

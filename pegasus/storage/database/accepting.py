@@ -22,11 +22,15 @@ from pegasus.storage.directory import MAX_NAMED, Directory, own_channel, place, 
 from pegasus.storage.inbox import is_from_owner
 from pegasus.storage.inbox_messages import MAX_PRIORITY, Accept, Accepted, Discard, Overloaded
 from pegasus.storage.item_queue import MAIN
+from pegasus.storage.journal import NOTICE_PRIORITY
 from pegasus.storage.messages import Post, Unroutable
+from pegasus.storage.outbox import GIVEN_UP_AFTER_MS, GIVEN_UP_DAYS, given_up_item
 from pegasus.wire import encode_json, to_wire
 
 T = TypeVar("T")
 
+GIVEN_UP_AT_ONCE: Final = 100
+"""Addresses whose old replies are given up at once; others follow at the next time."""
 MOST_ALIKE: Final = 100
 """Addresses with one id among which a reply is resolved."""
 
@@ -72,6 +76,32 @@ class SharedInbox:
         """Accept a message. Raises ValueError and TypeError for one that cannot be accepted."""
         if not 0 <= request.priority <= MAX_PRIORITY:
             raise ValueError(f"priority {request.priority!r} is not between 0 and {MAX_PRIORITY}")
+        sender = request.sender or request.message.account
+        is_owners = is_from_owner(request.priority, marked=request.owner)
+        new = partial(self._new_item, request.message, request.lane, request.priority, sender, request.max_of_sender)
+        return await self._accept(partial(new, is_owners=is_owners))
+
+    async def give_up(self, now: int) -> list[str]:
+        """Report replies that nobody has fetched for too long, one item for each address, then take them for acknowledged.
+
+        Return what was done, for the log. now: wall clock, ms. Several nodes may do it: the report has an id. While the inbox has no
+        room, the replies stay.
+        """
+        done: list[str] = []
+        before = now - GIVEN_UP_AFTER_MS
+        for stored in await self._calls.until_done(lambda: self._database.unfetched(before, GIVEN_UP_AT_ONCE)):
+            newest, address = stored.message, stored.message.channel.address
+            numbers = await self._calls.until_done(partial(self._database.numberings, [address]))
+            number = newest.seq - numbers[address].acknowledged
+            report = given_up_item(newest, number)
+            new = partial(self._new_item, report, MAIN, NOTICE_PRIORITY, report.account, is_owners=False)
+            if isinstance(await self._accept(new), Accepted):
+                self._notes.acknowledge(address, newest.seq)
+                days = f"nobody acknowledged them for {GIVEN_UP_DAYS} days"
+                done.append(f"{number} replies to {address} were dropped: {days}")
+        return done
+
+    async def _accept(self, new: Callable[[], NewItem]) -> Accepted | Overloaded:
 
         async def accept(item: NewItem) -> Accepted | Overloaded | Heard:
             answer = await self._database.accept(self._node.id, item, self._max_waiting)
@@ -83,10 +113,7 @@ class SharedInbox:
                     self._on_due()
             return Accepted(answer.n, answer.duplicate)
 
-        sender = request.sender or request.message.account
-        is_owners = is_from_owner(request.priority, marked=request.owner)
-        new = partial(self._new_item, request.message, request.lane, request.priority, sender, request.max_of_sender)
-        answer: Accepted | Overloaded = await self._until_placed(partial(new, is_owners=is_owners), accept)
+        answer: Accepted | Overloaded = await self._until_placed(new, accept)
         if isinstance(answer, Overloaded):
             self._activity.failed("inbox", "overloaded")
         return answer

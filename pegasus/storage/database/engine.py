@@ -83,6 +83,8 @@ LEASE: Final = 5.0
 """Seconds of a node's lease, unless said otherwise."""
 END_PATIENCE: Final = 3.0
 """Seconds that the end of the actor takes at most."""
+GIVE_UP_EVERY: Final = 3600.0
+"""Seconds between two looks at replies that nobody has fetched for too long."""
 MOST_REQUESTS: Final = 10_000
 """Requests that wait for the database at most. It bounds memory while the database is down; more are refused at once."""
 FOREIGN_DELAY: Final = 0.1
@@ -154,6 +156,7 @@ class _Engine:
         self._mailbox = mailbox
         self._database = database
         self._clock = clock
+        self._report = report
         self._activity = activity or Activity(clock)
         self._nursery = nursery
         self._work = OrderedWork(nursery)
@@ -208,6 +211,7 @@ class _Engine:
                 partial(self._node.keep, self._begin_anew),
                 self._items.hand_out,
                 self._notes.run,
+                self._give_up,
                 self._hear,
                 self._look_for_items.run,
                 self._look_for_replies.run,
@@ -437,6 +441,13 @@ class _Engine:
                         self._look_for_others.note()
                     case "say":
                         self._told.hear(notice.payload)
+
+    async def _give_up(self) -> None:
+        """Give up replies that nobody fetches, now and then."""
+        while True:
+            for told in await self._inbox.give_up(self._clock()):
+                self._report(told)
+            await trio.sleep(GIVE_UP_EVERY)
 
     async def _read_replies(self) -> None:
         if self._node.is_alive:

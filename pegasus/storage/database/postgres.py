@@ -353,6 +353,16 @@ class Postgres:
         )
         return tuple(UnacknowledgedReply(Address(type, id), seq, key) for type, id, seq, key in found)
 
+    async def unfetched(self, before: int, limit: int) -> tuple[StoredReply, ...]:
+        """See `Database`."""
+        found = await self._rows(
+            f"select distinct on (r.type, r.channel_id) {_REPLY} from pegasus.numbering n join pegasus.reply r "
+            "on r.type = n.type and r.channel_id = n.channel_id and r.seq > n.acked and r.at < %s "
+            "where n.acked < n.last order by r.type, r.channel_id, r.seq desc limit %s",
+            *(before, limit),
+        )
+        return tuple(_stored_reply(row) for row in found)
+
     async def open_channels(self, type: str) -> tuple[str, ...]:
         """See `Database`."""
         found = await self._rows(

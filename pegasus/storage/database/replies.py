@@ -101,7 +101,8 @@ class FollowedReplies:
             numbers = {address: numbers.get(address, Numbering())}
         for address, numbering in numbers.items():
             if self.is_followed(address):
-                self._handed[address] = max(numbering.last, self._handed.get(address, 0))
+                # One that is followed already may have replies that are still to be read.
+                self._handed.setdefault(address, numbering.last)
 
     async def leave(self, node: int, type: str, channel_id: str | None) -> None:
         """Tell the other nodes of the end of the last connection for a place, unless there is another by now."""
@@ -145,15 +146,14 @@ class FollowedReplies:
         if self.connections:
             behind, self._behind = self._behind, set()
             owed = await self._database.owed(node)
-            unknown = [address for address in behind if address not in self._handed and address not in owed]
+            unknown = [address for address in behind if address not in owed]
             numbers = {**owed, **(await self._database.numberings(unknown) if unknown else {})}
             after: dict[Address, int] = {}
             for address, numbering in numbers.items():
                 # Of an address of a type nothing is known while everything was acknowledged: what is owed now is new.
                 handed = self._handed.setdefault(address, numbering.acknowledged) if self.is_followed(address) else None
-                if handed is not None and (address in behind or numbering.last > handed):
+                if handed is not None and numbering.last > handed:
                     after[address] = handed
-            after |= {address: self._handed[address] for address in behind if address in self._handed}
             await self._read(after)
         self.handout.hand_out()
 

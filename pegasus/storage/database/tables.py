@@ -458,6 +458,10 @@ class Database(Protocol):
         """Return replies that nobody has acknowledged, without their texts."""
         ...
 
+    async def unfetched(self, before: int, limit: int) -> tuple[StoredReply, ...]:
+        """Return, for each address, the newest reply that nobody has acknowledged and that was posted before a time (ms)."""
+        ...
+
     async def open_channels(self, type: str) -> tuple[str, ...]:
         """Return the channelIds of a type that have replies which nobody has acknowledged."""
         ...

@@ -371,6 +371,8 @@ async def test_replies_are_owed_until_they_are_acknowledged(database, node, othe
     assert await database.open_replies(C1.address, 9) == (UnacknowledgedReply(C1.address, 2, "2"),)
     assert len(await database.open_replies(None, 9)) == 3
     assert (await database.open_channels("web"), await database.open_channels("cli")) == (("c1", "c2"), ())
+    assert [each.message.key for each in await database.unfetched(10**15, 9)] == ["4", "2", "3"]
+    assert (await database.unfetched(0, 9), len(await database.unfetched(10**15, 1))) == ((), 1)
     assert [each.is_acknowledged for each in await database.replies({C1.address: 0}, 9)] == [True, False]
     await database.connect(node, [("mail", None)], is_connected=False)
     assert await database.owed(node) == {C1.address: Numbering(2, 1)}

@@ -11,6 +11,7 @@ import trio
 from actors import GaveUp
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.storage import (
+    UNDELIVERED_REPLY,
     Accept,
     Accepted,
     Acknowledge,
@@ -40,7 +41,7 @@ from pegasus.storage import (
     chat_owner,
 )
 from pegasus.testing.memory_database import Fate, MemoryDatabase
-from tests.pegasus.storage.conftest import CLI, WEB, run_node
+from tests.pegasus.storage.conftest import CLI, NOW, WEB, run_node
 
 SESSION = "sessions/web%3Ac1.jsonl"
 OWNER = chat_owner(WEB.address)
@@ -389,6 +390,45 @@ async def test_a_reply_is_left_to_the_node_that_serves_its_type(database, autoju
         assert await texts(a) == ["heard within the process"]
         assert await texts(b) == ["sent by b"]
         await b.tell(Disconnected("mail", None))
+
+
+async def test_replies_that_nobody_fetches_are_reported_and_given_up(database, autojump_clock):
+    later = NOW + 31 * 24 * 3600 * 1000
+    async with run_node(database) as a:
+        for n in range(3):
+            await a.post(f"k{n}", WEB, text=f"text {n}")
+        await a.post("k", CLI)
+        await a.tell(Acknowledge(CLI.address, 1))
+    async with run_node(database, "a", now=lambda: later) as a, run_node(database, "b", now=lambda: later) as b:
+        await b.post("new", WEB)
+        await trio.sleep(1)
+        [reply] = await b.ask(Unacknowledged, "web", "c1")
+        assert reply.seq == 4
+        assert sum("3 replies to web:c1 were dropped" in report for report in (*a.reports, *b.reports)) >= 1
+    async with run_node(database) as a:
+        item = (await take_chat(a))[2]
+        assert (await a.ask(Waiting), item.message.metadata["type"]) == (1, UNDELIVERED_REPLY)
+        assert "text 2" in item.message.text
+
+
+async def test_a_turn_costs_four_transactions(database, autojump_clock):
+    """A message, two durable steps, and the notes of its end. What others do is looked at beside that, whatever there is to do."""
+    async with run_node(database) as a:
+        await a.tell(Connected("web", "c1"))
+        lease, item = await begin_chat(a)
+        await answer(a, lease, item)
+        await trio.sleep(1)
+        done = []
+        database.fate = lambda link, method: done.append(method) or Fate.DONE
+        await a.accept("m2", channel=WEB)
+        item = await a.ask(NextItem, "main", WEB.address)
+        await a.ask(Commit, ((SESSION, b"question\n"),), (), lease)
+        await answer(a, lease, item)
+        [due] = await a.ask(NextReplies, 1)
+        await a.tell(Acknowledge(WEB.address, due.message.seq))
+        await trio.sleep(3)
+        looks = {"take", "newest_items", "renew", "owed", "served_types"}
+        assert [method for method in done if method not in looks] == ["accept", "commit", "commit", "note"]
 
 
 # ------------------------------------------------------------------ changes of others
