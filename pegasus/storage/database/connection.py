@@ -1,7 +1,7 @@
 """Connections to PostgreSQL on Trio: one, a pool of them, and one that listens.
 
 psycopg speaks the protocol in generators that say which way of the socket they wait for. Its asynchronous connection uses asyncio for
-that wait and for a lock, and for nothing else, so `TrioConnection` replaces these two. A connection is opened by psycopg's synchronous
+that wait and for a lock, and for nothing else, so `TrioConnection` has another wait and no lock. A connection is opened by psycopg's synchronous
 code in a thread, because names are resolved, and passwords and certificates read, by calls that block; statements need no thread.
 
 **Outcomes.** A statement that is cancelled, or whose connection breaks, has happened or not. Its connection is closed, never used
@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import Any, Final, LiteralString, TypeVar
 
 import psycopg
@@ -69,7 +69,7 @@ class TrioConnection(AsyncConnection[tuple[Any, ...]]):
         super().__init__(opened.pgconn)
         self._opened = opened
         """Kept, because psycopg warns of a connection that goes away while it is open."""
-        self.lock = trio.Lock()  # type: ignore[assignment]  # only entered and left
+        self.lock = nullcontext()  # type: ignore[assignment]  # a lock of Trio would be one more turn of its loop
         self.prepare_threshold = 1
         self._autocommit = opened.autocommit
         self.on_progress: Callable[[], None] = lambda: None
