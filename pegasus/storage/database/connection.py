@@ -1,8 +1,9 @@
 """Connections to PostgreSQL on Trio: one, a pool of them, and one that listens.
 
 psycopg speaks the protocol in generators that say which way of the socket they wait for. Its asynchronous connection uses asyncio for
-that wait and for a lock, and for nothing else, so `TrioConnection` has another wait and no lock. A connection is opened by psycopg's synchronous
-code in a thread, because names are resolved, and passwords and certificates read, by calls that block; statements need no thread.
+that wait and for a lock, and for nothing else, so `TrioConnection` has another wait and no lock. A connection is opened by psycopg's
+synchronous code in a thread, because names are resolved, and passwords and certificates read, by calls that block; statements need no
+thread.
 
 **Outcomes.** A statement that is cancelled, or whose connection breaks, has happened or not. Its connection is closed, never used
 again. Who calls `Pool.run` must be able to make the call again: it is, if the connection broke or the server asked for it
