@@ -65,7 +65,7 @@ COUNTERS: Final[Mapping[str, MetricHead]] = {
     "pegasus_keys_taken_total": MetricHead(
         "Chats, tasks and services that this node has taken; kind: the beginning of their owner key", ("kind",)
     ),
-    "pegasus_keys_lost_total": MetricHead("Chats, tasks and services that this node has lost to others", ("kind",)),
+    "pegasus_keys_lost_total": MetricHead("Chats, tasks and services that this node owns no more", ("kind",)),
     "pegasus_database_transactions_total": MetricHead(
         "Transactions; outcome: ok, or down where they are made again", ("outcome",)
     ),
@@ -283,7 +283,7 @@ class Activity:
             self._count("pegasus_keys_taken_total", key.partition("/")[0])
 
     def keys_lost(self, keys: Iterable[str]) -> None:
-        """Count owner keys that this node has lost."""
+        """Count owner keys that this node owns no more."""
         for key in keys:
             self._count("pegasus_keys_lost_total", key.partition("/")[0])
 

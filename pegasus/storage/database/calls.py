@@ -58,6 +58,7 @@ class DatabaseCalls:
         """
         pauses = Pauses(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
+            began = trio.current_time()
             try:
                 if not waits:
                     result = await call()
@@ -65,11 +66,13 @@ class DatabaseCalls:
                     async with self._limiter:
                         result = await call()
             except DatabaseDown as error:
+                self._activity.transaction_ended(trio.current_time() - began, "down")
                 self.note_failure(error)
                 BEFORE_REPEAT.get()()
                 if self.is_ending:
                     raise
             else:
+                self._activity.transaction_ended(trio.current_time() - began)
                 self._note_success()
                 return result
             await trio.sleep(pauses.next())

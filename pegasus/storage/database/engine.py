@@ -21,6 +21,7 @@ crashes or is cancelled, it signs off, too; what was being written has happened 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -196,6 +197,12 @@ class _Engine:
             self._look_for_items.note,
             partial(self._work.wait_for, PLACES),
         )
+
+        self._activity.gauges |= {
+            "pegasus_nodes": lambda: {(): self._node.living},
+            "pegasus_node_lease_seconds": lambda: {(): self._node.seconds_left},
+            "pegasus_node_keys": lambda: Counter((key.partition("/")[0],) for key in self._items.ownership.keys),
+        }
 
     def _new_id(self) -> str:
         """Return a name for a request that no request of any node has."""

@@ -71,7 +71,7 @@ class OwnedItems:
         self._hands_out = hands_out
         self.queue = ItemQueue()
         """Items of the keys that this node owns."""
-        self.ownership = Ownership(self._drop)
+        self.ownership = Ownership(self._drop, activity)
         """The keys that this node owns."""
         self._queries = ItemQueries(self.queue, self._read_back)
         self._new_queries: list[ItemQuery] = []
@@ -301,6 +301,7 @@ class OwnedItems:
         item.is_apart, item.at, item.is_internal = new.is_apart, new.at, new.is_internal
         item.message = _message_of(stored) if len(new.message) <= KEPT_LINE else None
         self.queue.add(item)
+        self._activity.message_picked_up(new.address.type, new.at)
         self._sign.set()
 
     async def _read_back(self, item: QueuedItem) -> InboundMessage | None:

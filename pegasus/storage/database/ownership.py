@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 import attrs
 import trio
 
+from pegasus.observe import Activity
 from pegasus.storage.inbox_messages import LostChat
 from pegasus.storage.leases import Lease, LeaseLost, LostLease, chat_owner
 from pegasus.storage.messages import StorageError
@@ -33,8 +34,9 @@ class OwnedKey:
 class Ownership:
     """The keys that this node owns. on_lost: called with each key that it owns no more."""
 
-    def __init__(self, on_lost: Callable[[OwnedKey], None]) -> None:
+    def __init__(self, on_lost: Callable[[OwnedKey], None], activity: Activity) -> None:
         self._on_lost = on_lost
+        self._activity = activity
         self.keys: dict[str, OwnedKey] = {}
         """Owned keys, with what is known of each."""
         self._lost_chat: LostChat | None = None
@@ -49,6 +51,7 @@ class Ownership:
         owned = self.keys.get(lease.owner)
         if owned is None:
             self.keys[lease.owner] = OwnedKey(lease.token)
+            self._activity.keys_taken([lease.owner])
         elif owned.token < lease.token:
             owned.token = lease.token
             self._tell()
@@ -58,6 +61,7 @@ class Ownership:
         """Note that this node owns these keys no more."""
         for key in keys:
             if (owned := self.keys.pop(key, None)) is not None:
+                self._activity.keys_lost([key])
                 self._on_lost(owned)
         self._tell()
 

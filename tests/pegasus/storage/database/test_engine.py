@@ -10,6 +10,7 @@ import trio
 
 from actors import GaveUp
 from pegasus.messages import ChannelInfo, InboundMessage
+from pegasus.observe import Activity
 from pegasus.storage import (
     UNDELIVERED_REPLY,
     Accept,
@@ -96,6 +97,29 @@ async def within(seconds, call):
 
 
 # ------------------------------------------------------------------ taking over
+
+
+async def test_what_a_node_owns_takes_and_asks_is_counted(database, autojump_clock):
+    activity = Activity(lambda: 3_000)
+    async with run_node(database, "a", activity=activity) as a:
+        lease, _ = await begin_chat(a)
+        await a.tell(GiveBack(lease))
+        await begin_chat(a, "m2", CLI)
+        kind = (lease.owner.partition("/")[0],)
+        assert {name: read() for name, read in activity.gauges.items()} == {
+            "pegasus_nodes": {(): 1},
+            "pegasus_node_lease_seconds": {(): pytest.approx(LEASE - 1, abs=LEASE / 3)},
+            "pegasus_node_keys": {kind: 1},
+        }
+        assert activity.counts["pegasus_keys_taken_total"] == {kind: 2}
+        assert activity.counts["pegasus_keys_lost_total"] == {kind: 1}
+        assert sum(activity.durations["pegasus_pickup_duration_seconds"]["web",].buckets) == 1
+        made = activity.counts["pegasus_database_transactions_total"]["ok",]
+        database.stop()
+        await trio.sleep(1)
+        assert activity.counts["pegasus_database_transactions_total"]["ok",] == made
+        assert activity.counts["pegasus_database_transactions_total"]["down",] > 0
+        database.start()
 
 
 async def test_the_chat_of_a_node_that_died_is_taken_over_after_its_lease(database, autojump_clock):
