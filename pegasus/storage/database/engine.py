@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any, Final, TypeAlias
@@ -225,7 +224,7 @@ class _Engine:
                 self._look_for_others.run,
                 self._told.run,
             ):
-                self._nursery.start_soon(task)
+                self._nursery.start_soon(self._until_end, task)
             async for message in self._mailbox:
                 self._take(message)
             self._calls.is_ending = True
@@ -241,6 +240,18 @@ class _Engine:
                 await self._node.leave()
         self._nursery.cancel_scope.cancel()
 
+    async def _until_end(self, task: Callable[[], Awaitable[object]]) -> None:
+        """Do what nobody waits for. At the end of the process a database that is down is no error of it."""
+        try:
+            await task()
+        except DatabaseDown:
+            if not self._calls.is_ending:
+                raise
+
+    def _do(self, key: str, work: Callable[[], Awaitable[object]]) -> None:
+        """Start work that nobody waits for, in the order of its key."""
+        self._work.start([key], partial(self._until_end, work))
+
     def _lose_everything(self) -> None:
         """Give up what this node owned. Changes under its leases fail, also those that wait for the database."""
         self._items.ownership.lose(tuple(self._items.ownership.keys))
@@ -249,13 +260,11 @@ class _Engine:
 
     def _claim_again(self, key: str) -> None:
         """Take a lease of a key that this node owns and does not know of."""
-        self._work.start([key], partial(self._items.claim_again, self._node, key))
+        self._do(key, partial(self._items.claim_again, self._node, key))
 
     def _begin_anew(self) -> None:
         """Tell the other nodes of the connections, after this node has registered anew."""
-        if places := tuple(self._replies.connections):
-            connect = partial(self._database.connect, self._node.id, places, is_connected=True)
-            self._work.start([place_key(*place) for place in places], partial(self._calls.until_done, connect))
+        self._do(PLACES, partial(self._replies.connect_all, self._node))
         self._look_for_items.note()
 
     # ------------------------------------------------------------------ messages
@@ -268,19 +277,17 @@ class _Engine:
             case ReturnItem():
                 self._items.take_back(message)
             case GiveBack(lease):
-                self._work.start([lease.owner], partial(self._items.give_back, self._node, lease))
+                self._do(lease.owner, partial(self._items.give_back, self._node, lease))
             case SettleBudget(budget):
-                self._work.start([f"budget/{budget}"], partial(self._settle, message))
+                self._do(f"budget/{budget}", partial(self._settle, message))
             case Acknowledge(address, seq):
                 self._replies.acknowledge(address, seq)
             case Connected(type, channel_id):
                 if self._replies.connected(type, channel_id):
-                    follow = partial(self._follow, type, channel_id)
-                    self._work.start([place_key(type, channel_id)], follow)
+                    self._do(place_key(type, channel_id), partial(self._replies.follow, self._node, type, channel_id))
             case Disconnected(type, channel_id):
                 if self._replies.disconnected(type, channel_id):
-                    leave = partial(self._leave_place, type, channel_id)
-                    self._work.start([place_key(type, channel_id)], leave)
+                    self._do(place_key(type, channel_id), partial(self._replies.leave, self._node, type, channel_id))
             case LostChat():
                 self._items.ownership.watch_chats(message)
             case LostLease():
@@ -422,14 +429,7 @@ class _Engine:
         return await self._calls.until_done(partial(reserve, request.amount, request.limit))
 
     async def _settle(self, note: SettleBudget) -> None:
-        with suppress(DatabaseDown):  # the process ends
-            await self._calls.until_done(lambda: self._database.settle(note.budget, note.id, note.spent))
-
-    async def _follow(self, type: str, channel_id: str | None) -> None:
-        await self._replies.follow(self._node.id, type, channel_id)
-
-    async def _leave_place(self, type: str, channel_id: str | None) -> None:
-        await self._replies.leave(self._node.id, type, channel_id)
+        await self._calls.until_done(lambda: self._database.settle(note.budget, note.id, note.spent))
 
     # ------------------------------------------------------------------ other nodes
 

@@ -105,6 +105,8 @@ class OwnedItems:
                 reply.fail(LeaseLost(f"somebody else has the lease of {query.lease.owner}"))
             case _:
                 self._has_agents_of_chats = self._has_agents_of_chats or isinstance(query, NextChat)
+                # Where nothing is handed out they are kept, since their askers would fail if nobody could answer.
+                self._new_queries = [other for other in self._new_queries if not other.reply.abandoned]
                 self._new_queries.append(query)
                 self._sign.set()
                 # An agent that waits for the items of its chat owns that already.
@@ -149,8 +151,14 @@ class OwnedItems:
 
     async def take_lease(self, node: NodeLease, key: str) -> Lease:
         """Take a new lease of a key, and own it. Raises LeaseLost if another node owns it, or this one gives everything back."""
+        if not node.is_alive:
+            raise LeaseLost(f"this node has no lease at present, and takes none of {key}")
         if node.is_draining and key not in self.ownership.keys:
             raise LeaseLost(f"this node gives everything back, and takes no lease of {key}")
+        return await self._claim(node, key)
+
+    async def _claim(self, node: NodeLease, key: str) -> Lease:
+        """Take a new lease of a key; see `take_lease`."""
         if (owned := self.ownership.keys.get(key)) is not None:
             # From here on the old lease ends nothing any more. What it has ended is written before a new token makes that void.
             owned.token = 0
@@ -168,10 +176,10 @@ class OwnedItems:
         await self._release(node, [lease])
 
     async def claim_again(self, node: NodeLease, key: str) -> None:
-        """Take a lease of a key that this node owns in the database, unless it has one by now."""
+        """Take a lease of a key that this node owns in the database, unless it has one by now. It may be given back then."""
         if key not in self.ownership.keys and node.is_alive:
             with suppress(LeaseLost):
-                await self.take_lease(node, key)
+                await self._claim(node, key)
 
     # ------------------------------------------------------------------ looking
 
@@ -274,7 +282,7 @@ class OwnedItems:
                 if key.startswith("chat/") and key not in self.ownership.running and now > owned.since + GIVE_BACK_AFTER
             }
         if unwanted:
-            await self._release(node, [Lease(key, self.ownership.keys[key].token) for key in unwanted])
+            await self._release(node, [Lease(key, self.ownership.keys[key].token) for key in sorted(unwanted)])
 
     async def _release(self, node: NodeLease, leases: Collection[Lease]) -> None:
         """Let other nodes have these keys, once it is written what is done. One that was leased anew meanwhile is wanted again."""

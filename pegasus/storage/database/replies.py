@@ -22,6 +22,7 @@ import trio
 
 from pegasus.messages import Address, OutboundMessage
 from pegasus.storage.database.calls import DatabaseCalls
+from pegasus.storage.database.node import NodeLease
 from pegasus.storage.database.notes import Notes
 from pegasus.storage.database.tables import Database, Numbering, StoredReply
 from pegasus.storage.messages import (
@@ -89,12 +90,15 @@ class FollowedReplies:
             del self._handed[address]
         return True
 
-    async def follow(self, node: int, type: str, channel_id: str | None) -> None:
-        """Tell the other nodes of a connection, and follow from the replies on that are there now."""
+    async def follow(self, node: NodeLease, type: str, channel_id: str | None) -> None:
+        """Tell the other nodes of a connection, and follow from the replies on that are there now.
+
+        A node that is to register anew tells of all its connections then (`connect_all`).
+        """
         place = (type, channel_id)
-        await self._calls.until_done(lambda: self._database.connect(node, [place], is_connected=True))
+        await self._calls.until_done(lambda: self._database.connect(node.id, [place], is_connected=True))
         if channel_id is None:
-            numbers = await self._calls.until_done(lambda: self._database.owed(node))
+            numbers = await self._calls.until_done(lambda: self._database.owed(node.id))
         else:
             address = Address(type, channel_id)
             numbers = await self._calls.until_done(lambda: self._database.numberings([address]))
@@ -104,11 +108,17 @@ class FollowedReplies:
                 # One that is followed already may have replies that are still to be read.
                 self._handed.setdefault(address, numbering.last)
 
-    async def leave(self, node: int, type: str, channel_id: str | None) -> None:
+    async def connect_all(self, node: NodeLease) -> None:
+        """Tell the other nodes of all connections, after this node has registered anew."""
+        await self._calls.until_done(
+            lambda: self._database.connect(node.id, tuple(self.connections), is_connected=True)
+        )
+
+    async def leave(self, node: NodeLease, type: str, channel_id: str | None) -> None:
         """Tell the other nodes of the end of the last connection for a place, unless there is another by now."""
         place = (type, channel_id)
         if place not in self.connections:
-            await self._calls.until_done(lambda: self._database.connect(node, [place], is_connected=False))
+            await self._calls.until_done(lambda: self._database.connect(node.id, [place], is_connected=False))
 
     # ------------------------------------------------------------------ following
 

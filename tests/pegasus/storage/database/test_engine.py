@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import trio
 
-from actors import GaveUp
+from actors import GaveUp, Stopped, watch
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.observe import Activity
 from pegasus.storage import (
@@ -549,13 +549,21 @@ async def test_a_database_that_is_down_at_the_start_is_waited_for(database, auto
 
 
 async def test_the_end_does_not_wait_for_a_database_that_is_down(database, autojump_clock):
-    async with run_node(database) as a:
-        await begin_chat(a)
-        await a.tell(CompleteItem(1))
-        database.stop()
-        waiting = await a.ref.request(ReadFile, SESSION)
-        await trio.sleep(0.2)
-        began = trio.current_time()
-    assert trio.current_time() - began < 10
+    exits = []
+
+    async def note_end(ref):
+        exits.append((await watch(ref)).exit)
+
+    async with trio.open_nursery() as nursery:
+        async with run_node(database) as a:
+            nursery.start_soon(note_end, a.ref)
+            await begin_chat(a)
+            await a.tell(CompleteItem(1))
+            database.stop()
+            waiting = await a.ref.request(ReadFile, SESSION)
+            await trio.sleep(0.2)
+            began = trio.current_time()
+        assert trio.current_time() - began < 10
     with pytest.raises(StorageError):
         await waiting.get()
+    assert [type(exit) for exit in exits] == [Stopped]
