@@ -215,7 +215,8 @@ async def open_intake(tree: AgentTree, environment: Environment) -> Intake:
     in_force = environment.in_force
     limits = in_force.follow(_guest_limits, "limits.")
     disk_limits = in_force.follow(_disk_limits, "limits.guest_disk_mb", "media.keep_days")
-    make_disk = partial(GuestDisk, tree.journal, environment.clock, disk_limits, environment.guests, size_of)
+    given = tree.journal, environment.clock, disk_limits, environment.guests, size_of, environment.is_shared
+    make_disk = partial(GuestDisk, *given)
     guests = Child("guests", run_guest_limits, limits, make_disk, backoff=CHILD_BACKOFF)
     await tree.root.start_child(Child("intake", supervisor([guests], intensity=CHILD_INTENSITY)))
     return Intake(

@@ -52,12 +52,13 @@ class DiskLimits:
 class _Sent:
     """Counts of one guest."""
 
-    def __init__(self, key: str, journal: Ref[JournalMessage]) -> None:
+    def __init__(self, key: str, journal: Ref[JournalMessage], *, is_shared: bool) -> None:
         self.pending = 0
         """Bytes of texts that the store does not have yet."""
         self.store: KeyedStore[Any] = KeyedStore("guest-files", _read_row, owner=key)
         """Under "days" the bytes by day since the epoch, under "last" the ids of the last messages that were counted."""
         self.store.use(journal)
+        self.store.is_shared = is_shared
 
 
 def _read_row(name: str, value: Json) -> tuple[str, dict[str, int] | list[str]]:
@@ -85,6 +86,8 @@ class GuestDisk:
     """Folder with one for each guest; None: they have no files."""
     _size_of: Callable[[Path], int] = lambda folder: 0
     """Returns the bytes below a folder; blocks."""
+    _is_shared: bool = False
+    """True if guests may send to other nodes, too."""
     _sent: dict[str, _Sent] = attrs.field(init=False, factory=dict)
     """By account."""
 
@@ -100,7 +103,7 @@ class GuestDisk:
         if account not in self._sent:
             if len(self._sent) >= MOST_GUESTS:
                 self._sent.pop(next(iter(self._sent)))
-            self._sent[account] = _Sent(file_key(account), self._journal)
+            self._sent[account] = _Sent(file_key(account), self._journal, is_shared=self._is_shared)
         sent = self._sent[account]
         if not message.media and sent.pending + size < WORTH_A_WRITE:
             sent.pending += size

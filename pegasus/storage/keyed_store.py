@@ -105,8 +105,8 @@ class KeyedStore(Generic[T]):
         """Content of a damaged file that is not set aside yet."""
         self._journal: Ref[JournalMessage] | None = None
         """None before `use`: the rows are in memory only."""
-        self._is_followed = False
-        """True if other nodes may change the rows."""
+        self.is_shared = False
+        """True if other nodes may change the rows, which are read before each change then. `follow` sets it."""
         self._lock = trio.Lock()
 
     def use(self, journal: Ref[JournalMessage]) -> None:
@@ -138,7 +138,7 @@ class KeyedStore(Generic[T]):
 
         Where the state is in files, nobody else changes them, and there is no need to follow.
         """
-        self._is_followed = True
+        self.is_shared = True
         while self._journal is not None:
             ask = partial(self._journal.ask, NextChange, *self._collection, self._version)
             if await retry(ask, StorageError) > self._version:
@@ -147,7 +147,7 @@ class KeyedStore(Generic[T]):
     async def read_again(self) -> None:
         """Read the rows if other nodes may have changed them. Raises StorageError and ActorError."""
         async with self._lock:
-            self.is_read = self.is_read and not self._is_followed
+            self.is_read = self.is_read and not self.is_shared
             await self._read()
 
     @asynccontextmanager
@@ -160,7 +160,7 @@ class KeyedStore(Generic[T]):
         """
         async with self._lock:
             # Under the lock: what is read before a change must not replace what that change has made.
-            self.is_read = self.is_read and not self._is_followed
+            self.is_read = self.is_read and not self.is_shared
             await self._read()
             await self._set_aside()
             yield

@@ -8,7 +8,8 @@ import trio
 from actors import Child, Mailbox, Restart, open_supervisor
 from pegasus.access import Credentials, PairingBook, TokenBook, WebSessions
 from pegasus.access.tokens import TokenRefused
-from pegasus.messages import Address, ChannelInfo
+from pegasus.intake import DiskLimits, GuestDisk, QuotaReached
+from pegasus.messages import Address, ChannelInfo, InboundMessage
 from pegasus.models import TraitStore
 from pegasus.models.chat_choices import ChatChoices
 from pegasus.settings import LiveValue
@@ -134,3 +135,14 @@ async def test_a_delivery_that_comes_to_two_nodes_is_new_at_one(autojump_clock):
         again, is_again_new = await b.note("ci", "d" * 64, "")
         assert (is_new, is_again_new) == (True, False)
         assert again.stored.key == first.stored.key
+
+
+async def test_what_a_guest_sends_to_two_nodes_counts_together(autojump_clock):
+    async with journals("a", "b") as (refs, _):
+        limits = LiveValue(DiskLimits(most=300_000))
+        disks = [GuestDisk(ref, clock, limits, is_shared=True) for ref in refs]
+        for n in range(4):
+            message = InboundMessage("x" * 70_000, ANN, f"m{n}")
+            await disks[n % 2].admit(message)
+        with pytest.raises(QuotaReached):
+            await disks[0].admit(InboundMessage("x" * 70_000, ANN, "m4"))
