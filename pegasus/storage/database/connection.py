@@ -76,11 +76,6 @@ class TrioConnection(AsyncConnection[tuple[Any, ...]]):
         self.on_progress: Callable[[], None] = lambda: None
         """Called whenever something came or was sent."""
 
-    @property
-    def is_open(self) -> bool:
-        """True if statements can be tried."""
-        return not self.closed
-
     async def wait(self, gen: PQGen[T], interval: float = 0.0, timeout: float | None = None) -> T:
         """Drive a generator of psycopg to its end. Cancelled: the connection is closed. No caller gives a timeout."""
         fileno = self.pgconn.socket
@@ -295,7 +290,7 @@ class Pool:
                 connection.shut()
             raise
         finally:
-            if connection.is_open and not self._is_closed:
+            if not connection.closed and not self._is_closed:
                 self._idle.append(connection)
             else:
                 connection.shut()
@@ -305,7 +300,7 @@ class Pool:
         """Return an idle connection, the one that was used last. Broken ones are dropped."""
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_open:
+            if not connection.closed:
                 return connection
             self._all.discard(connection)
         return None
