@@ -107,6 +107,8 @@ class MemoryDatabase:
     ) -> None:
         self.tables = MemoryTables(self._announce, clock)
         self.patience = patience
+        self.lateness = 4 * patience
+        """Seconds after which a call that is late is done."""
         self.latency = latency
         self.fate = fate
         self.refusal = ""
@@ -236,7 +238,7 @@ class _DatabaseLink:
         await self._reach(method)
         there, back, starts = database.latency(), database.latency(), database.starts
         if fate is not Fate.LOST:
-            database.send(transaction, there + (2 * database.patience if fate is Fate.LATE else 0.0))
+            database.send(transaction, there + (database.lateness if fate is Fate.LATE else 0.0))
         if fate is Fate.DONE:
             await trio.sleep(there + back)
             await self._reach(method)

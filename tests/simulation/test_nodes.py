@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 
-from actors.testing import Faults, simulate
+import pytest
+
+from actors.testing import Faults, SimulationFailed, simulate
+from tests.simulation.nodes import planted
 from tests.simulation.nodes.cluster import Cluster
 
 SEEDS = int(os.environ.get("PEGASUS_SEEDS", "100"))
@@ -33,3 +36,22 @@ def run(seeds=range(1), replay=None, **options):
 
 def test_nothing_is_lost_or_done_twice():
     print(run(range(FIRST, FIRST + SEEDS), REPLAY, keep_going=True))
+
+
+def test_a_life_is_the_same_again():
+    run(range(2), twice=1)
+
+
+@pytest.mark.parametrize(
+    ("plant", "seed"),
+    [
+        (planted.accept_whatever_comes_again, 0),
+        (planted.take_without_a_new_token, 32),
+        (planted.do_a_repeated_step_again, 8),
+    ],
+)
+def test_an_engine_that_is_not_as_it_should_be_is_found_out(monkeypatch, plant, seed):
+    """In one of the first lives that find it; `./scripts/simulate --planted` tries all that there are."""
+    plant(monkeypatch)
+    with pytest.raises(SimulationFailed):
+        run(range(seed, seed + 3), shrink=0)

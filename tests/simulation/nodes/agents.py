@@ -13,9 +13,8 @@ from functools import partial
 import trio
 
 from actors import open_pool
-from pegasus.formatting import file_key
 from pegasus.main_agent.chats import _Chats
-from pegasus.messages import Address, ChannelInfo, InboundMessage
+from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.retry import Pauses
 from pegasus.storage import (
     Accept,
@@ -60,15 +59,26 @@ async def agents(inbox, journal, node):
 
 async def agent(inbox, *, journal, node, services, chat, note_work):
     """Work on the items of one chat until the agent is stopped."""
-    lease = await journal.ask(TakeLease, chat_owner(chat))
-    path = f"sessions/{file_key(str(chat))}.jsonl"
-    content = await journal.ask(ReadFile, path)
-    session = _Session(journal, chat, lease, path, [json.loads(line) for line in content.splitlines()])
+    session = _Session(journal, chat, *await load_session(journal, chat))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_work, session, node, note_work)
         async for _ in inbox:
             pass
         nursery.cancel_scope.cancel()
+
+
+async def load_session(journal, chat):
+    """Return the lease of a chat, and then the lines of its session."""
+    lease = await journal.ask(TakeLease, chat_owner(chat))
+    return lease, await read_session(journal, chat)
+
+
+async def read_session(journal, chat):
+    return [json.loads(line) for line in (await journal.ask(ReadFile, session_path(chat))).splitlines()]
+
+
+def session_path(chat):
+    return f"sessions/{chat_owner(chat).partition('/')[2]}.jsonl"
 
 
 async def _work(session, node, note_work):
@@ -91,10 +101,11 @@ async def _work_on(item, session, node, note_work):
     calls = [call for line in turn for call in line.get("toolCalls", ())]
     if not calls:
         await node.think(session.chat, item, text)
-        kind, _, name = text.partition(" ")
-        texts = (f"job {name}",) if kind == "job" else due_replies(text)
+        job = next((job for job in node.jobs if text == f"job {job.name}"), None)
+        to = item.message.channel if job is None else job.to
         calls = [
-            {"id": f"call_{item.n}_{i}", "name": "reply", "arguments": {"text": text}} for i, text in enumerate(texts)
+            {"id": f"call_{item.n}_{i}", "name": "reply", "arguments": {"text": reply, "to": [to.type, to.channel_id]}}
+            for i, reply in enumerate(due_replies(text) if job is None else [text])
         ]
         await session.write([{"role": "assistant", "toolCalls": calls}])
     done = {line["toolCallId"] for line in turn if line["role"] == "tool"}
@@ -109,11 +120,10 @@ async def _work_on(item, session, node, note_work):
 class _Session:
     """The lines of a session, as the agent knows them."""
 
-    def __init__(self, journal, chat: Address, lease, path, lines):
+    def __init__(self, journal, chat, lease, lines):
         self.journal = journal
         self.chat = chat
         self.lease = lease
-        self._path = path
         self.lines = lines
 
     def items(self):
@@ -128,21 +138,15 @@ class _Session:
         """Append, and post the reply of a call; again until it is known that it is done."""
         posts = ()
         if call is not None:
-            channel = self.chat.channel_id
-            posts = (
-                Post(
-                    f"{self.chat}/{call['id']}",
-                    call["arguments"]["text"],
-                    channel,
-                    ChannelInfo(self.chat.type, channel),
-                ),
-            )
+            to = ChannelInfo(*call["arguments"]["to"])
+            posts = (Post(f"{self.chat}/{call['id']}", call["arguments"]["text"], to.channel_id, to, to=to),)
         data = b"".join(map(encode_line, lines))
         pauses = Pauses(0.1, 1.0)
         while True:
             try:
                 with trio.CancelScope(shield=True):
-                    await self.journal.ask(Commit, ((self._path, data),), posts, self.lease, (), len(self.lines))
+                    appends = ((session_path(self.chat), data),)
+                    await self.journal.ask(Commit, appends, posts, self.lease, (), len(self.lines))
                 break
             except StorageError:
                 await trio.sleep(pauses.next())

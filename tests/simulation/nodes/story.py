@@ -30,11 +30,12 @@ class Saying:
 
 @attrs.frozen
 class Job:
-    """A job that is due once, at so many seconds, and speaks at a place."""
+    """A job that is due once, at so many seconds. It belongs to the chat of a place, and speaks at another or the same."""
 
     name: str
     due: float
     place: ChannelInfo
+    to: ChannelInfo
 
 
 @attrs.frozen
@@ -62,7 +63,8 @@ class Story:
             place: [self._saying(f"{place.channel_id}-{n}") for n in range(random.randint(1, 5))] for place in PLACES
         }
         self.jobs = [
-            Job(f"j{n}", random.uniform(0, 14), random.choice(PLACES)) for n in range(random.choice([0, 1, 2]))
+            Job(f"j{n}", random.choice([1.0, random.uniform(0, 14)]), random.choice(PLACES), random.choice(PLACES))
+            for n in range(random.choice([0, 1, 3, 6]))
         ]
         count = random.choice([0, 1, 2, 3, 5])
         self.troubles = sorted((self._trouble() for _ in range(count)), key=lambda trouble: trouble.at)
