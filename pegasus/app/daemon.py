@@ -274,7 +274,8 @@ async def _daemon(world: RealWorld, is_trial: bool) -> int:
                 await sessions.load(tree.journal, wall_clock)
                 deliveries = HookDeliveries()
                 await deliveries.load(tree.journal, wall_clock)
-                await follow_others(root, environment, "doors", [tokens.follow, sessions.follow, deliveries.follow])
+                follow = [tokens.follow, sessions.follow, deliveries.follow, reloader.follow_choice]
+                await follow_others(root, environment, "doors", follow)
                 page = in_force.follow(lambda settings: settings.http.public_url or http or "", "http.public_url")
                 sign_in = SignInMethod(sessions if http else None, page)
                 # One table for both servers: what a program may do does not depend on the way it comes.

@@ -245,6 +245,20 @@ class Reloader:
         self._warm_up_soon()
         _log.info("model chosen", model=name, by="the settings" if not spec else "/model")
 
+    async def follow_choice(self) -> None:
+        """Use the model that was chosen at any node, until cancelled. No home has a file with it then. Raises ActorError."""
+
+        def take_over() -> None:
+            spec = store.rows.get("default", "")
+            if store.rows.get("insteadOf") == self.in_force.now.models.default and spec != self.models.chosen:
+                self.models.restore_choice(spec)
+                self._warm_up_soon()
+
+        store = KeyedStore("model-choice", _read_text, after_read=take_over)
+        if self.journal is not None and not _names_default_model(self.in_force.now):
+            await store.open(self.journal)
+            await store.follow()
+
     async def _write_choice(self, spec: str) -> None:
         """Write a choice to disk, with the model of the settings that it stands in for. Raises StorageError."""
         if self.journal is not None:
