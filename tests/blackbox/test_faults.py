@@ -22,7 +22,7 @@ FEW = 20
 
 
 @pytest.mark.skipif(not is_installed(), reason=MISSING)
-@pytest.mark.deadline(150)
+@pytest.mark.deadline(240)
 async def test_nothing_is_lost_and_nothing_is_doubled_by_faults_of_all_kinds(tmp_path):
     choices = random.Random(1)
     async with open_server() as server, open_house(tmp_path, choices, server, nodes=3) as house:

@@ -14,7 +14,7 @@ import trio
 from pegasus.testing.provider import open_provider
 from pegasus.testing.provider.answers import Call, ProviderAnswer
 from pegasus.testing.provider.requests import ProviderRequest
-from tests.blackbox.support import SILENCE, Book, Daemon, Exited, Thought, View, echo, say, thinks_with
+from tests.blackbox.support import SILENCE, Book, Daemon, Thought, View, echo, say, thinks_with
 from tests.blackbox.support.work import FOUND_NOTHING, NOTICE, Effects, TaskView, answer, desk, kind_of, spawn
 from tests.faults.link import Link, open_link
 from tests.faults.server import NodesServer
@@ -82,11 +82,11 @@ class Node:
 
     async def start(self) -> None:
         """Start it again until it is ready: without its database it may give up, as under a supervisor."""
-        while not self.daemon.alive:
-            with suppress(Exited):
-                await self.daemon.start()
-                return
-            await trio.sleep(0.1)
+        while self.url is None:
+            if not self.daemon.alive:
+                self.daemon.spawn()
+            with suppress(AssertionError):  # it has ended (Exited), or takes longer than usual
+                await self.daemon.ready()
 
 
 @attrs.define(eq=False)

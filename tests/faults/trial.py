@@ -21,6 +21,8 @@ AT_ONCE = 2
 """Faults that may last at the same time."""
 CALM = 60.0
 """Seconds after the last fault within which everything must be answered."""
+PATIENCE = 20.0
+"""Seconds after which a call counts as lost."""
 SETTLING = 1.0
 """Seconds after the last reply in which its item is done, which nobody is told."""
 
@@ -103,11 +105,12 @@ async def _is_added(url: str, job: Mapping[str, Any]) -> bool:
     """Add the job unless it is there, since nobody knows what became of a call whose connection broke."""
     is_added = False
     try:
-        async with connect(url) as peer:
-            await peer.hello(TOKEN, "web", "jobs", callsOnly=True)
-            if job["prompt"] not in {each["prompt"] for each in (await peer.call("cron.list"))["jobs"]}:
-                await peer.call("cron.add", **job)
-            is_added = True
+        with trio.fail_after(PATIENCE):
+            async with connect(url) as peer:
+                await peer.hello(TOKEN, "web", "jobs", callsOnly=True)
+                if job["prompt"] not in {each["prompt"] for each in (await peer.call("cron.list"))["jobs"]}:
+                    await peer.call("cron.add", **job)
+                is_added = True
     except* (*GONE, AssertionError):
         pass
     return is_added
