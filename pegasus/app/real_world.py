@@ -145,7 +145,7 @@ def _make_environment(
             in_force.now.tools, memory, clock=wall_clock, sandbox=world.sandbox, archive_prefix_of=archive_prefix_of
         )
 
-    shared = _open_shared_state(settings, is_trial) if settings.storage.url else None
+    shared = _open_shared_state(home, settings, is_trial) if settings.storage.url else None
     stored = stored_files(home, shared)
     return Environment(
         in_force=in_force,
@@ -201,9 +201,10 @@ def _make_environment(
     )
 
 
-def _open_shared_state(settings: Settings, is_trial: bool) -> SharedState:
+def _open_shared_state(home: Home, settings: Settings, is_trial: bool) -> SharedState:
     # Imported where there is a database, and nowhere else.
-    shared: SharedState = import_module("pegasus.app.shared_state").open_shared_state(settings, is_trial=is_trial)
+    opening = import_module("pegasus.app.shared_state").open_shared_state
+    shared: SharedState = opening(settings, home.path / "mirror", is_trial=is_trial)
     return shared
 
 

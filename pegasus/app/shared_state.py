@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from random import Random
 
 import attrs
@@ -26,6 +27,7 @@ from pegasus.storage.database import (
     DatabaseFolder,
     NodeFacts,
     NodeList,
+    mirror_sessions,
     open_database,
     run_database_journal,
     settings_digest,
@@ -34,7 +36,7 @@ from pegasus.storage.database import (
 
 @attrs.frozen(eq=False, repr=False)
 class SharedState:
-    """The database of the nodes, and this node: `SharedState(database, NodeFacts("a"), lease=5.0, scope="chat")`."""
+    """The database of the nodes, and this node: `SharedState(database, NodeFacts("a"), 5.0, "chat", home.path / "mirror")`."""
 
     database: Database
     """The database that the nodes share."""
@@ -44,6 +46,8 @@ class SharedState:
     """Seconds of its lease."""
     scope: str
     """The setting `agent.scope`."""
+    mirror: Path
+    """Folder of this node in which people find the sessions as files."""
 
     async def run_journal(
         self, mailbox: Inbox[JournalMessage], *, clock: Callable[[], int], activity: Activity, hands_out: bool
@@ -73,6 +77,10 @@ class SharedState:
                 on_change(await self.nodes.count_others() + 1)
             await trio.sleep(self.lease)
 
+    async def mirror_sessions(self, inbox: Inbox[object]) -> None:
+        """Keep the sessions as files in the home; see `mirror_sessions`."""
+        await mirror_sessions(inbox, self.database, self.mirror)
+
     @property
     def stored(self) -> StoredFiles:
         """The files of the database, for reading beside the journal."""
@@ -84,7 +92,7 @@ class SharedState:
         return NodeList(self.database, self.facts.name)
 
 
-def open_shared_state(settings: Settings, *, is_trial: bool = False) -> SharedState:
+def open_shared_state(settings: Settings, mirror: Path, *, is_trial: bool = False) -> SharedState:
     """Return what this process shares with others. Nothing is connected yet. Raises StorageError.
 
     is_trial: the version is only tried, beside the node that runs.
@@ -93,4 +101,4 @@ def open_shared_state(settings: Settings, *, is_trial: bool = False) -> SharedSt
     facts = NodeFacts(
         f"{name} (trial)" if is_trial else name, settings.node.address, __version__, settings_digest(settings)
     )
-    return SharedState(open_database(settings.storage.url), facts, settings.node.lease, settings.agent.scope)
+    return SharedState(open_database(settings.storage.url), facts, settings.node.lease, settings.agent.scope, mirror)

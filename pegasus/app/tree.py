@@ -167,6 +167,9 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     books = [environment.pairing.follow, environment.names.follow, models.traits.follow, models.chat_choices.follow]
     await follow_others(root, environment, "books", books)
     await root.start_child(_retention_child(root, environment, journal))
+    if environment.shared is not None:
+        mirror = Child("sessions", environment.shared.mirror_sessions, backoff=CHILD_BACKOFF)
+        await root.start_child(Child("mirror", supervisor([mirror], intensity=CHILD_INTENSITY)))
     # The journal knows who wrote before this start. It is asked once: the prompt must not change when somebody new writes.
     services = build_services(environment, journal, root.ref, await journal.ask(KnownAddresses))
     await root.start_child(_memory_child(services))

@@ -49,7 +49,7 @@ _LOOKS: Final = 50
 """Looks at files that somebody changes in spite of the lock."""
 _IMMUTABLE: Final = ("media", "transcripts")
 """Folders of data whose files are named by their content, and never changed."""
-_LEFT_OUT: Final = frozenset({"lock", "run", "logs", "backups", "versions"})
+_LEFT_OUT: Final = frozenset({"lock", "run", "logs", "backups", "versions", "mirror"})
 """Names in a home that no backup has: they are made again, are backups themselves, or programs."""
 SECRET_NAMES: Final = frozenset({"token", "mcp", "push.key"})
 """Names in a home that hold nothing but secrets: the owner's token, tokens of MCP servers, and the key for push services."""

@@ -74,6 +74,9 @@ async def test_an_agent_moves_into_a_database_and_back(tmp_path, postgres_server
             reply = await client.reply()
             assert (reply["seq"], "I like tea" in reply["text"]) == (first["seq"] + 1, True)
             await client.ack(reply)
+        mirrored = home / "mirror/main/current.jsonl"
+        await until(lambda: mirrored.exists() and "what do you remember?" in mirrored.read_text(), "the mirror")
+        assert "I like tea" in next((home / "data/memory").rglob("*.md")).read_text()
         refused = await migrate(tmp_path / "other", back, *with_url)
         assert (refused.code, "running nodes" in refused.err, back.exists()) == (1, True, False)
 

@@ -14,6 +14,7 @@ the state is in files.
     notes       items that are done and replies that were acknowledged
     node        the lease of this node
     calls       transactions: repeated, in order, some at once
+    mirror      sessions as files in the home of a node
     log_files   inbox and outbox as files and as contents of a database
     reading     what is stored, as files beside the journal
     node_list   the nodes, as people and programs are shown them
@@ -28,6 +29,7 @@ the state is in files.
 
 from pegasus.storage.database.engine import run_database_journal
 from pegasus.storage.database.log_files import inbox_contents, inbox_file, outbox_contents, outbox_file
+from pegasus.storage.database.mirror import mirror_sessions
 from pegasus.storage.database.node_list import DatabaseFacts, NodeList, settings_digest
 from pegasus.storage.database.opening import open_database
 from pegasus.storage.database.reading import DatabaseFolder
@@ -90,6 +92,7 @@ __all__ = [
     "dedupe_of",
     "inbox_contents",
     "inbox_file",
+    "mirror_sessions",
     "open_database",
     "outbox_contents",
     "outbox_file",
