@@ -263,6 +263,21 @@ async def test_a_node_takes_its_name_again_after_it_was_killed(database, autojum
         assert (await within(LEASE + 1, take_chat(again)))[2].message.id == "m1"
 
 
+async def test_an_item_that_ends_while_its_chat_is_taken_anew_is_not_lost(autojump_clock):
+    """The note comes too late for the old lease. The database would ignore it, so it has no effect here either."""
+    database = MemoryDatabase(latency=lambda: 0.1)
+    async with run_node(database) as a:
+        lease, item = await begin_chat(a)
+        taking = await a.ref.request(TakeLease, OWNER)
+        await trio.sleep(0.05)
+        await a.tell(CompleteItem(item.n, lease))
+        new = await taking.get()
+        again = await within(1, a.ask(NextItem, "main", WEB.address))
+        assert (again.n, again.attempt) == (item.n, 2)
+        await a.tell(CompleteItem(again.n, new))
+        assert await a.ask(Waiting) == 0
+
+
 # ------------------------------------------------------------------ messages at one node for another
 
 
@@ -273,6 +288,20 @@ async def test_a_message_reaches_the_node_that_owns_its_chat(database, autojump_
         assert await b.accept("m2", channel=WEB) == Accepted(2, duplicate=False)
         assert (await within(0.3, a.ask(NextItem, "main", WEB.address))).message.id == "m2"
         assert await b.accept("m2", channel=WEB) == Accepted(2, duplicate=True)
+
+
+async def test_messages_of_two_nodes_keep_their_order(autojump_clock):
+    """The node that owns the chat accepts one before it has heard of the one before."""
+    database = MemoryDatabase(loses_notice=lambda: True)
+    async with two_nodes(database) as (a, b):
+        lease, item = await begin_chat(a)
+        await b.accept("m2", channel=WEB)
+        await a.accept("m3", channel=WEB)
+        await answer(a, lease, item)
+        for id in ("m2", "m3"):
+            item = await within(1, a.ask(NextItem, "main", WEB.address))
+            assert item.message.id == id
+            await a.tell(CompleteItem(item.n, lease))
 
 
 async def test_a_command_reaches_the_node_that_owns_the_chat_in_time(database, autojump_clock):
