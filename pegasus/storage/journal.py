@@ -458,9 +458,8 @@ class _Journal:
 
     async def _count_lines(self, requests: Sequence[Request]) -> StorageError | None:
         """Count the lines of files that `after` is compared with. Return the error if one cannot be read."""
-        paths = self._lines.unknown(request for request in requests if isinstance(request, Commit))
         try:
-            for path in paths:
+            for path in self._lines.unknown(requests):
                 self._lines.learn(path, await self._disk.run(Volume.count_lines, path))
         except StorageError as error:
             return error

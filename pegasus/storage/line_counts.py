@@ -29,10 +29,15 @@ class LineCounts:
         self._staged: dict[str, int] = {}
         """Lines of files with those of the batch."""
 
-    def unknown(self, commits: Iterable[Commit]) -> list[str]:
-        """Return the files that must be counted before these commits can be staged."""
-        first = (commit.appends[0][0] for commit in commits if commit.after is not None and commit.appends)
-        return [path for path in dict.fromkeys(first) if path not in self._written]
+    def unknown(self, requests: Iterable[object]) -> list[str]:
+        """Return the files that must be counted before the commits among these requests can be staged."""
+        paths: list[str] = []
+        for request in requests:
+            if isinstance(request, Commit) and request.after is not None and request.appends:
+                path = request.appends[0][0]
+                if path not in self._written and path not in paths:
+                    paths.append(path)
+        return paths
 
     def learn(self, path: str, lines: int) -> None:
         """Keep the number of a file that was counted."""
