@@ -76,8 +76,9 @@ class DataFolder:
         names = sorted(self._names())
         present = set(names)
         aside: list[FileContents] = []
-        for path, read in ((INBOX, lambda content: inbox_contents(content, self.scope)), (OUTBOX, outbox_contents)):
-            found, bad = read(self._read(path) if path in present else b"")
+        for path in (INBOX, OUTBOX):
+            log, written = (self._read(path), self._written(path)) if path in present else (b"", 0)
+            found, bad = inbox_contents(log, self.scope) if path == INBOX else outbox_contents(log, written)
             yield from found
             if bad:
                 aside.append(self._aside(path, _raw(bad), present))

@@ -111,15 +111,19 @@ def _message_line(item: InboxItem) -> bytes:
     return encode_line({**record, "message": decode_json(accepted.message)})
 
 
-def outbox_contents(content: bytes) -> tuple[list[Content], list[BadLine]]:
-    """Return the replies to each address that the file of an outbox knows, and the lines that are no records."""
+def outbox_contents(content: bytes, written: int = 0) -> tuple[list[Content], list[BadLine]]:
+    """Return the replies to each address that the file of an outbox knows, and the lines that are no records.
+
+    written: wall clock of the last change of the file, ms. It stands for the time of replies of which only the key is known any more:
+    a database forgets keys by their age, and a session that goes on may post the last of them again.
+    """
     log, bad, texts = OutboxLog(), list[BadLine](), dict[str, str]()
     for line in _replayed(log, content, bad):
         if line.value["type"] == "reply":
             texts.setdefault(line.value["key"], encode_json(line.value["message"]))
     replies: dict[Address, list[PostedReply]] = {}
     for entry in log.keys.values():
-        reply = PostedReply(entry.key, entry.channel, entry.seq, texts.get(entry.key, ""), entry.at)
+        reply = PostedReply(entry.key, entry.channel, entry.seq, texts.get(entry.key, ""), entry.at or written)
         replies.setdefault(entry.channel.address, []).append(reply)
     contents: list[Content] = []
     for address, sequence in sorted(log.sequences.items(), key=lambda pair: (pair[0].type, pair[0].channel_id)):

@@ -174,3 +174,16 @@ def test_rows_have_the_keys_that_their_owners_give_them(which):
     read, name, row = ROWS[which]
     collection = {"codes": "access", "revoked": "tokens"}.get(which, which)
     assert row_key(collection, name, row) == read(name, row)[0]
+
+
+def test_a_key_whose_reply_is_gone_is_as_old_as_the_file(tmp_path):
+    """A database forgets keys by their age; one without an age would be forgotten at once, and its reply given twice."""
+    (tmp_path / "outbox").mkdir()
+    log = tmp_path / "outbox/outbox.jsonl"
+    log.write_bytes(
+        b'{"type":"address","channel":{"type":"cli","channelId":"main"},"seq":1,"acked":1}\n'
+        b'{"type":"keys","channels":[{"type":"cli","channelId":"main","userId":"me"}],"replies":[["a",1,0]]}\n'
+    )
+    os.utime(log, (AT / 1000, AT / 1000))
+    [reply] = of(PostedReply, folder(tmp_path).contents())
+    assert reply == PostedReply("a", CLI, 1, "", AT)
