@@ -54,7 +54,7 @@ _STORED: Final[Mapping[str, tuple[str, ...]]] = {
     "tasks.show": ("tasks/",),
     "tasks.replay": ("tasks/",),
     "cron.list": ("cron/",),
-    "tokens.list": ("tokens.json",),
+    "tokens.list": ("tokens.",),
     "memory.list": ("memory/",),
     "memory.show": ("memory/",),
     "memory.log": ("memory/",),
