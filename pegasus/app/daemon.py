@@ -275,6 +275,9 @@ async def _daemon(world: RealWorld, is_trial: bool) -> int:
                 deliveries = HookDeliveries()
                 await deliveries.load(tree.journal, wall_clock)
                 follow = [tokens.follow, sessions.follow, deliveries.follow, reloader.follow_choice]
+                if environment.shared is not None:
+                    keep = partial(environment.shared.keep_persona, tree.journal, environment.disk, reloader.request)
+                    follow.append(keep)
                 await follow_others(root, environment, "doors", follow)
                 page = in_force.follow(lambda settings: settings.http.public_url or http or "", "http.public_url")
                 sign_in = SignInMethod(sessions if http else None, page)

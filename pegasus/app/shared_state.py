@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -18,10 +19,21 @@ import trio
 from actors import Inbox, Ref, Supervisor
 from pegasus import __version__
 from pegasus.app.node_talk import NodeTalk
+from pegasus.identity import PERSONA_CHANGES
 from pegasus.main_agent import MainAgents
 from pegasus.observe import Activity
+from pegasus.retry import retry
 from pegasus.settings import Settings
-from pegasus.storage import JournalMessage, StorageError, StoredFiles
+from pegasus.storage import (
+    LINE_FILES,
+    Disk,
+    JournalMessage,
+    NextChange,
+    ReadFile,
+    StorageError,
+    StoredFiles,
+    Volume,
+)
 from pegasus.storage.database import (
     Database,
     DatabaseFolder,
@@ -85,6 +97,25 @@ class SharedState:
     def stored(self) -> StoredFiles:
         """The files of the database, for reading beside the journal."""
         return DatabaseFolder(self.database)
+
+    async def keep_persona(self, journal: Ref[JournalMessage], disk: Disk, reload: Callable[[], object]) -> None:
+        """Keep what was decided about the persona in the home of this node, where starts and reloads read it. Runs until cancelled.
+
+        reload: called if it was not there at this start.
+        """
+        is_start, lines = True, 0
+        while True:
+            is_old = False
+            for path in (PERSONA_CHANGES, LINE_FILES["persona-proposals"]):
+                content = await retry(partial(journal.ask, ReadFile, path), StorageError)
+                lines = content.count(b"\n")
+                if content != await disk.run(Volume.read, path):
+                    is_old = True
+                    await disk.run(Volume.replace, path, content)
+            if is_start and is_old:
+                reload()
+            is_start = False
+            await retry(partial(journal.ask, NextChange, "persona-proposals", "", lines), StorageError)
 
     @property
     def nodes(self) -> NodeList:

@@ -16,6 +16,7 @@ Example::
 
 from pegasus.identity.lean import SMALL_WINDOW, lean_task_prompt
 from pegasus.identity.persona import BUILT_IN, FIELDS, LISTS, Persona, PersonaError, persona_of_settings
+from pegasus.identity.persona_changes import CHANGES as PERSONA_CHANGES
 from pegasus.identity.persona_changes import (
     PersonaChanges,
     format_decision,
@@ -49,6 +50,7 @@ __all__ = [
     "MAX_TEXT",
     "NOTES_FILE",
     "OWNER_FILES",
+    "PERSONA_CHANGES",
     "SHARED_FILES",
     "SILENCE",
     "SMALL_WINDOW",

@@ -1,6 +1,8 @@
 """Books of two nodes over one database: what one changes the other knows, and nothing is decided by what is not there any more."""
 
+import json
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import trio
@@ -8,6 +10,8 @@ import trio
 from actors import Child, Mailbox, Restart, open_supervisor
 from pegasus.access import Credentials, PairingBook, TokenBook, WebSessions
 from pegasus.access.tokens import TokenRefused
+from pegasus.app.shared_state import SharedState
+from pegasus.identity import BUILT_IN, PersonaChanges
 from pegasus.intake import DiskLimits, GuestDisk, QuotaReached
 from pegasus.messages import Address, ChannelInfo, InboundMessage
 from pegasus.models import TraitStore
@@ -15,6 +19,7 @@ from pegasus.models.chat_choices import ChatChoices
 from pegasus.settings import LiveValue
 from pegasus.storage.database import NodeFacts, run_database_journal
 from pegasus.testing.memory_database import MemoryDatabase
+from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.web.deliveries import HookDeliveries
 
 NOW = 1_772_029_800_000
@@ -146,3 +151,20 @@ async def test_what_a_guest_sends_to_two_nodes_counts_together(autojump_clock):
             await disks[n % 2].admit(message)
         with pytest.raises(QuotaReached):
             await disks[0].admit(InboundMessage("x" * 70_000, ANN, "m4"))
+
+
+async def test_a_home_gets_what_was_decided_about_the_persona_at_any_node(autojump_clock):
+    async with journals("a", "b") as (refs, nursery):
+        changes, disk, reloads = PersonaChanges(refs[0], LiveValue(BUILT_IN), clock), MemoryDisk(), []
+        first = await changes.propose("style", "short", "why")
+        await changes.decide(first.number, accept=True, by="cli:main")
+        state = SharedState(None, NodeFacts("b"), 5.0, "chat", Path("unused"))
+        nursery.start_soon(state.keep_persona, refs[1], disk, lambda: reloads.append(True))
+        await trio.sleep(1)
+        assert json.loads(disk.survivor().content("identity/persona.json")) == {"style": "short"}
+        second = await changes.propose("style", "shorter", "why")
+        await changes.decide(second.number, accept=True, by="cli:main")
+        await trio.sleep(1)
+        assert json.loads(disk.survivor().content("identity/persona.json")) == {"style": "shorter"}
+        assert disk.survivor().content("identity/proposals.jsonl").count(b"accepted") == 2
+        assert reloads == [True]  # the start did not know; later decisions wait for the next one
