@@ -59,22 +59,14 @@ async def agents(inbox, journal, node):
 
 async def agent(inbox, *, journal, node, services, chat, note_work):
     """Work on the items of one chat until the agent is stopped."""
-    session = _Session(journal, chat, *await load_session(journal, chat))
+    lease = await journal.ask(TakeLease, chat_owner(chat))
+    content = await journal.ask(ReadFile, session_path(chat))
+    session = _Session(journal, chat, lease, [json.loads(line) for line in content.splitlines()])
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_work, session, node, note_work)
         async for _ in inbox:
             pass
         nursery.cancel_scope.cancel()
-
-
-async def load_session(journal, chat):
-    """Return the lease of a chat, and then the lines of its session."""
-    lease = await journal.ask(TakeLease, chat_owner(chat))
-    return lease, await read_session(journal, chat)
-
-
-async def read_session(journal, chat):
-    return [json.loads(line) for line in (await journal.ask(ReadFile, session_path(chat))).splitlines()]
 
 
 def session_path(chat):

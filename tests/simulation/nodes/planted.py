@@ -11,7 +11,7 @@ import math
 import attrs
 import trio
 
-from pegasus.storage import Lease, TakeLease
+from pegasus.storage import Lease, chat_owner
 from pegasus.storage.database import AcceptedItem, StoredReply
 from pegasus.storage.database.calls import Lookout
 from pegasus.storage.database.items import OwnedItems
@@ -21,7 +21,6 @@ from pegasus.storage.database.ownership import Ownership
 from pegasus.storage.database.replies import FollowedReplies
 from pegasus.storage.item_queue import ItemQueue
 from pegasus.testing.memory_tables import MemoryTables, _Outbox, _Owned
-from tests.simulation.nodes import agents
 
 
 def commit_without_a_look_at_the_token(monkeypatch):
@@ -128,17 +127,6 @@ def do_a_repeated_step_again(monkeypatch):
     monkeypatch.setattr(MemoryTables, "commit", commit)
 
 
-def read_the_session_before_the_take(monkeypatch):
-    """And write without the number of lines, by which that would be noticed."""
-
-    async def load(journal, chat):
-        lines = await agents.read_session(journal, chat)
-        return await journal.ask(TakeLease, agents.chat_owner(chat)), lines
-
-    monkeypatch.setattr(agents, "load_session", load)
-    monkeypatch.setattr(MemoryTables, "_has_lines", lambda tables, step: False)
-
-
 def load_items_before_the_take(monkeypatch):
     """What comes between the two is not looked for later."""
 
@@ -184,7 +172,7 @@ def forget_notes_that_were_not_written(monkeypatch):
 
 def leave_lost_chats_their_agents(monkeypatch):
     def watch(ownership, query):
-        ownership.running = frozenset(map(agents.chat_owner, query.running))
+        ownership.running = frozenset(map(chat_owner, query.running))
 
     monkeypatch.setattr(Ownership, "watch", watch)
 
@@ -199,7 +187,6 @@ PLANTED = (
     renew_a_lease_that_has_ended,
     act_after_the_own_deadline,
     do_a_repeated_step_again,
-    read_the_session_before_the_take,
     load_items_before_the_take,
     acknowledge_before_the_delivery,
     rely_on_notices,
