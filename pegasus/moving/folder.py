@@ -4,7 +4,7 @@ Every file below data/ moves byte for byte, but for three kinds. Inbox and outbo
 would have left them. A file of rows becomes its rows, and comes back in the form in which their owner writes it. Lines that are
 no text, such as the torn end that a crash leaves, go into `<file>.bad-<n>`, as the owner of the file would have put them.
 
-Left out is what is made again (the index of memory), and what belongs to the machine: what `/undo` takes back in its workspace.
+Left out is what is made again (the index of memory, what was copied of it), and what belongs to the machine: what `/undo` takes back in its workspace.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ INBOX: Final = "inbox/inbox.jsonl"
 OUTBOX: Final = "outbox/outbox.jsonl"
 VERSION: Final = "VERSION"
 """The number of the form of all files."""
-_LEFT_OUT: Final = re.compile(r"memory/\.index\.sqlite.*|undo(/.*)?|.*\.tmp")
+_LEFT_OUT: Final = re.compile(r"(.*/)?memory/\.(index\.sqlite|copy\.json).*|undo(/.*)?|.*\.tmp")
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _FOLDERS: Final = {
     "main": "lines of conversations",

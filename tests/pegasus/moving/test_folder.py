@@ -27,6 +27,7 @@ from tests.pegasus.storage.conftest import AT, CLI, WEB, run_journal
 async def test_there_and_back_are_the_same_bytes_but_for_rewritten_logs(tmp_path):
     await furnish(tmp_path / "data")
     (tmp_path / "data/memory/.index.sqlite").write_bytes(b"made again")
+    (tmp_path / "data/memory/.copy.json").write_bytes(b"{}")
     (tmp_path / "data/undo").mkdir()
     (tmp_path / "data/undo/1").write_bytes(b"of this machine")
     contents = list(folder(tmp_path / "data").contents())
@@ -34,7 +35,7 @@ async def test_there_and_back_are_the_same_bytes_but_for_rewritten_logs(tmp_path
     rewritten = {"inbox/inbox.jsonl", "outbox/outbox.jsonl"}
     rows = {path.format(owner="telegram_42") for path, _ in ROW_FILES.values()}
     before, after = tree(tmp_path / "data"), tree(back)
-    assert set(after) == set(before) - {"memory/.index.sqlite", "undo/1"}
+    assert set(after) == set(before) - {"memory/.index.sqlite", "memory/.copy.json", "undo/1"}
     for path in set(after) - rewritten:
         assert after[path][0] == before[path][0], path
         assert after[path][1] == before[path][1] or path in rows | {"VERSION"}, path
