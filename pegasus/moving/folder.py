@@ -4,8 +4,8 @@ Every file below data/ moves byte for byte, but for three kinds. Inbox and outbo
 would have left them. A file of rows becomes its rows, and comes back in the form in which their owner writes it. Lines that are
 no text, such as the torn end that a crash leaves, go into `<file>.bad-<n>`, as the owner of the file would have put them.
 
-Left out is what is made again (the index of memory, and what was copied of it), and what belongs to the machine: what `/undo` takes back
-in its workspace.
+Left out is what is made again (the index of memory, and what was copied of it), and what belongs to the machine: what `/undo` takes
+back in its workspace.
 """
 
 from __future__ import annotations
