@@ -17,7 +17,6 @@ Nothing here runs where there is one node.
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import partial
 from typing import Final
 
 import attrs
@@ -28,7 +27,7 @@ from pegasus.messages import Json
 from pegasus.outside import Untrusted
 from pegasus.policy import OwnerMessage
 from pegasus.retry import retry
-from pegasus.storage import JournalMessage, KeyedStore, NextChange, StorageError
+from pegasus.storage import JournalMessage, KeyedStore, StorageError
 from pegasus.tasks.agent.messages import StoppedTask
 from pegasus.tasks.agent.recovery import recover_tasks
 from pegasus.tasks.agent.scheduler import TaskScheduler
@@ -45,7 +44,6 @@ LEAVE: Final = 1.0
 """Seconds for taking a request out that nobody waits for any more; else it is dropped when it is old."""
 KEPT_MS: Final = 3_600_000
 """Age of a row whose asker has gone, at which it is dropped."""
-_ROWS: Final = "task-requests"
 
 
 @attrs.frozen
@@ -90,8 +88,7 @@ class TasksElsewhere:
         self._scheduler = scheduler
         self._changed = Signal()
         """Given when rows have changed."""
-        self._journal = journal
-        self._store = KeyedStore(_ROWS, _read_request, after_read=self._changed.notify)
+        self._store = KeyedStore("task-requests", _read_request, after_read=self._changed.notify)
         self._store.use(journal)
         self._doing: set[str] = set()
         """Requests of other nodes that are being carried out."""
@@ -106,20 +103,12 @@ class TasksElsewhere:
         Raises LeaseLost when this node's tasks are another's.
         """
         nursery.start_soon(self._serve, nursery)
-        nursery.start_soon(self._follow)
+        nursery.start_soon(self._store.follow)
         while True:
             taken = await self._state.logs.next_taken()
             self._drop({entry.task_id for entry in taken})
             await recover_tasks(self._state, self._scheduler, nursery, taken)
             self._changed.notify()
-
-    async def _follow(self) -> None:
-        """Read the rows again whenever they have changed, until cancelled."""
-        version = 0
-        while True:
-            version = await retry(partial(self._journal.ask, NextChange, _ROWS, "", version), StorageError)
-            self._store.use(self._journal)
-            await retry(self._store.ensure_read, StorageError)
 
     async def _serve(self, nursery: trio.Nursery) -> None:
         """Carry out requests for tasks of this node."""

@@ -62,7 +62,7 @@ async def test_a_job_is_changed_at_any_node_and_each_run_is_made_once(autojump_c
         assert await journal.ask(Waiting) == 1  # the one before still waits, so that no other is made
         assert await runs(a) == await runs(b) == [(1, True)]
         await b.ask(EnableJob, job.id, False)
-        await trio.sleep(600)
+        await trio.sleep(130)
         assert await runs(a) == await runs(b) == [(1, False)]
         await b.ask(RemoveJob, job.id)
         await trio.sleep(1)
@@ -71,12 +71,12 @@ async def test_a_job_is_changed_at_any_node_and_each_run_is_made_once(autojump_c
 
 async def test_the_schedule_goes_on_when_its_node_is_cut_off(autojump_clock):
     async with two_nodes() as (database, (a, b), (_, journal)):
-        await add(b, 3600)
+        await add(b, 60)
         await trio.sleep(1)
         database.cut("a")
-        await trio.sleep(3600 + 10)
+        await trio.sleep(60 + 10)
         assert await runs(b) == [(1, True)]
         database.mend("a")
-        await trio.sleep(30)
+        await trio.sleep(10)
         assert await runs(a) == [(1, True)]
         assert await journal.ask(Waiting) == 1
