@@ -204,7 +204,7 @@ def _make_environment(
 def _open_shared_state(home: Home, settings: Settings, is_trial: bool) -> SharedState:
     # Imported where there is a database, and nowhere else.
     opening = import_module("pegasus.app.shared_state").open_shared_state
-    shared: SharedState = opening(settings, home.path / "mirror", is_trial=is_trial)
+    shared: SharedState = opening(settings, home, is_trial=is_trial)
     return shared
 
 

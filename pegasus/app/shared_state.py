@@ -10,8 +10,8 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from random import Random
+from typing import Final
 
 import attrs
 import trio
@@ -19,6 +19,7 @@ import trio
 from actors import Inbox, Ref, Supervisor
 from pegasus import __version__
 from pegasus.app.node_talk import NodeTalk
+from pegasus.host import Home
 from pegasus.identity import PERSONA_CHANGES
 from pegasus.main_agent import MainAgents
 from pegasus.observe import Activity
@@ -39,16 +40,22 @@ from pegasus.storage.database import (
     DatabaseFolder,
     NodeFacts,
     NodeList,
+    has_messages,
     mirror_sessions,
     open_database,
     run_database_journal,
     settings_digest,
 )
 
+_NOT_MOVED: Final = (
+    "{data} holds messages, and the database of storage.url is empty; move them (pegasus migrate --to, with storage.url not set), "
+    "or move the folder away to begin anew"
+)
+
 
 @attrs.frozen(eq=False, repr=False)
 class SharedState:
-    """The database of the nodes, and this node: `SharedState(database, NodeFacts("a"), 5.0, "chat", home.path / "mirror")`."""
+    """The database of the nodes, and this node: `SharedState(database, NodeFacts("a"), 5.0, "chat", home)`."""
 
     database: Database
     """The database that the nodes share."""
@@ -58,8 +65,8 @@ class SharedState:
     """Seconds of its lease."""
     scope: str
     """The setting `agent.scope`."""
-    mirror: Path
-    """Folder of this node in which people find the sessions as files."""
+    home: Home
+    """Home of this node."""
 
     async def run_journal(
         self, mailbox: Inbox[JournalMessage], *, clock: Callable[[], int], activity: Activity, hands_out: bool
@@ -74,6 +81,7 @@ class SharedState:
             lease=self.lease,
             activity=activity,
             hands_out=hands_out,
+            unless_unused=_NOT_MOVED.format(data=self.home.data) if has_messages(self.home.data) else "",
         )
 
     def talk(self, root: Supervisor, journal: Ref[JournalMessage], agents: MainAgents, random: Random) -> NodeTalk:
@@ -91,7 +99,7 @@ class SharedState:
 
     async def mirror_sessions(self, inbox: Inbox[object]) -> None:
         """Keep the sessions as files in the home; see `mirror_sessions`."""
-        await mirror_sessions(inbox, self.database, self.mirror)
+        await mirror_sessions(inbox, self.database, self.home.path / "mirror")
 
     @property
     def stored(self) -> StoredFiles:
@@ -123,7 +131,7 @@ class SharedState:
         return NodeList(self.database, self.facts.name)
 
 
-def open_shared_state(settings: Settings, mirror: Path, *, is_trial: bool = False) -> SharedState:
+def open_shared_state(settings: Settings, home: Home, *, is_trial: bool = False) -> SharedState:
     """Return what this process shares with others. Nothing is connected yet. Raises StorageError.
 
     is_trial: the version is only tried, beside the node that runs.
@@ -132,4 +140,4 @@ def open_shared_state(settings: Settings, mirror: Path, *, is_trial: bool = Fals
     facts = NodeFacts(
         f"{name} (trial)" if is_trial else name, settings.node.address, __version__, settings_digest(settings)
     )
-    return SharedState(open_database(settings.storage.url), facts, settings.node.lease, settings.agent.scope, mirror)
+    return SharedState(open_database(settings.storage.url), facts, settings.node.lease, settings.agent.scope, home)

@@ -93,6 +93,7 @@ from pegasus.storage import (
     Lease,
     LeaseLost,
     RetentionRule,
+    StorageError,
     media_rule,
     remove_old_files,
     run_journal,
@@ -550,6 +551,8 @@ def _log_event(event: Event) -> None:
             _log.warning("MCP server is down", actor=event.path, attempt=event.attempt, reason=str(error))
         case Exited(exit=Crashed(LeaseLost())):
             _log.info("ended: its work belongs to somebody else now", actor=event.path)
+        case Exited(path="journal", exit=Crashed(StorageError() as error)):  # says itself what is wrong, and what to do
+            _log.error("cannot work", actor=event.path, attempt=event.attempt, error=str(error))
         case Exited(exit=Crashed(error)):
             _log.exception("crashed", actor=event.path, attempt=event.attempt, error=error)
         case Exited(exit=how):

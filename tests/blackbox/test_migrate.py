@@ -47,6 +47,12 @@ async def test_an_agent_moves_into_a_database_and_back(tmp_path, postgres_server
         assert (refused.code, "already runs Pegasus here" in refused.err) == (75, True)
     before = files(home / "data")
 
+    # A database that nobody has moved into is not begun with beside files that have messages.
+    forgotten = await command("--home", str(home), "--set", f"storage.url={postgres_url}", "run", "--no-cli")
+    assert (forgotten.code, "the database of storage.url is empty" in forgotten.err) == (1, True), forgotten
+    assert "Traceback" not in forgotten.err
+    assert files(home / "data") == before
+
     moved = await migrate(home, postgres_url)
     assert (moved.code, moved.err) == (0, ""), moved.err
     counts = dict(line.rsplit(maxsplit=1) for line in moved.out.splitlines() if line[-1:].isdigit())

@@ -31,7 +31,7 @@ from pegasus.storage.database.engine import run_database_journal
 from pegasus.storage.database.log_files import inbox_contents, inbox_file, outbox_contents, outbox_file
 from pegasus.storage.database.mirror import mirror_sessions
 from pegasus.storage.database.node_list import DatabaseFacts, NodeList, settings_digest
-from pegasus.storage.database.opening import open_database
+from pegasus.storage.database.opening import has_messages, open_database
 from pegasus.storage.database.reading import DatabaseFolder
 from pegasus.storage.database.tables import (
     AcceptedItem,
@@ -90,6 +90,7 @@ __all__ = [
     "StoredItem",
     "StoredReply",
     "dedupe_of",
+    "has_messages",
     "inbox_contents",
     "inbox_file",
     "mirror_sessions",

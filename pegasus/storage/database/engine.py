@@ -120,12 +120,14 @@ async def run_database_journal(
     report: Report = _log.warning,
     activity: Activity | None = None,
     hands_out: bool = True,
+    unless_unused: str = "",
 ) -> None:
     """Run the actor. It takes messages once the node is registered, for which it waits while the database is down.
 
     mailbox: brings the messages of this actor. database: shared by all nodes; it is not closed. facts: what the node says of itself.
     clock: wall clock, ms since the epoch. scope: the setting `agent.scope`. lease: seconds of the node's lease. The others are as in
-    `run_journal`. Raises StorageError if another living node has its name, or the database refuses it for good.
+    `run_journal`. unless_unused: reason not to run over a database that nobody has used before; "" = there is none. Raises StorageError
+    with it, and if another living node has the name of this one, or the database refuses it for good.
 
     >>> Child("journal", partial(run_database_journal, facts=facts, clock=now), database, mailbox=Mailbox(1024))
     """
@@ -133,7 +135,7 @@ async def run_database_journal(
         engine = _Engine(
             mailbox, database, nursery, facts, clock, scope, lease, max_waiting, report, activity, hands_out
         )
-        await engine.run()
+        await engine.run(unless_unused)
 
 
 class _Engine:
@@ -209,10 +211,12 @@ class _Engine:
 
     # ------------------------------------------------------------------ the life of the actor
 
-    async def run(self) -> None:
+    async def run(self, unless_unused: str) -> None:
         """Register, work until the actor is to stop, and sign off."""
         await self._node.begin()
         try:
+            if unless_unused and not await self._calls.until_done(partial(self._database.addresses, None, 1)):
+                raise StorageError(unless_unused)
             for task in (
                 partial(self._node.keep, self._begin_anew),
                 self._items.hand_out,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 
 from pegasus.storage.database.tables import Database
+from pegasus.storage.inbox import InboxLog
 from pegasus.storage.messages import StorageError
 
 
@@ -17,3 +20,10 @@ def open_database(url: str) -> Database:
         raise StorageError(text) from None
     database: Database = postgres.Postgres(url)
     return database
+
+
+def has_messages(data: Path) -> bool:
+    """Return whether the folder data of a home holds messages, from before its agent had a database."""
+    with suppress(OSError):
+        return (data / InboxLog.path).stat().st_size > 0
+    return False
