@@ -126,8 +126,8 @@ async def run_database_journal(
 
     mailbox: brings the messages of this actor. database: shared by all nodes; it is not closed. facts: what the node says of itself.
     clock: wall clock, ms since the epoch. scope: the setting `agent.scope`. lease: seconds of the node's lease. The others are as in
-    `run_journal`. unless_unused: reason not to run over a database that nobody has used before; "" = there is none. Raises StorageError
-    with it, and if another living node has the name of this one, or the database refuses it for good.
+    `run_journal`. unless_unused: reason not to run over a database that nobody has used before; "" = there is none. Raises
+    StorageError with it, and if another living node has the name of this one, or the database refuses it for good.
 
     >>> Child("journal", partial(run_database_journal, facts=facts, clock=now), database, mailbox=Mailbox(1024))
     """
