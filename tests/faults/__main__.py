@@ -16,6 +16,7 @@ import trio
 
 from tests.faults.house import House, open_house
 from tests.faults.injecting import FAULTS
+from tests.faults.planted import PLANTED, plant
 from tests.faults.server import open_server
 from tests.faults.stored import read_tables
 from tests.faults.trial import Report, run_trial
@@ -25,16 +26,18 @@ ROUND = 25
 
 
 async def run_rounds(
-    folder: Path, faults: int, seed: int, nodes: int = 3, only: str = "", keep: Path | None = None
+    folder: Path, faults: int, seed: int, nodes: int = 3, only: str = "", keep: Path | None = None, planted: str = ""
 ) -> list[Report]:
     """Make faults of all kinds on so many nodes. only: those whose name has this in it. Prints a line for each round.
 
-    keep: where everything about a round with anomalies is written.
+    keep: where everything about a round with anomalies is written. planted: the fault of `PLANTED` that the database has.
     """
     choices, reports = random.Random(seed), list[Report]()
     chosen = {name: fault for name, fault in FAULTS.items() if only in name}
     async with open_server() as server, open_house(folder, choices, server, nodes) as house:
         read = partial(trio.to_thread.run_sync, read_tables, server.url(user="agent"))
+        if planted:
+            await plant(server, planted)
         while (left := faults - sum(sum(report.faults.values()) for report in reports)) > 0:
             report = await run_trial(house, chosen, min(left, ROUND), choices, read)
             reports.append(attrs.evolve(report, conversations=[], stored=None))
@@ -73,12 +76,21 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--only", default="", metavar="WORDS", help="only faults whose name has these words")
+    parser.add_argument("--plant", action="store_true", help="plant faults in the database, one after the other")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="where rounds with anomalies are written")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="pegasus-faults-") as folder:
-        reports = trio.run(run_rounds, Path(folder), given.faults, given.seed, given.nodes, given.only, given.keep)
-    print(sum((report.faults for report in reports), Counter()))
-    return int(any(report.anomalies for report in reports))
+    missed = []
+    for planted in PLANTED if given.plant else ("",):
+        with tempfile.TemporaryDirectory(prefix="pegasus-faults-") as folder:
+            what = (given.faults, given.seed, given.nodes, given.only, given.keep, planted)
+            reports = trio.run(run_rounds, Path(folder), *what)
+        is_broken = any(report.anomalies for report in reports)
+        if planted:
+            print(f"{'found ' if is_broken else 'MISSED'} {planted}", flush=True)
+        else:
+            print(sum((report.faults for report in reports), Counter()))
+        missed += [planted] if is_broken != bool(planted) else []
+    return int(bool(missed))
 
 
 if __name__ == "__main__":
