@@ -128,7 +128,8 @@ class MemoryTables:
         self._budgets: dict[str, _Budget] = {}
         self._seen: dict[Address, str] = {}
         """Accounts that were heard at each address that was seen, the newest last."""
-        self._connected: set[tuple[int, str, str | None]] = set()
+        self._connected: dict[tuple[int, str, str | None], int] = {}
+        """By node and place, the number of the newest call that told of the connection."""
         self._done: dict[str, Any] = {}
         """Answers of requests that were done, by id."""
         self._mark: str | None = None
@@ -156,7 +157,7 @@ class MemoryTables:
 
     def leave(self, node: int) -> None:
         self._nodes.pop(node, None)
-        self._connected = {each for each in self._connected if each[0] != node}
+        self._connected = {each: number for each, number in self._connected.items() if each[0] != node}
         self.give_back(node, [Lease(key, owned.token) for key, owned in self._owned.items() if owned.owner == node])
 
     def drain(self, name: str) -> bool:
@@ -440,12 +441,17 @@ class MemoryTables:
 
     # ------------------------------------------------------------------ addresses
 
-    def connect(self, node: int, places: Collection[tuple[str, str | None]], *, is_connected: bool) -> None:
+    def connect(
+        self, node: int, number: int, places: Collection[tuple[str, str | None]], *, is_connected: bool
+    ) -> None:
         for type, channel_id in places:
+            place = node, type, channel_id
+            newest = max(number, self._connected.get(place, 0))
             if not is_connected:
-                self._connected.discard((node, type, channel_id))
+                if newest == number:
+                    self._connected.pop(place, None)
                 continue
-            self._connected.add((node, type, channel_id))
+            self._connected[place] = newest
             if channel_id is not None:
                 address = Address(type, channel_id)
                 self._seen[address] = self._seen.pop(address, "")

@@ -390,11 +390,14 @@ class Postgres:
 
     # ------------------------------------------------------------------ addresses
 
-    async def connect(self, node: int, places: Collection[tuple[str, str | None]], *, is_connected: bool) -> None:
+    async def connect(
+        self, node: int, number: int, places: Collection[tuple[str, str | None]], *, is_connected: bool
+    ) -> None:
         """See `Database`."""
         await self._rows(
-            "select pegasus.connect(%s::bigint, %s::text[], %s::text[], %s::text[], %s)",
+            "select pegasus.connect(%s::bigint, %s::bigint, %s::text[], %s::text[], %s::text[], %s)",
             node,
+            number,
             [type for type, _ in places],
             [id for _, id in places],
             [None if id is None else escape_field(id) for _, id in places],

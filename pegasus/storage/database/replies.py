@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import count
 from typing import Final
 
 import trio
@@ -59,6 +60,8 @@ class FollowedReplies:
         """Replies that go to the adapters of this node."""
         self.connections: Counter[tuple[str, str | None]] = Counter()
         """Number of clients by type and channelId; (type, None): bridges and adapters."""
+        self._numbers = count(1)
+        """Numbers of calls that tell the other nodes of connections."""
         self._handed: dict[Address, int] = {}
         """By followed address, the seq up to which replies were handed on, or were there before somebody connected."""
         self._behind: set[Address] = set()
@@ -95,8 +98,7 @@ class FollowedReplies:
 
         A node that is to register anew tells of all its connections then (`connect_all`).
         """
-        place = (type, channel_id)
-        await self._calls.until_done(lambda: self._database.connect(node.id, [place], is_connected=True))
+        await self._tell(node, [(type, channel_id)], is_connected=True)
         if channel_id is None:
             numbers = await self._calls.until_done(lambda: self._database.owed(node.id))
         else:
@@ -110,15 +112,17 @@ class FollowedReplies:
 
     async def connect_all(self, node: NodeLease) -> None:
         """Tell the other nodes of all connections, after this node has registered anew."""
-        await self._calls.until_done(
-            lambda: self._database.connect(node.id, tuple(self.connections), is_connected=True)
-        )
+        await self._tell(node, tuple(self.connections), is_connected=True)
 
     async def leave(self, node: NodeLease, type: str, channel_id: str | None) -> None:
         """Tell the other nodes of the end of the last connection for a place, unless there is another by now."""
         place = (type, channel_id)
         if place not in self.connections:
-            await self._calls.until_done(lambda: self._database.connect(node.id, [place], is_connected=False))
+            await self._tell(node, [place], is_connected=False)
+
+    async def _tell(self, node: NodeLease, places: Collection[tuple[str, str | None]], *, is_connected: bool) -> None:
+        number = next(self._numbers)
+        await self._calls.until_done(lambda: self._database.connect(node.id, number, places, is_connected=is_connected))
 
     # ------------------------------------------------------------------ following
 

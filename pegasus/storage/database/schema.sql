@@ -24,6 +24,7 @@ create table pegasus.connection (
   type text collate "C" not null,
   channel_id text collate "C" not null,
   is_whole bool not null,         -- a bridge or an adapter of the whole type; channel_id is '' then
+  number bigint not null,         -- of the newest call of the node that told of it
   primary key (type, channel_id, is_whole, node)
 );
 
@@ -243,16 +244,19 @@ begin
   return new_token;
 end $$;
 
-create function pegasus.connect(node_id bigint, types text[], channel_ids text[], escaped_ids text[], is_connected bool)
-  returns void language plpgsql as $$
+create function pegasus.connect(
+  node_id bigint, call_number bigint, types text[], channel_ids text[], escaped_ids text[], is_connected bool
+) returns void language plpgsql as $$
 begin
   if not is_connected then
     delete from pegasus.connection c using unnest(types, channel_ids) as p(type, id)
-      where c.node = node_id and c.type = p.type and c.is_whole = (p.id is null) and c.channel_id = coalesce(p.id, '');
+      where c.node = node_id and c.type = p.type and c.is_whole = (p.id is null) and c.channel_id = coalesce(p.id, '')
+        and c.number < call_number;
     return;
   end if;
-  insert into pegasus.connection (node, type, channel_id, is_whole)
-    select node_id, p.type, coalesce(p.id, ''), p.id is null from unnest(types, channel_ids) as p(type, id) on conflict do nothing;
+  insert into pegasus.connection as c (node, type, channel_id, is_whole, number)
+    select node_id, p.type, coalesce(p.id, ''), p.id is null, call_number from unnest(types, channel_ids) as p(type, id)
+    on conflict (type, channel_id, is_whole, node) do update set number = greatest(c.number, excluded.number);
   insert into pegasus.address (type, channel_id, escaped, seen)
     select distinct on (p.type, p.id) p.type, p.id, p.escaped, nextval('pegasus.seen_order')
     from unnest(types, channel_ids, escaped_ids) as p(type, id, escaped) where p.id is not null order by p.type, p.id

@@ -476,9 +476,12 @@ class Database(Protocol):
 
     # -------------------------------------------------------------- addresses
 
-    async def connect(self, node: int, places: Collection[tuple[str, str | None]], *, is_connected: bool) -> None:
+    async def connect(
+        self, node: int, number: int, places: Collection[tuple[str, str | None]], *, is_connected: bool
+    ) -> None:
         """Note that a node has clients of these addresses, or none any more; see `Connected`. The addresses are known from then on.
 
+        number: grows with each call of a node. The end of a connection that is done late ends none of a later call.
         places: pairs of a type and a channelId; None: bridges of the type.
         """
         ...

@@ -153,7 +153,7 @@ async def test_a_key_is_claimed_unless_another_living_node_has_it(server, databa
 async def test_a_node_that_leaves_has_nothing_any_more(database, node, other):
     await accept(database, item("1"))
     await database.take(node, ["chat"], 10)
-    await database.connect(node, [("mail", None)], is_connected=True)
+    await database.connect(node, 1, [("mail", None)], is_connected=True)
     await database.leave(node)
     await database.leave(node)
     assert await database.renew(node, 5) is None
@@ -352,7 +352,7 @@ async def test_a_stale_lease_is_refused_everywhere_and_nothing_happens(database,
 
 async def test_replies_are_owed_until_they_are_acknowledged(database, node, other):
     await database.commit(step("1", posts=[reply("1"), reply("2"), reply("3", C2), reply("4", MAIL)]))
-    await database.connect(node, [("web", "c1"), ("mail", None)], is_connected=True)
+    await database.connect(node, 2, [("web", "c1"), ("mail", None)], is_connected=True)
     assert await database.owed(node) == {C1.address: Numbering(2, 0), MAIL.address: Numbering(1, 0)}
     assert await database.owed(other) == {}
     await database.note([], {C1.address: 1, C2.address: 7, Address("web", "nobody"): 1})
@@ -374,7 +374,8 @@ async def test_replies_are_owed_until_they_are_acknowledged(database, node, othe
     assert [each.message.key for each in await database.unfetched(10**15, 9)] == ["4", "2", "3"]
     assert (await database.unfetched(0, 9), len(await database.unfetched(10**15, 1))) == ((), 1)
     assert [each.is_acknowledged for each in await database.replies({C1.address: 0}, 9)] == [True, False]
-    await database.connect(node, [("mail", None)], is_connected=False)
+    await database.connect(node, 1, [("web", "c1")], is_connected=False)  # done late: it is there again
+    await database.connect(node, 3, [("mail", None)], is_connected=False)
     assert await database.owed(node) == {C1.address: Numbering(2, 1)}
 
 
@@ -383,8 +384,8 @@ async def test_replies_are_owed_until_they_are_acknowledged(database, node, othe
 
 async def test_addresses_are_known_that_were_seen_or_have_a_client(server, database, node, other):
     await accept(database, item("1"), item("2", C2), item("3"))
-    await database.connect(node, [("cli", "a|b"), ("web", "c2"), ("mail", None)], is_connected=True)
-    await database.connect(other, [("web", "c2"), ("mail", None)], is_connected=True)
+    await database.connect(node, 4, [("cli", "a|b"), ("web", "c2"), ("mail", None)], is_connected=True)
+    await database.connect(other, 5, [("web", "c2"), ("mail", None)], is_connected=True)
     known = await database.addresses(None, 9)
     assert {each.address: each.is_connected for each in known} == {
         Address("cli", "a|b"): True,
@@ -395,7 +396,7 @@ async def test_addresses_are_known_that_were_seen_or_have_a_client(server, datab
     assert len(await database.addresses(None, 1)) == 1
     assert [each.address.channel_id for each in await database.addresses("a%7Cb", 9)] == ["a|b"]
     assert await database.served_types() == {"mail"}
-    await database.connect(node, [("mail", None), ("web", "c2")], is_connected=False)
+    await database.connect(node, 6, [("mail", None), ("web", "c2")], is_connected=False)
     assert await database.served_types() == {"mail"}
     await server.end_lease(other)
     assert await database.served_types() == frozenset()
@@ -524,7 +525,7 @@ async def test_others_hear_of_what_has_happened(server, database, node, other):
                 await database.notify(Notice("say", "{}"))
                 await trio.sleep(0.01)
             await accept(database, item("1"), node=node)
-            await database.connect(other, [("web", "c1")], is_connected=True)
+            await database.connect(other, 7, [("web", "c1")], is_connected=True)
             await database.commit(step("1", node=node, posts=[reply("k")]))
             await database.put_rows("2", "jobs", "ann", {"a": "b"}, (), 0)
             await database.give_back(node, await database.take(node, ["chat"], 9))

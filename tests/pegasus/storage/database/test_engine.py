@@ -401,6 +401,23 @@ async def test_a_reply_goes_out_where_its_client_is_connected(database, autojump
         assert await within(0.2, texts(b, 1)) == ["two"]
 
 
+async def test_a_client_that_comes_back_is_followed_though_its_leaving_is_done_late(autojump_clock):
+    database = MemoryDatabase(loses_notice=lambda: True)  # none is sent to who is not connected
+    async with run_node(database, "a") as a, run_node(database, "b") as b:
+        lease = await a.ask(TakeLease, OWNER)
+        await b.tell(Connected("web", "c1"))
+        await trio.sleep(1)
+        late = [Fate.LATE]
+        database.fate = lambda link, method: late.pop() if method == "connect" and late else Fate.DONE
+        await b.tell(Disconnected("web", "c1"))
+        await trio.sleep(0.1)
+        await b.tell(Connected("web", "c1"))
+        await trio.sleep(database.lateness)
+        assert not late
+        await a.ask(partial(Commit, posts=(Post("k", "Hi", "c1", WEB),), lease=lease))
+        assert await within(LOOK, texts(b)) == ["Hi"]
+
+
 async def test_replies_of_many_nodes_to_one_address_keep_their_order(database, autojump_clock):
     async with two_nodes(database) as (a, b):
         await b.tell(Connected("web", "c1"))
