@@ -187,7 +187,11 @@ def parameters_of(url: str) -> dict[str, str]:
     """Return the parameters of a connection. Raises DatabaseRefused without repeating the address, which may hold a password."""
     try:
         found = conninfo.conninfo_to_dict(url)
-    except psycopg.Error:
+        # Errors of libpq repeat these. Where a password has "/" or "@" as it is, they hold a part of it.
+        host, port = str(found.get("host") or ""), str(found.get("port") or "")
+        if "@" in host[1:] or not (port.replace(",", "") or "0").isdigit():
+            raise ValueError
+    except (psycopg.Error, ValueError):
         raise DatabaseRefused(
             'storage.url is not an address that libpq understands; allowed: "postgresql://user@host:5432/name?sslmode=verify-full", '
             "each part may be left out, and special characters are written as %XX"

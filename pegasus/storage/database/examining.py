@@ -7,18 +7,19 @@ from typing import Any, Final
 
 import psycopg
 
-from pegasus.storage.database.connection import explain
+from pegasus.storage.database.connection import explain, parameters_of
 from pegasus.storage.database.node_list import DatabaseFacts
 from pegasus.storage.database.schema import steps
 
-CONNECT_SECONDS: Final = 5
+CONNECT_SECONDS: Final = "5"
 """Seconds that the connection may take."""
 
 
 def look_at_database(url: str) -> DatabaseFacts:
     """Return what a database is like. Blocks. Raises StorageError."""
+    parameters: dict[str, Any] = {**parameters_of(url), "connect_timeout": CONNECT_SECONDS}
     try:
-        with psycopg.connect(url, connect_timeout=CONNECT_SECONDS, autocommit=True) as connection:
+        with psycopg.connect(**parameters, autocommit=True) as connection:
             return _look(connection)
     except psycopg.Error as error:
         raise explain(error) from None

@@ -17,6 +17,7 @@ import trio
 from pegasus.messages import Address, ChannelInfo, OutboundMessage
 from pegasus.storage.database import AcceptedItem, DatabaseDown, DurableStep, NewItem, NewReply, NodeFacts, Notice
 from pegasus.storage.database.connection import DatabaseRefused, Pool, fetch
+from pegasus.storage.database.examining import look_at_database
 from pegasus.storage.database.postgres import Postgres
 from pegasus.storage.database.schema import steps
 from tests.postgres_server import find_program
@@ -386,10 +387,21 @@ async def test_the_certificate_of_the_server_is_checked(postgres_server, postgre
     distrusting.close()
 
 
-@pytest.mark.parametrize("rest", ["u:secret-word@[::1/x", "u:secret-word@h/x?nonsense=1", "%zz:secret-word@h"])
-def test_an_address_that_is_none_is_refused_without_repeating_it(rest):
+@pytest.mark.parametrize("use", [Postgres, look_at_database])
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "u:secret-word@[::1/x",
+        "u:secret-word@h/x?nonsense=1",
+        "%zz:secret-word@h",
+        "u:secret-word x@h",
+        "u:secret-word/x@h",
+        "u:x@secret-word@h",
+    ],
+)
+def test_an_address_that_is_none_is_refused_without_repeating_it(rest, use):
     with pytest.raises(DatabaseRefused, match="is not an address that libpq understands") as caught:
-        Postgres(f"postgresql://{rest}")
+        use(f"postgresql://{rest}")
     assert "secret-word" not in str(caught.value)
 
 
