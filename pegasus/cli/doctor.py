@@ -421,8 +421,9 @@ def _database(examined: Examined) -> Iterator[Finding]:
 
 def _rights(found: DatabaseFacts) -> Iterator[Finding]:
     """Check whether the program may write into a database, and knows its tables."""
-    if found.is_replica:
-        yield Finding("database", BROKEN, "it is a replica, which takes no changes", "name the primary in storage.url")
+    if found.is_read_only:
+        fix = "name the primary in storage.url, or end default_transaction_read_only; a service sets it when the disk is full"
+        yield Finding("database", BROKEN, "it is read-only, as a replica is", fix)
     elif not found.may_write:
         fix = "let its owner run: CREATE SCHEMA pegasus AUTHORIZATION the user; the log of a start says it in full"
         yield Finding("database", BROKEN, "the user may not write into it", fix)

@@ -34,6 +34,8 @@ FIRST_PAUSE: Final = 0.1
 """Seconds after the first failure of a call."""
 LONGEST_PAUSE: Final = 1.0
 """Seconds after many failures. It is short beside the lease of a node, which must be renewed soon after the database is back."""
+QUIET: Final = 5.0
+"""Seconds without a failure after which the log says that the database answers again."""
 
 _log = get_logger("journal")
 
@@ -45,8 +47,10 @@ class DatabaseCalls:
         self._report = report
         self._activity = activity
         self._limiter = trio.CapacityLimiter(AT_ONCE)
-        self.problem = ""
-        """Error of the last call that the database has not answered; "" if it answers."""
+        self._is_reported = False
+        """It is reported that the database is down, and not yet that it answers again."""
+        self._failed_at = 0.0
+        """Trio's clock at the last failure."""
         self.is_ending = False
         """Calls are not repeated any more: the process ends."""
 
@@ -79,16 +83,18 @@ class DatabaseCalls:
 
     def note_failure(self, error: DatabaseDown) -> None:
         """Report that the database is down, unless that is known."""
-        if not self.problem:
+        self._failed_at = trio.current_time()
+        if not self._is_reported:
+            self._is_reported = True
             self._report(f"{error}; nothing is lost, and everything waits until the database answers")
             self._activity.failed("database", "down")
-        self.problem = str(error)
         self._activity.waits_for = NO_ANSWER
 
     def _note_success(self) -> None:
-        if self.problem:
+        # While it is read-only or its disk is full, each call that changes nothing succeeds.
+        if self._is_reported and trio.current_time() > self._failed_at + QUIET:
+            self._is_reported = False
             _log.info("the database answers again")
-        self.problem = ""
         self._activity.waits_for = ""
 
 

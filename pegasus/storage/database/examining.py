@@ -31,8 +31,9 @@ def _look(connection: psycopg.Connection[Any]) -> DatabaseFacts:
         return found or ()
 
     before, sent = time.time(), time.perf_counter()
-    server, clock, is_replica, commit, fsync, names, replicas, has_tables, may_create = row(
-        "select current_setting('server_version'), extract(epoch from clock_timestamp())::float8, pg_is_in_recovery(), "
+    server, clock, is_read_only, commit, fsync, names, replicas, has_tables, may_create = row(
+        "select current_setting('server_version'), extract(epoch from clock_timestamp())::float8, "
+        "current_setting('transaction_read_only')::bool, "
         "current_setting('synchronous_commit'), current_setting('fsync'), current_setting('synchronous_standby_names'), "
         "(select count(*) from pg_stat_replication), to_regclass('pegasus.version') is not null, "
         "coalesce(has_schema_privilege(to_regnamespace('pegasus'), 'create'), has_database_privilege(current_database(), 'create'))"
@@ -54,7 +55,7 @@ def _look(connection: psycopg.Connection[Any]) -> DatabaseFacts:
         tables=int(tables),
         known=len(steps()),
         may_write=bool(may_write),
-        is_replica=bool(is_replica),
+        is_read_only=bool(is_read_only),
         is_synced=commit != "off" and fsync == "on",
         replicas=int(replicas),
         has_synchronous_replica=bool(names) and commit not in ("off", "local"),

@@ -56,8 +56,9 @@ async def mirror_sessions(inbox: Inbox[object], database: Database, folder: Path
             await mirror.look()
             problem = ""
         except (StorageError, OSError) as error:
-            if problem != (problem := str(error)):
-                _log.warning("the mirror of sessions is behind", error=problem)
+            if not problem:
+                _log.warning("the mirror of sessions is behind", error=str(error))
+            problem = str(error)
         await trio.sleep(PERIOD)
 
 

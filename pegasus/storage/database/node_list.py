@@ -55,8 +55,8 @@ class DatabaseFacts:
     """Newest version of tables that this program knows."""
     may_write: bool
     """True if the user may make the tables, or write those that are there."""
-    is_replica: bool
-    """True if it is read-only."""
+    is_read_only: bool
+    """True if it takes no changes, as a replica does."""
     is_synced: bool
     """True if a commit is answered when it is on disk."""
     replicas: int

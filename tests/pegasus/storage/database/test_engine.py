@@ -568,6 +568,16 @@ async def test_while_the_database_is_down_everything_waits_and_nothing_is_lost(d
         assert len([report for report in a.reports if "waits until the database answers" in report]) == 1
 
 
+async def test_a_database_that_only_reads_is_reported_once(autojump_clock):
+    database = MemoryDatabase()
+    async with run_node(database) as a:
+        database.refusal = "its disk is full"
+        with trio.move_on_after(60):
+            await a.accept("m", channel=WEB)
+        assert len([told for told in a.reports if "its disk is full" in told]) == 1
+        database.refusal = ""
+
+
 async def test_who_leaves_while_the_database_is_down_is_not_worked_for(database, autojump_clock):
     async with run_node(database) as a:
         await a.accept("m", channel=WEB)

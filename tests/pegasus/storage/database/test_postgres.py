@@ -387,6 +387,14 @@ async def test_the_certificate_of_the_server_is_checked(postgres_server, postgre
     distrusting.close()
 
 
+def test_doctor_sees_that_a_primary_is_read_only(postgres_url):
+    setting = "?options=-c%20default_transaction_read_only%3D"
+    assert [look_at_database(f"{postgres_url}{setting}{value}").is_read_only for value in ("on", "off")] == [
+        True,
+        False,
+    ]
+
+
 @pytest.mark.parametrize("use", [Postgres, look_at_database])
 @pytest.mark.parametrize(
     "rest",
