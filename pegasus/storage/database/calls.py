@@ -48,7 +48,7 @@ class DatabaseCalls:
         self._activity = activity
         self._limiter = trio.CapacityLimiter(AT_ONCE)
         self._is_reported = False
-        """It is reported that the database is down, and not yet that it answers again."""
+        """True if the log says that the database is down, and not yet that it answers again."""
         self._failed_at = 0.0
         """Trio's clock at the last failure."""
         self.is_ending = False
