@@ -33,6 +33,10 @@ def find_program(name):
     return found or max(glob.glob(f"/usr/lib/postgresql/*/bin/{name}"), default=None)
 
 
+def is_installed() -> bool:
+    return find_program("postgres") is not None and find_program("initdb") is not None
+
+
 class PostgresServer:
     """A server that can be stopped, killed and started again. certificate: that of its TLS, which names 127.0.0.1."""
 
@@ -170,7 +174,7 @@ def _other_user():
 @pytest.fixture(scope="session")
 def postgres_server():
     """The server that tests share. Whoever stops it starts it again."""
-    if find_program("postgres") is None or find_program("initdb") is None:
+    if not is_installed():
         pytest.skip(MISSING)
     server = PostgresServer()
     yield server

@@ -79,8 +79,7 @@ class A2aLink:
         waiting: KeyedStore[Json] = KeyedStore("a2a-push", lambda name, value: (name, value))
         await waiting.open(self._services.intake.journal)
         if waiting.is_read and not waiting.rows:
-            journal, wanted = self._services.intake.journal, self._wanted
-            await (until_wanted(journal, "a2a-push", wanted) if self._is_shared else wanted.wait())
+            await until_wanted(self._services.intake.journal, "a2a-push", self._wanted)
         await (await self._open()).run()
 
     async def _open(self) -> A2aDoor:

@@ -58,7 +58,7 @@ class BrowserPush:
         stored = KeyedStore("push-subscriptions", lambda name, value: (name, value))
         await stored.open(journal)
         if stored.is_read and not stored.rows:
-            await (until_wanted(journal, "push-subscriptions", self._asked) if is_shared else self._asked.wait())
+            await until_wanted(journal, "push-subscriptions", self._asked)
         module = await trio.to_thread.run_sync(import_module, "pegasus.push")
         async with trio.open_nursery() as nursery:
             if is_shared:

@@ -22,7 +22,7 @@ reads only files with another stamp. The log itself is read when the process sta
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
@@ -46,9 +46,11 @@ from pegasus.memory.changes import (
 from pegasus.memory.folder import LARGEST, FileState, MemoryFolder, Stamp
 from pegasus.memory.notes import NOTES, NotesFile
 from pegasus.memory.pages import FOLDER
-from pegasus.memory.working_copy import WorkingCopy
 from pegasus.observe import get_logger
 from pegasus.storage import Changed, Commit, JournalMessage, ReadFile, ReplaceFile, SetAside, StorageError
+
+if TYPE_CHECKING:
+    from pegasus.memory.working_copy import WorkingCopy
 
 BY_HAND: Final = Author("hand", why="edited outside of Pegasus")
 """Author of an edit that was noticed; the person is unknown."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -54,12 +55,12 @@ from pegasus.memory.pages import (
     title_for,
 )
 from pegasus.memory.provenance import disarmed, keeps_marks, labels_in, mark_for, marked_entry, marked_piece, rewritten
-from pegasus.memory.working_copy import WorkingCopy
 from pegasus.observe import get_logger
 from pegasus.storage import FileDisk, FolderFiles, GuardedFiles, JournalMessage, StorageError, StoredFiles
 
 if TYPE_CHECKING:
     from pegasus.memory.search import Searcher
+    from pegasus.memory.working_copy import WorkingCopy
 
 FULL: Final = 24_000
 """Bytes that a file may get by a change. It is read whole, and must fit into one tool result of a usual model."""
@@ -485,8 +486,11 @@ def memory_in(
     notes = None if workspace is None else NotesFile(FileDisk(workspace, GuardedFiles(workspace)))
 
     def copy_in(base: str) -> WorkingCopy | None:
-        """Return the copy of a memory whose files are in a database."""
-        return None if count_lines is None else WorkingCopy(FileDisk(data), base)
+        """Return the copy of a memory whose files are in a database; None without one, where it is not imported either."""
+        if count_lines is None:
+            return None
+        copy: WorkingCopy = import_module("pegasus.memory.working_copy").WorkingCopy(FileDisk(data), base)
+        return copy
 
     def open_guest(key: str) -> Memory:
         """Return the notes of the guest of this key."""

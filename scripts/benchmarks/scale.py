@@ -13,7 +13,7 @@ from benchmarks.scale_faults import measure_faults
 from benchmarks.scale_nodes import measure_nodes
 from benchmarks.scale_steps import measure_steps
 from benchmarks.workplace import Workplace
-from tests.faults.server import is_installed
+from tests.postgres_server import is_installed
 
 
 def measure(place: Workplace) -> Iterator[Result]:

@@ -13,12 +13,12 @@ import trio
 
 from tests.faults.house import open_house
 from tests.faults.injecting import FAULTS
-from tests.faults.server import is_installed, open_server
+from tests.faults.server import open_server
 from tests.faults.stored import read_tables
 from tests.faults.trial import run_trial
-from tests.postgres_server import MISSING
+from tests.postgres_server import MISSING, is_installed
 
-FEW = 20
+FEW = len(FAULTS)
 
 
 @pytest.mark.skipif(not is_installed(), reason=MISSING)

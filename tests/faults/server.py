@@ -10,15 +10,11 @@ from typing import Any
 
 import trio
 
-from tests.postgres_server import PostgresServer, find_program
+from tests.postgres_server import PostgresServer
 
 END_CONNECTIONS = "select pg_terminate_backend(pid) from pg_stat_activity where usename = 'node'"
 """Statement that ends every connection of a node."""
 _TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def is_installed() -> bool:
-    return find_program("postgres") is not None and find_program("initdb") is not None
 
 
 class NodesServer:

@@ -24,7 +24,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 import trio
@@ -36,7 +37,6 @@ from pegasus.messages import Json
 from pegasus.observe import get_logger
 from pegasus.policy import OWNER_MESSAGES
 from pegasus.storage import Changed, StorageError
-from pegasus.tasks.agent.elsewhere import TaskRequest, TasksElsewhere
 from pegasus.tasks.agent.messages import (
     Cancel,
     CancelAll,
@@ -69,6 +69,9 @@ from pegasus.tasks.log.format import create_event
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps
 from pegasus.tasks.run.task import ResumeOrder, TaskActorEnded, TaskUpdate
+
+if TYPE_CHECKING:
+    from pegasus.tasks.agent.elsewhere import TasksElsewhere
 
 OUTSIDE_EVENTS: Final = frozenset({EventType.MESSAGE_RECEIVED, EventType.WEBHOOK_TRIGGERED, EventType.SCHEDULE_FIRED})
 """Events from outside that create a task or, with a task id, answer one that waits."""
@@ -103,7 +106,9 @@ async def task_agent(inbox: Inbox[TaskAgentMessage], deps: TaskDeps, logs: TaskL
         registry = TaskRegistry()
         state = TaskAgentState(deps, logs, TaskNotifier(listener), registry)
         scheduler = TaskScheduler(state, pool, nursery)
-        elsewhere = TasksElsewhere(state, scheduler, deps.journal) if deps.is_shared and deps.journal else None
+        elsewhere: TasksElsewhere | None = None
+        if deps.is_shared:
+            elsewhere = import_module("pegasus.tasks.agent.elsewhere").TasksElsewhere(state, scheduler, deps.journal)
         agent = _Agent(state, scheduler, nursery, elsewhere)
         await deps.bus.ask(Subscribe, inbox.ref, HEARD, True)
         nursery.start_soon(state.notifier.run, state.told)
@@ -285,7 +290,7 @@ class _Agent:
         """Do what `Cancel` asks. Raises TaskError, StorageError, ActorError."""
         if self._elsewhere is None:
             return await self._scheduler.cancel(name, by)
-        stopped = (await self._elsewhere.ask(TaskRequest(await self._state.resolve(name), "cancel", by))).stopped
+        stopped = (await self._elsewhere.ask(await self._state.resolve(name), "cancel", by)).stopped
         if stopped is None:
             raise TaskError("the node of the task has not said what it was doing")
         return stopped
@@ -313,7 +318,7 @@ class _Agent:
             scheduler = self._scheduler
             return await (scheduler.suspend(name) if action == "suspend" else scheduler.continue_paused(name))
         task_id = await self._state.resolve(name)
-        await self._elsewhere.ask(TaskRequest(task_id, action))
+        await self._elsewhere.ask(task_id, action)
         view = await self._view(task_id)
         if view is None:
             raise TaskError(f"there is no task {quote(name)}")
@@ -321,13 +326,11 @@ class _Agent:
 
     async def _resume(self, order: Resume) -> None:
         """Do what `Resume` asks. Raises TaskError, StorageError, ActorError."""
+        given = ResumeOrder(order.input, order.key, None, order.outside, order.owner_messages)
         if self._elsewhere is None:
-            given = ResumeOrder(order.input, order.key, None, order.outside, order.owner_messages)
             await self._scheduler.resume(order.task_id, given)
-            return
-        task_id = await self._state.resolve(order.task_id)
-        asked = TaskRequest(task_id, "resume", "", order.input, order.key, order.outside, order.owner_messages)
-        await self._elsewhere.ask(asked)
+        else:
+            await self._elsewhere.ask(await self._state.resolve(order.task_id), "resume", order=given)
 
     async def _resume_approved(self, task_id: str, key: str) -> bool:
         """Do what `ResumeApproved` asks. False if the task is another node's."""

@@ -24,8 +24,6 @@ import trio
 
 from actors import ActorError, Ref, Signal
 from pegasus.messages import Json
-from pegasus.outside import Untrusted
-from pegasus.policy import OwnerMessage
 from pegasus.retry import retry
 from pegasus.storage import JournalMessage, KeyedStore, StorageError
 from pegasus.tasks.agent.messages import StoppedTask
@@ -66,14 +64,8 @@ class TaskRequest:
     """"cancel", "suspend", "continue" or "resume"."""
     by: str = ""
     """As in `Cancel`."""
-    text: str = ""
-    """Input of a resume."""
-    key: str = ""
-    """As in `Resume`."""
-    outside: tuple[Untrusted, ...] = ()
-    """As in `Resume`."""
-    owner_messages: tuple[OwnerMessage, ...] = ()
-    """As in `Resume`."""
+    order: ResumeOrder | None = None
+    """Content of a "resume"."""
     at: int = 0
     """Wall clock of the asker, ms."""
     answer: RequestAnswer | None = None
@@ -150,9 +142,8 @@ class TasksElsewhere:
                 await self._scheduler.suspend(request.task_id)
             case "continue":
                 await self._scheduler.continue_paused(request.task_id)
-            case _:
-                order = ResumeOrder(request.text, request.key, None, request.outside, request.owner_messages)
-                await self._scheduler.resume(request.task_id, order)
+            case _ if request.order is not None:
+                await self._scheduler.resume(request.task_id, request.order)
         return RequestAnswer()
 
     async def _put(self, put: dict[str, TaskRequest], delete: Collection[str] = ()) -> None:
@@ -189,24 +180,25 @@ class TasksElsewhere:
         replays = (each for each in found if isinstance(each, ReplayedTask))
         return [task_view(each.task, number=each.number) for each in replays if each.task is not None]
 
-    async def ask(self, request: TaskRequest) -> RequestAnswer:
-        """Let the node of a task do what is asked, or do it here if it is no other node's.
+    async def ask(self, task_id: str, action: str, by: str = "", order: ResumeOrder | None = None) -> RequestAnswer:
+        """Let the node of a task do what is asked, or do it here if it is no other node's. The arguments are as in `TaskRequest`.
 
         Raises TaskError, StorageError, ActorError. Cancelled, the request may be carried out.
         """
-        if request.task_id not in await self.pending():
+        request = TaskRequest(task_id, action, by, order, self._state.deps.clock())
+        if task_id not in await self.pending():
             return await self._carry_out(request)
         id = self._state.deps.new_task_id()
         self._asked.add(id)
         try:
-            await self._put({id: attrs.evolve(request, at=self._state.deps.clock())})
+            await self._put({id: request})
             while True:
                 seen = self._changed.count
                 if (row := self._store.rows.get(id)) is None:
                     raise TaskError("the node of the task has not answered")
                 if row.answer is not None:
                     break
-                if request.task_id not in await self.pending() and not self._is_here(request.task_id):
+                if task_id not in await self.pending() and not self._is_here(task_id):
                     return await self._carry_out(request)  # it is over, and so it is nobody's
                 with trio.move_on_after(LOOK):
                     await self._changed.wait(seen)
