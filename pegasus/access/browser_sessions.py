@@ -7,8 +7,8 @@ A session has the rights of the token that it was opened with, and ends with it:
 changed, its sessions count no more. It also ends SESSION_DAYS after the sign-in, and at a sign-out.
 
 Sessions survive a restart of the daemon, since somebody who reads the page should not have to sign in after each update. So they are
-in `data/web/sessions.json`, with a hash in place of the id, as tokens are. Codes of links are in memory only: they are good for five
-minutes, and whoever restarts the daemon can ask for another.
+in `data/web/sessions.json`, with a hash in place of the id, as tokens are. Hashes of the codes of links are in `data/web/codes.json`:
+behind a proxy the browser may come to another node than the one that was asked for the link.
 
     sessions = WebSessions(credentials)
     await sessions.load(journal, clock)
@@ -38,7 +38,7 @@ SESSION_DAYS: Final = 30
 """Days after which a session ends."""
 MOST_SESSIONS: Final = 100
 """Sessions that are kept; a further sign-in ends the oldest. A browser that clears its cookies leaves one behind each time."""
-CODE_SECONDS: Final = 300.0
+CODE_SECONDS: Final = 300
 """Seconds that the code of a link counts."""
 MOST_CODES: Final = 100
 """Codes that are kept; a further one ends the oldest."""
@@ -60,6 +60,16 @@ class StoredSession:
     """Wall clock, ms."""
 
 
+@attrs.frozen
+class StoredCode:
+    """The code of a link as it stands in the file."""
+
+    hash: str = attrs.field(repr=False)
+    """SHA-256 of the code, in hexadecimal digits."""
+    until: int
+    """Wall clock at which it ends, ms."""
+
+
 class WebSessions:
     """Sessions of people who are signed in. All changes go through the journal, one after the other."""
 
@@ -67,12 +77,14 @@ class WebSessions:
         """Begin without sessions, which `load` reads. credentials: the tokens that count."""
         self._credentials = credentials
         self._home_hash = hash_token(credentials.now.token)
-        self._codes: dict[str, float] = {}
-        """Time at which each code ends, by its hash, oldest first. Trio's clock."""
         self._store = KeyedStore("web-sessions", _read_session, after_read=self._notify)
         """By the hash of the id, oldest first."""
         self.follow = self._store.follow
         """Reads them again whenever another node has changed them, until cancelled."""
+        self._codes = KeyedStore("web-codes", _read_code)
+        """Codes of links by their hash, oldest first."""
+        self.follow_codes = self._codes.follow
+        """Does for the codes what `follow` does."""
         self._clock: Callable[[], int] = lambda: 0
         self._changed = Signal()
         """Wakes those who wait for the end of a session, whenever the sessions have changed."""
@@ -85,6 +97,7 @@ class WebSessions:
         """
         self._clock = clock
         await self._store.open(journal)
+        await self._codes.open(journal)
 
     def _notify(self) -> None:
         """Wake those who wait for the end of a session."""
@@ -165,27 +178,50 @@ class WebSessions:
 
     # ---------------------------------------------------------------- links
 
-    def make_code(self) -> str:
-        """Return a code that signs the owner in, once and within CODE_SECONDS."""
-        code = secrets.token_urlsafe(24)
-        self._codes[hash_token(code)] = trio.current_time() + CODE_SECONDS
-        if len(self._codes) > MOST_CODES:
-            del self._codes[next(iter(self._codes))]
+    async def make_code(self) -> str:
+        """Return a code that signs the owner in, once and within CODE_SECONDS. Raises StorageError and ActorError."""
+        code, now = secrets.token_urlsafe(24), self._clock()
+        stored = StoredCode(hash_token(code), now + CODE_SECONDS * 1000)
+        async with self._codes.change():
+            living = [hash for hash, other in self._codes.rows.items() if other.until > now]
+            kept = living[-(MOST_CODES - 1) :]
+            await self._codes.save({stored.hash: stored}, delete=self._codes.rows.keys() - kept)
         return code
 
-    def is_code(self, code: str) -> bool:
-        """Return whether the code counts, which it goes on doing. Such a code has letters, digits, "-" and "_" only."""
-        return self._codes.get(hash_token(code), 0.0) > trio.current_time()
+    async def is_code(self, code: str) -> bool:
+        """Return whether the code counts, which it goes on doing. Such a code has letters, digits, "-" and "_" only.
 
-    def redeem(self, code: str) -> bool:
-        """Return whether the code counts. It does not from now on."""
-        return self._codes.pop(hash_token(code), 0.0) > trio.current_time()
+        Raises StorageError and ActorError.
+        """
+        hash = hash_token(code)
+        if hash not in self._codes.rows:
+            await self._codes.read_again()  # another node may have made it a moment ago
+        return self._counts(hash)
+
+    async def redeem(self, code: str) -> bool:
+        """Return whether the code counts. It does not from now on. Raises StorageError and ActorError; then nobody is signed in."""
+        hash = hash_token(code)
+        async with self._codes.change():
+            counts = self._counts(hash)
+            if counts:
+                await self._codes.save(delete=[hash])
+        return counts
+
+    def _counts(self, hash: str) -> bool:
+        stored = self._codes.rows.get(hash)
+        return stored is not None and self._clock() < stored.until
 
 
 def _read_session(_: str, value: Json) -> tuple[str, StoredSession]:
     """Return hash and session of an entry of the file. Raises WireError."""
     session = from_wire(value, StoredSession)
     return session.hash, session
+
+
+def _read_code(_: str, value: Json) -> tuple[str, StoredCode]:
+    """Return hash and code of an entry of the file. Raises WireError."""
+    code = from_wire(value, StoredCode)
+    return code.hash, code
 
 
 def _end_of(session: StoredSession) -> int:

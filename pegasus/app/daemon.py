@@ -274,7 +274,13 @@ async def _daemon(world: RealWorld, is_trial: bool) -> int:
                 await sessions.load(tree.journal, wall_clock)
                 deliveries = HookDeliveries()
                 await deliveries.load(tree.journal, wall_clock)
-                follow = [tokens.follow, sessions.follow, deliveries.follow, reloader.follow_choice]
+                follow = [
+                    tokens.follow,
+                    sessions.follow,
+                    sessions.follow_codes,
+                    deliveries.follow,
+                    reloader.follow_choice,
+                ]
                 if environment.shared is not None:
                     keep = partial(environment.shared.keep_persona, tree.journal, environment.disk, reloader.request)
                     follow.append(keep)

@@ -142,6 +142,7 @@ ROW_FILES: Final[Mapping[str, tuple[str, RowForm]]] = {
     "push-subscriptions": ("web/push.json", Lists(("subscriptions",))),
     "task-requests": ("tasks/requests.json", Object()),
     "tokens": ("tokens.json", Lists(("tokens", "revoked"))),
+    "web-codes": ("web/codes.json", Lists(("codes",))),
     "web-sessions": ("web/sessions.json", Lists(("sessions",))),
 }
 """File below data/ and form of each collection of rows."""
@@ -154,6 +155,7 @@ _ROW_KEYS: Final[Mapping[str, Callable[[dict[str, Json]], str]]] = {
     "push-subscriptions/subscriptions": lambda row: sha256(str(row["endpoint"]).encode()).hexdigest()[:32],
     "tokens/revoked": "revoked/{name}".format_map,
     "tokens/tokens": "tokens/{name}".format_map,
+    "web-codes/codes": "{hash}".format_map,
     "web-sessions/sessions": "{hash}".format_map,
 }
 """Key of a row, made of its fields, by collection and list, where the file does not show keys. Owners make the same keys."""

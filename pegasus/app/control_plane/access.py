@@ -196,7 +196,7 @@ class SignInMethod:
             raise BadParams("there is no web page: http.enabled is false")
         if not (caller.grant.is_home and caller.grant.allows(CONTROL)):
             raise NotAllowed("only the token of the home may open the page")
-        return {"url": f"{self._url.now}/login?code={self._sessions.make_code()}"}
+        return {"url": f"{self._url.now}/login?code={await self._sessions.make_code()}"}
 
 
 def _check_home(caller: Caller) -> None:

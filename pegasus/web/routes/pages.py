@@ -119,7 +119,9 @@ class Pages:
         button.
         """
         code = request.http.query_params.get("code", "")
-        if not request.services.sessions.is_code(code):
+        with failures_as_errors():
+            counts = await request.services.sessions.is_code(code)
+        if not counts:
             return _used_link(request)
         text = self._files[SIGN_IN].content.decode().replace("{code}", code)
         return Response(text, headers={"cache-control": "no-store"}, media_type="text/html")
@@ -196,9 +198,9 @@ async def sign_in_by_link(request: ApiRequest) -> Response:
     to the page without it. No Origin is looked at: a page of others does not know a code, and the form sends none.
     """
     form = parse_qs((await request.body()).decode("latin-1"))
-    if not request.services.sessions.redeem(form.get("code", [""])[0]):
-        return _used_link(request)
     with failures_as_errors():
+        if not await request.services.sessions.redeem(form.get("code", [""])[0]):
+            return _used_link(request)
         session = await request.services.sessions.open(OWNER_GRANT)
     return Response(
         status_code=303, headers={"location": "/", "cache-control": "no-store", **_cookie(request, session)}

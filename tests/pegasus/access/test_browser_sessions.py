@@ -4,11 +4,12 @@ import json
 
 import pytest
 import trio
+import trio.testing
 
 from pegasus.access import OWNER_GRANT, TokenBook, WebSessions
 from pegasus.gateway import GatewayConfig
 from pegasus.settings import LiveValue
-from pegasus.storage import ReadRows, StorageError
+from pegasus.storage import NextChange, ReadRows, StorageError
 from tests.pegasus.files_of_journal import answer_from, path_of
 from tests.pegasus.web.world import HANDSHAKE, world
 
@@ -21,6 +22,8 @@ class Files:
         self.unreadable = set()
 
     async def ask(self, kind, *args):
+        if kind is NextChange:
+            await trio.sleep_forever()
         if kind is ReadRows and path_of(kind, *args) in self.unreadable:
             raise StorageError("I/O error")
         return answer_from(self.files, kind, *args)
@@ -31,12 +34,12 @@ class Files:
         return [session["tokenName"] for session in json.loads(self.files["web/sessions.json"])["sessions"]]
 
 
-async def start(files):
+async def start(files, clock=lambda: 7):
     """Return the tokens and sessions of a daemon that has just started."""
     tokens = TokenBook()
-    await tokens.load(files, lambda: 7)
+    await tokens.load(files, clock)
     sessions = WebSessions(LiveValue(GatewayConfig(token="t0ken-of-the-home", tokens=tokens)))
-    await sessions.load(files, lambda: 7)
+    await sessions.load(files, clock)
     return tokens, sessions
 
 
@@ -88,6 +91,28 @@ async def test_the_owner_is_signed_in_while_tokens_cannot_be_read(phone):
     _, sessions = await start(files)
     assert (await sessions.find_read(await sessions.open(OWNER_GRANT))).is_home
     assert await sessions.find_read("of nobody") is None
+
+
+async def test_a_link_signs_in_once_and_for_five_minutes_at_any_node(nursery):
+    """A proxy leads the browser to a node, and the command that makes the link has asked one, too."""
+    files, now = Files(), [7]
+    (_, here), (_, there) = [await start(files, lambda: now[0]) for _ in range(2)]
+    for sessions in (here, there):
+        nursery.start_soon(sessions.follow_codes)
+    await trio.testing.wait_all_tasks_blocked()
+    code, late = await here.make_code(), await here.make_code()
+    assert await there.is_code(code)
+    assert await there.redeem(code)
+    assert not await there.redeem(code)
+    assert not await here.redeem(code)
+    assert not await here.redeem("")
+    assert code not in files.files["web/codes.json"].decode()
+    now[0] += 300_000
+    assert not await there.is_code(late)
+    assert not await there.redeem(late)
+    newer = await there.make_code()
+    assert len(json.loads(files.files["web/codes.json"])["codes"]) == 1
+    assert await here.redeem(newer)
 
 
 async def test_a_damaged_entry_ends_its_session_and_the_others_stay(phone):

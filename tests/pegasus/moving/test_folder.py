@@ -8,7 +8,7 @@ import os
 import pytest
 
 from pegasus.a2a.push import read_target
-from pegasus.access.browser_sessions import _read_session
+from pegasus.access.browser_sessions import _read_code, _read_session
 from pegasus.access.pairing import ALPHABET, CODE_LENGTH, _read_entry
 from pegasus.access.tokens import _read_token
 from pegasus.host import FORMAT
@@ -166,6 +166,7 @@ ROWS = {
     ),
     "tokens": (_read_token, "tokens", {"name": "a", "hash": "0" * 64, "scopes": []}),
     "revoked": (_read_token, "revoked", {"name": "a", "hash": "0" * 64, "scopes": []}),
+    "web-codes": (_read_code, "codes", {"hash": "0f", "until": 1}),
     "web-sessions": (_read_session, "sessions", {"hash": "0f", "tokenName": "a", "tokenHash": "1f", "opened": 1}),
 }
 
