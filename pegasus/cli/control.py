@@ -55,6 +55,7 @@ _STORED: Final[Mapping[str, tuple[str, ...]]] = {
     "tasks.replay": ("tasks/",),
     "cron.list": ("cron/",),
     "tokens.list": ("tokens.",),
+    "pair.list": ("access.",),
     "memory.list": ("memory/",),
     "memory.show": ("memory/",),
     "memory.log": ("memory/",),

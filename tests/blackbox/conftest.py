@@ -14,6 +14,7 @@ import trio
 from pegasus.sandbox import landlock
 from tests.blackbox.support.daemon import STARTED, Daemon
 from tests.blackbox.support.serving import Stage, standing
+from tests.blackbox.support.shared_state import IS_SHARED
 from tests.blackbox.support.work import Workplace
 
 DEADLINE = 40.0
@@ -30,6 +31,8 @@ def pytest_configure(config):
 
 def pytest_itemcollected(item):
     item.add_marker(pytest.mark.blackbox)
+    if IS_SHARED and (files := item.get_closest_marker("files")):
+        item.add_marker(pytest.mark.skip(f"the state is in a database, and this test is of files: {files.args[0]}"))
     mark = item.get_closest_marker("deadline")
     item.obj = _limited(item.obj, mark.args[0] if mark else DEADLINE)
 

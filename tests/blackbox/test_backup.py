@@ -196,6 +196,7 @@ async def test_a_full_disk_in_the_middle_leaves_no_half_home(large, tmp_path, mo
     assert not (tmp_path / "copy").exists()
 
 
+@pytest.mark.files("files of an older form are brought up to date")
 async def test_a_full_disk_stops_a_migration_before_it_begins(tmp_path):
     with small_disk(tmp_path / "small", "5m") as small:
         async with running(small / "home", STAND_IN) as daemon:
@@ -274,6 +275,7 @@ async def test_a_home_of_an_older_version_is_backed_up_changed_and_can_go_back(t
         assert "tea" in await client.ask("what do you remember?")
 
 
+@pytest.mark.files("the form of the files is newer")
 async def test_a_newer_home_is_refused_and_left_as_it_is(tmp_path):
     async with running(tmp_path / "home", STAND_IN) as daemon:
         pass

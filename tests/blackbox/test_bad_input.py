@@ -330,6 +330,7 @@ async def test_a_memory_file_of_100_megabytes(tmp_path):
         assert (facts / "huge.md").stat().st_size > 100_000_000
 
 
+@pytest.mark.files("links and files that somebody has put beside the archives")
 async def test_archives_of_other_folders(tmp_path):
     book = Book()
     async with serving(tmp_path, book) as daemon, daemon.client() as client:

@@ -82,6 +82,7 @@ def each_disk(request, tmp_path):
     return small, no_room_by_ballast
 
 
+@pytest.mark.files("the disk of the home is full")
 async def test_a_message_that_cannot_be_stored_is_refused_and_can_be_sent_again(disk):
     folder, no_room = disk
     async with serving(folder, book := Book()) as daemon, daemon.client() as client:
@@ -98,6 +99,7 @@ async def test_a_message_that_cannot_be_stored_is_refused_and_can_be_sent_again(
         assert client.texts() == ["echo: before", f"echo: {LARGE}", "echo: after"]
 
 
+@pytest.mark.files("the disk of the home is full")
 async def test_the_error_says_why(disk):
     folder, no_room = disk
     async with serving(folder, Book()) as daemon, daemon.client() as client:
@@ -108,6 +110,7 @@ async def test_the_error_says_why(disk):
         assert any(word in error["message"].lower() for word in ("space", "large", "disk", "full")), error
 
 
+@pytest.mark.files("the disk of the home is full")
 async def test_a_thought_waits_until_there_is_room_again(each_disk):
     """Accepted, thought about, and then the disk is full: the reply comes once there is room, and once only."""
     folder, no_room = each_disk
@@ -127,6 +130,7 @@ async def test_a_thought_waits_until_there_is_room_again(each_disk):
         await until(lambda: open_calls(session(daemon.home)) == [], "a well-formed session")
 
 
+@pytest.mark.files("the disk of the home is full")
 async def test_killed_while_the_disk_was_full(each_disk):
     """What was torn by the full disk is repaired at the next start, and what was accepted is answered."""
     folder, no_room = each_disk

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.blackbox.support import Book, serving
 from tests.pegasus.importing.foreign_homes import openclaw_home, openclaw_job
 
 CRON = {"kind": "cron", "expr": "0 9 * * 1-5", "tz": "Europe/Berlin"}
 
 
+@pytest.mark.files("an import goes into files, which are moved into a database afterwards")
 async def test_an_import_waits_for_the_agent_to_be_stopped_and_what_it_brought_is_there_at_the_next_start(tmp_path):
     other = openclaw_home(tmp_path / "other", openclaw_job("daily", CRON))
     async with serving(tmp_path, Book()) as daemon:

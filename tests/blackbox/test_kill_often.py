@@ -9,6 +9,7 @@ import trio
 
 from tests.blackbox.support import Book, Call, Thought, echo, open_calls, running, serving, until
 from tests.blackbox.support.files import session
+from tests.blackbox.support.shared_state import IS_SHARED
 from tests.blackbox.support.talker import Talker
 
 
@@ -43,7 +44,8 @@ async def test_the_same_while_the_logs_are_being_compacted(tmp_path):
             await client.say("/help")
             assert (await client.reply())["seq"] == 81
         inbox = daemon.home / "data" / "inbox" / "inbox.jsonl"
-        await until(lambda: inbox.stat().st_size < 2_500_000, "a compacted inbox")
+        if not IS_SHARED:  # a database has no log that grows
+            await until(lambda: inbox.stat().st_size < 2_500_000, "a compacted inbox")
 
 
 async def _kill_after(daemon, talker, steps, pause):

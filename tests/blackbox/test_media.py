@@ -227,6 +227,7 @@ async def test_the_terminal_names_the_file(tmp_path):
         assert "here it is\n\n[attached: chart.png, image/png]" in told.out
 
 
+@pytest.mark.files("somebody removes a stored file")
 async def test_a_file_that_is_gone_from_the_store_is_named_and_holds_nobody_up(stage, name):
     book = Book({"the chart": send("chart.png")})
     async with stage.play(book, name) as daemon:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import trio
 
 from tests.blackbox.support import Book, Call, Thought, say, serving, until
@@ -40,10 +41,9 @@ async def test_what_is_remembered_is_found_shown_and_taken_back_also_after_a_kil
 
         down = await daemon.command("memory", "log", "--json")
         assert [change["n"] for change in json.loads(down.out)["changes"]] == [2, 1]
+        await daemon.start()
         done = await daemon.command("memory", "undo", "2")
         assert done.out == "Change 2 of facts/harbour.md is taken back, by change 3.\n"
-
-        await daemon.start()
         up = await daemon.command("memory", "list")
         assert up.out.startswith("facts/user.md")
         assert "harbour" not in up.out
@@ -51,6 +51,18 @@ async def test_what_is_remembered_is_found_shown_and_taken_back_also_after_a_kil
         assert (await daemon.command("memory", "list")).out == "Nothing is remembered yet.\n"
         busy = await daemon.command("memory", "undo", "1")
         assert (busy.code, "change 4 took it back" in busy.err) == (1, True)
+
+
+@pytest.mark.files("with a database a running agent changes what its nodes know")
+async def test_a_change_is_taken_back_without_a_daemon(tmp_path):
+    book = Book({"remember": [Thought(calls=(Call("memory_append", FACT),)), say("done")]})
+    async with serving(tmp_path, book) as daemon:
+        async with daemon.client("web", "c1") as client:
+            await client.ask("remember")
+        await daemon.stop()
+        assert "by change 2" in (await daemon.command("memory", "undo", "1")).out
+        await daemon.start()
+        assert (await daemon.command("memory", "list")).out == "Nothing is remembered yet.\n"
 
 
 async def test_what_people_write_by_hand_is_searched_and_logged(tmp_path):

@@ -287,12 +287,20 @@ async def test_revoked(tmp_path):
         assert (await daemon.command("pair", "revoke", "telegram:nobody")).code == 1
 
 
-async def test_without_a_daemon(tmp_path):
+async def test_codes_are_listed_without_a_daemon(tmp_path):
     async with serving(tmp_path, Book(), PAIRING) as daemon:
         async with daemon.bridge("telegram") as bridge:
             code = await code_for(bridge, by("1"))
         daemon.kill()
         assert code in (await daemon.command("pair", "list")).out
+
+
+@pytest.mark.files("with a database a running agent changes what its nodes know")
+async def test_without_a_daemon(tmp_path):
+    async with serving(tmp_path, Book(), PAIRING) as daemon:
+        async with daemon.bridge("telegram") as bridge:
+            code = await code_for(bridge, by("1"))
+        daemon.kill()
         assert (await daemon.command("pair", "approve", code)).code == 0
         assert (await daemon.command("pair", "approve", code)).code == 1
         await daemon.start()
@@ -300,6 +308,7 @@ async def test_without_a_daemon(tmp_path):
             assert await answered(bridge, "hello", by("1")) == "echo: hello"
 
 
+@pytest.mark.files("garbage in a file that somebody has edited")
 @pytest.mark.parametrize(
     "content", ["garbage", "[]", '{"people": 5, "codes": [1]}', '{"people": [{"type": "telegram"}]}', "\x00\xff"]
 )
@@ -316,6 +325,7 @@ async def test_what_was_edited_into_garbage_is_set_aside_and_lets_nobody_in(tmp_
             await code_for(bridge, by("1"))
 
 
+@pytest.mark.files("a file that cannot be read")
 async def test_people_stay_in_a_file_that_could_not_be_read_at_the_start(tmp_path):
     async with serving(tmp_path, Book(), PAIRING) as daemon:
         async with daemon.bridge("telegram") as bridge:

@@ -41,7 +41,10 @@ async def test_a_home_below_a_file(tmp_path):
     assert len(refusal.value.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", ["run", "logs", "data", "lock", "token", "workspace"])
+@pytest.mark.parametrize(
+    "name",
+    ["run", "logs", "lock", "token", "workspace", pytest.param("data", marks=pytest.mark.files("a file in its place"))],
+)
 async def test_a_part_of_the_home_that_is_of_the_wrong_kind(home, name):
     daemon = Daemon(home, STAND_IN)
     daemon.configure()
@@ -56,6 +59,7 @@ async def test_a_part_of_the_home_that_is_of_the_wrong_kind(home, name):
     assert "Traceback" not in refusal.value.stderr
 
 
+@pytest.mark.files("a folder in the place of a file")
 @pytest.mark.parametrize("name", ["main/current.jsonl", "inbox/inbox.jsonl", "outbox/outbox.jsonl"])
 async def test_data_that_cannot_be_read_at_start(home, name):
     """A folder in the place of a file: it is named, and so is what to do."""

@@ -117,6 +117,7 @@ async def test_equal_call_ids_are_told_apart(tmp_path):
     assert [line["content"] for line in on_disk if line["role"] == "tool"] == ['"1"', '"2"']
 
 
+@pytest.mark.files("torn and bad lines, which a move into a database sets aside")
 @pytest.mark.parametrize(
     "torn",
     [
@@ -155,6 +156,7 @@ BAD_LINES = {
 }
 
 
+@pytest.mark.files("torn and bad lines, which a move into a database sets aside")
 @pytest.mark.parametrize("kind", ["no JSON", "unknown role", "not UTF-8", "zeros", "deep", "two on one line"])
 async def test_a_bad_line_never_hides_the_good_ones_around_it(tmp_path, kind):
     bad = BAD_LINES[kind]
@@ -245,6 +247,7 @@ async def test_a_reply_in_the_outbox_gets_its_true_result(tmp_path):
         assert len(book.about("hello")) == 1
 
 
+@pytest.mark.files("torn and bad lines, which a move into a database sets aside")
 @pytest.mark.parametrize("log", ["inbox", "outbox"])
 async def test_bad_lines_in_inbox_and_outbox_hide_nothing_around_them(tmp_path, log):
     async with serving(tmp_path, book := Book()) as daemon:

@@ -140,7 +140,7 @@ REGRESSIONS: Final = (
     Regression(
         "a message is never done",
         "pegasus/main_agent/actor.py",
-        "                await self._journal.tell(CompleteItem(done.n))\n                self._turns += 1\n",
+        "                await self._journal.tell(CompleteItem(done.n, self._session.lease))\n                self._turns += 1\n",
         "                self._turns += 1\n",
     ),
     # ---------------------------------------------------------------- thinking

@@ -134,7 +134,7 @@ class FollowedReplies:
             if not self.is_followed(address):
                 if address.type not in self._served:
                     self._add(reply)
-            elif handed is not None and reply.seq == handed + 1:
+            elif reply.seq == (handed or 0) + 1:  # nothing is before the first reply of an address
                 self._hand_on(reply)
             elif handed is None or reply.seq > handed:
                 self.note(address)

@@ -1,7 +1,8 @@
 """The same tests over the second engine: with PEGASUS_TEST_STORAGE=database the agent of each home has a database of its own.
 
 Tests may read `<home>/data` as ever: what is in the database is written there before somebody looks. What a test puts there before
-the first start is moved into the database. Tests whose subject is the files themselves fail then.
+the first start is moved into the database, and what it changes there while its agent is down is moved into a new one, with the rest.
+Tests whose subject is the files themselves are marked with `files`, and skipped.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
 import trio
@@ -33,6 +36,10 @@ _urls: dict[str, str] = {}
 """Database of each home that was configured, by the path of its data."""
 _moved: set[str] = set()
 """Homes whose files were moved, or that had none."""
+_written: dict[str, dict[str, str]] = {}
+"""Digests of the files of each home as they were written from its database last, by their paths below its data."""
+_KEPT_BY_NODES = ("memory/", "identity/")
+"""Beginnings of paths that a node has in its home by itself."""
 _thread = ThreadPoolExecutor(1)
 _is_writing = False
 
@@ -58,14 +65,64 @@ def shared_state_of(home: Path) -> dict[str, object]:
 
 
 def move_files(home: Path) -> None:
-    """Move what a test has put into a home before its first start."""
-    data = str(home / "data")
-    if data not in _urls or data in _moved:
+    """Move what a test has put into a home before its first start, or has changed there since its agent ended."""
+    data = home / "data"
+    if str(data) not in _urls:
         return
-    _moved.add(data)
-    found = Path(data).is_dir() and any(path.name != "VERSION" for path in Path(data).iterdir())
-    if found:
-        subprocess.run([*PROGRAM, "--home", str(home), "migrate", "--to", _urls[data]], check=True, capture_output=True)
+    if str(data) not in _moved:
+        _moved.add(str(data))
+        if data.is_dir() and any(path.name != "VERSION" for path in data.iterdir()):
+            _migrate(home, _urls[str(data)])
+        return
+    with _as_it_is():
+        if changed := _changed(data):
+            _begin_anew(home, changed)
+
+
+def _migrate(home: Path, url: str) -> None:
+    subprocess.run([*PROGRAM, "--home", str(home), "migrate", "--to", url], check=True, capture_output=True)
+
+
+def _changed(data: Path) -> list[str]:
+    """The files that are not as they were written from the database, and those that were not written from it."""
+    written = _written.get(str(data))
+    if written is None:
+        return []
+    present = (str(path.relative_to(data)) for path in data.rglob("*") if path.is_file())
+    paths = {path for path in present if not path.startswith(_KEPT_BY_NODES)} | written.keys()
+    return [path for path in sorted(paths) if _digest(data / path) != written.get(path)]
+
+
+def _begin_anew(home: Path, changed: list[str]) -> None:
+    """Move what is in the database of a home into a new one, with these files as they are in its data now."""
+    old = _urls[str(home / "data")]
+    new = _urls[str(home / "data")] = _server().database()
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "data"
+        _thread.submit(trio.run, _export, old, made).result()
+        for path in changed:
+            (made / path).unlink(missing_ok=True)
+            if (home / "data" / path).exists():
+                (made / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(home / "data" / path, made / path)
+        _migrate(Path(folder), new)
+    settings = home / "pegasus.toml"
+    settings.write_text(settings.read_text().replace(old, new))
+
+
+def _digest(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
+@contextmanager
+def _as_it_is() -> Iterator[None]:
+    """Let looks at the data of homes see what is there."""
+    global _is_writing
+    _is_writing = True
+    try:
+        yield
+    finally:
+        _is_writing = False
 
 
 def _note_look(event: str, arguments: tuple[object, ...]) -> None:
@@ -75,23 +132,28 @@ def _note_look(event: str, arguments: tuple[object, ...]) -> None:
 
 def refresh(path: str | bytes) -> None:
     """Write what is in the database, if this is a path below the data of a home."""
-    global _is_writing
     data = None if _is_writing else next((data for data in _urls if str(path).startswith(data)), None)
     if data not in _moved:
         return
-    _is_writing = True
-    try:
-        _thread.submit(trio.run, _export, _urls[data], data).result()
-    finally:
-        _is_writing = False
-
-
-async def _export(url: str, data: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with _as_it_is(), tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "data"
         try:
-            async with aclosing(open_database(url)) as database:
-                await export_database(database, made)
+            _thread.submit(trio.run, _export, _urls[data], made).result()
         except StorageError:
             return  # it is down: what was written last stays
+        was, edited = _written.get(data, {}), set(_changed(Path(data)))
+        now = _written[data] = {
+            name: was.get(name, "") if name in edited else _digest(path)
+            for path in made.rglob("*")
+            if path.is_file() and not (name := str(path.relative_to(made))).startswith(_KEPT_BY_NODES)
+        }
+        for name in edited:
+            (made / name).unlink(missing_ok=True)
+        for name in was.keys() - now.keys() - edited:
+            (Path(data) / name).unlink(missing_ok=True)
         shutil.copytree(made, data, dirs_exist_ok=True)
+
+
+async def _export(url: str, made: Path) -> None:
+    async with aclosing(open_database(url)) as database:
+        await export_database(database, made)

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from actors import GaveUp, Stopped, watch
-from pegasus.messages import ChannelInfo, InboundMessage
+from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.observe import Activity
 from pegasus.storage import (
     UNDELIVERED_REPLY,
@@ -41,6 +41,9 @@ from pegasus.storage import (
     Waiting,
     chat_owner,
 )
+from pegasus.storage.database.calls import DatabaseCalls
+from pegasus.storage.database.notes import Notes
+from pegasus.storage.database.replies import FollowedReplies
 from pegasus.testing.memory_database import Fate, MemoryDatabase
 from tests.pegasus.storage.conftest import CLI, NOW, WEB, run_node
 
@@ -460,6 +463,17 @@ async def test_a_reply_is_left_to_the_node_that_serves_its_type(database, autoju
         assert await texts(a) == ["heard within the process"]
         assert await texts(b) == ["sent by b"]
         await b.tell(Disconnected("mail", None))
+
+
+async def test_a_bridge_hears_of_new_addresses_in_the_order_of_posting(database, autojump_clock):
+    calls = DatabaseCalls(print, Activity(NOW))
+    replies = FollowedReplies(database, calls, Notes(database, calls), lambda: None)
+    replies.connected("mail", None)
+    replies.posted(
+        OutboundMessage(text, ChannelInfo("mail", id), seq)
+        for text, id, seq in (("1", "x", 1), ("2", "y", 1), ("3", "x", 2))
+    )
+    assert [reply.message.text for _, reply in replies.handout.outgoing] == ["1", "2", "3"]
 
 
 async def test_replies_that_nobody_fetches_are_reported_and_given_up(database, autojump_clock):
