@@ -5,10 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from typing import Final
 
 from pegasus.storage.database.tables import Database
 from pegasus.storage.inbox import InboxLog
 from pegasus.storage.messages import StorageError
+from pegasus.wire import encode_line
+
+_NO_MESSAGES: Final = encode_line({"type": "compacted", "lastN": 0})
+"""All that the inbox of an agent has which has sent replies, such as codes for strangers, and has accepted no message."""
 
 
 def open_database(url: str) -> Database:
@@ -25,5 +30,5 @@ def open_database(url: str) -> Database:
 def has_messages(data: Path) -> bool:
     """Return whether the folder data of a home holds messages, from before its agent had a database."""
     with suppress(OSError):
-        return (data / InboxLog.path).stat().st_size > 0
+        return (data / InboxLog.path).stat().st_size > len(_NO_MESSAGES)
     return False
