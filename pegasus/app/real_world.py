@@ -145,7 +145,7 @@ def _make_environment(
             in_force.now.tools, memory, clock=wall_clock, sandbox=world.sandbox, archive_prefix_of=archive_prefix_of
         )
 
-    shared = _open_shared_state(home, settings, is_trial) if settings.storage.url else None
+    shared = _open_shared_state(home, in_force, is_trial) if settings.storage.url else None
     stored = stored_files(home, shared)
     return Environment(
         in_force=in_force,
@@ -201,10 +201,10 @@ def _make_environment(
     )
 
 
-def _open_shared_state(home: Home, settings: Settings, is_trial: bool) -> SharedState:
+def _open_shared_state(home: Home, in_force: LiveValue[Settings], is_trial: bool) -> SharedState:
     # Imported where there is a database, and nowhere else.
     opening = import_module("pegasus.app.shared_state").open_shared_state
-    shared: SharedState = opening(settings, home, is_trial=is_trial)
+    shared: SharedState = opening(in_force, home, is_trial=is_trial)
     return shared
 
 

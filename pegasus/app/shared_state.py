@@ -24,7 +24,7 @@ from pegasus.identity import PERSONA_CHANGES
 from pegasus.main_agent import MainAgents
 from pegasus.observe import Activity
 from pegasus.retry import retry
-from pegasus.settings import Settings
+from pegasus.settings import LiveValue, Settings
 from pegasus.storage import (
     LINE_FILES,
     Disk,
@@ -61,6 +61,8 @@ class SharedState:
     """The database that the nodes share."""
     facts: NodeFacts
     """Facts that this node says of itself."""
+    in_force: LiveValue[Settings]
+    """The settings, of which the other nodes know a digest."""
     lease: float
     """Seconds of its lease."""
     scope: str
@@ -76,6 +78,7 @@ class SharedState:
             mailbox,
             self.database,
             facts=self.facts,
+            settings=lambda: settings_digest(self.in_force.now),
             clock=clock,
             scope=self.scope,
             lease=self.lease,
@@ -131,13 +134,14 @@ class SharedState:
         return NodeList(self.database, self.facts.name)
 
 
-def open_shared_state(settings: Settings, home: Home, *, is_trial: bool = False) -> SharedState:
+def open_shared_state(in_force: LiveValue[Settings], home: Home, *, is_trial: bool = False) -> SharedState:
     """Return what this process shares with others. Nothing is connected yet. Raises StorageError.
 
     is_trial: the version is only tried, beside the node that runs.
     """
+    settings = in_force.now
     name = settings.node.name or socket.gethostname()
-    facts = NodeFacts(
-        f"{name} (trial)" if is_trial else name, settings.node.address, __version__, settings_digest(settings)
+    facts = NodeFacts(f"{name} (trial)" if is_trial else name, settings.node.address, __version__)
+    return SharedState(
+        open_database(settings.storage.url), facts, in_force, settings.node.lease, settings.agent.scope, home
     )
-    return SharedState(open_database(settings.storage.url), facts, settings.node.lease, settings.agent.scope, home)

@@ -149,10 +149,14 @@ class MemoryTables:
         self._nodes[self._last_node] = _NodeRow(facts, now + lease)
         return self._last_node
 
-    def renew(self, node: int, lease: float) -> Renewal | None:
+    def renew(self, node: int, lease: float, settings: str = "") -> Renewal | None:
         if not self._is_living(node):
             return None
-        self._nodes[node].until = trio.current_time() + lease
+        known = self._nodes[node]
+        known.until, known.facts = (
+            trio.current_time() + lease,
+            attrs.evolve(known.facts, settings=settings or known.facts.settings),
+        )
         return Renewal(self._nodes[node].is_draining, sum(map(self._is_living, self._nodes)))
 
     def leave(self, node: int) -> None:

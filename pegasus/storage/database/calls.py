@@ -54,11 +54,11 @@ class DatabaseCalls:
         self.is_ending = False
         """Calls are not repeated any more: the process ends."""
 
-    async def until_done(self, call: Callable[[], Awaitable[T]], *, waits: bool = True) -> T:
+    async def until_done(self, call: Callable[[], Awaitable[T]], *, waits: bool = True, counts: bool = True) -> T:
         """Return what a call returns, made again while it raises DatabaseDown. Other errors are passed on.
 
-        waits: False = it does not wait for other calls, of which there may be many. Raises DatabaseDown at the end of the process, and
-        what `BEFORE_REPEAT` raises.
+        waits: False = it does not wait for other calls, of which there may be many. counts: False = it is no transaction.
+        Raises DatabaseDown at the end of the process, and what `BEFORE_REPEAT` raises.
         """
         pauses = Pauses(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
@@ -70,13 +70,15 @@ class DatabaseCalls:
                     async with self._limiter:
                         result = await call()
             except DatabaseDown as error:
-                self._activity.transaction_ended(trio.current_time() - began, "down")
+                if counts:
+                    self._activity.transaction_ended(trio.current_time() - began, "down")
                 self.note_failure(error)
                 BEFORE_REPEAT.get()()
                 if self.is_ending:
                     raise
             else:
-                self._activity.transaction_ended(trio.current_time() - began)
+                if counts:
+                    self._activity.transaction_ended(trio.current_time() - began)
                 self._note_success()
                 return result
             await trio.sleep(pauses.next())

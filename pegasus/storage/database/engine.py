@@ -121,19 +121,33 @@ async def run_database_journal(
     activity: Activity | None = None,
     hands_out: bool = True,
     unless_unused: str = "",
+    settings: Callable[[], str] | None = None,
 ) -> None:
     """Run the actor. It takes messages once the node is registered, for which it waits while the database is down.
 
     mailbox: brings the messages of this actor. database: shared by all nodes; it is not closed. facts: what the node says of itself.
     clock: wall clock, ms since the epoch. scope: the setting `agent.scope`. lease: seconds of the node's lease. The others are as in
-    `run_journal`. unless_unused: reason not to run over a database that nobody has used before; "" = there is none. Raises
-    StorageError with it, and if another living node has the name of this one, or the database refuses it for good.
+    `run_journal`. unless_unused: reason not to run over a database that nobody has used before; "" = there is none. settings:
+    returns the digest of those in force; None = they stay as in `facts`.
+
+    Raises StorageError with that reason, and if another living node has the name of this one, or the database refuses it for good.
 
     >>> Child("journal", partial(run_database_journal, facts=facts, clock=now), database, mailbox=Mailbox(1024))
     """
     async with trio.open_nursery() as nursery:
         engine = _Engine(
-            mailbox, database, nursery, facts, clock, scope, lease, max_waiting, report, activity, hands_out
+            mailbox,
+            database,
+            nursery,
+            facts,
+            settings or (lambda: facts.settings),
+            clock,
+            scope,
+            lease,
+            max_waiting,
+            report,
+            activity,
+            hands_out,
         )
         await engine.run(unless_unused)
 
@@ -147,6 +161,7 @@ class _Engine:
         database: Database,
         nursery: trio.Nursery,
         facts: NodeFacts,
+        settings: Callable[[], str],
         clock: Callable[[], int],
         scope: str,
         lease: float,
@@ -169,7 +184,7 @@ class _Engine:
         """Scopes around requests that carry a lease. They end when the lease of the node is lost."""
         calls = self._calls = DatabaseCalls(report, self._activity)
         notes = self._notes = Notes(database, calls)
-        self._node = NodeLease(calls, database, facts, lease, self._lose_everything, report)
+        self._node = NodeLease(calls, database, facts, settings, lease, self._lose_everything, report)
         self._items = OwnedItems(
             database,
             calls,
@@ -440,7 +455,7 @@ class _Engine:
     async def _hear(self) -> None:
         """Hear notices of other nodes, for ever. They only shorten waits: what is missed is seen at the next look."""
         while True:
-            for notice in await self._calls.until_done(self._database.next_notices, waits=False):
+            for notice in await self._calls.until_done(self._database.next_notices, waits=False, counts=False):
                 match notice.kind:
                     case "due":
                         is_own = notice.payload in self._items.ownership.keys

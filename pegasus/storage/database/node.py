@@ -40,14 +40,20 @@ class NodeLease:
         calls: DatabaseCalls,
         database: Database,
         facts: NodeFacts,
+        settings: Callable[[], str],
         lease: float,
         on_lost: Callable[[], None],
         report: Report,
     ) -> None:
-        """lease: its length in seconds. on_lost: called when everything that this node owned may be another's."""
+        """Know what to register.
+
+        settings: returns the digest of those in force. lease: its length in seconds. on_lost: called when everything that this node
+        owned may be another's.
+        """
         self._calls = calls
         self._database = database
         self._facts = facts
+        self._settings = settings
         self._lease = lease
         self._on_lost = on_lost
         self._report = report
@@ -86,7 +92,7 @@ class NodeLease:
 
         async def register() -> int:
             self._sent = trio.current_time()
-            return await self._database.register(facts, self._lease)
+            return await self._database.register(attrs.evolve(facts, settings=self._settings()), self._lease)
 
         while True:
             try:
@@ -121,7 +127,7 @@ class NodeLease:
 
         async def renew() -> bool:
             sent = trio.current_time()
-            renewal = await self._database.renew(self.id, self._lease)
+            renewal = await self._database.renew(self.id, self._lease, self._settings())
             if renewal is None:
                 return False
             self._sent, self._until = sent, sent + self._lease - MARGIN

@@ -129,13 +129,13 @@ class Postgres:
             raise NameTaken(f"a living node has the name {facts.name}")
         return int(node)
 
-    async def renew(self, node: int, lease: float) -> Renewal | None:
+    async def renew(self, node: int, lease: float, settings: str = "") -> Renewal | None:
         """See `Database`."""
         found = await self._rows(
-            "update pegasus.node set until = clock_timestamp() + make_interval(secs => %s) "
-            "where id = %s and until > clock_timestamp() "
+            "update pegasus.node set until = clock_timestamp() + make_interval(secs => %s), "
+            "settings = coalesce(nullif(%s, ''), settings) where id = %s and until > clock_timestamp() "
             "returning is_draining, (select count(*) from pegasus.node where until > clock_timestamp())",
-            *(lease, node),
+            *(lease, settings, node),
             pool=self._renewals,
         )
         return Renewal(*found[0]) if found else None

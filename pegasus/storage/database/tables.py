@@ -342,8 +342,11 @@ class Database(Protocol):
         """Begin a node whose lease ends in so many seconds; return its id. Raises NameTaken if another instance of the name lives."""
         ...
 
-    async def renew(self, node: int, lease: float) -> Renewal | None:
-        """Let the lease of a node end in so many seconds from now. None if it has ended already: the node must register anew."""
+    async def renew(self, node: int, lease: float, settings: str = "") -> Renewal | None:
+        """Let the lease of a node end in so many seconds from now. None if it has ended already: the node must register anew.
+
+        settings: digest of the settings that are in force by now; "" = as it is known.
+        """
         ...
 
     async def leave(self, node: int) -> None:

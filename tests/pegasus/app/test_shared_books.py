@@ -16,7 +16,7 @@ from pegasus.intake import DiskLimits, GuestDisk, QuotaReached
 from pegasus.messages import Address, ChannelInfo, InboundMessage
 from pegasus.models import TraitStore
 from pegasus.models.chat_choices import ChatChoices
-from pegasus.settings import LiveValue
+from pegasus.settings import LiveValue, Settings
 from pegasus.storage.database import NodeFacts, run_database_journal
 from pegasus.testing.memory_database import MemoryDatabase
 from pegasus.testing.memory_disk import MemoryDisk
@@ -158,7 +158,7 @@ async def test_a_home_gets_what_was_decided_about_the_persona_at_any_node(autoju
         changes, disk, reloads = PersonaChanges(refs[0], LiveValue(BUILT_IN), clock), MemoryDisk(), []
         first = await changes.propose("style", "short", "why")
         await changes.decide(first.number, accept=True, by="cli:main")
-        state = SharedState(None, NodeFacts("b"), 5.0, "chat", Path("unused"))
+        state = SharedState(None, NodeFacts("b"), LiveValue(Settings()), 5.0, "chat", Path("unused"))
         nursery.start_soon(state.keep_persona, refs[1], disk, lambda: reloads.append(True))
         await trio.sleep(1)
         assert json.loads(disk.survivor().content("identity/persona.json")) == {"style": "short"}

@@ -90,10 +90,10 @@ def accept_whatever_comes_again(monkeypatch):
 
 
 def renew_a_lease_that_has_ended(monkeypatch):
-    def renew(tables, node, lease):
+    def renew(tables, node, lease, settings=""):
         if node in tables._nodes:
             tables._nodes[node].until = max(tables._nodes[node].until, trio.current_time() + lease)
-        return real(tables, node, lease)
+        return real(tables, node, lease, settings)
 
     real = MemoryTables.renew
     monkeypatch.setattr(MemoryTables, "renew", renew)

@@ -99,6 +99,14 @@ async def test_a_lease_that_has_ended_is_not_renewed(server, database, node, oth
     assert (await database.renew(other, 5)).living == 1
 
 
+async def test_settings_that_were_reloaded_are_known_from_the_next_renewal(database):
+    node = await database.register(NodeFacts("a", settings="before"), 5)
+    await database.renew(node, 5)
+    assert [state.facts.settings for state in await database.nodes()] == ["before"]
+    await database.renew(node, 5, "after")
+    assert [state.facts.settings for state in await database.nodes()] == ["after"]
+
+
 async def test_nodes_show_what_they_hold(server, database, node, other):
     await database.claim(node, CHAT)
     await database.claim(other, "schedule")

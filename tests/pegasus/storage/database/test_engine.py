@@ -118,11 +118,25 @@ async def test_what_a_node_owns_takes_and_asks_is_counted(database, autojump_clo
         assert activity.counts["pegasus_keys_lost_total"] == {kind: 1}
         assert sum(activity.durations["pegasus_pickup_duration_seconds"]["web",].buckets) == 1
         made = activity.counts["pegasus_database_transactions_total"]["ok",]
+        await trio.sleep(60)
+        took = activity.counts["pegasus_database_seconds_total"][()]
+        assert took < 1, "the wait for notices is no transaction"
+        made = activity.counts["pegasus_database_transactions_total"]["ok",]
         database.stop()
-        await trio.sleep(1)
+        await trio.sleep(LEASE / 3)
         assert activity.counts["pegasus_database_transactions_total"]["ok",] == made
         assert activity.counts["pegasus_database_transactions_total"]["down",] > 0
         database.start()
+
+
+async def test_a_node_says_which_settings_it_has_after_a_reload(database, autojump_clock):
+    digest = ["before"]
+    async with run_node(database, "a", settings=lambda: digest[0]):
+        await trio.sleep(1)
+        digest[0] = "after"
+        await trio.sleep(LEASE)
+        [node] = await database.link("c").nodes()
+        assert node.facts.settings == "after"
 
 
 async def test_the_chat_of_a_node_that_died_is_taken_over_after_its_lease(database, autojump_clock):
