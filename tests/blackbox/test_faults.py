@@ -18,8 +18,6 @@ from tests.faults.stored import read_tables
 from tests.faults.trial import run_trial
 from tests.postgres_server import MISSING, is_installed
 
-FEW = len(FAULTS)
-
 
 @pytest.mark.skipif(not is_installed(), reason=MISSING)
 @pytest.mark.deadline(240)
@@ -27,8 +25,8 @@ async def test_nothing_is_lost_and_nothing_is_doubled_by_faults_of_all_kinds(tmp
     choices = random.Random(1)
     async with open_server() as server, open_house(tmp_path, choices, server, nodes=3) as house:
         read = partial(trio.to_thread.run_sync, read_tables, server.url(user="agent"))
-        report = await run_trial(house, FAULTS, FEW, choices, read)
+        report = await run_trial(house, FAULTS, len(FAULTS), choices, read, chats=4)
     assert report.anomalies == []
     assert report.exits == []
     assert len(report.faults) == len(FAULTS)
-    assert report.messages > FEW
+    assert report.messages > len(FAULTS)

@@ -47,6 +47,12 @@ async def open_nodes(folder, url, book, *names, **settings):
         assert server.invalid == [], "the provider refused requests"
 
 
+async def nodes_in_order(client, nodes):
+    """The nodes, the one that owns the chat of a client first."""
+    listed = {each["name"]: each for each in (await client.call("nodes.list"))["nodes"]}
+    return sorted(nodes, key=lambda node: not listed[node.home.parent.name]["chats"])
+
+
 async def table(node):
     """The nodes by name, as `pegasus nodes` shows them."""
     answer = json.loads((await node.command("nodes", "--json")).out)
@@ -88,9 +94,11 @@ class Talker:
 
 async def test_a_node_is_killed_in_a_thought_and_the_other_one_answers_once(tmp_path, postgres_url):  # noqa: F811
     book = Book()
-    async with open_nodes(tmp_path, postgres_url, book, "a", "b") as (a, b):
-        async with a.client() as client:
+    async with open_nodes(tmp_path, postgres_url, book, "a", "b") as nodes:
+        async with nodes[0].client() as client:
             assert await client.ask("one") == "echo: one"
+            a, b = await nodes_in_order(client, nodes)
+        async with a.client(lastSeq=1) as client:
             book.hold()
             await client.say("two", "m-2")
             await book.waiting()
@@ -111,8 +119,9 @@ async def test_a_node_is_killed_in_a_thought_and_the_other_one_answers_once(tmp_
             assert (reply["text"], reply["seq"]) == ("echo: three", 3)
             assert trio.current_time() - begin < MOST
             assert await client.ask("four") == "echo: four"
-        found = await table(a)  # also where no agent runs
-        assert (found["a"]["state"], found["b"]["state"], found["b"]["chats"] > 0) == ("gone", "up", True)
+        listed = await table(a)  # also where no agent runs
+        states = {name: (node["state"], node["chats"] > 0) for name, node in listed.items()}
+        assert states == {a.home.parent.name: ("gone", False), b.home.parent.name: ("up", True)}
 
 
 async def test_what_is_said_at_one_node_is_shown_and_ended_there_while_another_works_on_it(tmp_path, postgres_url):  # noqa: F811
@@ -120,15 +129,14 @@ async def test_what_is_said_at_one_node_is_shown_and_ended_there_while_another_w
     async with open_nodes(tmp_path, postgres_url, book, "a", "b") as (a, b):
         async with a.client() as client:
             assert await client.ask("hello") == "echo: hello"
-        [worker] = [name for name, node in (await table(a)).items() if node["chats"]]
-        door = {"a": b, "b": a}[worker]
+            worker, door = await nodes_in_order(client, (a, b))
         async with door.client() as here, door.client("control", "nodes") as control:
             book.hold()
             await here.say("think")
             await book.waiting()
             await here.get("typing", active=True)
             await here.post("/status")
-            assert f"\nNode: {worker}" in (await here.reply())["text"]
+            assert f"\nNode: {worker.home.parent.name}" in (await here.reply())["text"]
             begin = trio.current_time()
             await here.post("/stop")
             assert "- thought: think" in (await here.reply())["text"]
@@ -151,8 +159,7 @@ async def test_a_task_is_stopped_from_another_node_and_goes_on_there_after_a_kil
         async with a.client() as client:
             await client.say("do dig\ndo sleep")
             await until(lambda: len(book.of("dig")) == 2 and len(book.of("sleep")) == 1, "both tasks to work")
-        [worker] = [name for name, node in (await table(a)).items() if node["chats"]]
-        works, other = {"a": (a, b), "b": (b, a)}[worker]
+            works, other = await nodes_in_order(client, (a, b))
         async with other.client("control", "other") as control:
             shown = {task["description"]: task for task in (await control.call("tasks.list"))["tasks"]}
             assert sorted(shown) == ["dig", "sleep"]
@@ -202,14 +209,12 @@ async def test_a_service_is_polled_by_one_node_and_moves_when_it_dies(tmp_path, 
             telegram.say(OWNER, "hello")
             with trio.fail_after(10):
                 assert (await telegram.next_message()).text == "echo: hello"
-            found = await table(nodes[0])
-            [owner] = [name for name, node in found.items() if "channel/telegram" in node["owns"]]
-            async with next(node for node in nodes if node.home.parent.name != owner).client(
-                "control", "nodes"
-            ) as other:
-                assert (await other.call("channels.list"))["channels"][0]["state"] == "elsewhere"
-            dead = next(node for node in nodes if node.home.parent.name == owner)
-            dead.kill()
+            states = {}
+            for node in nodes:
+                async with node.client("control", "nodes") as control:
+                    states[(await control.call("channels.list"))["channels"][0]["state"]] = node
+            assert sorted(states) == ["elsewhere", "up"]
+            states["up"].kill()
             telegram.say(OWNER, "still there?")
             with trio.fail_after(MOST + 3):
                 assert (await telegram.next_message()).text == "echo: still there?"

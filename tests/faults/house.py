@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import attrs
 import trio
@@ -72,7 +71,7 @@ class Node:
     """One node: its process, and the way from it to the database. is_busy: something happens to it that must end first."""
 
     daemon: Daemon
-    link: Link | None = None
+    link: Link
     is_busy: bool = False
 
     @property
@@ -91,12 +90,11 @@ class Node:
 
 @attrs.define(eq=False)
 class House:
-    """The nodes, and what they share. database: None with files, where there is one node."""
+    """The nodes, and what they share."""
 
-    nodes: Sequence[Node]
-    mind: Mind
+    nodes: list[Node]
     effects: Effects
-    database: NodesServer | None = None
+    database: NodesServer
     one_at_a_time: trio.Lock = attrs.field(factory=trio.Lock)
     """Faults of the database exclude each other."""
 
@@ -105,37 +103,26 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(
-    folder: Path,
-    choices: random.Random,
-    database: NodesServer | None = None,
-    nodes: int = 1,
-    settings: Mapping[str, Any] | None = None,
-) -> AsyncIterator[House]:
+async def open_house(folder: Path, choices: random.Random, database: NodesServer, nodes: int) -> AsyncIterator[House]:
     """Nodes that are ready, and are killed at the end."""
     mind = Mind(Effects(folder), choices)
     async with AsyncExitStack() as stack:
         provider = await stack.enter_async_context(open_provider(mind, keep=1))
         mind.server = provider
-        house = House([], mind, mind.effects, database)
-        given = {
+        house = House([], mind.effects, database)
+        shared = {
             **thinks_with(provider.url),
             "agent.scope": "chat",
             "session.memory_window": 0,
             "gateway.token": TOKEN,
-            **(settings or {}),
+            "models.max_concurrent_calls": 50,
+            "tasks.max_active": 9,
+            "node.lease": LEASE,
         }
-        given |= {"models.max_concurrent_calls": 50, "tasks.max_active": 9}
         for number in range(nodes):
-            link = None
-            if database is not None:
-                link = await stack.enter_async_context(open_link(database.port))
-                given |= {
-                    "storage.url": database.url(link.port),
-                    "node.name": f"node-{number}",
-                    "node.lease": LEASE,
-                }
-            daemon = Daemon(folder / f"node-{number}", given)
+            link = await stack.enter_async_context(open_link(database.port))
+            own = {"storage.url": database.url(link.port), "node.name": f"node-{number}"}
+            daemon = Daemon(folder / f"node-{number}", {**shared, **own})
             stack.callback(daemon.kill)
             house.nodes.append(Node(daemon, link))
         async with trio.open_nursery() as nursery:

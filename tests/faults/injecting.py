@@ -75,20 +75,11 @@ async def pause_for_long(at: Moment) -> None:
         at.node.daemon.signal(signal.SIGCONT)
 
 
-NODE_FAULTS: Final[Mapping[str, Fault]] = {
-    "kill -9": kill,
-    "SIGTERM": stop,
-    "SIGSTOP": pause,
-}
-"""Faults that one node on files survives, too."""
-
-
 # ------------------------------------------------------------------ of the way to the database
 
 
 async def cut(at: Moment) -> None:
     """Break its connections, and refuse new ones for a while."""
-    assert at.node.link is not None
     await at.node.link.cut()
     await (at.long() if at.choices.random() < 0.3 else at.short())
     at.node.link.restore()
@@ -96,7 +87,6 @@ async def cut(at: Moment) -> None:
 
 async def silence(at: Moment) -> None:
     """Carry nothing for a while, without a word to either side."""
-    assert at.node.link is not None
     at.node.link.silence()
     await (at.long() if at.choices.random() < 0.3 else at.short())
     at.node.link.restore()
@@ -104,7 +94,6 @@ async def silence(at: Moment) -> None:
 
 async def delay(at: Moment) -> None:
     """Carry everything late."""
-    assert at.node.link is not None
     at.node.link.delay = at.choices.uniform(0.02, 0.3)
     await at.short()
     at.node.link.restore()
@@ -112,7 +101,6 @@ async def delay(at: Moment) -> None:
 
 async def lose_answer(at: Moment) -> None:
     """Lose the answer to something that was asked, which is done."""
-    assert at.node.link is not None
     at.node.link.lose_answer()
     await at.short()
     at.node.link.restore()
@@ -125,7 +113,6 @@ async def lose_answer(at: Moment) -> None:
 async def _server(at: Moment) -> AsyncIterator[NodesServer]:
     """The database, for one fault at a time."""
     async with at.house.one_at_a_time:
-        assert at.house.database is not None
         yield at.house.database
 
 
@@ -165,7 +152,9 @@ async def end_connections(at: Moment) -> None:
 
 
 FAULTS: Final[Mapping[str, Fault]] = {
-    **NODE_FAULTS,
+    "kill -9": kill,
+    "SIGTERM": stop,
+    "SIGSTOP": pause,
     "kill -9 for longer than the lease": kill_for_long,
     "SIGSTOP for longer than the lease": pause_for_long,
     "link cut": cut,
