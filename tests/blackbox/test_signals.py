@@ -105,6 +105,7 @@ async def hanging(folder, settings=None):
         yield daemon
 
 
+@pytest.mark.files("a disk that does not answer")
 @pytest.mark.parametrize(("first", "second"), [(signal.SIGTERM, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)])
 async def test_a_second_signal_ends_a_hanging_stop_at_once(tmp_path, first, second):
     async with hanging(tmp_path) as daemon:
@@ -116,6 +117,7 @@ async def test_a_second_signal_ends_a_hanging_stop_at_once(tmp_path, first, seco
         assert trio.current_time() - began < 1
 
 
+@pytest.mark.files("a disk that does not answer")
 async def test_a_hanging_stop_ends_after_the_grace(tmp_path):
     async with hanging(tmp_path, {"run.shutdown_grace": 0.1}) as daemon:
         assert await daemon.stop(timeout=8) == 128 + signal.SIGTERM

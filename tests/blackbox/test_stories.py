@@ -12,6 +12,7 @@ import pytest
 
 from tests.blackbox.support import SILENCE, Call, Exited, Thought, refuse, reply, running, say, serving, session, until
 from tests.blackbox.support.serving import standing
+from tests.blackbox.support.shared_state import IS_SHARED
 from tests.blackbox.support.work import NOTICE, Office, Workplace, act, answer, events, heard, log_of
 
 MIND = "(to myself)"
@@ -398,8 +399,10 @@ async def test_the_agent_asks_to_change_and_its_owner_decides(tmp_path):
         assert "Speaking style: short and warm." in after
         assert "Speaking style: short and warm." not in before
         daemon.kill()
+        if IS_SHARED:  # with a database a running agent changes what its nodes know
+            await daemon.start()
         assert (await daemon.command("persona", "reject", "1")).out.startswith("Taken back")
-        await daemon.start()
+        await daemon.restart()
         async with daemon.client("cli", "main", lastSeq=3) as owner:
             await owner.ask("and now again?")
         assert book.asked[-1].system == before

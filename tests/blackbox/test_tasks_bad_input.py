@@ -185,6 +185,7 @@ async def test_an_answer_without_words(place, name):
 # ------------------------------------------------------------------ files
 
 
+@pytest.mark.files("files that were damaged by hand")
 @pytest.mark.parametrize("wrong", ["half a list", "an empty file", "no list"])
 async def test_damaged_lists(place, name, wrong):
     """pending.json can be had from the index and the logs: every unfinished task goes on, and none is told twice."""
@@ -242,6 +243,7 @@ LOST = ("no beginning", "nothing", "noise")
 """Where nobody can know any more whom to tell."""
 
 
+@pytest.mark.files("files that were damaged by hand")
 async def test_damaged_logs(place, name, tmp_path):
     """And no index: each task goes on as far as its log can be understood; what is lost is only what was damaged."""
     work = Effects(tmp_path)

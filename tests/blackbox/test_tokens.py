@@ -298,6 +298,7 @@ async def test_a_name_counts_once_also_for_two_commands_at_the_same_time(tmp_pat
         assert sorted(codes) == [0, 1]
 
 
+@pytest.mark.files("with a database a running agent changes what its nodes know")
 async def test_tokens_without_a_daemon(tmp_path):
     async with running(tmp_path / "home", STAND_IN) as daemon:
         daemon.kill()
@@ -329,6 +330,7 @@ async def test_mistakes_are_named(shared, arguments, code):
     assert (await shared.command("token", "list", "--json")).out.strip() == '{"tokens": []}'
 
 
+@pytest.mark.files("files that were damaged by hand")
 @pytest.mark.parametrize(
     "content",
     [
@@ -354,6 +356,7 @@ async def test_a_damaged_file_lets_nobody_in_and_is_kept_aside(tmp_path, content
         assert (await daemon.command("token", "add", "phone")).code == 0
 
 
+@pytest.mark.files("files that were damaged by hand")
 async def test_a_good_entry_beside_a_damaged_one_counts(tmp_path):
     async with running(tmp_path / "home", STAND_IN) as daemon:
         token = await add(daemon, "phone", "--scope", "read")

@@ -83,6 +83,8 @@ _KINDS: Final = {
     EventType.SCHEDULE_FIRED: "job",
 }
 """Kind of the cause of a task that an event from outside begins."""
+LATELY_OVER: Final = 20
+"""Newest tasks that are read for a list of what happened lately."""
 HEARD: Final = OUTSIDE_EVENTS | REQUESTS | frozenset(EVENT_DATA) | {EventType.TASK_UPDATED}
 """Everything that the agent hears on the bus."""
 
@@ -225,11 +227,19 @@ class _Agent:
         return entry.view if entry is not None else stored
 
     async def _views(self, date: str | None) -> tuple[TaskView, ...]:
-        """Return the tasks in memory that are on disk, or all tasks of a day (UTC, YYYY-MM-DD)."""
+        """Return the tasks in memory that are on disk, or all tasks of a day (UTC, YYYY-MM-DD).
+
+        Memory keeps no finished tasks where nodes share them, so the newest are read.
+        """
         registry = self._state.registry
         others = await self._find_elsewhere()
         if date is None:
-            return (*(entry.view for entry in registry if entry.created.is_set()), *others)
+            present = (*(entry.view for entry in registry if entry.created.is_set()), *others)
+            if self._elsewhere is None:
+                return present
+            known = {view.task_id for view in present}
+            over = [view for view in await self._latest(LATELY_OVER, 0) if view.task_id not in known]
+            return (*over, *present)
         stored = await self._state.logs.views(date)
         current = {entry.task_id: entry.view for entry in registry}
         return tuple(current.get(view.task_id, view) for view in stored)
