@@ -38,7 +38,7 @@ from pegasus.cli.control import STATE_SECONDS, Answer, ask_daemon, describe_refu
 from pegasus.cli.program import check_settings_in_use
 from pegasus.cli.skills import doubts_about, skills_of
 from pegasus.cli.status import CODE_CHANGED
-from pegasus.client import ClientError
+from pegasus.client import ClientError, Refused
 from pegasus.formatting import format_time, plural
 from pegasus.host import SHORTEST_TOKEN, Home, HomeError, check_format, read_daemon, read_token
 from pegasus.mcp import TOKENS_FOLDER, risks
@@ -345,6 +345,9 @@ def _token(examined: Examined) -> Iterator[Finding]:
     It is a file, so it may have been edited, cut short by a full disk, or copied with other rights.
     """
     token = examined.home.token
+    if examined.settings is not None and examined.settings.gateway.token:
+        yield Finding("token", OK, "it is gateway.token of the settings")
+        return
     if not token.exists():
         yield Finding("token", OK, "it is made at the next start")
         return
@@ -462,7 +465,13 @@ def _ports(examined: Examined) -> Iterator[Finding]:
         try:
             status = trio.run(ask_daemon, find_daemon(examined.home, settings), "status", {}, STATE_SECONDS)
         except ClientError as error:
-            found = f"process {daemon.pid} does not answer at {daemon.ws}: {describe_refusal(error, 'status')}"
+            reason = describe_refusal(error, "status")
+            if isinstance(error, Refused) and error.code == "internal":
+                found = f"an agent runs (process {daemon.pid}) and lets nobody in: {reason}"
+                fix = "mend the disk or the database; the agent then goes on by itself, and to start it again is of no use"
+                yield Finding("ports", BROKEN, found, fix)
+                return
+            found = f"process {daemon.pid} does not answer at {daemon.ws}: {reason}"
             yield Finding("ports", BROKEN, found, f"end it (kill {daemon.pid}), and start it again: {program_name()}")
         else:
             yield Finding("ports", OK, f"an agent runs (process {daemon.pid}) and answers at {daemon.ws}")

@@ -129,6 +129,8 @@ def _exit_code(sending: _Sending, wait: float) -> int:
     """
     if sending.absence and not sending.watch.is_over and (sending.until_done or not sending.watch.has_replied):
         return report_failure(sending.absence)
+    if not sending.watch.is_accepted:
+        return report_failure(f"the agent has not accepted the message within {format_duration(wait)}")
     if sending.until_done:
         if not sending.watch.is_over:
             tasks = "".join(f"\n  task {task_line(task)}" for task in sending.watch.tasks)

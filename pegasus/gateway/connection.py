@@ -296,7 +296,11 @@ class Connection:
             await self._welcome(hello, grant)
         except (ActorError, StorageError) as error:
             _log.error("a client could not be greeted: the journal does not answer", error=str(error))
-            self._refuse("internal", "the journal does not answer; try again", SERVER_ERROR)
+            self._refuse(
+                "internal",
+                "the journal does not answer, since its disk or its database does not; try again",
+                SERVER_ERROR,
+            )
 
     async def _welcome(self, hello: HelloFrame, grant: TokenGrant) -> None:
         """Queue the welcome, then start the tasks that a greeted client has. Raises ActorError, StorageError."""

@@ -47,6 +47,8 @@ from pegasus.storage import JournalMessage, LastSeq, StorageError, Unacknowledge
 
 _log = get_logger("gateway")
 
+GREETING_TIME = 8.0
+"""Seconds that the journal has for the greeting of a client, which would wait for 10 s and then not know why."""
 PAGE = 200
 """Replies asked for in one question. Each further question asks for twice as many from the start of the backlog, because a
 question for those *after* a number would acknowledge that number."""
@@ -479,7 +481,7 @@ class ReplyFeed:
 
     async def _last_seq(self, channel_id: str) -> int:
         """Return the last number assigned at an address of this type, 0 if none. Raises ActorError, StorageError."""
-        return await self._journal.ask(LastSeq, Address(self.channel.type, channel_id), timeout=JOURNAL_TIMEOUT)
+        return await self._journal.ask(LastSeq, Address(self.channel.type, channel_id), timeout=GREETING_TIME)
 
     def _cursor(self, channel_id: str) -> Cursor:
         """Return the cursor of an address. A new one begins at 0, so that the first gap shows what was not sent."""

@@ -9,6 +9,7 @@ from collections import namedtuple
 import pytest
 
 from pegasus.cli import doctor
+from pegasus.client import Refused
 from pegasus.models.providers import LocalModel
 from pegasus.sandbox import landlock
 from pegasus.sandbox import sandbox as sandbox_module
@@ -160,6 +161,24 @@ def test_a_daemon_that_does_not_answer(findings, home):
     (home / "token").write_text("x" * 43)
     (home / "token").chmod(0o600)
     assert f"process {os.getpid()} does not answer" in broken(findings()[1], "ports")[0]
+
+
+def test_a_daemon_that_waits_for_its_database_is_not_to_be_ended(findings, home, monkeypatch):
+    async def refuse(*args):
+        raise Refused("internal", "the database does not answer; try again")
+
+    (home / "run").mkdir()
+    text = json.dumps({"pid": os.getpid(), "ws": "ws://127.0.0.1:1", "http": "", "version": "0", "startedAt": 1})
+    (home / "run" / "daemon.json").write_text(text)
+    monkeypatch.setattr(doctor, "ask_daemon", refuse)
+    [finding] = findings("--set", "gateway.token=of-the-settings-0123456789")[1]["ports"]
+    assert "the database does not answer" in finding["text"]
+    assert "kill" not in finding["fix"]
+
+
+def test_a_token_of_the_settings(findings, home):
+    [finding] = findings("--set", "gateway.token=of-the-settings-0123456789")[1]["token"]
+    assert finding["text"] == "it is gateway.token of the settings"
 
 
 @pytest.mark.parametrize(("is_changed", "severities"), [(True, ["ok", "note"]), (False, ["ok"])])

@@ -187,6 +187,15 @@ async def test_send_ends_with_a_silent_turn(home, nursery, capsys):
         assert (out, err) == ("", "pegasus: the agent has finished with the message and said nothing\n")
 
 
+@pytest.mark.parametrize("until_done", [False, True])
+async def test_send_promises_no_reply_to_a_message_that_was_not_accepted(home, capsys, until_done):
+    async with daemon(home) as gate:
+        gate.journal.hold = True
+        assert await run(run_send, home, text="hi", channel="send", wait=0.3, until_done=until_done) == 1
+        assert capsys.readouterr().err == "pegasus: the agent has not accepted the message within 0.3 s\n"
+        gate.journal.release()
+
+
 async def test_send_waits_for_a_reply_and_gives_up_in_time(home, capsys):
     async with daemon(home):
         assert await run(run_send, home, text="hi", channel="send", wait=0.3) == 1

@@ -1,11 +1,14 @@
 """The protocol over real sockets, as docs/gateway.md describes it."""
 
+import inspect
+
 import pytest
 import trio
 from trio_websocket import open_websocket_url
 
 from pegasus.access import ChannelRules, PairingBook, TokenBook
-from pegasus.gateway import BadParams, requests
+from pegasus.client import open_client
+from pegasus.gateway import BadParams, reply_feed, requests
 from pegasus.storage import Connected, Disconnected, Overloaded, StorageError
 from tests.pegasus.gateway.world import TOKEN, WEB, RawClient, world
 
@@ -272,6 +275,18 @@ async def test_a_journal_that_is_gone_is_reported():
         answer = await client.get()
         assert (answer["code"], answer["id"]) == ("internal", "m-1")
         assert "send it again" in answer["message"]
+
+
+async def test_a_client_learns_before_it_gives_up_why_it_is_not_greeted(monkeypatch):
+    assert inspect.signature(open_client).parameters["timeout"].default > reply_feed.GREETING_TIME
+    monkeypatch.setattr(reply_feed, "GREETING_TIME", 0.1)
+    async with world() as gate:
+        gate.journal.slow = trio.Event()
+        async with gate.client(hello=False) as client:
+            answer = await client.hello(channel=HELLO["channel"])
+            assert (answer["code"], "database" in answer["message"]) == ("internal", True)
+            assert await client.closed() == ([], 1011)
+        gate.journal.slow.set()
 
 
 async def test_a_journal_that_is_slow_to_greet_is_waited_for():
