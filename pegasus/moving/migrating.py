@@ -89,7 +89,7 @@ async def export_database(database: Database, folder: Path, paths: Collection[st
 
 
 async def _check_unused(database: Database) -> None:
-    if living := [node.facts.name for node in await database.nodes() if node.lease_left > 0]:
+    if living := [node.facts.name for node in await database.nodes() if node.is_alive]:
         raise FolderError(f"found running nodes on the database: {', '.join(living)}; stop them first")
 
 

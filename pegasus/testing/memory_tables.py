@@ -628,9 +628,6 @@ class MemoryTables:
     def notify(self, notice: Notice) -> None:
         self._announce(notice)
 
-    def clock(self) -> int:
-        return self._clock()
-
 
 def _matcher(paths: Collection[str]) -> Callable[[str], bool]:
     """Return a function that tells whether a path is one of these names or begins with one; all are if there are none."""

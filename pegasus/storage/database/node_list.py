@@ -36,7 +36,7 @@ class NodeList:
     async def count_others(self) -> int:
         """Return how many other nodes live. Raises DatabaseDown."""
         nodes = await self.database.nodes()
-        return sum(node.lease_left > 0 and node.facts.name != self.here for node in nodes)
+        return sum(node.is_alive and node.facts.name != self.here for node in nodes)
 
     async def drain(self, name: str) -> bool:
         """Ask the node of this name to give everything back; return False if none is alive. Raises DatabaseDown."""
@@ -77,7 +77,7 @@ def _node_view(node: NodeState) -> Json:
         "address": node.facts.address,
         "version": node.facts.version,
         "settings": node.facts.settings,
-        "state": "gone" if node.lease_left <= 0 else "draining" if node.is_draining else "up",
+        "state": "gone" if not node.is_alive else "draining" if node.is_draining else "up",
         "leaseLeft": round(node.lease_left, 1),
         "chats": sum(key.startswith("chat/") for key in node.keys),
         "tasks": sum(key.startswith("task/") for key in node.keys),

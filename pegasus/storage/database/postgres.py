@@ -579,11 +579,6 @@ class Postgres:
             raise
         return connection
 
-    async def clock(self) -> int:
-        """See `Database`."""
-        [(now,)] = await self._rows("select pegasus.ms()")
-        return int(now)
-
     async def aclose(self) -> None:
         """See `Database`."""
         self._pool.close()

@@ -75,6 +75,11 @@ class NodeState:
     keys: tuple[str, ...] = ()
     """Owner keys that it holds."""
 
+    @property
+    def is_alive(self) -> bool:
+        """Return whether its lease goes on."""
+        return self.lease_left > 0
+
 
 @attrs.frozen
 class Renewal:
@@ -590,10 +595,6 @@ class Database(Protocol):
 
     async def next_notices(self) -> tuple[Notice, ...]:
         """Return what was told since the last call, at least one; wait for it. Raises DatabaseDown; some may be lost then."""
-        ...
-
-    async def clock(self) -> int:
-        """Return the wall clock of the database, ms since the epoch."""
         ...
 
     async def aclose(self) -> None:

@@ -118,7 +118,7 @@ async def test_nodes_show_what_they_hold(server, database, node, other):
     assert 4 < a.lease_left <= 5
     assert (await database.renew(other, 5)).is_draining
     await server.end_lease(node)
-    assert [state.lease_left <= 0 for state in await database.nodes()] == [True, False]
+    assert [state.is_alive for state in await database.nodes()] == [False, True]
 
 
 async def test_due_keys_are_taken_once_those_first_that_have_waited_for_longest(database, node, other):

@@ -248,7 +248,7 @@ async def test_too_many_connections_are_an_error_that_passes(postgres_server, po
     postgres_server.execute("create role few login connection limit 0")
     async with opened(postgres_url.replace("agent@", "few@"), patience=0.3) as other:
         with pytest.raises(DatabaseDown, match="too many connections"):
-            await other.clock()
+            await other.nodes()
 
 
 # ------------------------------------------------------------------ transactions that meet
@@ -312,7 +312,7 @@ async def test_a_newer_version_waits_for_the_last_node_that_does_not_know_it_and
         assert version() == [(2,)]
     async with opened(postgres_url) as old:
         with pytest.raises(DatabaseRefused, match="version 2, and this program knows 1: start a newer program"):
-            await old.clock()
+            await old.nodes()
 
 
 async def test_what_is_old_is_forgotten_and_what_counts_is_not(postgres_server, postgres_url, database):
@@ -337,14 +337,14 @@ async def test_a_database_of_another_encoding_is_refused(postgres_server):
     url = postgres_server.database("template template0 encoding 'SQL_ASCII'")
     async with opened(url) as database:
         with pytest.raises(DatabaseRefused, match="encoding SQL_ASCII; allowed: UTF8"):
-            await database.clock()
+            await database.nodes()
 
 
 async def test_a_user_without_rights_is_told_what_to_grant_and_that_is_enough(postgres_server, postgres_url):
     url = postgres_url.replace("agent@", "locked:right%20pass-word@")
     async with opened(url) as database:
         with pytest.raises(DatabaseRefused, match='the user "locked" has too few rights') as caught:
-            await database.clock()
+            await database.nodes()
         assert "pass-word" not in str(caught.value)
         grant = str(caught.value).partition("Let its owner run: ")[2].partition("; and,")[0]
         postgres_server.execute(grant, url=postgres_url)
@@ -361,7 +361,7 @@ async def test_a_wrong_password_is_refused_without_it_and_a_file_of_passwords_is
     locked = postgres_url.replace("agent@", "locked@")
     async with opened(locked.replace("locked@", "locked:wrong-word@")) as database:
         with pytest.raises(DatabaseRefused, match="password authentication failed") as caught:
-            await database.clock()
+            await database.nodes()
         assert "wrong-word" not in str(caught.value)
     passwords = tmp_path / "pgpass"
     passwords.write_text("127.0.0.1:*:*:locked:right pass-word\n")
