@@ -28,7 +28,7 @@ class OwnedKey:
     items: set[int] = attrs.field(factory=set)
     """Items of the key that are in the queue."""
     since: float = attrs.field(factory=trio.current_time)
-    """Trio's clock when it last had an item, or was taken."""
+    """Trio's clock when it last had an item, or a lease of it was taken."""
 
 
 class Ownership:
@@ -53,7 +53,7 @@ class Ownership:
             self.keys[lease.owner] = OwnedKey(lease.token)
             self._activity.keys_taken([lease.owner])
         elif owned.token < lease.token:
-            owned.token = lease.token
+            owned.token, owned.since = lease.token, trio.current_time()
             self._tell()
         return owned is None
 

@@ -239,6 +239,20 @@ async def test_chats_without_an_agent_go_back_and_to_a_node_with_room(database, 
             nursery.cancel_scope.cancel()
 
 
+async def test_a_chat_that_has_waited_is_not_given_back_while_its_agent_starts(database, autojump_clock):
+    async with two_nodes(database) as (a, _):
+        await a.accept("m", channel=WEB)
+        await a.ask(NextChat)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(a.ask, LostChat, frozenset())  # an agent is named there when it has started
+            await trio.sleep(1.9)
+            lease = await a.ask(TakeLease, OWNER)
+            await trio.sleep(1.5)
+            item = await within(1, a.ask(NextItem, "main", WEB.address))
+            assert (await answer(a, lease, item)).seq == 1
+            nursery.cancel_scope.cancel()
+
+
 async def test_a_key_that_is_given_back_is_free_at_once(database, autojump_clock):
     async with two_nodes(database) as (a, b):
         lease = await a.ask(TakeLease, "schedule")
