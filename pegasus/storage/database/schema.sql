@@ -37,7 +37,7 @@ create table pegasus.owned (
   due_at timestamptz,               -- since when an item of it waits; null: none does
   last_n bigint not null default 0  -- number of its newest item
 ) with (fillfactor = 70);
-create index owned_due on pegasus.owned (owner, due_at) where due_at is not null;
+create index owned_due on pegasus.owned (due_at) where due_at is not null;
 create index owned_by on pegasus.owned (owner) where owner is not null;
 
 create sequence pegasus.item_numbers;
