@@ -160,6 +160,7 @@ async def test_a_task_is_stopped_from_another_node_and_goes_on_there_after_a_kil
             await client.say("do dig\ndo sleep")
             await until(lambda: len(book.of("dig")) == 2 and len(book.of("sleep")) == 1, "both tasks to work")
             works, other = await nodes_in_order(client, (a, b))
+            assert [(await table(a))[node.home.parent.name]["tasks"] for node in (works, other)] == [2, 0]
         async with other.client("control", "other") as control:
             shown = {task["description"]: task for task in (await control.call("tasks.list"))["tasks"]}
             assert sorted(shown) == ["dig", "sleep"]

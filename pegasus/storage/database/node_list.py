@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Final
 
@@ -10,7 +12,7 @@ import attrs
 from pegasus.messages import Json
 from pegasus.settings import Settings, walk
 from pegasus.storage.database.tables import Database, NodeState
-from pegasus.wire import encode_json
+from pegasus.wire import decode_object, encode_json
 
 OWN_SECTIONS: Final = frozenset({"node", "storage", "gateway", "http", "log"})
 """Sections of the settings that may differ between nodes."""
@@ -31,7 +33,9 @@ class NodeList:
         Of chats and tasks only the numbers are said: a node may own ten thousand, and not everybody may know which there are. `owns`
         has what one node does for all, such as "schedule" and "channel/telegram".
         """
-        return {"here": self.here, "nodes": [_node_view(node) for node in await self.database.nodes()]}
+        pending = await self.database.read_rows("pending-tasks", "")
+        tasks = Counter(f"tasks/{decode_object(text).get('owner')}" for text in pending.rows.values())
+        return {"here": self.here, "nodes": [_node_view(node, tasks) for node in await self.database.nodes()]}
 
     async def count_others(self) -> int:
         """Return how many other nodes live. Raises DatabaseDown."""
@@ -71,7 +75,8 @@ class DatabaseFacts:
     """Name, version and digest of the settings of each node that lives."""
 
 
-def _node_view(node: NodeState) -> Json:
+def _node_view(node: NodeState, tasks: Mapping[str, int]) -> Json:
+    """Return a node as JSON. tasks: how many each run of a node works on, by the owner key of the run."""
     return {
         "name": node.facts.name,
         "address": node.facts.address,
@@ -80,7 +85,7 @@ def _node_view(node: NodeState) -> Json:
         "state": "gone" if not node.is_alive else "draining" if node.is_draining else "up",
         "leaseLeft": round(node.lease_left, 1),
         "chats": sum(key.startswith("chat/") for key in node.keys),
-        "tasks": sum(key.startswith("task/") for key in node.keys),
+        "tasks": sum(tasks.get(key, 0) for key in node.keys),
         "owns": [key for key in node.keys if key in ("main", "schedule") or key.startswith("channel/")],
     }
 
