@@ -212,6 +212,8 @@ class FolderWriter:
                 self._version = content.content
             case FileContents():
                 self._write(content.path, content.content, content.at)
+            case RowsContents(collection) if collection not in ROW_FILES:
+                raise FolderError(f'found "{collection}", which only a newer program knows; use that one')
             case RowsContents():
                 rows = ROW_FILES[content.collection][1].content(content.rows.items())
                 self._write(rows_path(content.collection, content.owner), rows)

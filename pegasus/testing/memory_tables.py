@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from pegasus.messages import Address, OutboundMessage, escape_field
-from pegasus.storage import Changed, Lease, LeaseLost, Overloaded, UnacknowledgedReply, rows_path
+from pegasus.storage import ROW_FILES, Changed, Lease, LeaseLost, Overloaded, UnacknowledgedReply, rows_path
 from pegasus.storage.database import (
     AcceptedItem,
     Content,
@@ -619,7 +619,9 @@ class MemoryTables:
             if is_wanted(path)
         ]
         found += [
-            RowsContents(*name, rows.rows) for name, rows in sorted(self._rows.items()) if is_wanted(rows_path(*name))
+            RowsContents(*name, rows.rows)
+            for name, rows in sorted(self._rows.items())
+            if is_wanted(rows_path(*name) if name[0] in ROW_FILES else name[0])
         ]
         return found
 

@@ -148,6 +148,8 @@ _REFUSED: Final = re.compile(
     "not support SSL|invalid .*value"
 )
 """Words of errors that settings or grants end. A connection that is refused has no SQLSTATE."""
+_OTHER_TABLES: Final = ("42P01", "42703", "42883")
+"""States after which no repeat helps: a table, a column or a function is missing."""
 _AGAIN: Final = ("40001", "40P01", "40003", "23505")
 """States after which the transaction may simply be made again: it met another one. A unique violation is one of those, since every
 statement looks for what it inserts."""
@@ -156,12 +158,13 @@ statement looks for what it inserts."""
 def explain(error: psycopg.Error) -> StorageError:
     """Return the error for an operator. It holds no password: psycopg and libpq never repeat one but of a malformed address."""
     state = error.sqlstate or ""
-    # Of several attempts each has its line, and most are the same.
-    words = " ".join(
-        dict.fromkeys(line.strip().removeprefix("connection failed: ") for line in str(error).splitlines())
-    )
+    # Of several attempts each has its line, and most are the same. What libpq guesses about a cause is indented.
+    lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
+    words = " ".join(dict.fromkeys(line.strip().removeprefix("connection failed: ") for line in lines))
     if state == "42501":
         return DatabaseRefused(f"the database user has too few rights: {words}")
+    if state in _OTHER_TABLES:
+        return DatabaseRefused(f"the tables of the database are not those that this program makes: {words}")
     if not state and _REFUSED.search(words):
         return DatabaseRefused(f"the database refuses the connection: {words}")
     if reason := _DOWN.get(state):

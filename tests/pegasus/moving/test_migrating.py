@@ -122,3 +122,14 @@ async def test_a_part_of_the_data_can_be_read_alone(server, data, tmp_path):
     await move_to_database(folder(data), link)
     await export_database(link, tmp_path / "part", ("cron/", "inbox/", "media/"))
     assert set(tree(tmp_path / "part")) == {"VERSION", "cron/jobs.json", "inbox/inbox.jsonl", "media/0a.png"}
+
+
+async def test_rows_of_a_newer_program_are_in_nobodys_way_and_are_not_left_behind(server, data, tmp_path):
+    link = await server.link("a")
+    await move_to_database(folder(data), link)
+    await link.put_rows("1", "of-the-future", "", {"k": "{}"}, (), 0)
+    await export_database(link, tmp_path / "part", ("cron/",))
+    assert set(tree(tmp_path / "part")) == {"VERSION", "cron/jobs.json"}
+    with pytest.raises(FolderError, match='"of-the-future", which only a newer program knows'):
+        await move_to_folder(link, tmp_path / "back")
+    assert not (tmp_path / "back").exists()

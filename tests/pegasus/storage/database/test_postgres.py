@@ -351,6 +351,14 @@ async def test_a_user_without_rights_is_told_what_to_grant_and_that_is_enough(po
         assert await database.register(NodeFacts("a"), 5) == 1
 
 
+async def test_tables_of_another_program_are_refused_and_not_waited_for(postgres_server, postgres_url):
+    async with opened(postgres_url) as database:
+        await database.register(NodeFacts("a"), 5)
+        postgres_server.execute("drop function pegasus.leave", url=postgres_url)
+        with pytest.raises(DatabaseRefused, match=r"not those that this program makes: .*leave.* does not exist"):
+            await database.leave(1)
+
+
 # ------------------------------------------------------------------ libpq's own means
 
 
