@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import click
 
 from pegasus.backup import BackupError, is_sealed, make_backup, read_passphrase, restore_backup
 from pegasus.cli.commands import Options, pegasus, program_name
-from pegasus.cli.control import is_terminal, print_text, stored_data
+from pegasus.cli.control import current_data, is_terminal, print_text
 from pegasus.cli.other_names import say_instead
 from pegasus.formatting import format_time, plural
 from pegasus.host import Home, HomeError, print_error, wall_clock
-from pegasus.settings import SettingsError
 
 _FILE = click.Argument(["file"], type=click.Path(path_type=Path))
 _PASSPHRASE = click.Option(
@@ -54,7 +52,7 @@ def _carry_out(options: Options, file: Path, passphrase_file: Path | None, *, as
         passphrase = read_passphrase(passphrase_file) if passphrase_file is not None else None
         if passphrase is None and asks:
             passphrase = click.prompt("Passphrase", hide_input=True, confirmation_prompt=True)
-        with _data_in(options, home):
+        with current_data(options, home):
             made = make_backup(
                 home, file.expanduser(), passphrase=passphrase, secrets=passphrase is not None, clock=wall_clock
             )
@@ -69,14 +67,6 @@ def _carry_out(options: Options, file: Path, passphrase_file: Path | None, *, as
     if made.emptied:
         print_text(f"left out of the settings: {', '.join(made.emptied)}")
     return 0
-
-
-def _data_in(options: Options, home: Home) -> AbstractContextManager[None]:
-    """Let the data of the home be what is stored now. Settings with mistakes need not be understood: then they are the files."""
-    try:
-        return stored_data(home, options.load()[1])
-    except SettingsError:
-        return nullcontext()
 
 
 @pegasus.declare(

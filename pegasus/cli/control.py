@@ -27,7 +27,7 @@ import json
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing, contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -38,11 +38,11 @@ import click
 import trio
 
 from actors import Child, Ref, open_supervisor
-from pegasus.cli.commands import CommandGroup, program_name
+from pegasus.cli.commands import CommandGroup, Options, program_name
 from pegasus.client import Client, ClientError, Endpoint, NotConnected, Refused, open_client
 from pegasus.host import Home, HomeError, own_home, prepare_data, print_error, read_daemon, read_token, wall_clock
 from pegasus.messages import ChannelInfo, Json
-from pegasus.settings import Settings
+from pegasus.settings import Settings, SettingsError
 from pegasus.storage import FileDisk, JournalMessage, StorageError, run_journal
 from pegasus.terminal import is_utf8, neutralise
 from pegasus.wire import camel
@@ -236,6 +236,14 @@ def stored_data(home: Home, settings: Settings, *paths: str) -> Iterator[None]:
             yield
         finally:
             home.data = kept
+
+
+def current_data(options: Options, home: Home) -> AbstractContextManager[None]:
+    """Let the data of the home be what is stored now. Settings with mistakes need not be understood: then they are the files."""
+    try:
+        return stored_data(home, options.load()[1])
+    except SettingsError:
+        return nullcontext()
 
 
 def change_files(home: Home, change: Callable[[Ref[JournalMessage]], Awaitable[T]]) -> T:

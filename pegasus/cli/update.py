@@ -15,7 +15,7 @@ import trio
 
 from pegasus import __version__
 from pegasus.cli.commands import JSON, Number, Options, pegasus, program_name
-from pegasus.cli.control import is_terminal, print_text, report_failure
+from pegasus.cli.control import current_data, is_terminal, print_text, report_failure
 from pegasus.cli.program import check_settings_in_use
 from pegasus.cli.service import ServiceRefused, restart_service
 from pegasus.host import Home, HomeError, print_error
@@ -94,7 +94,7 @@ def run_update(
             options.lasting_arguments(), partial(_start, options, home), print_text, settings.run.shutdown_grace, within
         )
         with one_update(home):
-            last = _update(home, options.source(home), what, days, ways, yes=yes)
+            last = _update(home, options, what, days, ways, yes=yes)
     except UpdateError as error:
         return report_failure(str(error))
     if isinstance(last, int):
@@ -106,9 +106,7 @@ def run_update(
     return 0
 
 
-def _update(
-    home: Home, source: SettingsSource, what: str, days: float, ways: UpdateWays, *, yes: bool
-) -> LastUpdate | int:
+def _update(home: Home, options: Options, what: str, days: float, ways: UpdateWays, *, yes: bool) -> LastUpdate | int:
     """Install a version, compare, and let it take over; return the exit code if it is not wanted. Raises UpdateError, HomeError."""
     folder = free_folder(home)
     ways.say(f"installing {what or 'the newest version'} …")
@@ -118,7 +116,7 @@ def _update(
         if not what and candidate.version == __version__:
             raise UpdateError(f"{__version__} is the newest version of the index; nothing was switched")
         check_candidate(home, candidate)
-        code = _compare(home, source, candidate, days)
+        code = _compare(home, options, candidate, days)
         if code and (yes or (is_terminal(sys.stdin) and click.confirm(f"Switch to {candidate.version}?"))):
             code = 0
     finally:
@@ -130,11 +128,13 @@ def _update(
     return switch(home, candidate, ways)
 
 
-def _compare(home: Home, source: SettingsSource, candidate: Candidate, days: float) -> int:
+def _compare(home: Home, options: Options, candidate: Candidate, days: float) -> int:
     """Show what a version does differently; return 0 if that is nothing."""
     print_text(f"replaying the last {days:g} days with {candidate.version} …")
     try:
-        report = trio.run(partial(check_update, home, source, [str(candidate.interpreter), "-P"], days=days))
+        with current_data(options, home):
+            command = [str(candidate.interpreter), "-P"]
+            report = trio.run(partial(check_update, home, options.source(home), command, days=days))
     except UpdateError as error:
         print_error(f"pegasus: nothing was compared: {error}")
         return EXIT_NOT_COMPARED
@@ -179,7 +179,8 @@ def _show_check(options: Options, what: str, days: float, *, as_json: bool) -> i
     """Show what a version does differently, and change nothing."""
     home = options.home()
     try:
-        report = trio.run(partial(_check, home, options.source(home), what, days))
+        with current_data(options, home):
+            report = trio.run(partial(_check, home, options.source(home), what, days))
     except (UpdateError, HomeError) as error:
         print_error(f"pegasus: nothing was compared: {error}")
         return EXIT_NOT_COMPARED
