@@ -127,6 +127,8 @@ async def _ready(fileno: int, state: Wait) -> Ready:
 
 # ------------------------------------------------------------------ errors
 
+_MOST_REPEATS: Final = 20
+"""Times in a row that a transaction is made again because it met another one. Whoever wants it then pauses first."""
 _READ_ONLY: Final = "25006"
 _DOWN: Final = {
     _READ_ONLY: "it is read-only, as a replica is",
@@ -250,6 +252,7 @@ class Pool:
     async def _repeat(self, call: Callable[[TrioConnection], Awaitable[T]], extra: float) -> T:
         """Do what `run` says, as one of the tasks that may have a connection."""
         reason: StorageError = DatabaseDown(f"the database does not answer ({place_of(self.parameters)})")
+        repeats = 0
         with trio.move_on_after(self._patience) as scope:
 
             def extend() -> None:
@@ -268,7 +271,10 @@ class Pool:
                     reason = explain(error)
                     if error.sqlstate == _READ_ONLY:
                         connection.shut()  # the next one may reach the server that has taken over
+                    elif error.sqlstate in _AGAIN and repeats >= _MOST_REPEATS:
+                        raise DatabaseDown(str(reason)) from None
                     elif error.sqlstate in _AGAIN or _is_broken(error, connection):
+                        repeats += error.sqlstate in _AGAIN
                         await trio.lowlevel.checkpoint()
                         continue
                     raise reason from None
