@@ -28,5 +28,5 @@ async def test_nothing_is_lost_and_nothing_is_doubled_by_faults_of_all_kinds(tmp
         report = await run_trial(house, FAULTS, 20, choices, read, chats=4)
     assert report.anomalies == []
     assert report.exits == []
-    assert len(report.faults) == 20
+    assert (len(report.faults), report.faults.total()) == (len(FAULTS), 20)
     assert report.messages > 20
