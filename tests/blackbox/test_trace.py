@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.blackbox.support.work import Office, act, answer, heard, shell, task_id
 
 
@@ -44,6 +46,7 @@ async def test_a_message_with_its_task_is_followed_from_accepting_to_the_end(wor
         await daemon.start()
 
 
+@pytest.mark.files("a database keeps up to where replies were acknowledged, and not when")
 async def test_a_reply_and_its_acknowledgement_have_times(workplace, name):
     async with workplace.play(Office(), name) as daemon, daemon.client() as client:
         id = await client.say("hello")

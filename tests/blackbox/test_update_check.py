@@ -131,6 +131,7 @@ async def test_a_version_that_cannot_replay_is_refused_in_a_sentence_and_in_time
             await check(daemon, (sys.executable, "-c", script), limit=2)
 
 
+@pytest.mark.files("files that cannot be copied")
 async def test_without_room_for_the_copy_nothing_is_left(tmp_path, monkeypatch):
     async with running(tmp_path / "home", STAND_IN) as daemon, daemon.client("web", "c1") as page:
         await say(page, "hello", "a1")

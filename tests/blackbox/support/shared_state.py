@@ -61,7 +61,7 @@ def shared_state_of(home: Path) -> dict[str, object]:
     data = str(home / "data")
     if data not in _urls:
         _urls[data] = _server().database()
-    return {"storage.url": _urls[data], "node.lease": 3.0, "node.name": f"n{len(_urls)}"}
+    return {"storage.url": _urls[data], "node.lease": 3.0, "node.name": f"n{list(_urls).index(data) + 1}"}
 
 
 def move_files(home: Path) -> None:
@@ -71,7 +71,8 @@ def move_files(home: Path) -> None:
         return
     if str(data) not in _moved:
         _moved.add(str(data))
-        if data.is_dir() and any(path.name != "VERSION" for path in data.iterdir()):
+        is_used = (home / "run").exists()  # an agent was started without this, in a terminal
+        if not is_used and data.is_dir() and any(path.name != "VERSION" for path in data.iterdir()):
             _migrate(home, _urls[str(data)])
         return
     with _as_it_is():
