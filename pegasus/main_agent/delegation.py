@@ -26,6 +26,7 @@ from functools import partial
 from typing import Final
 
 import attrs
+import trio
 
 from actors import ActorError, Ref
 from pegasus.access import ROLE, Role, is_group
@@ -36,6 +37,7 @@ from pegasus.messages import FOLDER, ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import OUTSIDE, outside_metadata
 from pegasus.policy import owner_metadata
+from pegasus.retry import retry
 from pegasus.storage import StorageError
 from pegasus.tasks import (
     DEFAULT_TASK_TYPE,
@@ -63,6 +65,8 @@ SPAWN_ALIAS: Final = "spawn_task"
 """Another name of SPAWN, without its parameter `type`. It is accepted, and not shown to the model."""
 RESUME: Final = "resume_task"
 """Tool that gives a task more information."""
+RESULT_WITHIN: Final = 120.0
+"""Seconds for which a task system is asked whether an interrupted call has begun a task."""
 SUBMIT_ATTEMPTS: Final = 3
 """Number of times that a task is submitted to a task system that crashes over it, before the call fails."""
 
@@ -311,22 +315,27 @@ class TaskDelegation:
     async def result_of(self, open_call: OpenCall, key: str) -> str | None:
         """Return the true result (JSON) of a call that a crash interrupted; None if no task was begun or resumed by it.
 
-        A task that was begun is found by the key. One that was resumed has the key in the message that resumed it. None also if the
-        task system cannot be asked: the call then counts as cancelled, and if the model repeats it, a second task may be begun.
+        A task that was begun is found by the key. One that was resumed has the key in the message that resumed it. A task system that
+        does not answer is asked again for RESULT_WITHIN seconds. None also after that: the call then counts as cancelled, and if the
+        model repeats it, a second task may be begun.
         """
-        call = open_call.call
-        if call.name not in (SPAWN, SPAWN_ALIAS, RESUME, USE_SKILL) or not await wait_until_running(self.agent):
+        if open_call.call.name not in (SPAWN, SPAWN_ALIAS, RESUME, USE_SKILL):
             return None
-        try:
-            if call.name == RESUME:
-                task_id = str(call.arguments.get("taskId"))
-                context = await self.agent.ask(GetContext, task_id)
-                messages = context.messages if context is not None else ()
-                is_resumed = any(entry.metadata.get("key") == key for entry in messages)
-                return encode_json(_resumed(task_id)) if is_resumed else None
-            task = await self.agent.ask(GetTask, task_id_of(key))
-        except (ActorError, StorageError):
-            return None
+        # On one of several nodes the tasks of a lost one come a lease later than its chats, and a database may be down meanwhile.
+        with trio.move_on_after(RESULT_WITHIN):
+            return await retry(partial(self._recorded_result, open_call, key), (ActorError, StorageError))
+        return None
+
+    async def _recorded_result(self, open_call: OpenCall, key: str) -> str | None:
+        """Return what `result_of` does. Raises ActorError and StorageError."""
+        await self.agent.wait_alive()
+        if open_call.call.name == RESUME:
+            task_id = str(open_call.call.arguments.get("taskId"))
+            context = await self.agent.ask(GetContext, task_id)
+            messages = context.messages if context is not None else ()
+            is_resumed = any(entry.metadata.get("key") == key for entry in messages)
+            return encode_json(_resumed(task_id)) if is_resumed else None
+        task = await self.agent.ask(GetTask, task_id_of(key))
         return None if task is None else encode_json(_begun_result(open_call, task))
 
 

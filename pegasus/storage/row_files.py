@@ -152,6 +152,7 @@ _ROW_KEYS: Final[Mapping[str, Callable[[dict[str, Json]], str]]] = {
     "access/people": "people/{type}:{userId}".format_map,
     "hook-deliveries/deliveries": "{hook} {digest}".format_map,
     "jobs/": "{id}".format_map,
+    "pending-tasks/": "{taskId}".format_map,
     "push-subscriptions/subscriptions": lambda row: sha256(str(row["endpoint"]).encode()).hexdigest()[:32],
     "tokens/revoked": "revoked/{name}".format_map,
     "tokens/tokens": "tokens/{name}".format_map,

@@ -7,14 +7,16 @@ import itertools
 import json
 from collections import Counter
 from contextlib import suppress
+from types import SimpleNamespace
 
 import attrs
 import pytest
 import trio
 
 from actors import Child, GaveUp, Restarting, open_supervisor
+from pegasus.conversation import OpenCall
 from pegasus.main_agent.delegation import TaskDelegation
-from pegasus.models.base import ToolSpec, UserTurn
+from pegasus.models.base import ToolCall, ToolSpec, UserTurn
 from pegasus.tasks import ListTasks, TaskState
 from pegasus.tasks.agent.messages import StoppedTask
 from pegasus.testing.memory_disk import MemoryDisk
@@ -91,6 +93,22 @@ async def test_a_spawn_that_never_was_is_marked_and_thought_about_again(autojump
         await again.idle()
         assert "process restarted" in result_of(again.session(), "spawn_subagent")[0]
         assert len(await tasks_of(again)) == 1
+
+
+async def test_a_task_system_that_comes_late_still_says_that_a_call_has_begun_a_task(autojump_clock):
+    task = SimpleNamespace(task_id="t", task_type="general", description="x", number=1, metadata={})
+
+    async def tasks(inbox):
+        await trio.sleep(30)  # as on a node that takes the tasks of a lost one over while the database was down
+        async for message in inbox:
+            if inbox.attempt == 1:
+                raise OSError("once more")
+            message.reply.send(task)
+
+    opened = OpenCall(ToolCall("c", "spawn_subagent", {"description": "x", "input": "t"}), 1)
+    async with open_supervisor([Child("tasks", tasks)]) as root:
+        found = await TaskDelegation(root.ref("tasks")).result_of(opened, "main/1/c")
+    assert json.loads(found)["taskId"] == "t"
 
 
 @attrs.define(eq=False)

@@ -19,6 +19,7 @@ from pegasus.schedule import read_job
 from pegasus.storage import ROW_FILES, FileDisk, row_key
 from pegasus.storage.database import InboxItem, KnownAddress, Numbers, PostedReply, ReplyNumbers
 from pegasus.storage.inbox_messages import Accept
+from pegasus.storage.row_files import Object
 from pegasus.web.deliveries import _read_delivery
 from tests.pegasus.moving.conftest import GUEST, folder, furnish, of, tree, write
 from tests.pegasus.storage.conftest import AT, CLI, WEB, run_journal
@@ -150,6 +151,7 @@ ROWS = {
     ),
     "hook-deliveries": (_read_delivery, "deliveries", {"hook": "h", "digest": "0f", "id": "", "at": 1}),
     "jobs": (read_job, "", {"id": "j-1", "prompt": "x", "schedule": {"every": 900.0}, "channel": "cli:main"}),
+    "pending-tasks": (lambda _, row: (row["taskId"], row), "", {"taskId": "t-1", "ts": 1}),
     "push-subscriptions": (
         _read_subscription,
         "subscriptions",
@@ -176,6 +178,19 @@ def test_rows_have_the_keys_that_their_owners_give_them(which):
     read, name, row = ROWS[which]
     collection = {"codes": "access", "revoked": "tokens"}.get(which, which)
     assert row_key(collection, name, row) == read(name, row)[0]
+
+
+def test_each_list_of_rows_says_what_their_keys_are():
+    lists = {
+        collection: getattr(form, "names", ("",))
+        for collection, (_, form) in ROW_FILES.items()
+        if not isinstance(form, Object)
+    }
+    assert lists.keys() <= ROWS.keys()
+    for collection, names in lists.items():
+        for name in names:
+            with pytest.raises(ValueError, match="missing"):
+                row_key(collection, name, {})
 
 
 def test_a_key_whose_reply_is_gone_is_as_old_as_the_file(tmp_path):
