@@ -53,6 +53,18 @@ async def nodes_in_order(client, nodes):
     return sorted(nodes, key=lambda node: not listed[node.home.parent.name]["chats"])
 
 
+async def renewed(control, node):
+    """Wait until a node has renewed its lease: since then it knows of all others."""
+    seen = [float("inf")]
+
+    async def is_renewed():
+        listed = {each["name"]: each for each in (await control.call("nodes.list"))["nodes"]}
+        seen.append(listed[node.home.parent.name]["leaseLeft"])
+        return seen[-1] > seen[-2]
+
+    await until_async(is_renewed, "a renewal")
+
+
 async def table(node):
     """The nodes by name, as `pegasus nodes` shows them."""
     answer = json.loads((await node.command("nodes", "--json")).out)
@@ -130,6 +142,8 @@ async def test_what_is_said_at_one_node_is_shown_and_ended_there_while_another_w
         async with a.client() as client:
             assert await client.ask("hello") == "echo: hello"
             worker, door = await nodes_in_order(client, (a, b))
+        async with door.client("control", "nodes") as control:
+            await renewed(control, worker)
         async with door.client() as here, door.client("control", "nodes") as control:
             book.hold()
             await here.say("think")
