@@ -10,6 +10,7 @@ import trio
 
 from tests.blackbox.support import Book, connect, say, serving
 from tests.blackbox.support.files import session_path
+from tests.blackbox.support.waiting import until_async
 
 HTTP = {"http.enabled": True, "http.port": 0}
 
@@ -41,6 +42,15 @@ async def told(http, key="current", **query):
 
 def texts(page):
     return [(line["from"], line["text"]) for line in page["messages"]]
+
+
+async def until_told(http, expected):
+    """Wait until the conversation has these texts: a reply is heard a moment before the session says that it was posted."""
+
+    async def is_told():
+        return [text for _, text in texts(await told(http))] == expected
+
+    await until_async(is_told, f"{expected} in the conversation")
 
 
 async def test_what_is_said_elsewhere_is_shown_at_the_other_doors(tmp_path):
@@ -210,7 +220,8 @@ async def test_a_message_that_was_answered_again_meanwhile_can_be_edited_by_the_
         body = {"id": "m-1", "text": "uno"}
         assert (await http.post("/api/conversations/current/edit", json=body)).status_code == 202
         assert [(await page.reply())["text"] for _ in range(3)] == ["echo: one", "echo: one", "echo: uno"]
-        assert texts(await told(http)) == [("user", "uno"), ("agent", "echo: uno")]
+
+        await until_told(http, ["uno", "echo: uno"])
 
 
 async def test_an_edited_message_is_said_in_place_of_the_old_one(tmp_path):
@@ -248,7 +259,7 @@ async def test_an_edited_message_is_said_in_place_of_the_old_one(tmp_path):
         await daemon.start()
         async with daemon.client("web", "main", lastSeq=9) as page, over_http(daemon) as http:
             assert await page.ask("after", "m-4") == "echo: after"
-            assert [text for _, text in texts(await told(http))] == ["eins", "echo: eins", "after", "echo: after"]
+            await until_told(http, ["eins", "echo: eins", "after", "echo: after"])
         assert session_path(daemon.home).exists()
 
 
@@ -260,7 +271,7 @@ async def test_a_message_of_a_client_cannot_claim_to_replace_another(tmp_path):
     ):
         await page.ask("one", "m-1")
         await page.ask("two", "m-2", metadata={"goesBack": {"id": "m-1", "again": False}})
-        assert [text for _, text in texts(await told(http))] == ["one", "echo: one", "two", "echo: two"]
+        await until_told(http, ["one", "echo: one", "two", "echo: two"])
 
 
 async def test_words_of_a_guest_are_not_said_again_with_the_rights_of_an_owner(tmp_path):
@@ -289,9 +300,9 @@ async def test_a_conversation_that_goes_on_again_has_its_own_history(tmp_path):
         await page.ask("two", "m-2")
         _, old = await listed(http)
         assert "back in the conversation" in await page.ask(f"/resume {old['key']}")
-        assert [text for _, text in texts(await told(http))] == ["one", "echo: one"]
+        await until_told(http, ["one", "echo: one"])
         await page.ask("three", "m-3")
-        assert [text for _, text in texts(await told(http))] == ["one", "echo: one", "three", "echo: three"]
+        await until_told(http, ["one", "echo: one", "three", "echo: three"])
 
 
 async def test_a_conversation_is_named_and_keeps_its_name_in_all_its_files_and_over_a_restart(tmp_path):
