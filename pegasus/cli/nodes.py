@@ -28,7 +28,10 @@ class NoSuchNode(Exception):
 
 def nodes_text(answer: Answer) -> str:
     """Return a line for each node: `a  up, 12 chats, 3 tasks, schedule, channel/telegram (0.9.0, lease 4.2 s)`."""
-    return "\n".join(_line(node, is_here=node["name"] == answer["here"]) for node in answer["nodes"]) or "No node runs."
+    return (
+        "\n".join(_line(node, is_here=node["name"] == answer["here"]) for node in answer["nodes"])
+        or "No node runs over a database."
+    )
 
 
 def _line(node: Answer, *, is_here: bool) -> str:

@@ -13,7 +13,7 @@ def test_a_node_is_a_line_with_all_that_it_owns():
         "a (this one)  up, 12 chats, 1 task, schedule, channel/telegram (0.1.0, lease 4.2 s)",
         "b  gone, 0 chats, 0 tasks (0.1.0, lease ended)",
     ]
-    assert nodes_text({"here": "", "nodes": []}) == "No node runs."
+    assert nodes_text({"here": "", "nodes": []}) == "No node runs over a database."
 
 
 def test_with_files_there_are_no_nodes(tmp_path, capsys):
