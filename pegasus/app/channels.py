@@ -68,6 +68,8 @@ PERMANENT: Final = (
     GATEWAY,
 )
 """Actors without which the agent is not ready, beside the Main Agent."""
+DRAINED: Final = "this node gives everything back, and takes nothing until it is started again"
+"""Reason for which a drained node is not ready."""
 _CHANNELS: Final = "channels/"
 ACCESS_KEYS: Final = ("access", "allow_from", "groups")
 """Keys of a channel's section that its adapter does not depend on: who may write is decided before."""
@@ -345,14 +347,17 @@ def health_of(
 ) -> Mapping[str, Json]:
     """Return `ready`, the permanent actors that do not run in `down`, and the channels that are parked in `parked`.
 
-    The daemon is not ready before people can connect, while a permanent actor does not run, or while the process waits for its
-    database. A parked channel makes no difference: the rest runs on. main_agents: paths of the actors of the Main Agent.
+    The daemon is not ready before people can connect, while a permanent actor does not run, while the process waits for its
+    database, or once it is drained. A parked channel makes no difference: the rest runs on. main_agents: paths of the actors of the
+    Main Agent.
     """
     # One snapshot of all actors. No actor is asked: a probe must answer while actors hang.
     states = {info.path: info.state for info in _walk(root.tree())}
     down = [path for path in (*PERMANENT, *main_agents) if states.get(path) != "up"]
     if activity.waits_for:
         down.append(activity.waits_for)
+    if activity.is_draining:
+        down.append(DRAINED)
     parked = [
         path.removeprefix(_CHANNELS)
         for path, state in states.items()

@@ -315,6 +315,7 @@ async def _daemon(world: RealWorld, is_trial: bool) -> int:
                     activity=environment.activity,
                     clock=wall_clock,
                     may_serve=environment.may_work,
+                    process_ends=signals.stop,
                     health=partial(
                         health_of,
                         root,

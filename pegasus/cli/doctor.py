@@ -435,10 +435,16 @@ def _rights(found: DatabaseFacts) -> Iterator[Finding]:
         yield Finding("database", BROKEN, text, "use the version of the program that has made them, or a newer one")
 
 
-def _nodes(settings: Settings, others: Sequence[tuple[str, str, str]]) -> Iterator[Finding]:
-    """Check whether the nodes that live have one version and the same settings."""
+def _nodes(settings: Settings, others: Sequence[tuple[str, str, str, bool]]) -> Iterator[Finding]:
+    """Check whether the nodes that live have one version and the same settings, and whether somebody works."""
     digest = import_module("pegasus.storage.database").settings_digest(settings)
-    for name, version, settings_there in others:
+    if others and all(is_draining for *_, is_draining in others):
+        text = "all nodes that run are drained: messages are accepted, and nobody works on them"
+        yield Finding("database", BROKEN, text, "start one of them again, or another one")
+    for name, version, settings_there, is_draining in others:
+        if is_draining:
+            text = f"node {neutralise(name)} is drained: it takes nothing until it is started again"
+            yield Finding("database", NOTE, text, "stop it, or start it again")
         if version != __version__:
             text = f"node {neutralise(name)} runs version {neutralise(version)}, and this program is {__version__}"
             yield Finding(

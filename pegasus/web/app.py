@@ -9,7 +9,7 @@ after it has begun cannot get another status; then the connection is cut, by whi
 
 A request has the rights of its sender until it is answered. When the token is revoked or the browser is signed out meanwhile, the
 handler is cancelled at once: what a long poll, a turn or a stream would still bring is not for this client any more. A stream that
-has begun ends with the error as an event.
+has begun ends with the error as an event. So it is when the server stops before a request has been answered.
 
 Each operation is a Starlette route of its own, also where two share a path. So Starlette knows the methods of one of them only, and
 the `Allow` of a 405 (RFC 9110, section 15.5.6) is gathered over all routes.
@@ -93,6 +93,18 @@ _CHALLENGE: Final = "challenge"
 _WATCH: Final = "end_with_rights"
 """Key in the `state` of a request's scope: a function that ends the work for the request when the rights of a visitor end."""
 
+LOST_RIGHTS: Final = ApiError(
+    401, "unauthorized", "the token was revoked, or the session has ended, while this was under way"
+)
+"""Answer to a request whose sender has lost its rights."""
+STOPPED: Final = ApiError(
+    503,
+    "unavailable",
+    "the agent is being stopped, and has not answered yet; a message that it has accepted is worked on after that. Send it again "
+    "with the same id, or ask for its replies",
+)
+"""Answer to a request that was under way when the server stopped."""
+
 _log = get_logger("web")
 
 
@@ -115,6 +127,10 @@ class WebApplication:
         self._rules = rules
         self.nursery: trio.Nursery
         """Tasks that outlive a request. They end when the server stops; set by the server."""
+        self._under_way: set[trio.CancelScope] = set()
+        """Scopes around the work for the requests that are not answered."""
+        self._is_ended = False
+        """Requests end with STOPPED."""
         self._routes = [self._route(operation) for operation in operations]
         self._fixed: dict[str, dict[str, Route]] = {}
         """Routes of paths without parameters, by their methods. Such a path is no value of a parameter of another one."""
@@ -184,16 +200,19 @@ class WebApplication:
 
         scope["app"] = self  # the router then raises HTTPException
         async with trio.open_nursery() as nursery:
-            with trio.CancelScope() as rights:
+            with trio.CancelScope() as work:
 
                 def watch(visitor: RequestIdentity) -> None:
-                    nursery.start_soon(self._end_with_rights, visitor, rights)
+                    nursery.start_soon(self._end_with_rights, visitor, work)
 
                 scope["state"][_WATCH] = watch
-                response = await self._answer(scope, receive, send_safely)
-            if rights.cancelled_caught:
-                message = "the token was revoked, or the session has ended, while this was under way"
-                error = ApiError(401, "unauthorized", message)
+                self._under_way.add(work)
+                try:
+                    response = await self._answer(scope, receive, send_safely)
+                finally:
+                    self._under_way.discard(work)
+            if work.cancelled_caught:
+                error = STOPPED if self._is_ended else LOST_RIGHTS
                 response = _error_response(error)
                 if is_stream:
                     body = f"data: {encode_json(error.body)}\n\n".encode()
@@ -202,6 +221,12 @@ class WebApplication:
             if response is not None and not is_started:
                 await response(scope, receive, send_safely)
             nursery.cancel_scope.cancel()
+
+    def end_requests(self) -> None:
+        """End what is under way, since the server stops. Its clients are told so."""
+        self._is_ended = True
+        for work in self._under_way:
+            work.cancel()
 
     def _challenge(self, scope: Scope) -> dict[str, str]:
         """Return the header field that tells a client without a token how to get one."""

@@ -61,7 +61,7 @@ class HttpConfig:
     write_time: float = 30.0
     """Seconds that one write may take. A client that takes longer does not read, and is cut."""
     stop_time: float = 2.0
-    """Seconds that requests under way have to end when the server stops."""
+    """Seconds that requests under way have to end when the server stops. What is left is told that it stops."""
 
 
 @attrs.frozen(eq=False, repr=False, kw_only=True)
@@ -113,5 +113,7 @@ class WebServices:
     """Wall clock, ms."""
     may_serve: trio.Event
     """Set when people can connect; nothing is served before."""
+    process_ends: trio.Event = attrs.field(factory=trio.Event)
+    """Set when the process stops. The server then closes its listeners, so that a proxy takes another node at once."""
     health: Callable[[], Mapping[str, Json]]
     """Returns the answer of `/readyz`: `ready`, and the names of what does not run in `down` and `parked`."""

@@ -185,7 +185,7 @@ class HttpConnection:
         self, request: h11.Request, body: trio.MemoryReceiveChannel[bytes], work: trio.CancelScope
     ) -> None:
         """Let the application answer; then end the reading. A failure is logged, and answered as long as nothing was sent."""
-        exchange = _HttpExchange(self._parser, request.method == b"HEAD", body, self._write)
+        exchange = _HttpExchange(self._parser, request.method == b"HEAD", body, self._write, self._stopping)
         with failures_logged(_log):
             await self._application(self._scope_of(request), exchange.receive, exchange.send)
         if self._parser.our_state is h11.SEND_RESPONSE:
@@ -282,6 +282,8 @@ class _HttpExchange:
     """The response has fields only, whatever the application sends."""
     _body: trio.MemoryReceiveChannel[bytes]
     _write: Callable[[bytes], Awaitable[None]]
+    _stopping: trio.Event
+    """Set when the connection is to take no further request, which its client is told."""
     _unsent: bytes = b""
     """Head of a response whose body comes at once, so that both are one write."""
 
@@ -303,6 +305,8 @@ class _HttpExchange:
         if message["type"] == "http.response.start":
             status, fields = message["status"], list(message["headers"])
             self._has_no_body |= status in (204, 304)
+            if self._stopping.is_set():
+                fields.append((b"connection", b"close"))
             self._unsent = self._parser.send(_response(status, fields)) or b""
             if any(name.lower() == b"content-length" for name, _ in fields):
                 return

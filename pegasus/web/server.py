@@ -7,6 +7,7 @@ ones wait. So somebody who opens connections and says nothing keeps nobody out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import h11
 import trio
@@ -22,6 +23,9 @@ from pegasus.web.routes import EventFeed, gather_events
 from pegasus.web.visitors import AccessRules, ApiError, RequestIdentity
 from pegasus.websocket import Handshake
 
+LAST_WORDS: Final = 1.0
+"""Seconds in which clients whose requests are ended by a stop may read that."""
+
 _log = get_logger("web")
 
 
@@ -30,9 +34,9 @@ class HttpServer:
 
     An object serves one run of the actor. After a crash the next run makes a new one; the listeners stay.
 
-    How it stops: no connection is accepted any more; idle ones are closed; those with a request under way have
-    `stop_time` seconds; what is left is cut. Streams of events end at once, since they would never end by
-    themselves.
+    How it stops: no connection is accepted any more; idle ones are closed; those with a request under way have `stop_time` seconds;
+    those that are left are told that the agent stops, and whoever does not read that is cut. Streams of events end at once, since they
+    would never end by themselves.
     """
 
     def __init__(self, services: WebServices, rules: AccessRules, application: WebApplication, feed: EventFeed) -> None:
@@ -66,13 +70,22 @@ class HttpServer:
                     accepting.start_soon(accept_connections, listener, self._wait_for_room, self._begin, _log)
                 await stopping.wait()
                 accepting.cancel_scope.cancel()
+            if self._services.process_ends.is_set():
+                for listener in listeners:
+                    await listener.aclose()
             self._feed.close()
             for connection in list(self._idle):
                 connection.cut()
-            with trio.move_on_after(self._services.config.now.stop_time):
-                while self._open:
-                    await self._changed.wait()
+            await self._wait_for_all(self._services.config.now.stop_time)
+            self._application.end_requests()
+            await self._wait_for_all(LAST_WORDS)
             self._nursery.cancel_scope.cancel()
+
+    async def _wait_for_all(self, seconds: float) -> None:
+        """Wait until no connection is open, or for so many seconds."""
+        with trio.move_on_after(seconds):
+            while self._open:
+                await self._changed.wait()
 
     async def _wait_for_room(self) -> None:
         """Wait until there is room for a connection; close the one that has been idle the longest if there is none.

@@ -198,20 +198,33 @@ async def test_a_task_is_stopped_from_another_node_and_goes_on_there_after_a_kil
 
 
 async def test_nodes_are_drained_and_upgraded_while_people_talk(tmp_path, postgres_url):  # noqa: F811
-    book = Book()
-    async with open_nodes(tmp_path, postgres_url, book, "a", "b") as (a, b):
+    async def readiness(node):
+        async with httpx.AsyncClient(base_url=node.at.http) as http:
+            answer = await http.get("/readyz")
+            return answer.status_code, " ".join(answer.json()["down"])
+
+    async def is_away():
+        return (await readiness(a))[0] == 503
+
+    book, door = Book(), {"http__enabled": True, "http__port": 0}
+    async with open_nodes(tmp_path, postgres_url, book, "a", "b", **door) as (a, b):
         talkers = [Talker(f"t{number}", [a, b] if number % 2 else [b, a]) for number in range(4)]
         async with trio.open_nursery() as nursery:
             for talker in talkers:
                 nursery.start_soon(talker.talk, 12)
             await trio.sleep(0.3)
             assert (await b.command("drain", "a")).code == 0
+            await until_async(is_away, "a drained node that says so", LEASE)
+            assert "gives everything back" in (await readiness(a))[1]
+            doctor = await b.command("doctor")
             await until(lambda: all(talker.sent > 3 for talker in talkers), "traffic")
             for node in (a, b):  # each is replaced by its next version
                 assert await node.stop(signal.SIGTERM) == 0
                 await node.start()
         for talker in talkers:
             talker.check()
+        assert "node a is drained" in doctor.out
+        assert await readiness(a) == (200, "")
         nodes = await table(a)
         assert {name: node["state"] for name, node in nodes.items()} == {"a": "up", "b": "up"}
         assert (await a.command("drain", "nobody")).err == 'pegasus: no node called "nobody" runs\n'

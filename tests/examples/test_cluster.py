@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 import subprocess
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -14,7 +16,8 @@ import yaml
 
 from pegasus.cli import main
 from pegasus.observe import stop_logging
-from tests.blackbox.support import connect, running
+from pegasus.testing.provider import open_provider
+from tests.blackbox.support import Book, connect, running, thinks_with
 from tests.blackbox.support.ports import free_port, until_listening
 
 ROOT = Path(__file__).parents[2]
@@ -97,22 +100,25 @@ async def test_the_probes_are_answered(tmp_path):
             assert (await kubelet.get(probe["path"], headers=headers)).status_code == 200
 
 
-@pytest.fixture
-async def nodes(tmp_path):
-    """Two daemons, and the port that a proxy in front of them is to have."""
-    port = free_port()
-    settings = {**SETTINGS, "http.public_url": f"http://127.0.0.1:{port}"}
-    async with running(tmp_path / "a", settings) as first, running(tmp_path / "b", settings) as second:
-        yield (first, second), port
-
-
 def start(command):
     return subprocess.Popen(command, stderr=subprocess.DEVNULL)
 
 
-@pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
-async def test_clients_behind_nginx_reach_the_node_that_lives(nodes, tmp_path):
-    daemons, port = nodes
+@asynccontextmanager
+async def proxied(tmp_path, settings):
+    """Two daemons, and the port of nginx in front of them."""
+    port = free_port()
+    settings = {**settings, "http.public_url": f"http://127.0.0.1:{port}"}
+    async with (
+        running(tmp_path / "a", settings) as first,
+        running(tmp_path / "b", settings) as second,
+        nginx(tmp_path, port, first, second),
+    ):
+        yield (first, second), port
+
+
+@asynccontextmanager
+async def nginx(tmp_path, port, *daemons):
     text = (CLUSTER / "nginx.conf").read_text().replace("listen 8080", f"listen 127.0.0.1:{port}")
     for name, daemon in zip(("node-a:7718", "node-b:7718"), daemons, strict=True):
         text = text.replace(name, daemon.at.http.removeprefix("http://"))
@@ -124,6 +130,15 @@ async def test_clients_behind_nginx_reach_the_node_that_lives(nodes, tmp_path):
     proxy = start(command)
     try:
         await until_listening(port)
+        yield
+    finally:
+        proxy.terminate()
+        proxy.wait(10)
+
+
+@pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
+async def test_clients_behind_nginx_reach_the_node_that_lives(tmp_path):
+    async with proxied(tmp_path, SETTINGS) as (daemons, port):
         for _ in range(2):
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
                 assert [(await client.get("/healthz")).status_code for _ in range(6)] == [200] * 6
@@ -131,6 +146,31 @@ async def test_clients_behind_nginx_reach_the_node_that_lives(nodes, tmp_path):
                 await peer.hello(TOKEN, "web", "c1")
                 assert await peer.ask("hello")
             daemons[0].kill()
-    finally:
-        proxy.terminate()
-        proxy.wait(10)
+
+
+@pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
+async def test_who_waits_at_a_node_that_is_stopped_is_told_so_and_the_other_one_takes_what_comes(tmp_path):
+    book = Book()
+    async with open_provider(book, keep=1) as provider:
+        settings = {**SETTINGS, **thinks_with(provider.url)}
+        async with proxied(tmp_path, settings) as (daemons, port):
+            rights = {"Authorization": f"Bearer {TOKEN}"}
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=rights, timeout=30) as client:
+
+                async def ask():
+                    answers.append(await client.post("/api/messages?wait=60", json={"text": "think", "id": "m-1"}))
+
+                answers = []
+                book.hold()
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(ask)
+                    await book.waiting()
+                    [asked] = [each for each in daemons if (each.home / "data/inbox/inbox.jsonl").exists()]
+                    asked.signal(signal.SIGTERM)
+                    for _ in range(20):
+                        assert (await client.post("/api/messages", json={"text": "hello"})).status_code == 202
+                    assert answers == []
+                [answer] = answers
+                assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable"), answer.text
+                assert "is being stopped" in answer.text
+                assert await asked.exit() == 0

@@ -51,6 +51,8 @@ class DatabaseCalls:
         """True if the log says that the database is down, and not yet that it answers again."""
         self._failed_at = 0.0
         """Trio's clock at the last failure."""
+        self._failing = 0
+        """Calls whose last attempt has failed, and which are made again."""
         self.is_ending = False
         """Calls are not repeated any more: the process ends."""
 
@@ -61,27 +63,34 @@ class DatabaseCalls:
         Raises DatabaseDown at the end of the process, and what `BEFORE_REPEAT` raises.
         """
         pauses = Pauses(FIRST_PAUSE, LONGEST_PAUSE)
-        while True:
-            began = trio.current_time()
-            try:
-                if not waits:
-                    result = await call()
-                else:
-                    async with self._limiter:
+        is_failing = False
+        try:
+            while True:
+                began = trio.current_time()
+                try:
+                    if not waits:
                         result = await call()
-            except DatabaseDown as error:
-                if counts:
-                    self._activity.transaction_ended(trio.current_time() - began, "down")
-                self.note_failure(error)
-                BEFORE_REPEAT.get()()
-                if self.is_ending:
-                    raise
-            else:
-                if counts:
-                    self._activity.transaction_ended(trio.current_time() - began)
-                self._note_success()
-                return result
-            await trio.sleep(pauses.next())
+                    else:
+                        async with self._limiter:
+                            result = await call()
+                except DatabaseDown as error:
+                    if counts:
+                        self._activity.transaction_ended(trio.current_time() - began, "down")
+                    self._failing += not is_failing
+                    is_failing = True
+                    self.note_failure(error)
+                    BEFORE_REPEAT.get()()
+                    if self.is_ending:
+                        raise
+                else:
+                    if counts:
+                        self._activity.transaction_ended(trio.current_time() - began)
+                    break
+                await trio.sleep(pauses.next())
+        finally:
+            self._failing -= is_failing
+        self._note_success()
+        return result
 
     def note_failure(self, error: DatabaseDown) -> None:
         """Report that the database is down, unless that is known."""
@@ -97,7 +106,8 @@ class DatabaseCalls:
         if self._is_reported and trio.current_time() > self._failed_at + QUIET:
             self._is_reported = False
             _log.info("the database answers again")
-        self._activity.waits_for = ""
+        if not self._failing:
+            self._activity.waits_for = ""
 
 
 class OrderedWork:

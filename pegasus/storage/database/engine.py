@@ -184,7 +184,7 @@ class _Engine:
         """Scopes around requests that carry a lease. They end when the lease of the node is lost."""
         calls = self._calls = DatabaseCalls(report, self._activity)
         notes = self._notes = Notes(database, calls)
-        self._node = NodeLease(calls, database, facts, settings, lease, self._lose_everything, report)
+        self._node = NodeLease(calls, database, facts, settings, lease, self._lose_everything, report, self._activity)
         self._items = OwnedItems(
             database,
             calls,

@@ -48,7 +48,7 @@ def _look(connection: psycopg.Connection[Any]) -> DatabaseFacts:
     if has_tables and may_write:
         (tables,) = row("select number from pegasus.version")
         others = connection.execute(
-            "select name, version, settings from pegasus.node where until > clock_timestamp() order by name"
+            "select name, version, settings, is_draining from pegasus.node where until > clock_timestamp() order by name"
         ).fetchall()
     return DatabaseFacts(
         server=str(server),
@@ -61,5 +61,5 @@ def _look(connection: psycopg.Connection[Any]) -> DatabaseFacts:
         has_synchronous_replica=bool(names) and commit not in ("off", "local"),
         ahead=float(clock) - before - round_trip / 2,
         round_trip=round_trip,
-        others=tuple((str(name), str(version), str(digest)) for name, version, digest in others),
+        others=tuple(others),
     )

@@ -18,7 +18,7 @@ from typing import Final
 import attrs
 import trio
 
-from pegasus.observe import get_logger
+from pegasus.observe import Activity, get_logger
 from pegasus.storage.database.calls import DatabaseCalls
 from pegasus.storage.database.tables import Database, DatabaseDown, NameTaken, NodeFacts
 from pegasus.storage.messages import StorageError
@@ -44,11 +44,12 @@ class NodeLease:
         lease: float,
         on_lost: Callable[[], None],
         report: Report,
+        activity: Activity,
     ) -> None:
         """Know what to register.
 
         settings: returns the digest of those in force. lease: its length in seconds. on_lost: called when everything that this node
-        owned may be another's.
+        owned may be another's. activity: is told whether the node is drained.
         """
         self._calls = calls
         self._database = database
@@ -57,6 +58,7 @@ class NodeLease:
         self._lease = lease
         self._on_lost = on_lost
         self._report = report
+        self._activity = activity
         self.id = 0
         """Number of the registration; 0 = there is none."""
         self.instance = ""
@@ -120,6 +122,8 @@ class NodeLease:
             self._on_lost()
             await self._calls.until_done(partial(self._database.leave, lost), waits=False)
             await self.begin()
+            if self.is_draining:  # until the process is started again
+                await self._calls.until_done(partial(self._database.drain, self._facts.name), waits=False)
             began()
 
     async def _renew_until_lost(self) -> None:
@@ -132,6 +136,7 @@ class NodeLease:
                 return False
             self._sent, self._until = sent, sent + self._lease - MARGIN
             self.is_draining, self.living = renewal.is_draining, renewal.living
+            self._activity.is_draining = self.is_draining
             return True
 
         while self.is_alive:

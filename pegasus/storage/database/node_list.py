@@ -71,8 +71,8 @@ class DatabaseFacts:
     """Seconds that its clock is ahead of this machine's."""
     round_trip: float
     """Seconds from a statement to its answer."""
-    others: tuple[tuple[str, str, str], ...]
-    """Name, version and digest of the settings of each node that lives."""
+    others: tuple[tuple[str, str, str, bool], ...]
+    """Name, version, digest of the settings, and whether it is drained, of each node that lives."""
 
 
 def _node_view(node: NodeState, tasks: Mapping[str, int]) -> Json:

@@ -1,11 +1,9 @@
 """Messages, replies, and the chat API of OpenAI: what a turn is, when it ends, and what a client gets."""
 
 import json
-from contextlib import suppress
 from functools import partial
 
 import attrs
-import httpx
 import openai
 import pytest
 import trio
@@ -528,18 +526,24 @@ async def test_the_official_client_stops_the_turn_by_closing_its_stream(openai_c
         assert (await withdrawn(there)).text == "hi"
 
 
-async def test_a_turn_is_not_stopped_with_the_server():
-    async with trio.open_nursery() as nursery:
-        async with world(stop_time=0.1) as there:
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_turn_is_not_stopped_with_the_server_and_its_client_is_told(is_streamed):
+    async with trio.open_nursery() as nursery, world(stop_time=0.1) as there:
 
-            async def begin():
-                with suppress(httpx.TransportError):
-                    async with there.owner() as client:
-                        await client.post("/v1/chat/completions", json=complete(there))
+        async def begin():
+            async with there.owner() as client:
+                body = complete(there, stream=is_streamed)
+                answers.append(await client.post("/v1/chat/completions", json=body))
 
-            nursery.start_soon(begin)
-            await there.journal.until(lambda: there.journal.waiting_for)
-        assert there.withdrawn == []
+        answers = []
+        nursery.start_soon(begin)
+        await there.journal.until(lambda: there.journal.waiting_for)
+    [answer] = answers
+    assert "the agent is being stopped" in answer.text
+    if not is_streamed:
+        assert (answer.status_code, answer.headers["connection"]) == (503, "close")
+        assert int(answer.headers["retry-after"]) > 0
+    assert there.withdrawn == []
 
 
 async def test_an_answer_that_is_read_whole_stops_nothing():

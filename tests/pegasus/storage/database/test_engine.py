@@ -220,6 +220,23 @@ async def test_a_drained_node_gives_everything_back_and_takes_nothing(database, 
         assert (await take_chat(b))[2].message.id == "m2"
 
 
+async def test_a_drained_node_that_loses_its_lease_is_drained_still(database, autojump_clock):
+    activity = Activity()
+    async with run_node(database, "a", activity=activity) as a:
+        await database.link("operator").drain("a")
+        await trio.sleep(LEASE)
+        database.cut("a")
+        await trio.sleep(2 * LEASE)
+        database.mend("a")
+        await trio.sleep(2 * LEASE)
+        assert [(state.facts.name, state.is_draining) for state in await database.link("operator").nodes()] == [
+            ("a", True)
+        ]
+        assert activity.is_draining
+        with pytest.raises(LeaseLost):
+            await a.ask(TakeLease, "schedule")
+
+
 async def test_chats_without_an_agent_go_back_and_to_a_node_with_room(database, autojump_clock):
     channels = [ChannelInfo("web", f"c{n}") for n in range(4)]
     async with two_nodes(database) as (a, b):
@@ -610,14 +627,21 @@ async def test_while_the_database_is_down_everything_waits_and_nothing_is_lost(d
         assert len([report for report in a.reports if "waits until the database answers" in report]) == 1
 
 
-async def test_a_database_that_only_reads_is_reported_once(autojump_clock):
-    database = MemoryDatabase()
-    async with run_node(database) as a:
+async def test_a_database_that_only_reads_is_reported_once_and_waited_for_as_long_as_somebody_does(autojump_clock):
+    database, activity = MemoryDatabase(), Activity()
+    async with run_node(database, activity=activity) as a:
         database.refusal = "its disk is full"
-        with trio.move_on_after(60):
-            await a.accept("m", channel=WEB)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(a.accept, "m", channel=WEB))
+            await trio.sleep(1)
+            for _ in range(600):
+                assert activity.waits_for
+                await trio.sleep(0.1)
+            nursery.cancel_scope.cancel()
         assert len([told for told in a.reports if "its disk is full" in told]) == 1
         database.refusal = ""
+        await trio.sleep(LEASE)
+        assert not activity.waits_for
 
 
 async def test_who_leaves_while_the_database_is_down_is_not_worked_for(database, autojump_clock):
