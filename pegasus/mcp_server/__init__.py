@@ -11,6 +11,7 @@ Read the files in this order; each uses only those before it:
     long_calls  long calls as tasks
     resources  memory, archives and logs of tasks
     changes    subscriptions to them
+    sessions   its sessions, and which answers are one object
     server     the server of the SDK, made of all these
     door       the routes: who may come in, and one manager of sessions for each token
 """

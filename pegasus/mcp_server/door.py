@@ -71,10 +71,7 @@ class McpDoor:
                 401, "unauthorized", "no token (Authorization: Bearer …); a browser's session does not count here"
             )
         body = await request.body() if request.http.method == "POST" else b""
-        async with self._opening:
-            server = self._servers.get(grant)
-            if server is None:
-                server = self._servers[grant] = await self._open(request)
+        server = self._servers.get(grant) or await self._open(request)
         if request.http.method == "DELETE":
             server.forget(request.http.headers.get("mcp-session-id", ""))
         request.http.scope["state"][ASKED] = request
@@ -82,10 +79,14 @@ class McpDoor:
 
     async def _open(self, request: ApiRequest) -> TokenServer:
         """Return the server for the clients of a token, which runs. The SDK is imported in a thread: that takes a second."""
-        module = await trio.to_thread.run_sync(import_module, "pegasus.mcp_server.server")
-        server: TokenServer = module.TokenServer(request.services, self._turns, request.grant)
-        await request.nursery.start(server.run, lambda: self._servers.pop(request.grant, None))
-        return server
+        grant = request.grant
+        async with self._opening:
+            if grant not in self._servers:  # by another request meanwhile
+                module = await trio.to_thread.run_sync(import_module, "pegasus.mcp_server.server")
+                server: TokenServer = module.TokenServer(request.services, self._turns, grant)
+                await request.nursery.start(server.run, lambda: self._servers.pop(grant, None))
+                self._servers[grant] = server
+            return self._servers[grant]
 
 
 class _McpResponse(Response):

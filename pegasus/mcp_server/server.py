@@ -14,7 +14,6 @@ from typing import Any, Final
 import attrs
 import trio
 from mcp.server import Server, ServerRequestContext
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
     INTERNAL_ERROR,
@@ -50,15 +49,13 @@ from pegasus.mcp_server.long_calls import (
 )
 from pegasus.mcp_server.reach import TokenReach
 from pegasus.mcp_server.resources import ServedResources
+from pegasus.mcp_server.sessions import SessionManager, can_be_plain, is_plain
 from pegasus.mcp_server.tools import GoesOn, ToolRequest, make_tools, run_tool
 from pegasus.mcp_server.turns import ASKED, AskedTurns
 from pegasus.messages import Json
 from pegasus.observe import get_logger
 from pegasus.web import ApiError, ApiRequest, WebServices
 
-MOST_SESSIONS: Final = 50
-"""Sessions that clients of one token may have open. One without a request ends after SESSION_IDLE seconds."""
-SESSION_IDLE: Final = 1800.0
 _INSTRUCTIONS: Final = (
     "{agent} is an agent that always runs: it remembers, has tools of its own, and works on tasks in the background. "
     "Talk to it with send_message; it answers as a person would, so say what you need in whole sentences."
@@ -97,12 +94,7 @@ class TokenServer:
         server.add_request_handler("tools/call", CallToolRequestParams, self._call_tool)
         for method, handle in (("get", self._get_task), ("cancel", self._cancel_task), ("update", self._update_task)):
             server.add_request_handler(f"tasks/{method}", GetTaskRequestParams, handle)
-        self._manager = StreamableHTTPSessionManager(
-            server,
-            session_idle_timeout=SESSION_IDLE,
-            max_request_body_size=services.config.now.max_body_bytes,
-            max_sessions=MOST_SESSIONS,
-        )
+        self._manager = SessionManager(server, services.config.now.max_body_bytes)
         """Serves requests while `run` runs."""
         self._nursery: trio.Nursery
 
@@ -142,6 +134,7 @@ class TokenServer:
                 await send(message)
 
         async def work() -> None:
+            is_plain.set(can_be_plain(scope["headers"], body))
             try:
                 await self._manager.handle_request(scope, receive_again, send_while_there)
             except Exception as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from secrets import token_hex
 from typing import Any, Final, TypeAlias
 
@@ -154,7 +155,6 @@ async def send_message(call: ToolRequest) -> CallToolResult:
         key = f"task-{token_hex(12)}"  # its answer is kept until the client has asked for it
     files: list[Json] = [{"name": file.name, "mime": file.mime, "data": file.data} for file in sent.files]
     message = call.turns.message(request, sent.text, conversation=sent.conversation, key=key, files=files)
-    progress = TurnProgress(call.context.session.report_progress)
     has_progress = bool(call.context.meta and call.context.meta.get("progress_token") is not None)
     usual = LONGEST_WAIT if has_progress else PATIENCE
     seconds: float = min(max(usual if sent.wait_seconds is None else sent.wait_seconds, 0), LONGEST_WAIT)
@@ -162,11 +162,15 @@ async def send_message(call: ToolRequest) -> CallToolResult:
         seconds = min(seconds, call.patience)
     found = None
     try:
-        async with trio.open_nursery() as nursery:
-            if has_progress:
+        run = partial(call.turns.run, request, message, has_key=bool(key), seconds=seconds)
+        if has_progress:
+            progress = TurnProgress(call.context.session.report_progress)
+            async with trio.open_nursery() as nursery:
                 nursery.start_soon(progress.run)
-            found = await call.turns.run(request, message, has_key=bool(key), seconds=seconds, on_said=progress.take)
-            nursery.cancel_scope.cancel()
+                found = await run(on_said=progress.take)
+                nursery.cancel_scope.cancel()
+        else:
+            found = await run()
     finally:
         may_repeat = bool(sent.idempotency_key) and request.has_gone
         is_stopping = request.nursery.cancel_scope.cancel_called

@@ -96,7 +96,13 @@ class AskedTurns:
         return attrs.evolve(message, id=id, metadata={**message.metadata, RELAYED: True})
 
     async def run(
-        self, request: ApiRequest, message: InboundMessage, *, has_key: bool, seconds: float, on_said: OnSaid
+        self,
+        request: ApiRequest,
+        message: InboundMessage,
+        *,
+        has_key: bool,
+        seconds: float,
+        on_said: OnSaid | None = None,
     ) -> TurnTranscript | ApiError:
         """Send a message, and return when its turn has ended or the time is over; an ApiError if it is refused.
 
@@ -109,7 +115,13 @@ class AskedTurns:
             return error
 
     async def _run(
-        self, request: ApiRequest, message: InboundMessage, *, has_key: bool, seconds: float, on_said: OnSaid
+        self,
+        request: ApiRequest,
+        message: InboundMessage,
+        *,
+        has_key: bool,
+        seconds: float,
+        on_said: OnSaid | None = None,
     ) -> TurnTranscript:
         address = message.channel.address
         id, replies = self._given.get(address, ("", ()))
@@ -118,8 +130,10 @@ class AskedTurns:
             if replies:
                 await self.conversations.acknowledge_turn(address, replies)
         turn = await self.conversations.converse(message, request.grant, seconds, on_said, wants_unasked=True)
-        if turn.is_done:
-            await self._count_as_given(address, message.id, turn.replies, has_key=has_key)
+        if turn.is_done and has_key:
+            await self._count_as_given(address, message.id, turn.replies)
+        elif turn.is_done:
+            request.nursery.start_soon(self.conversations.acknowledge_turn, address, turn.replies)
         return turn
 
     async def revisit(self, address: Address, id: str, item: int, seconds: float) -> TurnTranscript:
@@ -127,15 +141,11 @@ class AskedTurns:
         with failures_as_errors():
             turn = await self.conversations.revisit(address, id, item, seconds)
             if turn.is_done:
-                await self._count_as_given(address, id, turn.replies, has_key=True)
+                await self._count_as_given(address, id, turn.replies)
         return turn
 
-    async def _count_as_given(
-        self, address: Address, id: str, replies: Sequence[OutboundMessage], *, has_key: bool
-    ) -> None:
-        if not has_key:
-            await self.conversations.acknowledge_turn(address, replies)
-            return
+    async def _count_as_given(self, address: Address, id: str, replies: Sequence[OutboundMessage]) -> None:
+        """Keep the replies to a message that its client may send again. The oldest of many count as received."""
         # Without the files, which are loaded again when they are asked for.
         self._given[address] = id, [attrs.evolve(reply, media=()) for reply in replies]
         if len(self._given) > MOST_GIVEN:

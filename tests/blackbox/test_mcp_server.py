@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import asynccontextmanager
+from functools import partial
 
 import httpx2
 import pytest
@@ -344,6 +346,44 @@ async def state_reached(client, task_id, state):
         if (await client.call_tool("get_task", {"taskId": task_id})).structured_content["state"] == state:
             return
         await trio.sleep(POLL)
+
+
+# ------------------------------------------------------------------ the wire
+
+
+async def test_a_plain_call_is_answered_by_one_object_and_takes_no_note_of_progress_away(office, name):
+    async with office.play(book := Book(), name) as daemon, session_of(daemon) as post:
+        answers = {}
+
+        async def send(name, arguments, **meta):
+            params = {"name": "send_message", "arguments": {"text": name, "conversation": name, **arguments}, **meta}
+            answers[name] = await post({**CALL, "id": name, "params": params})
+
+        book.hold()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(send, "told", {}, _meta={"progressToken": 7}))
+            nursery.start_soon(send, "plain", {})
+            nursery.start_soon(send, "patient", {"waitSeconds": 60})
+            await book.waiting()
+            listed = await post({**CALL, "id": "list", "method": "tools/list", "params": {}})
+            book.release()
+    forms = {name: answer.headers["content-type"].partition(";")[0] for name, answer in answers.items()}
+    assert forms == {"told": "text/event-stream", "plain": "application/json", "patient": "text/event-stream"}
+    assert "notifications/progress" in answers["told"].text
+    assert all(f"echo: {name}" in answer.text for name, answer in answers.items())
+    assert [tool["name"] for tool in listed.json()["result"]["tools"]] == ALL
+
+
+@asynccontextmanager
+async def session_of(daemon):
+    """A function that posts messages of one session."""
+    headers = {"authorization": f"Bearer {daemon.token}", "accept": "application/json, text/event-stream"}
+    async with httpx2.AsyncClient(headers=headers, timeout=30) as http:
+        post = partial(http.post, f"{daemon.at.http}/mcp")
+        opened = await post(json={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE})
+        http.headers["mcp-session-id"] = opened.headers["mcp-session-id"]
+        await post(json={"jsonrpc": "2.0", "method": "notifications/initialized"})
+        yield lambda message: post(json=message)
 
 
 # ------------------------------------------------------------------ bad input
