@@ -14,7 +14,6 @@ from functools import partial
 from typing import Final, TypeAlias
 
 import attrs
-import trio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -31,6 +30,7 @@ from pegasus.a2a.errors import (
 from pegasus.a2a.forms import ConfigForm, ListForm, PushForm, SendForm, TaskForm, query_params, read_form
 from pegasus.a2a.record import TaskRecord
 from pegasus.a2a.service import A2aService, closes_stream
+from pegasus.a2a.watch import LOOK
 from pegasus.formatting import quote
 from pegasus.messages import Json
 from pegasus.retry import retry
@@ -42,8 +42,6 @@ _VERSION: Final = re.compile(r"1\.0(\.\d+)?")
 """Versions that are spoken. The third number makes no difference."""
 VERSION_HEADER: Final = "a2a-version"
 VERSION_QUERY: Final = "A2A-Version"
-QUIET: Final = 15.0
-"""Seconds of silence after which a stream sends a comment."""
 
 Wrap: TypeAlias = Callable[[Json], Json]
 """Makes a frame of a stream of an update."""
@@ -246,11 +244,10 @@ class UpdateResponse(EventStreamResponse):
                 if closes(record):
                     break
                 part = b": nothing new\n\n"
-                with trio.move_on_after(QUIET):
-                    await news.wait()
+                if await news.wait(LOOK):
                     part = b""
-                # Read in either case: news may come in the moment in which the wait ends.
-                found = await retry(partial(self._service.read, record.task_id), (StorageError, ActorError))
+                # Read in either case: not all that happens is heard, as where a part of the agent has crashed.
+                found = await retry(partial(self._service.watch.read, record.task_id), (StorageError, ActorError))
                 if found is None:  # its log was removed
                     break
                 record = found

@@ -15,12 +15,14 @@ from starlette.responses import Response
 from pegasus.a2a.bindings import Bindings
 from pegasus.a2a.card import CardKey, CardKeyError, load_key, make_card
 from pegasus.a2a.push import PushDeliveries, PushTargets
+from pegasus.a2a.record import TaskRecord, record_of
 from pegasus.a2a.service import A2aService
 from pegasus.a2a.watch import TaskWatch
 from pegasus.access import READ
 from pegasus.messages import Json
 from pegasus.settings import LiveValue
 from pegasus.storage import while_owner
+from pegasus.tasks import GetEvents
 from pegasus.tools import AddressGuard, FetchLimits, ToolError, fetch
 from pegasus.web import ApiError, ApiRequest, WebServices, json_response
 from pegasus.wire import encode_json
@@ -56,7 +58,7 @@ class A2aDoor:
         self._key: tuple[Path, CardKey] | None = None
         self._allowed_hosts = allowed_hosts
         self._targets = PushTargets(services.clock)
-        watch = TaskWatch(services.recent, _LOOK if is_shared else math.inf)
+        watch = TaskWatch(services.recent, self._read, _LOOK if is_shared else math.inf)
         self._service = A2aService(services, self._targets, watch, self._guard)
         self._watch = watch
         self._deliveries = PushDeliveries(
@@ -141,6 +143,10 @@ class A2aDoor:
         tokens = self._services.gateway_config.now.tokens
         await tokens.ensure_read()
         return not token or tokens.named(token) is not None
+
+    async def _read(self, task_id: str) -> TaskRecord | None:
+        """Return a task of this protocol; None if there is none. Raises StorageError, ActorError."""
+        return record_of(task_id, await self._services.tasks.ask(GetEvents, task_id))
 
     async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
         """Send an update to a push target. Raises OSError."""

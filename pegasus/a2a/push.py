@@ -25,13 +25,13 @@ import attrs
 import trio
 
 from actors import ActorError, Ref, Signal
-from pegasus.a2a.record import TaskRecord, record_of
+from pegasus.a2a.record import TaskRecord
 from pegasus.a2a.watch import TaskWatch
 from pegasus.messages import Json
 from pegasus.observe import get_logger
 from pegasus.retry import Pauses, retry
 from pegasus.storage import JournalMessage, KeyedStore, StorageError
-from pegasus.tasks import GetEvents, TaskAgentMessage
+from pegasus.tasks import TaskAgentMessage
 from pegasus.wire import encode_json, from_wire
 
 MOST_OF_TASK: Final = 16
@@ -235,7 +235,7 @@ class PushDeliveries:
         task_id = key.partition("/")[0]
         with self._watch.listen(task_id) as news:
             while True:
-                record = await self._patiently(partial(self._read, task_id))
+                record = await self._patiently(partial(self._watch.read, task_id))
                 target = self._targets.find(key)
                 if record is None and target is not None and self._clock() - target.created < BEGUN_WITHIN:
                     with trio.move_on_after(BEGUN_WITHIN / 1000):
@@ -253,9 +253,6 @@ class PushDeliveries:
                     self._targets.note_finished(key)
                     return
                 await news.wait()
-
-    async def _read(self, task_id: str) -> TaskRecord | None:
-        return record_of(task_id, await self._tasks.ask(GetEvents, task_id))
 
     async def _deliver(self, key: str, record: TaskRecord) -> bool:
         """Deliver what a target has not got yet. Return False if that is given up, or the target is deleted."""

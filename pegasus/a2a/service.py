@@ -40,8 +40,8 @@ from pegasus.a2a.forms import (
     page_of,
 )
 from pegasus.a2a.push import PushTarget, PushTargets, TooManyTargetsError
-from pegasus.a2a.record import INPUT_REQUIRED, INTERRUPTED, TaskClient, TaskRecord, client_of, record_of
-from pegasus.a2a.watch import TaskWatch
+from pegasus.a2a.record import INPUT_REQUIRED, INTERRUPTED, TaskClient, TaskRecord, client_of
+from pegasus.a2a.watch import LOOK, TaskWatch
 from pegasus.access import AccessDenied, TokenGrant, sender_of
 from pegasus.conversation import keep_media
 from pegasus.formatting import quote
@@ -51,7 +51,7 @@ from pegasus.outside import Untrusted, outside_metadata
 from pegasus.tasks import (
     DEFAULT_TASK_TYPE,
     Cancel,
-    GetEvents,
+    GetTask,
     LatestTasks,
     Resume,
     Submit,
@@ -101,12 +101,18 @@ class A2aService:
         sent, token = form.message, token_name(request.grant)
         key = f"a2a/{token}/{sent.message_id}"
         task_id = task_id_of(key)
-        if (known := await self.read(task_id)) is not None:
+        push = form.configuration.task_push_notification_config
+        # `Submit` finds a task that exists by its key. A target that is kept again would get all updates again.
+        if push is not None and (known := await self.watch.read_anew(task_id)) is not None:
             return known
         client = TaskClient(token, sent.context_id or f"c-{task_id}", sent.message_id)
-        message = await self._admit(request, sent, client.context)
+        try:
+            message = await self._admit(request, sent, client.context)
+        except A2aError:
+            if (known := await self.watch.read_anew(task_id)) is not None:
+                return known
+            raise
         text = await self._text_of(message)
-        push = form.configuration.task_push_notification_config
         target = await self._put_target(task_id, token, push, 0) if push is not None else None
         principal = sender_of(message, self._services.intake.owners.now)
         labels = () if principal.is_owner else (Untrusted.GUEST,)
@@ -125,13 +131,21 @@ class A2aService:
             key=key,
             cause=f"message {message.channel.address} {sent.message_id}",
         )
-        try:
-            await self._services.tasks.ask(submit)
-        except TaskError as error:
-            if target is not None:
-                await self._targets.delete([target.key])
-            raise _overloaded(str(error)) from None
-        return await self.wait_for_rest(task_id) if waits else await self._own(request, task_id)
+        began = self._services.clock()
+        with self.watch.listen(task_id) as news:
+            news.has_begun = True  # its first thought is no rest
+            try:
+                await self._services.tasks.ask(submit)
+            except TaskError as error:
+                if target is not None:
+                    await self._targets.delete([target.key])
+                raise _overloaded(str(error)) from None
+            if not waits:
+                return await self._own(request, task_id)
+            view = await self._services.tasks.ask(GetTask, task_id)
+            if view is not None and view.created_at >= began:  # all that tells of its rest is still to be heard
+                await news.wait(LOOK)
+            return await self.wait_for_rest(task_id)
 
     async def _answer(self, request: ApiRequest, form: SendForm) -> TaskRecord:
         """Answer a task that waits. The same message again changes nothing."""
@@ -196,13 +210,9 @@ class A2aService:
 
     # ---------------------------------------------------------------- tasks
 
-    async def read(self, task_id: str) -> TaskRecord | None:
-        """Return a task of this protocol; None if there is none. Raises StorageError, ActorError."""
-        return record_of(task_id, await self._services.tasks.ask(GetEvents, task_id))
-
     async def _own(self, request: ApiRequest, task_id: str) -> TaskRecord:
         """Return a task of this client. Raises A2aError for any other."""
-        record = await self.read(task_id) if _TASK_ID.fullmatch(task_id) else None
+        record = await self.watch.read_anew(task_id) if _TASK_ID.fullmatch(task_id) else None
         if record is None or record.client.token != token_name(request.grant):
             raise no_such_task(task_id)
         return record
@@ -217,15 +227,15 @@ class A2aService:
     async def wait_for_rest(self, task_id: str) -> TaskRecord:
         """Return a task when it is over, or waits for somebody."""
         with self.watch.listen(task_id) as news:
-            news.has_begun = True  # its first thought is no rest
+            news.has_begun = True
             while True:
                 with failures_as_errors():
-                    record = await self.read(task_id)
+                    record = await self.watch.read(task_id)
                 if record is None:
                     raise no_such_task(task_id)
                 if record.is_at_rest:
                     return record
-                await news.wait()
+                await news.wait(LOOK)
 
     async def subscribe(self, request: ApiRequest, form: TaskForm) -> TaskRecord:
         """Return a task that can be followed."""
@@ -250,8 +260,8 @@ class A2aService:
         """Return a task that was ended, when its log says so."""
         with self.watch.listen(record.task_id) as news:
             news.has_begun = True
-            while not (found := await self.read(record.task_id) or record).is_over:
-                await news.wait()
+            while not (found := await self.watch.read(record.task_id) or record).is_over:
+                await news.wait(LOOK)
             return found
 
     async def list(self, request: ApiRequest, form: ListForm) -> dict[str, Json]:
@@ -270,7 +280,7 @@ class A2aService:
                     continue
                 if form.context_id not in ("", client.context):
                     continue
-                record = await self.read(view.task_id)
+                record = await self.watch.read_anew(view.task_id)
                 if record is not None and record.at >= page.since and (not page.states or record.state in page.states):
                     found.append(record)
         found.sort(key=lambda record: (-record.at, record.task_id))

@@ -9,8 +9,9 @@ import trio
 
 from actors import Child, Mailbox, open_supervisor
 from pegasus.a2a.push import MOST_OF_TASK, MOST_TARGETS, PushDeliveries, PushTarget, PushTargets, TooManyTargetsError
+from pegasus.a2a.record import record_of
 from pegasus.a2a.watch import TaskWatch
-from pegasus.events import Event, EventType, RecentEvents
+from pegasus.events import Event, RecentEvents
 from pegasus.tasks import GetEvents
 from tests.pegasus.a2a.test_record import ASKED, CREATED, DONE
 from tests.pegasus.web.world import Journal
@@ -64,7 +65,11 @@ async def open_world():
     children = [Child("journal", journal.run, mailbox=Mailbox(1024)), Child("tasks", world.tasks)]
     async with open_supervisor(children) as supervisor:
         await world.targets.open(supervisor.ref("journal"))
-        watch = TaskWatch(world.recent)
+
+        async def read(task_id):
+            return record_of(task_id, await supervisor.ref("tasks").ask(GetEvents, task_id))
+
+        watch = TaskWatch(world.recent, read)
         parts = (world.targets, watch, supervisor.ref("tasks"), world.post, world.counts, world.clock, Random(1))
         deliveries = PushDeliveries(*parts)
         async with trio.open_nursery() as nursery:
@@ -189,17 +194,3 @@ async def test_there_is_an_end_of_targets_and_those_that_are_done_make_room(auto
         world.targets.note_finished("x7/p")
         await world.targets.put(PushTarget("u", "p", "good"))
         assert "x7/p" not in {target.key for target in world.targets.all}
-
-
-def test_events_that_tell_nothing_wake_nobody():
-    watch = TaskWatch(RecentEvents(1))
-    with watch.listen("t") as news, watch.listen("u") as other:
-        for kind, wakes in (
-            (EventType.TOOL_CALL_COMPLETED, False),
-            (EventType.REASON_DONE, True),
-            (EventType.REASON_DONE, False),
-        ):
-            watch._wake([("t", kind.name)])
-            assert news._news.is_set() is wakes
-            news._news = trio.Event()
-        assert not other._news.is_set()
