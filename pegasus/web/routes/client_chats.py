@@ -274,7 +274,8 @@ class ClientChats:
         placed = chats.place(request, token_of(grant, home_token), user="", named="", is_front_end=False)
         turn = chats.begin(placed, request, message.id)       # before the message is sent
         await chats.keep(placed, turn)                        # when it is accepted
-        await chats.note_answer(placed.chat.id, turn.id, "the answer")
+        if chats.note_answer(placed.chat.id, turn.id, "the answer"):
+            await chats.keep_answer(placed.chat.id, turn.id)
     """
 
     def __init__(self, journal: Ref[JournalMessage]) -> None:
@@ -286,6 +287,8 @@ class ClientChats:
 
     async def read(self) -> None:
         """Read the chats, once. Raises StorageError and ActorError."""
+        if self._is_read:
+            return
         async with self._reading:
             if not self._is_read:
                 await self._store.read(self._apply)
@@ -424,17 +427,22 @@ class ClientChats:
         line: dict[str, Json] = {"chat": chat.id, "kept": placed.kept, **_turn_json(turn)}
         await self._append({**line, **_facts_json(chat)})
 
-    async def note_answer(self, id: str, message_id: str, text: str | None) -> None:
-        """Note the answer that a client has got; None if it may have got less."""
+    def note_answer(self, id: str, message_id: str, text: str) -> bool:
+        """Note the answer that a client gets; return whether there is anything to be kept. `keep_answer` follows."""
         chat = self._chats.get(id)
-        answered = None if text is None else _digest(text)
         if chat is None or not any(turn.id == message_id for turn in chat.turns):
-            return
-        self._answer(chat, message_id, answered)
-        if text is not None and chat.turns[-1].id == message_id:
+            return False
+        self._answer(chat, message_id, _digest(text))
+        if chat.turns[-1].id == message_id:
             self._chats[id] = attrs.evolve(self._chats[id], last=(chat.last[0], _first_line(text)))
-        if answered is not None:
-            await self._append({"chat": id, "id": message_id, "answered": answered})
+        return True
+
+    async def keep_answer(self, id: str, message_id: str) -> None:
+        """Write down which answer was noted. After a crash before that, any answer to the message counts as the one that was given."""
+        chat = self._chats.get(id)
+        for turn in chat.turns if chat is not None else ():
+            if turn.id == message_id and turn.answered is not None:
+                await self._append({"chat": id, "id": message_id, "answered": turn.answered})
 
     def _answer(self, chat: ClientChat, message_id: str, answered: str | None) -> None:
         turns = [attrs.evolve(turn, answered=answered) if turn.id == message_id else turn for turn in chat.turns]

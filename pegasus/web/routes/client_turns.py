@@ -272,13 +272,15 @@ class ClientTurns:
             if not is_accepted and turn.placed is not None and turn.known is not None:
                 self._chats.drop(turn.placed, turn.known)
         if transcript.replies:
-            await self._conversations.acknowledge_turn(message.channel.address, transcript.replies)
+            acknowledge = self._conversations.acknowledge_turn
+            request.nursery.start_soon(acknowledge, message.channel.address, transcript.replies)
         return turn, transcript
 
-    async def note_answer(self, turn: ClientTurn, transcript: TurnTranscript, text: str) -> None:
+    def note_answer(self, request: ApiRequest, turn: ClientTurn, transcript: TurnTranscript, text: str) -> None:
         """Note the text that a client gets. To be called before its last part is sent, since the next request may come at once."""
-        if transcript.is_done:
-            await self._chats.note_answer(turn.message.channel.channel_id, turn.message.id, text)
+        chat, id = turn.message.channel.channel_id, turn.message.id
+        if transcript.is_done and self._chats.note_answer(chat, id, text):
+            request.nursery.start_soon(self._chats.keep_answer, chat, id)
 
     def usage_of(self, transcript: TurnTranscript) -> tuple[int, int, int]:
         """Return the tokens that all calls of models for the message have used so far: read, written, read from a cache."""
@@ -379,7 +381,7 @@ class ClientStream(EventStreamResponse):
         if isinstance(error, ApiError):
             await self.error_events(error)
         else:
-            await self.turns.note_answer(turn, transcript, self.text)
+            self.turns.note_answer(self._request, turn, transcript, self.text)
             await self.end_events(transcript)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

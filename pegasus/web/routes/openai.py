@@ -215,7 +215,7 @@ class CompletionRoutes:
             return CompletionStream(self._turns, request, sent, model, with_usage=with_usage)
         turn, transcript = await self._turns.run(request, sent)
         content = content_of(transcript)
-        await self._turns.note_answer(turn, transcript, content)
+        self._turns.note_answer(request, turn, transcript, content)
         reason: EndReason = "stop" if transcript.is_done else "length"
         return self._answer(model, content, reason, usage_json(self._turns, transcript))
 

@@ -225,7 +225,7 @@ class ResponseRoutes:
                 return json_response(form.response(secrets.token_hex(12), "completed", answer))
         turn, transcript = await self._turns.run(request, sent)
         text = content_of(transcript)
-        await self._turns.note_answer(turn, transcript, text)
+        self._turns.note_answer(request, turn, transcript, text)
         status: ResponseStatus = "completed" if transcript.is_done else "incomplete"
         return json_response(form.response(turn.message.id, status, text, transcript))
 

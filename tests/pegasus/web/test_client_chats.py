@@ -18,7 +18,8 @@ async def say(chats, token, id, *texts, answer="fine"):
     placed = chats.place(request(*texts), token, user="", named="", is_front_end=False)
     turn = chats.begin(placed, request(*texts), id)
     await chats.keep(placed, turn)
-    await chats.note_answer(placed.chat.id, id, answer)
+    assert chats.note_answer(placed.chat.id, id, answer)
+    await chats.keep_answer(placed.chat.id, id)
     return placed
 
 
