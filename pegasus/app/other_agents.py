@@ -84,6 +84,8 @@ class A2aLink:
 
     async def _open(self) -> A2aDoor:
         """Return the door; import it, and what it needs, first."""
+        if self._door is not None:
+            return self._door
         async with self._lock:
             if self._door is None:
                 package: Any = await trio.to_thread.run_sync(import_module, "pegasus.a2a")

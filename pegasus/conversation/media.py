@@ -96,6 +96,8 @@ async def keep_media(
     Raises StorageError if the disk refuses to write; some pictures may be on disk then. No attachment makes it fail, however damaged.
     Cancelled: as after a StorageError.
     """
+    if not media:
+        return KeptMedia()
     labels, spoken, found = await trio.to_thread.run_sync(_examine, media, readings)
     refs: list[Json] = []
     files: list[Json] = []

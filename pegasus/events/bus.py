@@ -392,9 +392,12 @@ class RecentEvents:
         n: number of the last event that a reader has seen. One that was never given counts as a gap.
         """
         is_gap = not self.oldest - 1 <= n <= self.newest
-        seen = 0 if is_gap else n - self.oldest + 1
-        events = islice(enumerate(self._kept, self.oldest), seen, None)
-        return [NumberedEvent(n, self._json(each) if isinstance(each, Event) else each) for n, each in events], is_gap
+        missing = len(self._kept) if is_gap else self.newest - n
+        found = [*islice(reversed(self._kept), missing)]  # most readers lack a few of the thousand
+        return [
+            NumberedEvent(n, self._json(each) if isinstance(each, Event) else each)
+            for n, each in enumerate(reversed(found), self.newest - missing + 1)
+        ], is_gap
 
     def _json(self, event: Event) -> dict[str, Json]:
         """Return an event with its id, and that of the event which caused it. An id is unique over restarts by the first number."""

@@ -14,7 +14,9 @@ happens between two answers of the model (results of its tool calls, messages th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Final, Protocol, TypeAlias
 
 import attrs
@@ -40,6 +42,11 @@ class ToolSpec:
     """Explanation for the model: what the tool does, and when to use it."""
     parameters: Metadata
     """JSON Schema of an object: the tool's arguments."""
+
+    @cached_property
+    def text(self) -> str:
+        """All of it as it roughly stands in a prompt. Kept: each new conversation is measured with the same tools."""
+        return f"{self.name} {self.description} {json.dumps(self.parameters, ensure_ascii=False, default=str)}"
 
 
 @attrs.frozen

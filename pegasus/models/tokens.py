@@ -96,8 +96,7 @@ def turn_parts(turn: Turn) -> PromptParts:
 
 def prompt_parts(system: str, tools: tuple[ToolSpec, ...]) -> PromptParts:
     """Return the same for what stands before the turns."""
-    specs = [f"{tool.name} {tool.description} {_json(tool.parameters)}" for tool in tools]
-    return PromptParts((system, *specs), _PER_TURN + _PER_TOOL * len(specs))
+    return PromptParts((system, *(tool.text for tool in tools)), _PER_TURN + _PER_TOOL * len(tools))
 
 
 def _json(value: Json) -> str:

@@ -37,8 +37,9 @@ async def wait_until_running(agent: Ref[TaskAgentMessage]) -> bool:
 
     It starts a moment after the daemon, and again after a crash of its own.
     """
-    with trio.move_on_after(RUNNING_WITHIN):
-        await agent.wait_alive()
+    if not agent.alive:
+        with trio.move_on_after(RUNNING_WITHIN):
+            await agent.wait_alive()
     return agent.alive
 
 
