@@ -163,14 +163,14 @@ class ServiceChannels:
             return Child(ADAPTER, adapter.run, journal, backoff=CHILD_BACKOFF)
 
         async def run(inbox: Inbox[AdapterMessage], lease: Lease) -> None:
-            adapter.note_owner(is_here=True)
+            adapter.note_owner(lease)
             try:
                 await adapter.run(inbox, journal)
             finally:
-                adapter.note_owner(is_here=False)
+                adapter.note_owner(None)
 
         # A service is heard at one node: two that poll would take each other's messages.
-        adapter.note_owner(is_here=False)
+        adapter.note_owner(None)
         held = partial(run_while_owner, journal=journal, key=f"channel/{type}", run=run)
         return Child(ADAPTER, held, backoff=CHILD_BACKOFF)
 

@@ -35,7 +35,7 @@ from actors import ActorError, Ref, Signal
 from pegasus.messages import Address, Json, Metadata, OutboundMessage
 from pegasus.observe import get_logger
 from pegasus.retry import retry
-from pegasus.storage import Acknowledge, JournalMessage, LineStore, StorageError
+from pegasus.storage import Acknowledge, JournalMessage, Lease, LineStore, StorageError
 
 LONGEST: Final = 5_000
 """Lines after which the file is rewritten."""
@@ -133,15 +133,22 @@ class DeliveryLog:
         self._progress = Signal()
         """Given when a write has ended."""
 
-    async def load(self, journal: Ref[JournalMessage]) -> None:
+    async def load(self, journal: Ref[JournalMessage], lease: Lease | None = None) -> None:
         """Read the file and write to this journal from now on. Raises StorageError, ActorError.
 
-        A second call only changes the journal: what is in memory is newer than the file.
+        A second call only changes the journal: what is in memory is newer than the file. lease: by which this node serves the channel,
+        None where there is one node. If another node has served it since the last call, the file is read again.
         """
-        if self._store is not None:
-            self._store.journal = journal
-            return
+        if (store := self._store) is not None:
+            # A token grows by one each time that a node takes the channel.
+            if lease is None or (store.lease is not None and lease.token == store.lease.token + 1):
+                store.journal, store.lease = journal, lease
+                return
+            self._store = None
+            self._chats, self._facts, self._unwritten, self._delivered = {}, {}, [], {}
+            self._added = self._written = 0
         store = LineStore("channel-deliveries", journal, self._type)
+        store.lease = lease
         await store.read(self._replay)
         self._store = store
         if store.lines:
@@ -219,7 +226,8 @@ class DeliveryLog:
     async def set_attempts(self, reply: OutboundMessage, part: int, count: int, mark: str = "") -> None:
         """Record how often the service was asked to take a piece. Returns when it is on disk, and all that was added before.
 
-        mark: by which the service can be asked for the message.
+        mark: by which the service can be asked for the message. Raises LeaseLost, also when this node was paused meanwhile for longer
+        than its lease: another one may send the piece by now.
         """
         attempts = Attempts(reply.seq, part, count, mark)
         if attempts != self.attempts(reply, part):

@@ -65,7 +65,7 @@ from pegasus.formatting import first_cause
 from pegasus.messages import ApprovalNotice, ChannelInfo, InboundMessage, Metadata, OutboundMessage, ReplyDraft, Typing
 from pegasus.observe import get_logger
 from pegasus.retry import retry
-from pegasus.storage import JournalMessage, StorageError, Unacknowledged, UnacknowledgedChannels
+from pegasus.storage import JournalMessage, Lease, StorageError, Unacknowledged, UnacknowledgedChannels
 
 MOST_QUEUED: Final = 50
 """Replies of one conversation that are held in memory. The others wait in the journal's outbox, and are read when there is room."""
@@ -130,6 +130,8 @@ class ServiceAdapter(Adapter):
         self.context = context
         self.log = DeliveryLog(type)
         """Record of what the service has taken."""
+        self._lease: Lease | None = None
+        """Lease by which this node serves the channel; None where there is one node, or while another one does."""
         self.state = ChannelState(type, "connecting")
         """For `status`, the tree and the log."""
         self.pacing = ServiceCalls(context.random, self._reach_changed)
@@ -192,9 +194,10 @@ class ServiceAdapter(Adapter):
         self._pauses.reset()
         self._set_state(attrs.evolve(self.state, state="up", reason="", name=name or self.state.name))
 
-    def note_owner(self, *, is_here: bool) -> None:
-        """Note whether this node serves the channel, or another one does."""
-        self._set_state(ChannelState(self.type, "connecting" if is_here else "elsewhere"))
+    def note_owner(self, lease: Lease | None) -> None:
+        """Note the lease by which this node serves the channel; None = another node does."""
+        self._lease = lease
+        self._set_state(ChannelState(self.type, "connecting" if lease is not None else "elsewhere"))
 
     async def accept(self, *messages: InboundMessage) -> list[bool]:
         """Give messages to the agent; see `MessageIntake.accept`. Raises NotKept."""
@@ -232,7 +235,7 @@ class ServiceAdapter(Adapter):
     async def _work(self, inbox: Inbox[AdapterMessage], journal: Ref[JournalMessage]) -> None:
         """Listen and deliver until stopped."""
         self.pacing.begin()
-        await self.log.load(journal)
+        await self.log.load(journal, self._lease)
         async with self.connection(), trio.open_nursery() as nursery:
             self.background = nursery
             try:

@@ -36,6 +36,7 @@ from pegasus.json_lines import BadLine, scan_lines
 from pegasus.messages import Json, Metadata
 from pegasus.observe import get_logger
 from pegasus.retry import retry
+from pegasus.storage.leases import Lease
 from pegasus.storage.messages import (
     Changed,
     Commit,
@@ -243,6 +244,8 @@ class LineStore:
         self._path = LINE_FILES[collection].format(owner=owner)
         self.journal = journal
         """Reads and writes the lines."""
+        self.lease: Lease | None = None
+        """Lease that changes carry, where one node at a time may make them."""
         self._bad = b""
         """Lines that are no records, which are not set aside yet."""
         self._good = b""
@@ -286,7 +289,7 @@ class LineStore:
             _log.error("damaged lines cannot be set aside yet", file=self._path, error=str(error))
 
     async def append(self, *records: Mapping[str, Json], after: int | None = None) -> None:
-        """Append lines in one step; on return they are on disk. Raises StorageError, after which none is, and ActorError.
+        """Append lines in one step; on return they are on disk. Raises StorageError, after which none is, LeaseLost and ActorError.
 
         after: the `length` by which these lines were decided; None: they do not depend on others. Changed means that there are other
         lines by now: read them, and decide again.
@@ -294,7 +297,7 @@ class LineStore:
         async with self._lock:
             await self._set_aside()
             lines = b"".join(map(encode_line, records))
-            await self.journal.ask(Commit, ((self._path, lines),), (), None, (), after)
+            await self.journal.ask(Commit, ((self._path, lines),), (), self.lease, (), after)
             self.lines += len(records)
             self.length += len(records)
 
@@ -306,7 +309,7 @@ class LineStore:
         async with self._lock:
             self.lines = len(records)
             await self._set_aside()
-            await self.journal.ask(ReplaceFile, self._path, b"".join(map(encode_line, records)))
+            await self.journal.ask(ReplaceFile, self._path, b"".join(map(encode_line, records)), self.lease)
             self.length = len(records)
 
     async def _set_aside(self) -> None:
@@ -314,7 +317,7 @@ class LineStore:
         if not self._bad:
             return
         copy = await self.journal.ask(SetAside, self._path, self._bad)
-        await self.journal.ask(ReplaceFile, self._path, self._good)
+        await self.journal.ask(ReplaceFile, self._path, self._good, self.lease)
         self._bad = self._good = b""
         _log.warning("damaged lines were set aside", file=copy)
 

@@ -47,7 +47,9 @@ class Lease:
 
 
 class LeaseLost(Exception):
-    """Somebody else has taken the lease since. Nothing of the request has happened, and it must not be made again.
+    """Somebody else has taken the lease since, or may have. The request must not be made again, and nothing done that follows from it.
+
+    Nothing of it has happened, unless the asker was paused while it was carried out.
 
     Example: `except LeaseLost: return`, since another incarnation works on this session now.
     """

@@ -389,7 +389,8 @@ class _Engine:
             self._items.ownership.check(leases)
             with scope:
                 answer = await work()
-            if scope.cancelled_caught:
+            # A process that was paused acts on an answer late: another node may have begun. What was written stands.
+            if scope.cancelled_caught or (leases and not self._node.is_alive):
                 raise LeaseLost("this node has lost its lease")
         except LeaseLost as error:
             # What this node takes for its own is another's. Of several leases it is not known which.

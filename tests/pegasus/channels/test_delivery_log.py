@@ -5,12 +5,14 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 import trio
 
+from pegasus.channels.attempts import SendAttempts
 from pegasus.channels.delivery_log import DeliveryLog
 from pegasus.json_lines import scan_lines
 from pegasus.messages import ChannelInfo, OutboundMessage
-from pegasus.storage import UnacknowledgedChannels
+from pegasus.storage import LeaseLost, TakeLease, UnacknowledgedChannels
+from pegasus.testing.memory_database import MemoryDatabase
 from pegasus.testing.memory_disk import MemoryDisk
-from tests.pegasus.storage.conftest import run_journal
+from tests.pegasus.storage.conftest import run_journal, run_node
 
 PATH = "channels/letters.jsonl"
 LATENCY = 0.1
@@ -118,3 +120,66 @@ async def test_a_writer_whose_journal_has_crashed_goes_on_with_the_next_one(auto
     async with opened(disk) as (again, _):
         assert again.ids_of(reply_to("a")) == ["m1", "m2"]
         assert again.is_delivered(reply_to("a"))
+
+
+# ------------------------------------------------------------------ several nodes
+
+
+async def taken(node, log):
+    lease = await node.ask(TakeLease, "channel/letters")
+    await log.load(node.ref, lease)
+    return lease
+
+
+async def test_a_node_that_was_paused_before_a_message_left_sends_none(autojump_clock):
+    """Its attempt is written, and another node makes the next one. What is done with that answer must not be done."""
+    database, log, sent = MemoryDatabase(), DeliveryLog("letters"), []
+    link = database.link("a")
+
+    class Paused:
+        def __getattr__(self, name):
+            return getattr(link, name)
+
+        async def commit(self, step):
+            stored = await link.commit(step)
+            autojump_clock.jump(60)
+            return stored
+
+    class Nodes:
+        def link(self, name):
+            return Paused() if name == "a" else database.link(name)
+
+    async def send():
+        sent.append("m1")
+        return "m1"
+
+    async with run_node(Nodes(), "a") as a:
+        await taken(a, log)
+        with pytest.raises(LeaseLost):
+            await SendAttempts(log).make(reply_to("c"), 0, send)
+    assert sent == []
+    async with run_node(database, "b") as b:
+        other = DeliveryLog("letters")
+        await taken(b, other)
+        assert other.attempts(reply_to("c"), 0).count == 1
+
+
+async def test_what_another_node_has_delivered_is_known_when_a_channel_comes_back_and_late_lines_are_refused(
+    autojump_clock,
+):
+    database, logs = MemoryDatabase(), (DeliveryLog("letters"), DeliveryLog("letters"))
+    async with run_node(database, "a") as a, run_node(database, "b") as b:
+        lease = await taken(a, logs[0])
+        await logs[0].add_piece(reply_to("c", 1), part=0, of=1, id="m1")
+        database.cut("a")
+        await trio.sleep(10)
+        await taken(b, logs[1])
+        await logs[1].add_piece(reply_to("c", 2), part=0, of=1, id="m2")
+        database.mend("a")
+        await trio.sleep(10)
+        with pytest.raises(LeaseLost):
+            await logs[0].add_piece(reply_to("c", 2), part=0, of=1, id="m2-again")
+        database.cut("b")
+        await trio.sleep(10)
+        assert (await taken(a, logs[0])).token > lease.token + 1
+        assert logs[0].ids_of(reply_to("c", 2)) == ["m2"]
