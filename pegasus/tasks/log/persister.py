@@ -231,8 +231,8 @@ class _Store:
         """The list as it is on disk."""
         self._version = 0
         """Version of the list on disk."""
-        self._claimed: set[str] = set()
-        """Tasks of other owners that are to become its own with the next write of the list."""
+        self._claimed: dict[str, str] = {}
+        """Tasks that are to become its own with the next write of the list, each with the owner that it is taken from."""
         self._taken: list[PendingTask] = []
         """Tasks that were taken over, and that nobody has asked for."""
         self._waiting: Reply[tuple[PendingTask, ...]] | None = None
@@ -387,12 +387,14 @@ class _Store:
     async def _merge(self) -> None:
         """Read the list, and keep in it what is this owner's. Raises StorageError.
 
-        An entry that another owner has taken meanwhile is that owner's, unless this one takes it itself.
+        An entry that another owner has taken meanwhile is that owner's, even if this one was about to take it.
         """
         await self._read_pending()
         mine = {id: entry for id, entry in self._pending.items() if entry.owner == self._owner}
         others = {
-            id: entry for id, entry in self._stored.items() if entry.owner != self._owner and id not in self._claimed
+            id: entry
+            for id, entry in self._stored.items()
+            if entry.owner not in (self._owner, self._claimed.get(id, self._owner))
         }
         self._pending = dict(sorted((mine | others).items(), key=lambda item: item[1].ts))
         self._plan_look()
@@ -410,16 +412,27 @@ class _Store:
                 with suppress(LeaseLost):  # it lives
                     await self._journal.ask(TakeLease, lease_key(owner))
                     gone.add(owner)
-            if taken := [attrs.evolve(entry, owner=self._owner) for entry in self._elsewhere() if entry.owner in gone]:
-                self._pending |= {entry.task_id: entry for entry in taken}
-                self._claimed |= {entry.task_id for entry in taken}
-                await self._write_pending()
-                self._taken += taken
-                _log.warning("took over the tasks of a node that lives no more", tasks=len(taken))
-                self._tell_taken()
+            if left := {entry.task_id: entry for entry in self._elsewhere() if entry.owner in gone}:
+                await self._take_over(left)
         except StorageError as error:
             _log.warning("the owners of tasks cannot be looked at, retrying", error=str(error))
         self._plan_look()
+
+    async def _take_over(self, left: Mapping[str, PendingTask]) -> None:
+        """Make tasks its own whose owner lives no more. Raises StorageError; then nothing has changed."""
+        self._pending |= {id: attrs.evolve(entry, owner=self._owner) for id, entry in left.items()}
+        self._claimed |= {id: entry.owner for id, entry in left.items()}
+        try:
+            await self._write_pending()
+        except StorageError:
+            self._pending |= left
+            self._claimed.clear()
+            raise
+        # Another node that has seen the same may have been first, and works on some of them.
+        if taken := [entry for id in left if (entry := self._pending[id]).owner == self._owner]:
+            self._taken += taken
+            _log.warning("took over the tasks of a node that lives no more", tasks=len(taken))
+            self._tell_taken()
 
     def _tell_taken(self) -> None:
         if self._taken and self._waiting is not None:
@@ -499,11 +512,11 @@ class _Store:
         for id, event in begun.items():
             known = self._pending.get(id)
             # One without a log was never begun: its owner died before that.
-            is_claimed = known is not None and known.owner != self._owner and event.type is EventType.TASK_CREATED
-            if known is None or is_claimed:
+            if known is not None and known.owner != self._owner and event.type is EventType.TASK_CREATED:
+                self._claimed[id] = known.owner
+                known = None
+            if known is None:
                 self._pending[id] = PendingTask(id, event.timestamp, self._owner)
-            if is_claimed:
-                self._claimed.add(id)
         ids = {event.task_id or "" for event in events}
         if any(id in self._pending and self._pending[id] != self._stored.get(id) for id in ids):
             await self._write_pending()

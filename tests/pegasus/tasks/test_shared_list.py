@@ -129,6 +129,26 @@ async def test_the_tasks_of_a_dead_node_go_to_one_that_lives_and_only_that_write
         )
 
 
+async def test_a_task_whose_node_is_gone_is_taken_by_one_of_those_that_see_it(autojump_clock):
+    async with nodes() as there:
+        a = await there.start("a")
+        await a.record([of("t", created())])
+        others = {name: await there.start(name) for name in ("b", "c", "d")}
+        taken = []
+
+        async def take(name):
+            taken.extend([(entry.task_id, name) for entry in await others[name].next_taken()])
+
+        del there.living[lease_key("a")]
+        async with trio.open_nursery() as nursery:
+            for name in others:
+                nursery.start_soon(take, name)
+            await trio.sleep(10 * LOOK)
+            nursery.cancel_scope.cancel()
+        assert taken == list(there.stored().items())
+        assert [len(await logs.pending()) for logs in others.values()].count(1) == 1
+
+
 async def test_a_start_finds_the_tasks_of_a_node_that_is_gone_and_not_those_of_one_that_lives(autojump_clock):
     async with nodes() as there:
         a, b = await there.start("a"), await there.start("b")
