@@ -19,6 +19,7 @@ import gc
 import importlib
 import io
 import json
+import linecache
 import os
 import pkgutil
 import select
@@ -184,6 +185,7 @@ def serve(control: socket.socket) -> Callable[[], None]:
     """Fork a program for each order. Returns in the forks only, with their `main`."""
     gc.disable()
     _preload()
+    linecache.clearcache()  # as the product does at its start: freed in a fork, this memory would be copied first
     gc.collect()
     gc.freeze()
     children: dict[int, int] = {}
