@@ -94,7 +94,13 @@ class KnownContent(NamedTuple):
     text: str | None
     """None if it was too large to be kept, or a line of the log is missing."""
 
+    @property
+    def is_unread(self) -> bool:
+        """Return whether the file was too large to be read. Only its size is known then; see `unread_content`."""
+        return self.hash.endswith(_UNREAD)
 
+
+_UNREAD: Final = " bytes"
 ABSENT: Final = KnownContent("", "")
 """Content of a file that does not exist."""
 
@@ -102,6 +108,11 @@ ABSENT: Final = KnownContent("", "")
 def known_content(content: bytes) -> KnownContent:
     """Return the entry of the log's state for a file with this content."""
     return KnownContent(content_hash(content), decode_text(content) if len(content) <= KEPT_FILE else None)
+
+
+def unread_content(size: int) -> KnownContent:
+    """Return the entry of a file that is too large to be read. It has the size in place of a hash, so that growing is noticed."""
+    return KnownContent(f"{size}{_UNREAD}", None)
 
 
 @attrs.frozen

@@ -41,6 +41,7 @@ from pegasus.memory.changes import (
     known_content,
     read_log,
     shortened,
+    unread_content,
     void_line,
 )
 from pegasus.memory.folder import LARGEST, FileState, MemoryFolder, Stamp
@@ -136,7 +137,11 @@ class LoggedFiles:
         """Let the working copy follow the log."""
         if self._copy is None:
             return
-        behind = [path for path in await self._copy.behind(history.files) if path != NOTES]
+        behind = [
+            path
+            for path in await self._copy.behind(history.files)
+            if path != NOTES and not history.of(path).is_unread  # such a file is only where a person has put it
+        ]
         for path in behind:
             known = history.of(path)
             if known.text is not None:
@@ -175,7 +180,7 @@ class LoggedFiles:
             await self._repair(history, data)
         # An edit was noticed in the file itself, so it was certainly made.
         if history.last is not None and self._copy is not None:
-            await self._store(history, history.last.path)
+            await self._store(history, history.last.path, encode_text(history.last.after.text or ""))
         elif history.last is not None and history.last.how != "edit":
             await self._void_if_not_made(history, history.last)
         return history
@@ -206,40 +211,36 @@ class LoggedFiles:
             await self._append(history, void_line(last.n, self._clock()))
             history.retract_last()
 
-    async def _store(self, history: History, path: str) -> None:
-        """Let the file in the database hold what the log says, if it is small enough for the log to hold it."""
-        known = history.of(path)
-        content = encode_text(known.text or "")
-        if path != NOTES and content_hash(content) == known.hash:
+    async def _store(self, history: History, path: str, content: bytes) -> None:
+        """Let the file in the database hold a content, if it is what the log says."""
+        if path != NOTES and content_hash(content) == history.of(path).hash:
             await self._journal.ask(ReplaceFile, f"{self._base}/{path}", content)
 
     async def _log_edits(self, history: History, files: Sequence[FileState]) -> None:
         """Append a line for each file that was changed, created or deleted by hand. All of them are one durable step."""
         edits = [edit for file in files if (edit := self._edit_of(history, file)) is not None]
-        deleted = history.files.keys() - {file.path for file in files} - (set() if self._notes is not None else {NOTES})
-        edits += [(path, ABSENT) for path in sorted(deleted)]
+        gone = history.files.keys() - {file.path for file in files} - (set() if self._notes is not None else {NOTES})
+        edits += [(path, ABSENT) for path in sorted(gone) if self._copy is None or not history.of(path).is_unread]
         changes = [
             Change(n, self._clock(), path, "edit", BY_HAND, history.of(path), now)
             for n, (path, now) in enumerate(edits, history.count + 1)
         ]
         if changes:
             await self._record(history, *changes)
+            contents = {file.path: file.content or b"" for file in files}
             for path, _ in edits if self._copy is not None else ():
-                await self._store(history, path)
+                await self._store(history, path, contents.get(path, b""))
             await self._bring(history)  # so that the copy knows of the edits as what was written
         self._stamps = {file.path: file.stamp for file in files}
         if changes:
             await self._shorten(history)
 
     def _edit_of(self, history: History, file: FileState) -> tuple[str, KnownContent] | None:
-        """Return path and content of a file that was changed by hand, None for one that the log knows.
-
-        A file that is too large to be read has its size in place of a hash, so that growing is noticed.
-        """
+        """Return path and content of a file that was changed by hand, None for one that the log knows."""
         if self._stamps.get(file.path) == file.stamp:
             return None
         content = file.content
-        now = KnownContent(f"{file.size} bytes", None) if content is None else known_content(content)
+        now = unread_content(file.size) if content is None else known_content(content)
         return (file.path, now) if now.hash != history.of(file.path).hash else None
 
     # ------------------------------------------------------------------ changing

@@ -120,3 +120,23 @@ async def test_a_node_that_decides_by_an_old_log_is_refused_and_then_reads_it(no
     await b.append("facts/user.md", "- Likes: snow", by=Author())
     assert "rain" in await nodes.stored()
     assert "snow" in await nodes.stored()
+
+
+async def test_a_large_file_that_somebody_puts_into_a_new_home_stays_and_hides_nothing(nodes):
+    """The log holds the content of no large file. One that is too large to be read is only where it was put."""
+    a, b = nodes.start("a"), nodes.start("b")
+    nodes.file("a").parent.mkdir(parents=True)
+    for path, size in (("facts/large.md", 100_000), ("facts/huge.md", 300_000)):
+        nodes.file("a", path).write_bytes(b"- the same\n" * (size // 11))
+    await a.list()
+    await b.append("facts/user.md", "- Likes: tea", by=Author())
+    assert {file.path for file in await a.list()} == {"facts/user.md", "facts/large.md", "facts/huge.md"}
+    assert {file.path for file in await b.list()} == {"facts/user.md", "facts/large.md"}
+    assert nodes.file("a", "facts/huge.md").stat().st_size > 299_000
+    assert nodes.file("b", "facts/large.md").read_bytes() == nodes.file("a", "facts/large.md").read_bytes()
+    assert [change.how for change in await a.log()] == ["append", "edit", "edit"]
+    nodes.file("b", "facts/large.md").write_bytes(b"- another\n" * 9_000)
+    await b.list()
+    await a.list()
+    assert nodes.file("a", "facts/large.md").read_bytes() == b"- another\n" * 9_000
+    assert [change.how for change in await nodes.start("a").log()] == ["edit", "append", "edit", "edit"]
