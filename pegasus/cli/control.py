@@ -27,11 +27,18 @@ import json
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing, contextmanager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    aclosing,
+    contextmanager,
+    nullcontext,
+)
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, Final, TextIO, TypeAlias, TypeVar
 
 import click
@@ -214,24 +221,28 @@ def stored_data(home: Home, settings: Settings, *paths: str) -> Iterator[None]:
     """Let `home.data` be a folder of what is stored while the body runs, also where that is in a database.
 
     paths: beginnings of what is read below it. Of a database they are written into a folder that is gone afterwards, as they are at
-    one moment. Raises HomeError if the database does not answer.
+    one moment. Raises HomeError if the database does not answer, or if there is no room for them.
     """
     if not settings.storage.url:
         yield
         return
     moving, engine = import_module("pegasus.moving"), import_module("pegasus.storage.database")
-    files, kept = TemporaryDirectory(prefix="pegasus-"), home.data
+    kept = home.data
 
-    async def write() -> None:
+    async def write(folder: Path) -> None:
         async with aclosing(engine.open_database(settings.storage.url)) as database:
-            await moving.export_database(database, Path(files.name, "data"), paths)
+            await moving.export_database(database, folder, paths)
 
-    with files:
+    with ExitStack() as stack:
         try:
-            trio.run(write)
+            data = Path(stack.enter_context(TemporaryDirectory(prefix="pegasus-")), "data")
+            trio.run(write, data)
         except StorageError as error:
             raise HomeError(str(error), exit_code=1) from None
-        home.data = Path(files.name, "data")
+        except OSError as error:
+            place, reason = error.filename or gettempdir(), error.strerror or error
+            raise HomeError(f"what is in the database cannot be copied: {place}: {reason}", exit_code=1) from None
+        home.data = data
         try:
             yield
         finally:

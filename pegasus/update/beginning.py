@@ -124,7 +124,7 @@ def _inbox_before(record: Record, data: Mapping[str, bytes], since: int) -> Iter
         kind = line.get("type")
         if kind == "compacted":
             before = [item["n"] for item in record.messages if time_of(item, "at") < since]
-            yield {**line, "lastN": max(line.get("lastN", 0), *before, 0) if since else 0}
+            yield {**line, "lastN": max(record.first - 1, *before) if since else 0}
         elif kind in ("ids", "addresses", "heard") or (kind in ("message", "done") and time_of(line, "at") < since):
             yield line
 

@@ -45,8 +45,10 @@ _VARIES: Final = (
 )
 """Parts of results and answers of the program itself that come from the clock."""
 _COMMAND_ANSWER: Final = re.compile(r"\d[\d.,:]*")
-_OF_THE_MOMENT: Final = re.compile(r"\s*[^\n]* still waiting [^\n]*|\s*Model: [^\n]*|\n- reflection on task [^\n]*")
-"""Parts of these that depend on how fast the machine was, and on models that were there."""
+_OF_THE_MOMENT: Final = re.compile(
+    r"\s*[^\n]* still waiting [^\n]*|\s*(?:Model|Node): [^\n]*|\n- reflection on task [^\n]*"
+)
+"""Parts of these that depend on how fast the machine was, on models that were there, and on the node; a replay is none."""
 _ABOUT_MODELS: Final = ("/usage", "/cost", "/model", "/speech", "/context")
 """Commands whose answers are about models, which are not asked here."""
 _NOTES_ID: Final = re.compile(r"<!-- [0-9a-f]{12} -->")

@@ -6,8 +6,10 @@ comparison. The forms are those of docs/storage.md; lines that are no JSON are l
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -43,13 +45,13 @@ class Record:
     done: dict[int, int] = attrs.field(factory=dict)
     """Time at which each item was done, by its number."""
     first: int = 1
-    """Number of the first item whose successors are all there."""
+    """Number of the oldest item whose successors are all there."""
     addresses: list[Line] = attrs.field(factory=list)
     """Lines of the inbox that name addresses."""
     replies: list[Line] = attrs.field(factory=list)
     """Lines of the outbox of type "reply"."""
     has_all_replies: bool = True
-    """False if the outbox was written anew, without those that have arrived."""
+    """False if some that have arrived are not in the outbox any more."""
     sessions: dict[str, list[SessionPart]] = attrs.field(factory=dict)
     """The files of each conversation, oldest first, by the path of the one that goes on."""
     tasks: dict[str, list[Line]] = attrs.field(factory=dict)
@@ -79,9 +81,7 @@ def read_record(data: Mapping[str, bytes], workspace: Mapping[str, bytes]) -> Re
     """Return what the files of a home say. data: contents by path below data/. workspace: likewise, of the notes at least."""
     record = Record()
     _read_inbox(record, data.get("inbox/inbox.jsonl", b""))
-    outbox = parse_lines(data.get("outbox/outbox.jsonl", b""))
-    record.replies = [line for line in outbox if line.get("type") == "reply" and isinstance(line.get("message"), dict)]
-    record.has_all_replies = not any(line.get("type") in ("address", "keys") for line in outbox)
+    _read_outbox(record, parse_lines(data.get("outbox/outbox.jsonl", b"")))
     _read_sessions(record, data)
     for path in sorted(data):
         if path.startswith("tasks/") and path.count("/") == 2 and path.endswith(".jsonl"):
@@ -103,6 +103,8 @@ def read_record(data: Mapping[str, bytes], workspace: Mapping[str, bytes]) -> Re
 
 
 def _read_inbox(record: Record, content: bytes) -> None:
+    """Read the inbox. A file that was made of a database begins with the last number, too, but has what is done behind it."""
+    last, gone = 0, set[int]()
     for line in parse_lines(content):
         match line.get("type"):
             case "message" if isinstance(line.get("message"), dict) and isinstance(line.get("n"), int):
@@ -110,10 +112,31 @@ def _read_inbox(record: Record, content: bytes) -> None:
             case "done" if isinstance(line.get("n"), int):
                 record.done[line["n"]] = time_of(line, "at")
             case "compacted" if isinstance(line.get("lastN"), int):
-                record.first = line["lastN"] + 1
+                last = line["lastN"]
+            case "ids":
+                gone |= _numbers(line.get("packed"))
             case "address" | "addresses" | "heard":
                 record.addresses.append(line)
     record.messages.sort(key=lambda line: line["n"])
+    present = [line["n"] for line in record.messages]
+    gone -= set(present)
+    record.first = max(gone) + 1 if gone else min([last + 1, *present])
+
+
+def _numbers(packed: object) -> set[int]:
+    """Return the numbers of the items whose ids are remembered: pairs of a digest and a number of 8 bytes each, in base64."""
+    try:
+        data = base64.b64decode(packed, validate=True) if isinstance(packed, str) else b""
+        return {n for _, n in struct.iter_unpack(">QQ", data)}
+    except (ValueError, struct.error):
+        return set()
+
+
+def _read_outbox(record: Record, lines: list[Line]) -> None:
+    """Read the outbox. One that was made of a database says the last number of each address, too, but has what has arrived."""
+    record.replies = [line for line in lines if line.get("type") == "reply" and isinstance(line.get("message"), dict)]
+    given = sum(line["seq"] for line in lines if line.get("type") == "address" and isinstance(line.get("seq"), int))
+    record.has_all_replies = given <= len(record.replies) and not any(line.get("type") == "keys" for line in lines)
 
 
 def _read_sessions(record: Record, data: Mapping[str, bytes]) -> None:

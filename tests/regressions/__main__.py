@@ -7,13 +7,15 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import trio
 
+from pegasus.cli.control import stored_data
 from pegasus.host import Home
-from pegasus.settings import SettingsSource
-from pegasus.update import UpdateError, check_update
+from pegasus.settings import SettingsSource, load_settings
+from pegasus.update import CheckReport, UpdateError, check_update
 from tests.regressions.homes import make_homes
 from tests.regressions.planted import REGRESSIONS, Regression
 
@@ -29,6 +31,18 @@ def copy_product(folder: Path) -> Path:
     return folder
 
 
+async def check(path: Path, command: Sequence[str], limit: float) -> CheckReport:
+    """Check a home as `pegasus update --check` does, wherever its data is. Raises UpdateError."""
+    home = Home(path)
+    source = SettingsSource(home.config, False, ())
+
+    def work() -> CheckReport:
+        with stored_data(home, load_settings(source)):
+            return trio.run(partial(check_update, home, source, command, limit=limit))
+
+    return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+
+
 async def find(regression: Regression | None, homes: Sequence[Path], product: Path) -> str:
     """Return the first thing that a check finds with this regression in the product, "" if it finds nothing."""
     before = {path: (product / path).read_text() for path in regression.paths} if regression else {}
@@ -36,11 +50,10 @@ async def find(regression: Regression | None, homes: Sequence[Path], product: Pa
         if regression is not None:
             regression.plant(product)
         for path in homes:
-            home = Home(path)
             try:
                 # With -P the folder of the copy would not be looked at first.
                 command = ["env", f"PYTHONPATH={product}", sys.executable]
-                report = await check_update(home, SettingsSource(home.config, False, ()), command, limit=120)
+                report = await check(path, command, limit=120)
             except UpdateError as error:
                 return f"{path.parent.name}: {error}"
             if report.different:
