@@ -330,11 +330,11 @@ async def test_a_memory_file_of_100_megabytes(tmp_path):
         assert (facts / "huge.md").stat().st_size > 100_000_000
 
 
-@pytest.mark.files("links and files that somebody has put beside the archives")
 async def test_archives_of_other_folders(tmp_path):
     book = Book()
     async with serving(tmp_path, book) as daemon, daemon.client() as client:
         await client.ask("hello")
+        assert session(daemon.home)
         (daemon.home / "data/main/2026-01-01-000000.jsonl").symlink_to(daemon.home / "token")
         (daemon.home / "data/2026-01-02-000000.jsonl").write_text('{"ts":1,"role":"user","content":"elsewhere"}\n')
         names = [

@@ -13,6 +13,7 @@ import trio
 from trio_websocket import ConnectionClosed
 
 from tests.blackbox.support import HANG, Book, Closed, connect, say, serving, until
+from tests.blackbox.support.shared_state import IS_SHARED
 
 ROOMY = {"models.context_window": 100_000_000}
 """Where megabytes are said, and it is not about compaction."""
@@ -135,7 +136,8 @@ async def test_a_slow_reader_holds_up_nobody_and_gets_everything_in_the_end(tmp_
         async with daemon.client("web", "lazy", lastSeq=len(got)) as again:
             got += [(await again.reply())["text"] for _ in range(len(big) - len(got))]
         assert got == big
-        assert daemon.peak_memory() < 250 * MB
+        # To a database it all goes as one statement, which has the lines of the session and the replies once more, and is sent whole.
+        assert daemon.peak_memory() < (310 if IS_SHARED else 250) * MB
 
 
 def _connections(daemon):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+import psycopg
 import trio
 
 from pegasus.moving import export_database
@@ -38,6 +40,8 @@ _moved: set[str] = set()
 """Homes whose files were moved, or that had none."""
 _written: dict[str, dict[str, str]] = {}
 """Digests of the files of each home as they were written from its database last, by their paths below its data."""
+_snapshots: dict[str, str] = {}
+"""What the server showed when the files of each home were written last; while it shows the same, nothing was committed since."""
 _KEPT_BY_NODES = ("memory/", "identity/")
 """Beginnings of paths that a node has in its home by itself."""
 _thread = ThreadPoolExecutor(1)
@@ -54,6 +58,11 @@ def _server() -> PostgresServer:
     return server
 
 
+@cache
+def _connection() -> psycopg.Connection[tuple[str]]:
+    return psycopg.connect(_server().url, autocommit=True)
+
+
 def shared_state_of(home: Path) -> dict[str, object]:
     """The settings that let the agent of a home keep its state in a database; none without PEGASUS_TEST_STORAGE."""
     if not IS_SHARED:
@@ -62,6 +71,19 @@ def shared_state_of(home: Path) -> dict[str, object]:
     if data not in _urls:
         _urls[data] = _server().database()
     return {"storage.url": _urls[data], "node.lease": 3.0, "node.name": f"n{list(_urls).index(data) + 1}"}
+
+
+@contextmanager
+def silent_database() -> Iterator[None]:
+    """Let the database not answer while the body runs; nothing without PEGASUS_TEST_STORAGE."""
+    if not IS_SHARED:
+        yield
+        return
+    _server().signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        _server().signal(signal.SIGCONT)
 
 
 def move_files(home: Path) -> None:
@@ -78,6 +100,7 @@ def move_files(home: Path) -> None:
     with _as_it_is():
         if changed := _changed(data):
             _begin_anew(home, changed)
+            _written[str(data)] = {path: _digest(data / path) for path in _files(data)}
 
 
 def _migrate(home: Path, url: str) -> None:
@@ -89,9 +112,13 @@ def _changed(data: Path) -> list[str]:
     written = _written.get(str(data))
     if written is None:
         return []
+    return [path for path in sorted({*_files(data), *written}) if _digest(data / path) != written.get(path, "")]
+
+
+def _files(data: Path) -> list[str]:
+    """The files of a home that are not a node's own, by their paths below its data."""
     present = (str(path.relative_to(data)) for path in data.rglob("*") if path.is_file())
-    paths = {path for path in present if not path.startswith(_KEPT_BY_NODES)} | written.keys()
-    return [path for path in sorted(paths) if _digest(data / path) != written.get(path)]
+    return [path for path in present if not path.startswith(_KEPT_BY_NODES)]
 
 
 def _begin_anew(home: Path, changed: list[str]) -> None:
@@ -136,6 +163,9 @@ def refresh(path: str | bytes) -> None:
     data = None if _is_writing else next((data for data in _urls if str(path).startswith(data)), None)
     if data not in _moved:
         return
+    snapshot = str(_connection().execute("select pg_current_snapshot()").fetchone())
+    if snapshot == _snapshots.get(data):
+        return
     with _as_it_is(), tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "data"
         try:
@@ -144,15 +174,14 @@ def refresh(path: str | bytes) -> None:
             return  # it is down: what was written last stays
         was, edited = _written.get(data, {}), set(_changed(Path(data)))
         now = _written[data] = {
-            name: was.get(name, "") if name in edited else _digest(path)
-            for path in made.rglob("*")
-            if path.is_file() and not (name := str(path.relative_to(made))).startswith(_KEPT_BY_NODES)
+            name: was.get(name, "") if name in edited else _digest(made / name) for name in _files(made)
         }
         for name in edited:
             (made / name).unlink(missing_ok=True)
         for name in was.keys() - now.keys() - edited:
             (Path(data) / name).unlink(missing_ok=True)
         shutil.copytree(made, data, dirs_exist_ok=True)
+        _snapshots[data] = snapshot
 
 
 async def _export(url: str, made: Path) -> None:
