@@ -310,6 +310,7 @@ async def _daemon(world: RealWorld, is_trial: bool) -> int:
                     receivers=adapters,
                     withdraw=partial(withdraw_message, tree.main_agent),
                     item_usage=made.usage.item_usage,
+                    was_stopped=tree.services.main_agent.stopped.has,
                     embedder=lambda: environment.models.embedder,
                     audio=environment.models.audio,
                     activity=environment.activity,

@@ -282,8 +282,10 @@ class _MainAgent:
             with turn.scope:
                 await trio.lowlevel.checkpoint_if_cancelled()  # a withdrawn message is not begun
                 await self._work_on(item, turn)
-            if turn.scope.cancelled_caught and not await self._close_stopped(turn):
-                return
+            if turn.scope.cancelled_caught:
+                if not await self._close_stopped(turn):
+                    return
+                self._services.stopped.add(done.n for done in turn.items)
             for done in turn.items:
                 await self._journal.tell(CompleteItem(done.n, self._session.lease))
                 self._turns += 1

@@ -6,6 +6,7 @@ All of it are finished objects. Some depend on the settings, which a reload may 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -32,6 +33,8 @@ from pegasus.settings import AgentSettings, LiveValue, Settings
 from pegasus.tools import MIN_RESULT, ToolContext, base_context
 from pegasus.wire import to_wire
 
+MOST_STOPPED: Final = 1000
+"""Stopped turns that are remembered."""
 LONGEST_RESULT: Final = 70_000
 """Characters of a tool's result: the body of the largest skill, and what JSON adds to it. The replay of a task may be megabytes."""
 
@@ -68,6 +71,21 @@ class FileAccess:
         """
         context = base_context(workspace, settings.tools.allowed_paths, 0, closed_paths, guests=guests)
         return cls(context, settings.media.max_bytes)
+
+
+class StoppedTurns:
+    """The messages whose turns were stopped, for whoever waits for their ends: the last MOST_STOPPED, in memory."""
+
+    def __init__(self) -> None:
+        self._items: deque[int] = deque(maxlen=MOST_STOPPED)
+
+    def add(self, items: Iterable[int]) -> None:
+        """Note these, before anybody hears that they are done. items: their numbers in the queue."""
+        self._items.extend(items)
+
+    def has(self, item: int) -> bool:
+        """Return whether the turn of a message was stopped."""
+        return item in self._items
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -119,6 +137,8 @@ class AgentServices:
     """Returns the archives of a session, for people who go on with one; None: there are none."""
     names: ConversationNames = attrs.field(factory=ConversationNames)
     """Names that an owner has given to conversations."""
+    stopped: StoppedTurns = attrs.field(factory=StoppedTurns)
+    """Turns that were stopped."""
     make_fence: Callable[[], str] = new_fence
     """Makes the id for the fences of a conversation. It must not be possible to guess it."""
 

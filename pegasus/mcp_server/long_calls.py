@@ -102,6 +102,8 @@ async def look_at(request: ApiRequest, turns: AskedTurns, handle: str) -> dict[s
     now = request.services.clock()
     if not turn.is_done:
         return call.state(now, "working")
+    if turn.is_stopped and not turn.replies:
+        return call.state(now, "cancelled")
     result = turn_result(call.message_id, call.address.channel_id, turn, has_key=True)
     found = json.loads(result.model_dump_json(by_alias=True, exclude_none=True))
     return call.state(now, "completed", result=found)

@@ -197,9 +197,17 @@ def turn_result(id: str, channel_id: str, transcript: TurnTranscript, *, has_key
     if not transcript.is_done:
         again = f' with idempotencyKey "{id}"' if has_key else ""
         content.append(TextContent(type="text", text=f"[the agent is still working on it; {_HOW_TO_GO_ON}{again}]"))
+    elif transcript.is_stopped:
+        content.append(TextContent(type="text", text="[somebody has stopped the agent before it was done]"))
     elif not content:
-        content.append(TextContent(type="text", text="[the agent has said nothing: it chose to, or was stopped]"))
-    structured = {"messageId": id, "conversation": channel_id, "done": transcript.is_done, "replies": replies}
+        content.append(TextContent(type="text", text="[the agent has said nothing]"))
+    structured = {
+        "messageId": id,
+        "conversation": channel_id,
+        "done": transcript.is_done,
+        "stopped": transcript.is_stopped,
+        "replies": replies,
+    }
     return CallToolResult(content=content, structured_content=structured)
 
 
@@ -327,6 +335,7 @@ _SENT: Final = _object(
         "messageId": _text("Id of the message; it is the idempotency key where one was given."),
         "conversation": _text("The conversation that it stands in."),
         "done": {"type": "boolean", "description": "False if the agent was still working when the time was over."},
+        "stopped": {"type": "boolean", "description": "True if somebody has stopped the agent before it was done."},
         "replies": {
             "type": "array",
             "description": "What the agent has said, in its order.",
@@ -343,7 +352,7 @@ _SENT: Final = _object(
             ),
         },
     },
-    ("messageId", "conversation", "done", "replies"),
+    ("messageId", "conversation", "done", "stopped", "replies"),
 )
 _FOUND: Final = _object(
     {

@@ -284,7 +284,7 @@ def build_application(services: WebServices, rules: AccessRules, feed: EventFeed
 
     Raises OSError if a file of the page cannot be read.
     """
-    conversations = Conversations(services.intake, services.listeners)
+    conversations = Conversations(services.intake, services.listeners, services.was_stopped)
     turns = ClientTurns(conversations, services)
     operations = (
         *page_operations(load_static_files()),

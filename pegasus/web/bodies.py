@@ -14,7 +14,7 @@ from pegasus.messages import Json, Media, Metadata, OutboundMessage
 from pegasus.wire import SnakeCase
 
 EndReason: TypeAlias = Literal["stop", "length"]
-"""Reason of the end of a completion: its turn has ended, or the time was over before."""
+"""Reason of the end of a completion: its turn has ended, or the time was over before, or somebody has stopped it."""
 ResponseStatus: TypeAlias = Literal["in_progress", "completed", "incomplete", "failed"]
 """State of a response."""
 
@@ -51,11 +51,12 @@ class SentAnswer:
 
 @attrs.frozen
 class TurnAnswer:
-    """Replies to a message. `done` is false if the time was over before its turn had ended."""
+    """Replies to a message. `done` is false if the time was over before its turn had ended, `stopped` true if it was stopped."""
 
     id: str
     replies: tuple[OutboundMessage, ...]
     done: bool
+    stopped: bool = False
 
 
 @attrs.frozen

@@ -107,6 +107,8 @@ class WebServices:
     """Returns the model that hears ("transcribe") or speaks ("speech"), None if the settings name none."""
     item_usage: Callable[[int], Usage]
     """Returns the tokens that calls of models for an item have used so far."""
+    was_stopped: Callable[[int], bool] = lambda item: False
+    """Returns whether somebody has stopped the turn of an item."""
     activity: Activity = attrs.field(factory=Activity)
     """Sums of what the agent has done since its start."""
     clock: Callable[[], int]

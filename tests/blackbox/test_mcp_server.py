@@ -179,7 +179,7 @@ async def test_a_turn_that_somebody_stops_is_not_called_silence_by_choice(office
             assert sent.content[0].text.startswith("Stopped:")
             await book.abandoned()
         book.release()
-    assert heard == ["[the agent has said nothing: it chose to, or was stopped]"]
+    assert heard == ["[somebody has stopped the agent before it was done]"]
 
 
 async def test_a_client_that_vanishes_and_can_ask_again_gets_its_answer(office, name):

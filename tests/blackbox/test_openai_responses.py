@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import openai
 import pytest
 import trio
@@ -21,8 +23,8 @@ def strictly(model):
     return type(model).model_validate_json(model.model_dump_json(), strict=False)
 
 
-async def respond(client, input, *, stream=False, **fields):
-    """Return the response, whole or as the stream ends."""
+async def respond(client, input, *, stream=False, end="completed", **fields):
+    """Return the response, whole or as the stream ends. end: the last event."""
     answer = await client.responses.create(model="pegasus", input=input, stream=stream, **fields)
     if not stream:
         return strictly(answer)
@@ -30,7 +32,7 @@ async def respond(client, input, *, stream=False, **fields):
     for event in events:
         EVENT.validate_json(event.model_dump_json())
     assert [event.sequence_number for event in events] == list(range(len(events)))
-    assert [events[0].type, events[-1].type] == ["response.created", "response.completed"]
+    assert [events[0].type, events[-1].type] == ["response.created", f"response.{end}"]
     text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     assert text == events[-1].response.output_text
     return events[-1].response
@@ -54,6 +56,44 @@ async def test_a_response_follows_the_one_before(tmp_path, stream):
         await respond(client, "from the beginning", stream=stream, previous_response_id=first.id)
         assert heard(book.asked[-1]) == ["I am Anna", "from the beginning"]
         assert first.usage.total_tokens == first.usage.input_tokens + first.usage.output_tokens > 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_somebody_stops_is_not_complete(tmp_path, stream):
+    async with talking(tmp_path, book := Book()) as (_, client):
+        post = partial(client.post, cast_to=dict)
+
+        async def stopped(ask):
+            """Return what an answer comes to that is stopped while the model thinks."""
+            book.hold()
+            results = []
+
+            async def asked():
+                results.append(await ask())
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(asked)
+                await book.waiting()
+                channel = {"type": "api", "channelId": "home/me"}
+                assert (await post("../api/interrupt", body={"channel": channel}))["interrupted"]
+            book.release()
+            return results[0]
+
+        response = await stopped(partial(respond, client, "one", stream=stream, user="me", end="incomplete"))
+        assert (response.status, response.output_text, response.incomplete_details) == ("incomplete", "", None)
+        assert response.output[0].status == "incomplete"
+
+        async def complete():
+            ask = partial(client.chat.completions.create, model="pegasus", stream=stream, user="me")
+            answer = await ask(messages=[{"role": "user", "content": "two"}])
+            return [part async for part in answer][-1] if stream else answer
+
+        assert (await stopped(complete)).choices[0].finish_reason == "length"
+
+        message = {"text": "three", "channel": {"channelId": "home/me"}}
+        answer = await stopped(partial(post, "../api/messages?wait=30", body=message))
+        assert (answer["done"], answer["stopped"], answer["replies"]) == (True, True, [])
+        assert (await respond(client, "four", stream=stream)).status == "completed"
 
 
 async def test_items_instructions_and_pictures(tmp_path):

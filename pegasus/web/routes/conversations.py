@@ -71,6 +71,13 @@ class TurnTranscript:
     """In the order of their numbers."""
     is_done: bool
     """The turn has ended. If not, the time was over before."""
+    is_stopped: bool = False
+    """Somebody has stopped it. A process that was started since does not know."""
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the agent has said all that it wanted to say."""
+        return self.is_done and not self.is_stopped
 
 
 @attrs.define(eq=False, repr=False)
@@ -88,17 +95,14 @@ class PendingRequest(FollowedTurn):
             return self.is_own(reply)
         return reply.seq > self.acknowledged_up_to and self.is_unclaimed(reply)
 
-    @property
-    def transcript(self) -> TurnTranscript:
-        """Replies so far, in the order in which they were said."""
-        return TurnTranscript(self.item, tuple(self.replies[seq] for seq in sorted(self.replies)), self.is_done)
-
 
 class Conversations:
     """Messages through HTTP; one object for each run of the server."""
 
-    def __init__(self, intake: Intake, listeners: Listeners) -> None:
+    def __init__(self, intake: Intake, listeners: Listeners, was_stopped: Callable[[int], bool]) -> None:
+        """was_stopped: returns whether somebody has stopped the turn of an item."""
         self._intake = intake
+        self._was_stopped = was_stopped
         self._listeners = listeners
         self._journal: Ref[JournalMessage] = intake.journal
         self._turns: OrderedDict[tuple[Address, str], TurnTranscript] = OrderedDict()
@@ -166,7 +170,7 @@ class Conversations:
                     return known
                 request.item = accepted.n
                 await self._follow(request, messages, deadline, on_said)
-                turn = request.transcript
+                turn = self._transcript(request)
                 # At once, so that no other request gets what was said unasked, too.
                 self._taken.add(reply for reply in turn.replies if not request.is_own(reply))
         finally:
@@ -191,10 +195,15 @@ class Conversations:
                 await self._follow(request, messages, trio.current_time() + seconds, None)
         finally:
             del self._waiting[request]
-        turn = request.transcript
+        turn = self._transcript(request)
         if turn.is_done:
             self._remember(address, id, turn)
         return turn
+
+    def _transcript(self, request: PendingRequest) -> TurnTranscript:
+        """Return what a request is given so far."""
+        replies = tuple(request.replies[seq] for seq in sorted(request.replies))
+        return TurnTranscript(request.item, replies, request.is_done, self._was_stopped(request.item))
 
     async def _follow(
         self,

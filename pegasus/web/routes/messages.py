@@ -102,7 +102,7 @@ class ReplyRoutes:
             # Cancelled (the client has hung up), the message stays: it is on disk, and its replies wait to be
             # fetched.
             turn = await self._conversations.converse(message, request.grant, wait)
-        response = json_response(TurnAnswer(message.id, _shown(turn.replies), turn.is_done))
+        response = json_response(TurnAnswer(message.id, _shown(turn.replies), turn.is_done, turn.is_stopped))
         if turn.replies and turn.is_done:
             acknowledge = self._conversations.acknowledge_turn
             # Starlette runs it when the whole response was sent.

@@ -137,7 +137,7 @@ class CompletionStream(ClientStream):
 
     async def end_events(self, transcript: TurnTranscript) -> None:
         """Send the reason of the end, and the usage if that was asked for."""
-        await self._chunk({}, "stop" if transcript.is_done else "length")
+        await self._chunk({}, "stop" if transcript.is_whole else "length")
         if self._with_usage:
             usage = usage_json(self.turns, transcript)
             await self.write(event_text(encode_json({**self._head, "choices": [], "usage": usage})))
@@ -216,7 +216,7 @@ class CompletionRoutes:
         turn, transcript = await self._turns.run(request, sent)
         content = content_of(transcript)
         self._turns.note_answer(request, turn, transcript, content)
-        reason: EndReason = "stop" if transcript.is_done else "length"
+        reason: EndReason = "stop" if transcript.is_whole else "length"
         return self._answer(model, content, reason, usage_json(self._turns, transcript))
 
     def _answer(self, model: str, content: str, reason: EndReason = "stop", usage: Metadata = NO_USAGE) -> Response:

@@ -108,6 +108,7 @@ class ResponseForm:
         """
         fields: Mapping[str, Any] = self._fields  # they fit `ResponseBody`
         has_output = status in ("completed", "incomplete")
+        is_stopped = transcript is not None and transcript.is_stopped
         usage: Metadata | None = None
         if transcript is not None:
             read, written, cached = self._turns.usage_of(transcript)
@@ -126,7 +127,8 @@ class ResponseForm:
             model=model_of(fields),
             output=(_message_json(self.item, text, status),) if has_output else (),
             usage=usage,
-            incomplete_details={"reason": "max_output_tokens"} if status == "incomplete" else None,
+            # Of a turn that somebody has stopped none of the reasons is true that clients know.
+            incomplete_details={"reason": "max_output_tokens"} if status == "incomplete" and not is_stopped else None,
             error=error,
             metadata=fields.get("metadata") or {},
             **{name: fields.get(name) for name in _GIVEN},
@@ -172,7 +174,7 @@ class ResponseStream(ClientStream):
 
     async def end_events(self, transcript: TurnTranscript) -> None:
         """Send the whole text, and then the response."""
-        status: ResponseStatus = "completed" if transcript.is_done else "incomplete"
+        status: ResponseStatus = "completed" if transcript.is_whole else "incomplete"
         await self._event("response.output_text.done", **self._place, text=self.text, logprobs=[])
         await self._event("response.content_part.done", **self._place, part=_text_json(self.text))
         item = _message_json(self._form.item, self.text, status)
@@ -226,7 +228,7 @@ class ResponseRoutes:
         turn, transcript = await self._turns.run(request, sent)
         text = content_of(transcript)
         self._turns.note_answer(request, turn, transcript, text)
-        status: ResponseStatus = "completed" if transcript.is_done else "incomplete"
+        status: ResponseStatus = "completed" if transcript.is_whole else "incomplete"
         return json_response(form.response(turn.message.id, status, text, transcript))
 
 
