@@ -28,8 +28,8 @@ long as that is kept, and is told if something is missing. The first number is t
 process are smaller than all that are kept, so they are recognised as a gap.
 
 A reader gets events as JSON with long texts cut, since the payload of a task's event may hold a whole file. `cut` bounds each
-event, and MAX_KEPT the number of them. The full text is in the log of the task. Most events are never read. One whose line in
-the log is short is kept as it is, and becomes JSON when somebody reads it.
+event, and MAX_KEPT the number of them. The full text is in the log of the task. Most events are never read. A short one is kept as
+it is, and becomes JSON when somebody reads it.
 """
 
 from __future__ import annotations
@@ -73,6 +73,8 @@ class Emit:
 
     events: tuple[Event, ...]
     """Events to publish, one behind the other; at least one."""
+    for_observers: bool = False
+    """Nothing is moved by them, so essential subscribers do not get them."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -170,7 +172,7 @@ class _Bus:
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
         """Runs one forwarding task for each subscription."""
-        self._waiting: list[tuple[Event, ...]] = []
+        self._waiting: list[Emit] = []
         """Events that were taken and not published yet, in order of emission."""
         self._emitted = 0
         """Events since the start."""
@@ -185,7 +187,7 @@ class _Bus:
         """
         if isinstance(message, Emit):
             self._emitted += len(message.events)
-            self._waiting.append(message.events)
+            self._waiting.append(message)
             return
         self.publish()
         match message:
@@ -199,8 +201,9 @@ class _Bus:
         emitted = sorted(self._waiting, key=_urgency)
         self._waiting = []
         for subscription in self._subscriptions.values():
-            for events in emitted:
-                subscription.put(events)
+            for emit in emitted:
+                if not (emit.for_observers and subscription.is_essential):
+                    subscription.put(emit.events)
 
     def _subscribe(self, message: Subscribe) -> None:
         known = self._subscriptions.get(message.subscriber)
@@ -219,9 +222,9 @@ class _Bus:
         return BusStatus(pending, self._emitted, tuple(ref.path for ref in self._subscriptions), dropped)
 
 
-def _urgency(events: tuple[Event, ...]) -> int:
+def _urgency(emit: Emit) -> int:
     """Return the smallest priority of events that were emitted together. The number of a type is its usual priority."""
-    return min(event.type if event.priority is None else event.priority for event in events)
+    return min(event.type if event.priority is None else event.priority for event in emit.events)
 
 
 class _Subscription:
@@ -378,7 +381,8 @@ class RecentEvents:
     def add(self, event: Event) -> None:
         """Keep an event, and wake the readers. Never waits."""
         self.newest += 1
-        self._kept.append(event if 0 < len(event.line) <= MAX_TEXT else self._json(event))
+        is_short = len(event.line or repr(event.payload)) <= MAX_TEXT
+        self._kept.append(event if is_short else self._json(event))
         self._news.notify()
 
     @property

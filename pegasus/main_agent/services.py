@@ -184,7 +184,7 @@ def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int]) -> Publish
         emitted = (*((received,) if received else ()), *_call_events(entries, received))
         if emitted:
             with suppress(ActorError):
-                bus.tell_nowait(Emit(emitted))
+                bus.tell_nowait(Emit(emitted, for_observers=True))
 
     return publish
 

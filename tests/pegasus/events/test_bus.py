@@ -221,6 +221,18 @@ async def test_a_slow_one_gets_all_in_order_if_it_is_essential():
     assert reader.got == [*map(str, range(3 * BACKLOG))]
 
 
+async def test_what_is_for_observers_only_reaches_nobody_who_is_moved_by_events():
+    observer, moved = Reader(), Reader()
+    async with running(observer=observer, moved=moved) as (bus, refs, _):
+        await bus.ask(Subscribe, refs["observer"])
+        await bus.ask(Subscribe, refs["moved"], None, True)
+        await bus.tell(Emit((event(id="seen"),), for_observers=True))
+        await emit(bus, event(id="moves"))
+        await observer.until(2)
+        await moved.until(1)
+    assert (observer.got, moved.got) == (["seen", "moves"], ["moves"])
+
+
 async def test_a_slow_one_that_is_not_essential_loses_the_oldest_and_it_is_said(caplog):
     reader, quick = Reader(pause=0.01), Reader()
     async with running(reader=reader, quick=quick) as (bus, refs, _):
