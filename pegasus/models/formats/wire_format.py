@@ -81,16 +81,25 @@ class _SentTurns:
 
     turns: tuple[Turn, ...]
     """The turns behind the first one. They compare by identity."""
-    old: bytes
-    """The messages of the older ones, each followed by a comma. Put together again only when `new` is full."""
     new: bytes
-    """The messages of the others, without the brackets of the list; never empty."""
+    """The messages of the newer ones, without the brackets of the list; never empty."""
+    opening: bytes = b""
+    """Beginning of `old`: that of the request, before its messages."""
+    old: bytes = b""
+    """The opening and the messages of the older ones, each followed by a comma; b"" while there are none. Put together again only when
+    `new` is full."""
 
-    def extended(self, turns: tuple[Turn, ...], json: bytes) -> _SentTurns:
-        """Return these with more turns. turns: all of them. json: the messages of the new ones."""
+    def behind(self, opening: bytes) -> _SentTurns:
+        """Return these with another opening."""
+        if not self.old or self.opening == opening:
+            return self
+        return _SentTurns(self.turns, self.new, opening, opening + self.old[len(self.opening) :])
+
+    def extended(self, turns: tuple[Turn, ...], json: bytes, opening: bytes) -> _SentTurns:
+        """Return these with more turns. turns: all of them. json: the messages of the new ones. opening: that of these."""
         if len(self.new) < _COPIED:
-            return _SentTurns(turns, self.old, b"".join((self.new, b",", json)))
-        return _SentTurns(turns, b"".join((self.old, self.new, b",")), json)
+            return _SentTurns(turns, b"".join((self.new, b",", json)), self.opening, self.old)
+        return _SentTurns(turns, json, opening, b"".join((self.old or opening, self.new, b",")))
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -148,7 +157,7 @@ class WireFormat(ABC):
         return b"".join(self.pieces(request))
 
     def pieces(self, request: ModelRequest) -> Sequence[bytes]:
-        """Return the request as JSON, in pieces to be sent one after the other: three for a long conversation, else one.
+        """Return the request as JSON, in pieces to be sent one after the other: two for a long conversation, else one.
 
         A long conversation that is put together for each request costs more with each message: its bytes are copied twice, into
         memory that the system has to give and clear each time. Measured by `./scripts/bench turn`, after 600 turns against after
@@ -175,20 +184,21 @@ class WireFormat(ABC):
             opening += b","
         if not earlier:
             return (opening + end,)
-        sent = self._earlier_messages(earlier)
+        sent = self._earlier_messages(earlier, opening)
         if not sent.old:
             return (b"".join((opening, sent.new, b",", end)),)
-        return opening, sent.old, b"".join((sent.new, b",", end))
+        return sent.old, b"".join((sent.new, b",", end))
 
-    def _earlier_messages(self, earlier: Sequence[Turn]) -> _SentTurns:
-        """Return the messages of the turns before the last one. Only new turns are translated."""
+    def _earlier_messages(self, earlier: Sequence[Turn], opening: bytes) -> _SentTurns:
+        """Return the messages of the turns before the last one, the older ones behind the opening. Only new turns are translated."""
         first, rest = earlier[0], tuple(earlier[1:])
         sent = self._sent.get(first)
         if sent is None or sent.turns != rest[: len(sent.turns)]:
-            sent = _SentTurns((), b"", encode_json(self._messages(first))[1:-1])
+            sent = _SentTurns((), encode_json(self._messages(first))[1:-1])
+        sent = sent.behind(opening)
         if new := rest[len(sent.turns) :]:
             messages = [message for turn in new for message in self._messages(turn)]
-            sent = sent.extended(rest, encode_json(messages)[1:-1])
+            sent = sent.extended(rest, encode_json(messages)[1:-1], opening)
         self._sent[first] = sent
         return sent
 
@@ -206,7 +216,10 @@ class WireFormat(ABC):
         return {**head, **options.extra_body, messages: last}
 
     def _restrict(self, request: ModelRequest) -> ModelRequest:
-        """Return the request with the tool names and the answer's length that the server accepts."""
+        """Return the request with the tool names and the answer's length that the server accepts; usually it has them."""
+        has_known_names = all(wire_name(tool.name) == tool.name for tool in request.tools)
+        if has_known_names and request.max_tokens <= self._longest_answer:
+            return request
         tools = tuple(
             tool if (name := wire_name(tool.name)) == tool.name else attrs.evolve(tool, name=name)
             for tool in request.tools
@@ -226,7 +239,7 @@ class WireFormat(ABC):
             thinking = [block for block in turn.thinking if isinstance(block, dict)] if is_own else []
             return WireAnswer(turn.text, tuple(calls), thinking)
         results = tuple(
-            attrs.evolve(result, call_id=self.id_of(result.call_id), content=self._output(result))
+            ToolResult(self.id_of(result.call_id), result.name, self._output(result), result.is_error)
             for result in turn.results
         )
         text, images = turn.text if turn.text.strip() else "", turn.images

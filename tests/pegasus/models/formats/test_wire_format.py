@@ -72,8 +72,9 @@ def test_a_long_conversation_is_not_copied_for_each_request(make_wire: Callable[
     wire, before, kept = make_wire("m"), b"", 0
     turns: list[Turn] = [UserTurn(text="one")]
     for n in range(120):
-        pieces = wire.pieces(request(*turns))
-        assert b"".join(pieces) == make_wire("m").body(request(*turns))
+        asked = request(*turns, system=f"Prompt {n // 40}.")
+        pieces = wire.pieces(asked)
+        assert b"".join(pieces) == make_wire("m").body(asked)
         largest = max(pieces, key=len)
         kept += largest is before
         before = largest
