@@ -29,17 +29,21 @@ class Signal:
     def __init__(self) -> None:
         self.count = 0
         """Number of calls of `notify`."""
-        self._event = trio.Event()
+        self._event: trio.Event | None = None
+        """Set by the next `notify`; None while nobody waits for it."""
 
     def notify(self) -> None:
         """Wake all tasks that wait."""
         self.count += 1
-        self._event.set()
-        self._event = trio.Event()
+        if self._event is not None:
+            self._event.set()
+            self._event = None
 
     async def wait(self, seen: int | None = None) -> None:
         """Wait for the next `notify`; not at all if there was one since `count` was `seen`. Always a checkpoint."""
         if seen is None or seen == self.count:
+            if self._event is None:
+                self._event = trio.Event()
             await self._event.wait()
         else:
             await trio.lowlevel.checkpoint()

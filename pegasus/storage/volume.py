@@ -124,7 +124,8 @@ class Volume:
                         self._sync_names(path)
                         # The size from before this append is the offset of the new bytes, and what the file is cut off
                         # to if anything fails.
-                        begun.append((path, opened.enter_context(self._opened(path))))
+                        opened.callback(self._files.close, path)
+                        begun.append((path, self._files.prepare(path)))
                         self._files.write(path, data)
                     # Only after this does the next step begin: what it refers to in this one cannot be missing after a
                     # power loss.
