@@ -321,7 +321,7 @@ def encode_frame(frame: ClientFrame | ServerFrame) -> str:
     if isinstance(frame, OutboundMessage | ReplyDraft | Said) and not is_unicode(frame.text):
         frame = attrs.evolve(frame, text=to_unicode(frame.text))
     if isinstance(frame, OutboundMessage) and (frame.files or frame.key):
-        frame = attrs.evolve(frame, files=(), key="")
+        frame = OutboundMessage(frame.text, frame.channel, frame.seq, frame.metadata, frame.media)
     if isinstance(frame, ReplyDraft) and (frame.item or not is_unicode(frame.reasoning)):
         frame = attrs.evolve(frame, reasoning=to_unicode(frame.reasoning), item=0)
     if isinstance(frame, Said) and frame.chat:

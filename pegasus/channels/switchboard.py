@@ -66,10 +66,12 @@ async def _route_replies(journal: Ref[JournalMessage], routing: _Routing) -> Non
         _log.error("the outbox cannot be read", error=str(error), seconds=seconds)
 
     while True:
-        for outgoing in await retry(partial(journal.ask, NextReplies, handed_over), StorageError, log):
+        replies = await retry(partial(journal.ask, NextReplies, handed_over), StorageError, log)
+        for number, outgoing in enumerate(replies):
+            if number:
+                await trio.lowlevel.checkpoint()  # gives the adapter its turn between two replies of a burst
             await routing.deliver(outgoing.message)
             handed_over = outgoing.position
-            await trio.lowlevel.checkpoint()  # gives the adapter its turn between two replies of a burst
 
 
 class _Routing:

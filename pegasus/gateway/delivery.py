@@ -179,7 +179,7 @@ class Hub:
     def typing(self, typing: Typing) -> None:
         """Announce that the agent thinks, or has stopped thinking. The end of a turn follows the replies it gave."""
         self._listeners.publish(typing)
-        frame = encode_frame(attrs.evolve(typing, after=0))
+        frame = encode_frame(Typing(typing.channel, typing.active))
         for feed in self._routes.recipients(typing.channel.type, typing.channel.channel_id):
             feed.send_behind(typing.channel.channel_id, typing.after, frame)
 

@@ -149,11 +149,10 @@ class SendQueue:
             self._changed.notify()
 
     async def answer(self, frame: FrameSource) -> None:
-        """Queue an answer, then wait until the writer has taken enough of them. Cancelled in this wait, it is queued."""
+        """Queue an answer. If too many wait, wait until the writer has taken enough of them. Cancelled in this wait, it is queued."""
         self.put(frame, is_answer=True)
         while self._answers >= ANSWERS:
             await self._changed.wait()
-        await trio.lowlevel.checkpoint()
 
     async def wait_for_room(self) -> None:
         """Wait until the queue is at most half full or closing."""
@@ -208,12 +207,12 @@ class SendQueue:
                 self._states.clear()
             if is_gone:
                 continue
-            try:
-                with trio.fail_after(send_timeout):
+            with trio.move_on_after(send_timeout) as scope:
+                try:
                     await socket.write(frames)
-            except WebSocketClosed:
-                is_gone = True
-            except trio.TooSlowError:
+                except WebSocketClosed:
+                    is_gone = True
+            if scope.cancelled_caught:
                 is_gone = True
                 _log.warning("a client does not take what is sent; it is disconnected", client=self.client)
                 self.close(TRY_LATER, "you do not read", flush=False)

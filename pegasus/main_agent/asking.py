@@ -141,8 +141,9 @@ class AgentThought:
         notices: list[str] = []
         while True:
             self._known = known = traits.get(self._model.name)
-            # A fallback may have refused tools, so the call is repeated without them though the model itself may take them.
-            known = attrs.evolve(known, refuses_tools=known.refuses_tools or self._refused_tools)
+            if self._refused_tools:
+                # It may have been a fallback; the call is repeated without them though the model itself may take them.
+                known = attrs.evolve(known, refuses_tools=True)
             manner = choose_speech_mode(self._config.speech, known)
             if not manner.has_tools and not manner.is_direct:
                 raise ModelError(f"{self._model.name}: {TOOLS_REFUSED}", kind="silent")
@@ -175,7 +176,7 @@ class AgentThought:
                 continue
             else:
                 answer = await self._decide(first, response, name, manner)
-            return attrs.evolve(answer, notice="\n\n".join(notices))
+            return attrs.evolve(answer, notice="\n\n".join(notices)) if notices else answer
 
     # ------------------------------------------------------------------ judging
 

@@ -276,7 +276,6 @@ class DraftWriter:
     async def _run(self) -> None:
         """Show drafts until cancelled: the first one LOOK_EVERY seconds after a piece, then one every DRAFT_EVERY seconds at most."""
         while True:
-            await self._news.wait()
             # An answer that is complete by then needs no draft, and its reply does not wait for one to be made.
             await trio.sleep(LOOK_EVERY)
             self._news = trio.Event()
@@ -284,6 +283,7 @@ class DraftWriter:
             has_changed = self._board.put(drafts)
             if has_changed or drafts:
                 await trio.sleep(DRAFT_EVERY - LOOK_EVERY)
+            await self._news.wait()
 
     async def _drafts(self) -> dict[ChannelInfo, ReplyDraft]:
         """Return the drafts of the answer so far."""

@@ -101,7 +101,7 @@ class ReplyDecisions:
             if isinstance(channel, Unroutable):
                 routed[id] = WantedReply(refusal=unroutable_reason(channel, only))
             else:
-                routed[id] = attrs.evolve(replies[id], post=attrs.evolve(posts[id], to=channel))
+                routed[id] = WantedReply(attrs.evolve(posts[id], to=channel), replies[id].paths)
         return routed
 
     async def prepare(

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
@@ -234,12 +233,13 @@ class CallLimit:
 
     async def __call__(self, call: ModelCall, next: Next) -> ModelResponse:
         """Wait for a place, then go on. Cancelled while waiting, the call has not been made."""
-        async with AsyncExitStack() as places:
-            if call.lane == "work":
-                await places.enter_async_context(self._work)
-            if call.lane == "work" or call.request.label.guest:
-                await places.enter_async_context(self._others)
-            await places.enter_async_context(self._all)
+        if call.lane == "work":
+            async with self._work, self._others, self._all:
+                return await next(call)
+        if call.request.label.guest:
+            async with self._others, self._all:
+                return await next(call)
+        async with self._all:
             return await next(call)
 
 

@@ -198,8 +198,8 @@ class TokenCounter:
         """Tokens of this model for one token of the estimate."""
         self._ceiling = _FIRST_CEILING
         """The same for upper estimates."""
-        self._pending: tuple[ModelRequest, tuple[int, list[PromptParts]]] | None = None
-        """Request without an answer that was looked at last, and what is known of it: several steps ask for its size."""
+        self._pending: tuple[tuple[object, ...], tuple[int, list[PromptParts]]] | None = None
+        """Prompt without an answer that was looked at last, and what is known of it: several steps ask for its size."""
 
     @property
     def method(self) -> str:
@@ -290,12 +290,10 @@ class TokenCounter:
 
     def _split(self, request: ModelRequest) -> tuple[int, list[PromptParts]]:
         """Return the tokens that are known of this conversation (0 if none are), and the parts that they do not cover."""
-        if self._pending is not None:
-            pending, split = self._pending
-            if (request.system, request.tools, request.turns) == (pending.system, pending.tools, pending.turns):
-                return split
-        self._pending = attrs.evolve(request, on_pieces=None), (split := self._split_anew(request))
-        return split
+        prompt = request.system, request.tools, request.turns
+        if self._pending is None or self._pending[0] != prompt:
+            self._pending = prompt, self._split_anew(request)
+        return self._pending[1]
 
     def _split_anew(self, request: ModelRequest) -> tuple[int, list[PromptParts]]:
         """Return what `_split` does, after looking at the texts of the new turns."""

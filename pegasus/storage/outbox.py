@@ -221,7 +221,7 @@ class OutboxLog(RecordLog[OutboxEntry]):
         seq = (latest.seq if latest else self.last_seq(address)) + 1
         message = OutboundMessage(post.text, channel, seq, post.metadata, files=post.files)
         line = encode_line({"type": "reply", "key": post.key, "at": at, "message": to_wire(message)})
-        message = attrs.evolve(message, key=post.key)
+        message = OutboundMessage(post.text, channel, seq, post.metadata, files=post.files, key=post.key)
         self.staged[post.key] = Staged(OutboxEntry(post.key, channel, seq, at, Span(0, len(line)), message), line)
         return message
 

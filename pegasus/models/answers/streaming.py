@@ -219,11 +219,10 @@ class AnswerFilter:
         if answer.text.startswith(sent):
             if rest := answer.text[len(sent) :]:
                 self._passed.append(TextPiece(rest))
-            answer_rest = attrs.evolve(answer, text="", reasoning="", calls=() if response.calls else answer.calls)
+            if not response.calls:
+                self._passed += _pieces_of_calls(answer.calls)
         else:  # what seemed to be text was none
-            self._passed.append(None)
-            answer_rest = answer
-        self._passed += pieces_of(answer_rest)
+            self._passed += (None, *pieces_of(answer))
         self._pass_on()
         self.relay.finish()
         return answer
@@ -373,7 +372,12 @@ def pieces_of(response: ModelResponse) -> Iterator[StreamPiece]:
         yield ReasoningPiece(response.reasoning)
     if response.text:
         yield TextPiece(response.text)
-    for number, call in enumerate(response.calls):
+    yield from _pieces_of_calls(response.calls)
+
+
+def _pieces_of_calls(calls: Sequence[ToolCall]) -> Iterator[StreamPiece]:
+    """Yield the pieces of whole calls."""
+    for number, call in enumerate(calls):
         yield CallBegun(number, call.name)
         if call.arguments:
             yield CallPiece(number, encode_json(call.arguments).decode())
