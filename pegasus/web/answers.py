@@ -10,7 +10,7 @@ import attrs
 from pegasus.access import CallGrant, OwnerRequest
 from pegasus.channels import ChannelState
 from pegasus.mcp import ServerState
-from pegasus.messages import ApprovalNotice, ChannelInfo, Json, Metadata, TaskProgress
+from pegasus.messages import Address, ApprovalNotice, ChannelInfo, Json, Metadata, TaskProgress
 from pegasus.schedule import Job
 from pegasus.tasks import TaskView
 from pegasus.wire import SnakeCase
@@ -294,6 +294,14 @@ class FileAnswer:
 
 
 @attrs.frozen
+class SearchAnswer:
+    """Passages, the best first. `notice` says so if the search was incomplete, or found nothing."""
+
+    results: tuple[Metadata, ...]
+    notice: str = ""
+
+
+@attrs.frozen
 class WrittenAnswer:
     """A file that was written."""
 
@@ -494,6 +502,126 @@ class JobsAnswer:
     """Scheduled jobs."""
 
     jobs: tuple[Job, ...]
+
+
+@attrs.frozen
+class AddressesAnswer:
+    """Conversations that the agent may write to."""
+
+    conversations: tuple[Address, ...]
+
+
+@attrs.frozen
+class PersonJson:
+    """Somebody who was let in: since when (ms), and by whom."""
+
+    who: str
+    since: int
+    by: str
+
+
+@attrs.frozen
+class CodeJson:
+    """A code of somebody who wants to write, and the time until which it counts (ms)."""
+
+    code: str
+    who: str
+    channel_id: str
+    expires: int
+
+
+@attrs.frozen
+class PeopleAnswer:
+    """People who were let in, and open codes."""
+
+    people: tuple[PersonJson, ...]
+    codes: tuple[CodeJson, ...]
+
+
+@attrs.frozen
+class PersonAnswer:
+    """The person whom a change was about."""
+
+    who: str
+
+
+@attrs.frozen
+class SettingJson:
+    """A key of the settings. `fixed` says why it cannot be changed here; `origin` is empty where the default counts."""
+
+    key: str
+    value: str
+    origin: str = ""
+    restart: bool = False
+    doc: str = ""
+    allowed: str = ""
+    choices: tuple[str, ...] = ()
+    fixed: str = ""
+
+
+@attrs.frozen
+class SettingsTable:
+    """A table of the settings."""
+
+    name: str
+    path: tuple[str, ...]
+    keys: tuple[SettingJson, ...]
+
+
+@attrs.frozen
+class SettingsAnswer:
+    """The settings in force. `mayEdit`: the caller may change those that are not fixed."""
+
+    sections: tuple[SettingsTable, ...]
+    may_edit: bool
+
+
+@attrs.frozen
+class ReloadAnswer:
+    """The keys that have changed now, and those that change at the next start."""
+
+    changed: tuple[str, ...]
+    after_restart: tuple[str, ...]
+
+
+@attrs.frozen
+class SettingAnswer(ReloadAnswer):
+    """The new value of a key as well."""
+
+    value: str
+
+
+@attrs.frozen
+class LogAnswer:
+    """Lines of the log, and the byte behind them."""
+
+    lines: tuple[str, ...]
+    end: int
+
+
+@attrs.frozen
+class DescribedName:
+    """A command or a skill."""
+
+    name: str
+    description: str
+
+
+@attrs.frozen
+class CompletionsAnswer:
+    """What a person may type, and the model of the conversation."""
+
+    commands: tuple[DescribedName, ...]
+    skills: tuple[DescribedName, ...]
+    models: tuple[str, ...]
+    model: str
+
+
+@attrs.frozen
+class HtmlAnswer:
+    """HTML that a page may insert as it is, one for each text."""
+
+    html: tuple[str, ...]
 
 
 @attrs.frozen

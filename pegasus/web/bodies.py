@@ -272,6 +272,29 @@ class FileBody:
 
 
 @attrs.frozen
+class PairingBody:
+    """A code that somebody has been given who wants to write to the agent."""
+
+    code: str
+
+
+@attrs.frozen
+class SettingBody:
+    """A new value of a key, null for its default; `was` is the one that was read."""
+
+    path: tuple[str, ...]
+    was: str
+    value: str | None = None
+
+
+@attrs.frozen
+class MarkdownBody:
+    """Texts in Markdown."""
+
+    texts: tuple[str, ...]
+
+
+@attrs.frozen
 class UndoBody:
     """The number of a change."""
 

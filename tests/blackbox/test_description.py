@@ -14,6 +14,7 @@ from tests.blackbox.support import serving
 from tests.blackbox.support.mcp_settings import server
 from tests.blackbox.support.waiting import until_async
 from tests.blackbox.support.work import Office, act, answer, shell
+from tests.blackbox.test_pairing import by, code_for
 from tests.pegasus.push.service import Browser
 
 HOOK = {"hooks.ci.secret": "s3cret-s3cret-s3cret"}
@@ -21,6 +22,7 @@ SETTINGS = {
     "http.enabled": True,
     "http.port": 0,
     "push.allowed_hosts": ["127.0.0.1"],
+    "channels.matrix.access": "pairing",
     "policy.rules": [{"tool": "shell_exec", "decision": "ask"}],
     **HOOK,
     **server("lab"),
@@ -179,6 +181,28 @@ async def test_each_route_answers_as_the_description_says(tmp_path):
             changes = (await ask("GET", "/api/memory/log?limit=5"))["changes"]
             await ask("POST", "/api/memory/undo", {"n": changes[0]["n"]}, status=200)
             await ask("GET", "/api/memory/facts/none.md", status=404)
+            assert (await ask("GET", "/api/memory/search?query=tea&limit=3&in=facts", status=200))["results"] == []
+
+            await ask("GET", "/api/addresses", status=200)
+            async with daemon.bridge("matrix") as bridge:
+                code = await code_for(bridge, by("@ann:example.org", "!room", "matrix"))
+            assert (await ask("GET", "/api/people", status=200))["codes"][0]["code"] == code
+            who = (await ask("POST", "/api/people", {"code": code}, status=200))["who"]
+            await ask("POST", "/api/people", {"code": code}, status=404)
+            await ask("DELETE", f"/api/people/{who}", status=200)
+
+            tables = (await ask("GET", "/api/settings", status=200))["sections"]
+            [level] = [
+                key for table in tables if table["name"] == "log" for key in table["keys"] if key["key"] == "level"
+            ]
+            change = {"path": ["log", "level"], "was": level["value"], "value": "debug"}
+            assert (await ask("POST", "/api/settings", change, status=200))["value"] == '"debug"'
+            await ask("POST", "/api/settings", change, status=400)
+            await ask("POST", "/api/settings/reload", status=200)
+            log = await ask("GET", "/api/log", status=200)
+            await ask("GET", f"/api/log?after={log['end']}", status=200)
+            await ask("GET", "/api/completions", status=200)
+            await ask("POST", "/api/markdown", {"texts": ["*hello*"]}, status=200)
 
             session = (await ask("GET", "/api/sessions?limit=5"))["sessions"][0]
             await ask("GET", f"/api/sessions/{session['file']}?limit=3", status=200)

@@ -130,23 +130,27 @@ ROUTES = {
     "read": """
         GET /api/status GET /api/tree GET /api/usage GET /api/channels GET /api/nodes GET /api/mcp GET /api/mcp/{name}
         GET /api/tasks GET /api/tasks/{id} GET /api/tasks/{id}/log GET /api/events
-        GET /api/memory GET /api/memory/log GET /api/memory/{path} GET /api/skills GET /api/cron
+        GET /api/memory GET /api/memory/log GET /api/memory/search GET /api/completions POST /api/markdown
+        GET /api/memory/{path} GET /api/skills GET /api/cron
     """,
     "control": """
         POST /api/tasks/{id}/cancel POST /api/tasks/{id}/suspend POST /api/tasks/{id}/continue POST /api/tasks/{id}/resume
         POST /api/memory/undo PUT /api/memory/{path} POST /api/push/seen
+        GET /api/settings POST /api/settings/reload GET /api/log GET /api/addresses
     """,
     "control of all": """
         GET /api/conversations GET /api/conversations/{key}/messages POST /api/conversations/{key}/retry
         POST /api/conversations/{key}/edit POST /api/conversations/{key}/rename
         GET /api/sessions GET /api/sessions/{file}
     """,
+    "read as owner": "GET /api/people",
     "owner": """
+        POST /api/people DELETE /api/people/{who}
         GET /api/approvals POST /api/approvals/{id} GET /api/approvals/granted DELETE /api/approvals/granted/{id}
         POST /api/nodes/{name}/drain
         POST /api/cron POST /api/cron/{id}/run POST /api/cron/{id}/pause POST /api/cron/{id}/resume DELETE /api/cron/{id}
     """,
-    "home": "POST /api/mcp/{name}",
+    "home": "POST /api/mcp/{name} POST /api/settings",
 }
 """Routes of HTTP by who may use them."""
 OTHERS = {"type": "cli", "channelId": "main"}
@@ -159,6 +163,9 @@ BODIES = {
     "/api/approvals/{id}": {"decision": "deny"},
     "/api/cron": {"schedule": {"every": 900}, "prompt": ""},
     "/api/mcp/{name}": {"trust": "hints"},
+    "/api/markdown": {"texts": []},
+    "/api/people": {"code": "x"},
+    "/api/settings": {"path": ["log", "level"], "was": "none"},
 }
 """What is sent where an empty object is refused before anybody looks at who sends it."""
 METHODS = {

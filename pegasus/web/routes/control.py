@@ -31,7 +31,10 @@ from pegasus.web.bodies import (
     InputBody,
     InterruptBody,
     JobBody,
+    MarkdownBody,
     NameJson,
+    PairingBody,
+    SettingBody,
     SortingBody,
     UndoBody,
 )
@@ -240,6 +243,14 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
             READ,
             query={"path": str, "limit": int, "before": int},
         ),
+        _calls(
+            "GET",
+            "/api/memory/search",
+            "memory.search",
+            "Passages of memory and of earlier conversations",
+            READ,
+            query={"query": str, "limit": int, "in": str},
+        ),
         _calls("POST", "/api/memory/undo", "memory.undo", "Undo a change of memory", CONTROL, body=UndoBody),
         _calls("GET", "/api/memory/{path:path}", "memory.show", "A file of memory", READ, path=PAGE),
         _calls(
@@ -332,6 +343,16 @@ def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
         _calls("POST", "/api/cron/{id}/run", "cron.run", "Run a job now", CONTROL, path=ID),
         _calls("POST", "/api/cron/{id}/pause", "cron.pause", "Pause a job", CONTROL, path=ID),
         _calls("POST", "/api/cron/{id}/resume", "cron.resume", "Resume a job", CONTROL, path=ID),
+        _calls("GET", "/api/addresses", "conversations.list", "Conversations that the agent may write to", CONTROL),
+        _calls("GET", "/api/people", "pair.list", "People who were let in, and open codes", READ),
+        _calls("POST", "/api/people", "pair.approve", "Let in whoever has a code", CONTROL, body=PairingBody),
+        _calls("DELETE", "/api/people/{who}", "pair.revoke", "Let somebody in no more", CONTROL, path=("who", "who")),
+        _calls("GET", "/api/settings", "config.show", "The settings in force", CONTROL),
+        _calls("POST", "/api/settings", "config.set", "Change a setting", CONTROL, body=SettingBody),
+        _calls("POST", "/api/settings/reload", "config.reload", "Read the settings file again", CONTROL),
+        _calls("GET", "/api/log", "log.tail", "The last lines of the log", CONTROL, query={"after": int}),
+        _calls("GET", "/api/completions", "completions", "What a person may type", READ),
+        _calls("POST", "/api/markdown", "markdown", "The HTML of texts in Markdown", READ, body=MarkdownBody),
         Operation("GET", "/metrics", MetricsRoutes(feed).show, "Metrics for Prometheus", None),
     )
 
