@@ -609,7 +609,7 @@ class DescribedName:
 
 @attrs.frozen
 class CompletionsAnswer:
-    """What a person may type, and the model of the conversation."""
+    """Commands, skills and models that a person may type, and the model of the conversation."""
 
     commands: tuple[DescribedName, ...]
     skills: tuple[DescribedName, ...]
