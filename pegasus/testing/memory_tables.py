@@ -481,8 +481,9 @@ class MemoryTables:
             return b"".join(f"{line}\n".encode() for line in self.lines[path])
         return self._blobs.get(path, b"")
 
-    def read_lines(self, path: str, after: int) -> tuple[str, ...]:
-        return tuple(self.lines.get(path, [])[after:])
+    def read_lines(self, after: Mapping[str, int]) -> dict[str, Sequence[str]]:
+        found = {path: self.lines.get(path, [])[count:] for path, count in after.items()}
+        return {path: lines for path, lines in found.items() if lines}
 
     def replace(self, path: str, key: str, content: bytes, at: int, lease: Lease | None) -> None:
         self._check(lease)

@@ -153,23 +153,28 @@ class OrderedWork:
 class Lookout:
     """A look at the database, again and again: after each sign that something has changed, and LOOK seconds later in any case.
 
-    Signs may be lost, so they only shorten a wait. When the database is down, it is looked at again at the next time.
+    Signs may be lost, so they only shorten a wait. While many come, one look serves those of REST seconds. When the database is down,
+    it is looked at again at the next time.
     """
 
     LOOK: Final = 0.5
     """Seconds between two looks without a sign."""
+    REST: Final = 0.05
+    """Seconds between two looks at least."""
 
     def __init__(self, look: Callable[[], Awaitable[None]], calls: DatabaseCalls) -> None:
         self._look = look
         self._calls = calls
         self._next = trio.current_time()
         """Trio's clock at the next look."""
+        self._rests_until = 0.0
+        """Trio's clock before which it does not look again."""
         self._sign = trio.Event()
         """Set when the next look has been put forward."""
 
     def note(self, delay: float = 0.0) -> None:
         """Look in so many seconds at the latest."""
-        self._next = min(self._next, trio.current_time() + delay)
+        self._next = min(self._next, max(trio.current_time() + delay, self._rests_until))
         self._sign.set()
 
     async def run(self) -> None:
@@ -179,7 +184,8 @@ class Lookout:
                 with trio.move_on_after(left):
                     await self._sign.wait()
                 self._sign = trio.Event()
-            self._next = trio.current_time() + self.LOOK
+            now = trio.current_time()
+            self._next, self._rests_until = now + self.LOOK, now + self.REST
             try:
                 await self._look()
             except DatabaseDown as error:

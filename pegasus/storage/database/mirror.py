@@ -11,6 +11,7 @@ cases, as after an archive has taken its place, the file is written anew.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from heapq import nlargest
 from pathlib import Path
@@ -28,6 +29,10 @@ PERIOD: Final = 5.0
 """Seconds between two looks."""
 MOST: Final = 1_000
 """Files of a folder that are mirrored, those that were written last; others go from the mirror."""
+READ_AT_ONCE: Final = 100
+"""Sessions that are read with one statement."""
+SMALL: Final = 65_536
+"""Bytes of a session that is read with others from its beginning."""
 FOLDERS: Final = ("main", "sessions")
 """Folders of sessions and their archives."""
 
@@ -76,25 +81,39 @@ class SessionMirror:
         for folder in FOLDERS:
             names = nlargest(MOST, await self._database.names(folder), key=lambda found: found[2])
             wanted = {f"{folder}/{name}": (size, at) for name, size, at in names if name.endswith(".jsonl")}
-            for path, state in wanted.items():
-                known = self._known.get(path) or await trio.to_thread.run_sync(self._found, path)
-                if known is None or (known.size, known.at) != state:
-                    self._known[path] = await self._write(path, *state, known)
-                else:
-                    self._known[path] = known
+            changed = [path for path, state in wanted.items() if not await self._is_known(path, *state)]
+            for start in range(0, len(changed), READ_AT_ONCE):
+                paths = changed[start : start + READ_AT_ONCE]
+                after = {path: self._read_after(path, wanted[path][0]) for path in paths}
+                new = await self._database.read_lines({path: n for path, n in after.items() if n is not None})
+                for path in paths:
+                    self._known[path] = await self._write(path, wanted[path][1], after[path], new.get(path, ()))
             for path in [path for path in self._known if path.startswith(f"{folder}/") and path not in wanted]:
                 del self._known[path]
             await trio.to_thread.run_sync(self._remove_others, folder, frozenset(wanted))
 
-    async def _write(self, path: str, size: int, at: int, known: _Mirrored | None) -> _Mirrored:
-        """Append what is new in a file, or write it anew."""
+    async def _is_known(self, path: str, size: int, at: int) -> bool:
+        """Return whether the mirror has this state of a file."""
+        known = self._known.get(path) or await trio.to_thread.run_sync(self._found, path)
+        if known is not None:
+            self._known[path] = known
+        return known is not None and (known.size, known.at) == (size, at)
+
+    def _read_after(self, path: str, size: int) -> int | None:
+        """Return behind how many lines a file is read with others; None: it is read alone, since it is large."""
+        known = self._known.get(path)
         if known is not None and known.lines and known.size < size:
-            last, *more = await self._database.read_lines(path, known.lines - 1) or ("",)
-            if last == known.last and more:
-                content = "".join(f"{line}\n" for line in more).encode()
-                await trio.to_thread.run_sync(self._put, path, content, at, "ab")
-                return _Mirrored(known.size + len(content), at, known.lines + len(more), more[-1])
-        lines = await self._database.read_lines(path, 0)
+            return known.lines - 1
+        return 0 if size <= SMALL else None
+
+    async def _write(self, path: str, at: int, after: int | None, new: Sequence[str]) -> _Mirrored:
+        """Append what is new in a file, or write it anew. new: its lines behind so many, as far as `after` is not None."""
+        known = self._known.get(path)
+        if known is not None and after == known.lines - 1 and len(new) > 1 and new[0] == known.last:
+            content = "".join(f"{line}\n" for line in new[1:]).encode()
+            await trio.to_thread.run_sync(self._put, path, content, at, "ab")
+            return _Mirrored(known.size + len(content), at, known.lines + len(new) - 1, new[-1])
+        lines = new if after == 0 else (await self._database.read_lines({path: 0})).get(path, ())
         content = "".join(f"{line}\n" for line in lines).encode()
         await trio.to_thread.run_sync(self._put, path, content, at, "wb")
         return _Mirrored(len(content), at, len(lines), lines[-1] if lines else "")

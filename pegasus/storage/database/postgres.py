@@ -11,6 +11,7 @@ have another one, which does nothing but listen. So a node has at most two conne
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, LiteralString
@@ -435,13 +436,17 @@ class Postgres:
         content, lines = found[0] if found else (None, None)
         return bytes(content) if content is not None else (lines or "").encode()
 
-    async def read_lines(self, path: str, after: int) -> tuple[str, ...]:
+    async def read_lines(self, after: Mapping[str, int]) -> Mapping[str, Sequence[str]]:
         """See `Database`."""
         found = await self._rows(
-            "select l.body from pegasus.file f join pegasus.line l on l.file = f.id where f.path = %s and l.no > %s order by l.no",
-            *(path, after),
+            "select f.path, l.body from unnest(%s::text[], %s::bigint[]) as a(path, no) join pegasus.file f on f.path = a.path "
+            "join pegasus.line l on l.file = f.id and l.no > a.no order by l.file, l.no",
+            *(list(after), list(after.values())),
         )
-        return tuple(body for (body,) in found)
+        lines = defaultdict[str, list[str]](list)
+        for path, body in found:
+            lines[path].append(body)
+        return lines
 
     async def replace(self, path: str, key: str, content: bytes, at: int, lease: Lease | None) -> None:
         """See `Database`."""

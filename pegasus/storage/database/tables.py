@@ -508,8 +508,8 @@ class Database(Protocol):
         """Return a file: lines with their newlines, or the content as it was written; b"" if there is none."""
         ...
 
-    async def read_lines(self, path: str, after: int) -> tuple[str, ...]:
-        """Return the lines of a file behind so many."""
+    async def read_lines(self, after: Mapping[str, int]) -> Mapping[str, Sequence[str]]:
+        """Return the lines of files behind so many. A file that has none there is left out."""
         ...
 
     async def replace(self, path: str, key: str, content: bytes, at: int, lease: Lease | None) -> None:

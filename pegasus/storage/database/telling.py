@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+import trio
+
 from actors import Signal
 from pegasus.messages import Address
 from pegasus.storage.database.node import NodeLease
@@ -16,6 +18,8 @@ MOST_UNSENT: Final = 200
 """Texts that wait to be sent; then the oldest is dropped."""
 MOST_UNHEARD: Final = 1_000
 """Texts that wait for whoever asks for them; then the oldest is dropped."""
+GATHERED: Final = 0.2
+"""Seconds between two notices, unless one cannot hold all texts."""
 KIND: Final = "say"
 """Kind of their notices."""
 
@@ -41,7 +45,10 @@ class ToldTexts:
             self._added.notify()
 
     async def run(self) -> None:
-        """Send texts, for ever. While the database is down they are dropped."""
+        """Send texts, for ever. While the database is down they are dropped.
+
+        What comes within GATHERED seconds goes together: a notice is a transaction, and those with one commit one after the other.
+        """
         while True:
             seen = self._added.count
             while self._unsent:
@@ -49,6 +56,7 @@ class ToldTexts:
                     await self._database.notify(Notice(KIND, f"{self._node.instance} {self._next()}"))
                 except DatabaseDown:
                     self._unsent.clear()
+            await trio.sleep(GATHERED)
             await self._added.wait(seen)
 
     def _next(self) -> str:

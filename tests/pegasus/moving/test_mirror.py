@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from pegasus.storage.database import mirror as mirror_module
 from pegasus.storage.database.mirror import SessionMirror
 from pegasus.storage.database.tables import DurableStep
 from tests.pegasus.moving.conftest import tree
@@ -50,7 +51,9 @@ async def test_what_is_new_is_appended_and_nothing_else_is_written(mirrored):
     assert tree(mirrored.folder)["main/current.jsonl"] == before["main/current.jsonl"]
 
 
-async def test_a_session_that_was_archived_is_written_anew_with_its_archive(mirrored):
+@pytest.mark.parametrize("small", [0, mirror_module.SMALL])
+async def test_a_session_that_was_archived_is_written_anew_with_its_archive(mirrored, monkeypatch, small):
+    monkeypatch.setattr(mirror_module, "SMALL", small)
     await mirrored.append('{"n":1}', '{"n":2}')
     await mirrored.look()
     archive = CHAT.replace(".jsonl", ".2026-02-25-143000.jsonl")

@@ -299,7 +299,7 @@ async def test_a_step_that_is_repeated_is_answered_as_done(database, node):
     again = await database.commit(asked)
     assert [each.message for each in again] == [each.message for each in first]
     assert await database.read("chats/x.jsonl") == b"a\nb\n"
-    assert await database.read_lines("u.jsonl", 0) == ("x",)
+    assert (await database.read_lines({"u.jsonl": 0}))["u.jsonl"] == ["x"]
 
 
 async def test_a_step_is_refused_if_somebody_else_has_written(database, node):
@@ -330,9 +330,9 @@ async def test_lines_are_kept_byte_for_byte(database, node):
         "{,}",
     )
     await database.commit(step("1", lines=[("ä b/%s.jsonl", lines), ("ä b/%s.jsonl", ("last",))]))
-    assert await database.read_lines("ä b/%s.jsonl", 0) == (*lines, "last")
+    assert (await database.read_lines({"ä b/%s.jsonl": 0}))["ä b/%s.jsonl"] == [*lines, "last"]
     assert await database.read("ä b/%s.jsonl") == "".join(f"{line}\n" for line in (*lines, "last")).encode()
-    assert await database.read_lines("ä b/%s.jsonl", len(lines)) == ("last",)
+    assert (await database.read_lines({"ä b/%s.jsonl": len(lines)}))["ä b/%s.jsonl"] == ["last"]
 
 
 async def test_a_stale_lease_is_refused_everywhere_and_nothing_happens(database, node):

@@ -31,12 +31,14 @@ from pegasus.storage import (
     NextChat,
     NextItem,
     NextReplies,
+    NextTold,
     Post,
     PutRows,
     ReadFile,
     ReadRows,
     StorageError,
     TakeLease,
+    TellNodes,
     Unacknowledged,
     Waiting,
     chat_owner,
@@ -558,6 +560,29 @@ async def test_a_turn_costs_four_transactions(database, autojump_clock):
         await trio.sleep(3)
         looks = {"take", "newest_items", "renew", "owed", "served_types"}
         assert [method for method in done if method not in looks] == ["accept", "commit", "commit", "note"]
+
+
+async def test_what_is_told_to_others_in_a_moment_is_one_notice_and_the_first_waits_for_nothing(
+    database, autojump_clock
+):
+    async with two_nodes(database) as (a, b):
+        await trio.sleep(LEASE)  # until each knows of the other
+        began, heard, made = trio.current_time(), [], []
+        database.fate = lambda link, method: made.append(method) or Fate.DONE
+
+        async def tell():
+            for n in range(50):
+                await a.tell(TellNodes(str(n)))
+                await trio.sleep(0.02)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(tell)
+            heard += await b.ask(NextTold)
+            assert trio.current_time() - began < 0.1
+            while len(heard) < 50:
+                heard += await b.ask(NextTold)
+        assert heard == [str(n) for n in range(50)]
+        assert made.count("notify") <= 6
 
 
 # ------------------------------------------------------------------ changes of others

@@ -171,7 +171,7 @@ async def test_steps_are_whole_and_done_once_through_crashes_of_the_server(postg
         for _ in range(2):
             await trio.to_thread.run_sync(postgres_server.restart, "immediate")
         await done.wait()
-    assert len(await database.read_lines("x.jsonl", 0)) == 60
+    assert len((await database.read_lines({"x.jsonl": 0}))["x.jsonl"]) == 60
 
 
 async def test_a_server_that_does_not_answer_is_an_error_in_time_and_the_call_may_be_repeated(
@@ -186,7 +186,7 @@ async def test_a_server_that_does_not_answer_is_an_error_in_time_and_the_call_ma
         finally:
             postgres_server.signal(signal.SIGCONT)
         await database.commit(step("2", after=1))
-        assert await database.read_lines("x.jsonl", 0) == ("line of 1", "line of 2")
+        assert (await database.read_lines({"x.jsonl": 0}))["x.jsonl"] == ["line of 1", "line of 2"]
 
 
 async def test_notices_are_heard_again_after_a_restart(postgres_server, database):
