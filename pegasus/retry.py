@@ -13,8 +13,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import TypeVar
 
-import anyio
-
 T = TypeVar("T")
 
 
@@ -59,6 +57,8 @@ async def retry(
         except errors as error:
             seconds = pauses.next()
             on_failure(error, seconds)
+        import anyio
+
         await anyio.sleep(seconds)
 
 

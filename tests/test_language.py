@@ -32,7 +32,6 @@ RIDDLES = {
 }
 """First words of a docstring that describes a thing by asking about it, instead of naming it."""
 LONGEST_FILE = 800
-MOST_LATE_IMPORTS = 40
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -90,18 +89,6 @@ def test_a_class_name_is_unique():
 def test_a_file_is_small_enough_to_be_read_at_once():
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in FILES}
     assert {path: length for path, length in lengths.items() if length > LONGEST_FILE} == {}
-
-
-def test_imports_stand_at_the_top():
-    """Only heavy libraries are imported late, where they are used first."""
-    late = {
-        f"{path}:{inner.lineno}"
-        for path, node in nodes()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        for inner in ast.walk(node)
-        if isinstance(inner, ast.Import | ast.ImportFrom)
-    }
-    assert len(late) < MOST_LATE_IMPORTS, sorted(late)
 
 
 # Docstrings of packages

@@ -81,7 +81,7 @@ from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import quote, truncate
 from pegasus.gateway import BadParams, Caller, Method, Params, bad_params_for, notice_for, require_owner, require_text
 from pegasus.identity import WorkspaceFiles
-from pegasus.main_agent import post_of_held, task_name
+from pegasus.main_agent import task_name
 from pegasus.messages import Address, ApprovalNotice, ChannelInfo, InboundMessage, Json, Metadata
 from pegasus.observe import get_logger
 from pegasus.policy import FormError, parse_answer
@@ -183,6 +183,8 @@ class ApprovalFlow:
             if self.files is not None:
                 await accept_text(self.files, approval)
         elif approval.is_allowed:  # a reply, which goes out once, by its key, however often it is sent
+            from pegasus.main_agent import post_of_held
+
             await self.journal.ask(Commit, (), (post_of_held(approval.request.first, approval.request.channel),))
         return True
 

@@ -39,7 +39,7 @@ from pegasus.app.environment import (
 )
 from pegasus.app.services import Services
 from pegasus.app.tree import CHILD_BACKOFF, CHILD_INTENSITY, AgentTree, ChannelGroup
-from pegasus.channels import AdapterMessage, ServiceAdapter, ServiceContext, make_adapter
+from pegasus.channels import AdapterMessage, make_adapter
 from pegasus.gateway import GatewayConfig, GatewayMessage, Listeners, Methods, run_gateway
 from pegasus.host import wall_clock
 from pegasus.identity import Persona
@@ -55,6 +55,7 @@ from pegasus.tools import size_of
 from pegasus.web import HttpConfig, WebServices, run_http
 
 if TYPE_CHECKING:
+    from pegasus.channels import ServiceAdapter, ServiceContext
     from pegasus.web import Conversations, Operation
 
 PERMANENT: Final = (
@@ -152,8 +153,10 @@ class ServiceChannels:
     def _make(self, type: str) -> None:
         """Make the adapter of a channel type; none if its section is missing or off, or the type has no adapter of its own."""
         section = self._services.environment.settings.channels.get(type)
+        if section is None or not section.enabled:
+            return
         context = service_context(self._services, self._intake, self._commands)
-        if section is not None and (made := make_adapter(type, section, context)) is not None:
+        if (made := make_adapter(type, section, context)) is not None:
             self.adapters[type] = made
 
     def _child(self, type: str) -> Child[AdapterMessage]:
@@ -198,6 +201,8 @@ def service_context(services: Services, intake: Intake, commands: Mapping[str, s
     """Return what the adapters of services are given. commands: chat commands with their meaning."""
     environment = services.environment
     settings = environment.settings
+    from pegasus.channels import ServiceContext
+
     return ServiceContext(
         intake=intake,
         clock=environment.clock,

@@ -31,12 +31,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from actors import ActorDied, Child, GaveUp, Ref, Strategy, Supervisor, open_supervisor
-from pegasus.access import TokenBook, WebSessions
+from pegasus.access import WebSessions
 from pegasus.app.channels import (
     ServiceChannels,
     gateway_child,
@@ -49,26 +49,6 @@ from pegasus.app.channels import (
     withdraw_message,
 )
 from pegasus.app.chat_commands import ChatCommands
-from pegasus.app.control_plane import (
-    ClientToolMethods,
-    CompletionMethod,
-    ConversationMethod,
-    CronMethods,
-    EventMethods,
-    HistoryMethods,
-    InterruptMethod,
-    MemoryMethods,
-    NodeMethods,
-    PairingMethods,
-    PersonaMethods,
-    ServerMethods,
-    SettingsMethods,
-    SignInMethod,
-    StatusMethods,
-    TaskMethods,
-    TokenMethods,
-    ViewMethods,
-)
 from pegasus.app.environment import BUS, GATEWAY, SCHEDULE, TASK_AGENT, Environment
 from pegasus.app.other_agents import A2aLink
 from pegasus.app.push import BrowserPush
@@ -83,9 +63,9 @@ from pegasus.app.tree import (
     start_channels,
     start_tree,
 )
-from pegasus.channels import ServiceAdapter
 from pegasus.formatting import first_cause, quote
 from pegasus.gateway import (
+    LateMethods,
     Listeners,
     Methods,
     connections_within,
@@ -117,12 +97,15 @@ from pegasus.main_agent import describe_commands
 from pegasus.models import OFFLINE, ModelConfigError, ModelService
 from pegasus.observe import get_logger, stop_logging
 from pegasus.sandbox import SandboxError, SandboxProbe
-from pegasus.settings import LiveSettings, Settings
+from pegasus.settings import LiveSettings, LiveValue, Settings
 from pegasus.storage import StorageError
 from pegasus.tasks import TaskAgentMessage
 from pegasus.tools import passed_on
 from pegasus.web import HookDeliveries, WebServices
 from pegasus.wire import encode_json
+
+if TYPE_CHECKING:
+    from pegasus.channels import ServiceAdapter
 
 EXIT_FAILURE: Final = 1
 """Any failure of the system: a disk, a socket, an actor that did not start."""
@@ -286,9 +269,21 @@ async def _daemon(world: RealWorld, is_trial: bool) -> int:
                     follow.append(keep)
                 await follow_others(root, environment, "doors", follow)
                 page = in_force.follow(lambda settings: settings.http.public_url or http or "", "http.public_url")
-                sign_in = SignInMethod(sessions if http else None, page)
                 # One table for both servers: what a program may do does not depend on the way it comes.
-                methods = _methods(world, tree, models, reloader, tokens, chat_commands, adapters, sign_in)
+                methods = LateMethods(
+                    partial(
+                        _methods,
+                        world,
+                        tree,
+                        models,
+                        reloader,
+                        chat_commands,
+                        adapters,
+                        sessions if http else None,
+                        page,
+                        started_at=wall_clock(),
+                    )
+                )
                 reply_listeners = Listeners()
                 gateway = gateway_child(tree, gateway_config, intake, listeners, methods, reply_listeners)
                 web = WebServices(
@@ -385,10 +380,12 @@ def _methods(
     tree: AgentTree,
     models: ModelService,
     reloader: Reloader,
-    tokens: TokenBook,
     commands: ChatCommands,
     adapters: Mapping[str, ServiceAdapter],
-    sign_in: SignInMethod,
+    sessions: WebSessions | None,
+    page: LiveValue[str],
+    *,
+    started_at: int,
 ) -> Methods:
     """Return the control plane: the methods that programs may call, over the gateway and over HTTP.
 
@@ -398,6 +395,27 @@ def _methods(
     To add a method, write it in a class of `pegasus.app.control_plane` and name it in the `methods()` of that class. One that changes
     nothing also goes into READ_METHODS, else only tokens with the scope "control" may call it.
     """
+    from pegasus.app.control_plane import (
+        ClientToolMethods,
+        CompletionMethod,
+        ConversationMethod,
+        CronMethods,
+        EventMethods,
+        HistoryMethods,
+        InterruptMethod,
+        MemoryMethods,
+        NodeMethods,
+        PairingMethods,
+        PersonaMethods,
+        ServerMethods,
+        SettingsMethods,
+        SignInMethod,
+        StatusMethods,
+        TaskMethods,
+        TokenMethods,
+        ViewMethods,
+    )
+
     services, environment = tree.services, tree.services.environment
     # Classes get addresses, which are valid before their actors run. So the table is complete before the first call.
     agent: Ref[TaskAgentMessage] = tree.root.ref(TASK_AGENT)
@@ -407,7 +425,7 @@ def _methods(
         root=tree.root,
         journal=journal,
         main_agent=tree.main_agent,
-        started_at=wall_clock(),
+        started_at=started_at,
         clock=wall_clock,
         models=models,
         tasks=agent,
@@ -439,9 +457,9 @@ def _methods(
         **NodeMethods(shared.nodes if (shared := environment.shared) is not None else None, owners).methods(),
         **ServerMethods(environment.mcp, world.in_force, reloader.edit).methods(),
         **ClientToolMethods(environment.clients, owners).methods(),
-        **TokenMethods(tokens).methods(),
+        **TokenMethods(environment.tokens).methods(),
         **PairingMethods(environment.pairing, owners).methods(),
-        **sign_in.methods(),
+        **SignInMethod(sessions, page).methods(),
         "config.reload": reloader.call,
     }
 

@@ -30,9 +30,7 @@ from pegasus.mcp import McpServers
 from pegasus.memory import Memory
 from pegasus.messages import Address, ChannelInfo
 from pegasus.models import (
-    AudioModel,
     ChatChoices,
-    EmbeddingModel,
     Lane,
     LanguageModel,
     ModelRequest,
@@ -44,7 +42,6 @@ from pegasus.models import (
 from pegasus.observe import Activity
 from pegasus.redaction import KnownSecrets
 from pegasus.sandbox import NO_SANDBOX, Sandbox
-from pegasus.schedule import ScheduleMessage, ScheduleServices, serve_schedule
 from pegasus.settings import LiveSettings, LiveValue, SessionSettings, Settings
 from pegasus.skills import BUILT_IN, SkillCatalog
 from pegasus.storage import Disk, JournalMessage
@@ -52,6 +49,8 @@ from pegasus.tools import ClientTools, KeptChanges, Tool
 
 if TYPE_CHECKING:
     from pegasus.app.shared_state import SharedState
+    from pegasus.models import AudioModel, EmbeddingModel
+    from pegasus.schedule import ScheduleMessage, ScheduleServices
 
 # The supervision tree in `tree` starts the actors under exactly these names.
 BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/notifications"
@@ -193,8 +192,8 @@ class Environment:
     """People whom the owner has let in. The tree loads them when the journal runs."""
     tokens: TokenBook = attrs.field(factory=TokenBook)
     """Tokens of clients beside that of the home. The daemon loads them when the journal runs."""
-    keep_schedule: Callable[[Inbox[ScheduleMessage], ScheduleServices], Awaitable[None]] = serve_schedule
-    """The actor that keeps scheduled jobs."""
+    keep_schedule: Callable[[Inbox[ScheduleMessage], ScheduleServices], Awaitable[None]] | None = None
+    """The actor that keeps scheduled jobs; None: that of `pegasus.schedule`."""
     shows_approvals: Collection[str] = ("cli", "web")
     """Channel types whose clients show approvals by themselves. On all others they are replies."""
     shared: SharedState | None = None

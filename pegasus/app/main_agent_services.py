@@ -12,11 +12,11 @@ tools included: which chat a call belongs to comes with the call.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from functools import partial
-from typing import Final
+from functools import cache, partial
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -33,8 +33,6 @@ from pegasus.main_agent import (
     AgentToolset,
     ApartArchives,
     ChatPrompts,
-    Compactor,
-    Consolidator,
     FileAccess,
     SessionArchives,
     SkillInvoker,
@@ -42,7 +40,6 @@ from pegasus.main_agent import (
     archive_prefix,
     archive_tool,
     delegation_tools,
-    find_open_tasks,
     session_files_of,
 )
 from pegasus.media import AttachmentReader
@@ -53,6 +50,9 @@ from pegasus.settings import SANDBOX_KEYS, SERVICE_SECTIONS, Settings
 from pegasus.skills import format_listing
 from pegasus.tasks import TaskTypes, task_tools
 from pegasus.tools import Tool, ToolContext, current_time, memory_tools, persona_tool
+
+if TYPE_CHECKING:
+    from pegasus.main_agent import Compactor, Consolidator
 
 TOOLSET_KEYS: Final = (
     "agent.tools",
@@ -107,15 +107,15 @@ class ConversationParts:
     Example::
 
         parts = _conversation_parts(shared, environment.models.for_chat(chat), chat)
-        attrs.evolve(services, model=parts.model, compactor=parts.compactor, memory_index=parts.memory_index.read)
+        attrs.evolve(services, model=parts.model, make_compactor=parts.make_compactor, memory_index=parts.memory_index.read)
     """
 
     model: LanguageModel
     """The model that the conversation has chosen."""
     memory_index: MemoryIndex
     """The index of memory for that model."""
-    compactor: Compactor
-    """Keeps the session within that window."""
+    make_compactor: Callable[[], Compactor]
+    """Makes what keeps the session within that window; always returns the same one."""
 
 
 def main_agent_services(
@@ -157,7 +157,7 @@ def main_agent_services(
         memory_index=parts.memory_index.read,
         model_for=partial(models.client, lane="conversation"),
         work=TaskDelegation(task_agent),
-        compactor=parts.compactor,
+        make_compactor=parts.make_compactor,
         consolidator=_consolidator(environment, shared.memory),
         chat_prompts=prompts if environment.has_chats else None,
         context_window=models.context_window,
@@ -200,7 +200,7 @@ def _services_of_chat(shared: SharedServices, services: AgentServices, chat: Add
         services,
         model=own.model,
         memory_index=own.memory_index.read,
-        compactor=own.compactor,
+        make_compactor=own.make_compactor,
         context_window=models.context_window,
         services_of_chat=None,
     )
@@ -213,16 +213,23 @@ def _conversation_parts(
     model = models.client("default", "conversation")
     # The compactor writes the index into a new session, with the same cut as the requests have it.
     memory_index = MemoryIndex(shared.memory, model, models)
-    compactor = Compactor(
-        models.client("compact"),
-        models.context_window,
-        shared.environment.clock,
-        models.measure,
-        settings=shared.environment.session,
-        open_tasks=partial(find_open_tasks, shared.task_agent, chat),
-        memory_index=memory_index.read,
-    )
-    return ConversationParts(model, memory_index, compactor)
+    summariser = models.client("compact")
+
+    @cache
+    def make_compactor() -> Compactor:
+        from pegasus.main_agent import Compactor, find_open_tasks
+
+        return Compactor(
+            summariser,
+            models.context_window,
+            shared.environment.clock,
+            models.measure,
+            settings=shared.environment.session,
+            open_tasks=partial(find_open_tasks, shared.task_agent, chat),
+            memory_index=memory_index.read,
+        )
+
+    return ConversationParts(model, memory_index, make_compactor)
 
 
 def _consolidator(environment: Environment, memory: Memory) -> Consolidator | None:
@@ -234,6 +241,8 @@ def _consolidator(environment: Environment, memory: Memory) -> Consolidator | No
     models = environment.models
     if environment.notes_disk is None or environment.settings.agent.scope != "chat":
         return None
+    from pegasus.main_agent import Consolidator
+
     return Consolidator(
         models.client("compact"),
         models.context_window,

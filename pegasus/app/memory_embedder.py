@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from pegasus.models import EmbeddingModel, Label, ModelError
+from pegasus.models import Label, ModelError
 from pegasus.observe import get_logger
+
+if TYPE_CHECKING:
+    from pegasus.models import EmbeddingModel
 
 _REFUSALS = ("request", "overflow")
 """Kinds of errors that are about the texts of a call."""

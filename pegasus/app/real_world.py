@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from pegasus.app import control_plane
 from pegasus.app.environment import Environment
 from pegasus.app.memory_embedder import MemoryEmbedder
 from pegasus.app.owner_notes import OwnerNotes
@@ -37,7 +38,8 @@ from pegasus.identity import (
     persona_of_settings,
     read_persona_state,
 )
-from pegasus.main_agent import ConversationNames, SessionFiles, StoredArchives, archive_prefix, notes_disk
+from pegasus.late import import_names
+from pegasus.main_agent import ConversationNames, SessionFiles, StoredArchives, archive_prefix, import_turn, notes_disk
 from pegasus.mcp import TOKENS_FOLDER, McpServers, files_context
 from pegasus.memory import Memory, memory_in
 from pegasus.models import ModelService, ModelSwitch, PriceList, UsageTracker
@@ -259,9 +261,9 @@ class AgentWorld:
             await self.environment.shared.database.aclose()
 
     async def run(self) -> None:
-        """Do what nobody waits for, until cancelled: background tasks may begin, the SDK of the model is imported.
+        """Do what nobody waits for, until cancelled: background tasks may begin, what the first message needs is imported.
 
-        Importing an SDK can take a second. Without `warm_up` the first message would pay for it.
+        Importing the SDK of a model can take a second, the rest a tenth of that. The first message would pay for it otherwise.
         """
         async with trio.open_nursery() as nursery:
             # Background work begins before the SDK is imported: it may go on from before the restart, and a message may
@@ -273,7 +275,14 @@ class AgentWorld:
             nursery.start_soon(
                 partial(trio.to_thread.run_sync, abandon_on_cancel=True), self.environment.sandbox.now.remove_leftovers
             )
+            await trio.to_thread.run_sync(_import_for_turn, abandon_on_cancel=True)
             await self.reloader.models.warm_up()
+
+
+def _import_for_turn() -> None:
+    """Import what works on messages, and what answers programs."""
+    import_turn()
+    import_names(control_plane)
 
 
 def make_agent_world(world: RealWorld, *, writes_log: bool = True, is_trial: bool = False) -> AgentWorld:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
@@ -31,16 +31,11 @@ from pegasus.messages import FileEdit, TaskProgress
 from pegasus.observe import get_logger
 from pegasus.settings import SANDBOX_KEYS, Settings
 from pegasus.storage import JournalMessage, LaneDone, StorageError
-from pegasus.tasks import (
-    LimitsChanged,
-    Reflector,
-    TaskDeps,
-    TaskLimits,
-    TaskUpdate,
-    Thinker,
-    task_tools,
-)
+from pegasus.tasks import LimitsChanged, Reflector, TaskDeps, TaskLimits, Thinker, task_tools
 from pegasus.tools import ToolContext, ToolExecutor, base_context, save_attachment_tool
+
+if TYPE_CHECKING:
+    pass
 
 COMMANDS_WITHIN: Final = 10.0
 """Seconds that recovered tasks wait at a start for commands that were accepted before. A /stop waits for 5 s at most itself."""
@@ -126,6 +121,8 @@ async def observe_tasks(
     clock: wall clock, ms. At a start of the task system all tasks are heard anew, those included that are over and whose end may have
     been missed.
     """
+    from pegasus.tasks import TaskUpdate
+
     await bus.ask(Subscribe, inbox.ref, frozenset({EventType.TASK_UPDATED}), True)
     progress = TaskProgressSender(switchboard, clock)
     inbox.started()

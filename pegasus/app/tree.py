@@ -85,7 +85,7 @@ from pegasus.mcp import ServerDown
 from pegasus.messages import Address, ChannelInfo
 from pegasus.models import serve_usage
 from pegasus.observe import get_logger
-from pegasus.schedule import Heartbeat, ScheduleServices
+from pegasus.schedule import Heartbeat
 from pegasus.settings import Settings
 from pegasus.storage import (
     JournalMessage,
@@ -99,7 +99,7 @@ from pegasus.storage import (
     run_journal,
     run_while_owner,
 )
-from pegasus.tasks import Notify, TaskLogs, task_agent, task_persister
+from pegasus.tasks import Notify, TaskLogs
 
 ROOT_INTENSITY = Intensity(restarts=3, period=60.0)
 """Crashes after which the root gives up. The process then ends with exit code 70, and whoever supervises it starts it again."""
@@ -330,19 +330,27 @@ def _schedule_child(root: Supervisor, services: Services) -> Child[Any]:
         """Return how often the heartbeat runs and when, by these settings."""
         return Heartbeat(settings.schedule.heartbeat, settings.schedule.active_hours, read_heartbeat)
 
-    schedule = ScheduleServices(
-        services.journal,
-        root.ref(TASK_AGENT),
-        root.ref(BUS),
-        environment.clock,
-        environment.random,
-        in_force.follow(heartbeat, "schedule."),
-        in_force.follow(_owner_channel, "policy.owner_channel"),
-        in_force.wait_replaced,
-        environment.is_shared,
-    )
-    keeper = Child("keeper", environment.keep_schedule, schedule, backoff=CHILD_BACKOFF)
-    return Child("schedule", run_changing_group, lambda: [keeper], CHILD_INTENSITY, environment.may_work)
+    heartbeats = in_force.follow(heartbeat, "schedule.")
+    owner_channel = in_force.follow(_owner_channel, "policy.owner_channel")
+
+    def children() -> list[Child[Any]]:
+        """Return the keeper. Called when background work may begin."""
+        from pegasus.schedule import ScheduleServices, serve_schedule
+
+        schedule = ScheduleServices(
+            services.journal,
+            root.ref(TASK_AGENT),
+            root.ref(BUS),
+            environment.clock,
+            environment.random,
+            heartbeats,
+            owner_channel,
+            in_force.wait_replaced,
+            environment.is_shared,
+        )
+        return [Child("keeper", environment.keep_schedule or serve_schedule, schedule, backoff=CHILD_BACKOFF)]
+
+    return Child("schedule", run_changing_group, children, CHILD_INTENSITY, environment.may_work)
 
 
 def task_system_child(root: Supervisor, services: Services) -> Child[Any]:
@@ -355,7 +363,6 @@ def task_system_child(root: Supervisor, services: Services) -> Child[Any]:
     persister: Ref[Any] = root.ref("tasks/persister")
     listener: Ref[Notify] = root.ref(TASK_LISTENER)
     bus: Ref[BusMessage] = root.ref(BUS)
-    agent = partial(task_agent, deps=services.tasks, logs=TaskLogs(persister, bus), listener=listener)
     observer = partial(observe_tasks, clock=services.environment.clock)
     environment = services.environment
 
@@ -363,24 +370,25 @@ def task_system_child(root: Supervisor, services: Services) -> Child[Any]:
         """Return a name for a run of the persister, "" where there is one node."""
         return f"{environment.random.getrandbits(64):016x}" if environment.is_shared else ""
 
-    children: list[Child[Any]] = [
-        Child("persister", task_persister, services.journal, environment.clock, new_owner, mailbox=TASK_MAILBOX),
-        Child("bus", event_bus, mailbox=TASK_MAILBOX),
-        Child("recent", keep_events, bus, services.environment.recent, mailbox=TASK_MAILBOX),
-        Child(
-            "observer",
-            observer,
-            bus,
-            root.ref(environment.signs),
-            root.ref(APPROVALS),
-            mailbox=TASK_MAILBOX,
-        ),
-        Child("agent", agent, mailbox=TASK_MAILBOX, shutdown=TASK_SHUTDOWN - 2),
-    ]
+    def children() -> list[Child[Any]]:
+        """Return the actors. Called when background work may begin."""
+        from pegasus.tasks import task_agent, task_persister
+
+        agent = partial(task_agent, deps=services.tasks, logs=TaskLogs(persister, bus), listener=listener)
+        signs: Ref[Any] = root.ref(environment.signs)
+        approvals: Ref[Any] = root.ref(APPROVALS)
+        return [
+            Child("persister", task_persister, services.journal, environment.clock, new_owner, mailbox=TASK_MAILBOX),
+            Child("bus", event_bus, mailbox=TASK_MAILBOX),
+            Child("recent", keep_events, bus, environment.recent, mailbox=TASK_MAILBOX),
+            Child("observer", observer, bus, signs, approvals, mailbox=TASK_MAILBOX),
+            Child("agent", agent, mailbox=TASK_MAILBOX, shutdown=TASK_SHUTDOWN - 2),
+        ]
+
     # An agent whose persister has crashed cannot know what was written, and recovers from the log: rest for one here too.
     run = partial(run_changing_group, strategy=Strategy.REST_FOR_ONE)
     may_work = services.environment.may_work
-    return Child("tasks", run, lambda: children, CHILD_INTENSITY, may_work, shutdown=TASK_SHUTDOWN)
+    return Child("tasks", run, children, CHILD_INTENSITY, may_work, shutdown=TASK_SHUTDOWN)
 
 
 async def start_channels(

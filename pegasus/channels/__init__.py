@@ -26,23 +26,48 @@ none.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pegasus.channels.adapter import Adapter, AdapterMessage, CatchUp, DeliverReply, ReplyRefused
-from pegasus.channels.service_adapter import ServiceAdapter
-from pegasus.channels.service_contract import (
-    ChannelState,
-    CredentialsRefused,
-    NotKept,
-    RateLimited,
-    ServiceContext,
-    ServiceDown,
-    WebhookAnswer,
-    WebhookReceiver,
-    WebhookRequest,
-)
 from pegasus.channels.switchboard import SwitchboardMessage, run_switchboard
 from pegasus.channels.taken_replies import AckTracker
-from pegasus.channels.turn_follower import FollowedTurn, GrowingText, OnSaid, TurnFollower
+from pegasus.late import late_names
 from pegasus.settings import ChannelSettings, SlackSettings, SmsSettings, TelegramSettings
+
+if TYPE_CHECKING:
+    from pegasus.channels.service_adapter import ServiceAdapter
+    from pegasus.channels.service_contract import (
+        ChannelState,
+        CredentialsRefused,
+        NotKept,
+        RateLimited,
+        ServiceContext,
+        ServiceDown,
+        WebhookAnswer,
+        WebhookReceiver,
+        WebhookRequest,
+    )
+    from pegasus.channels.turn_follower import FollowedTurn, GrowingText, OnSaid, TurnFollower
+else:
+    # The base of the adapters of services, for homes that have some.
+    __getattr__ = late_names(
+        __name__,
+        {
+            "service_adapter": ("ServiceAdapter",),
+            "service_contract": (
+                "ChannelState",
+                "CredentialsRefused",
+                "NotKept",
+                "RateLimited",
+                "ServiceContext",
+                "ServiceDown",
+                "WebhookAnswer",
+                "WebhookReceiver",
+                "WebhookRequest",
+            ),
+            "turn_follower": ("FollowedTurn", "GrowingText", "OnSaid", "TurnFollower"),
+        },
+    )
 
 __all__ = [
     "AckTracker",

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Protocol, TypeAlias
 
 import attrs
@@ -188,6 +189,29 @@ class Method(Protocol):
 
 Methods: TypeAlias = Mapping[str, Method]
 """The methods by the names that clients call them by."""
+
+
+class LateMethods(Mapping[str, Method]):
+    """The table of methods, made when somebody asks for the first one.
+
+    make: imports the control plane and returns the table.
+    """
+
+    def __init__(self, make: Callable[[], Methods]) -> None:
+        self._make = make
+
+    @cached_property
+    def _table(self) -> Methods:
+        return self._make()
+
+    def __getitem__(self, name: str) -> Method:
+        return self._table[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
 
 
 # ------------------------------------------------------------------ reading the params of a call

@@ -26,7 +26,7 @@ import trio
 from actors import Inbox, Reply, Signal
 from pegasus.access import TokenGrant
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply
-from pegasus.gateway.config import MAX_NEWCOMERS, MAX_PENDING, SILENT_TIME, GatewayConfig, Methods
+from pegasus.gateway.config import MAX_NEWCOMERS, MAX_PENDING, SILENT_TIME, GatewayConfig, LateMethods, Methods
 from pegasus.gateway.delivery import Hub, Listeners, OpenApprovals, OpenTasks
 from pegasus.gateway.services import BrowserIdentity, GatewayServices, HandshakeSlot
 from pegasus.intake import Intake
@@ -93,7 +93,8 @@ async def run_gateway(
     # the sockets are older than the actor, so clients that connect meanwhile wait in the backlog instead of being
     # refused.
     hub = Hub(intake.journal, open_tasks, open_approvals, intake.owners, listeners or Listeners())
-    server = Server(GatewayServices(config, intake, hub, {**methods, "clients": hub.list_clients}))
+    all_methods = LateMethods(lambda: {**methods, "clients": hub.list_clients})
+    server = Server(GatewayServices(config, intake, hub, all_methods))
     async with trio.open_nursery() as nursery:
         accepting = trio.CancelScope()
         nursery.start_soon(_accept_all, server, sockets, accepting, nursery)

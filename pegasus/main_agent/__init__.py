@@ -43,6 +43,11 @@ Example::
     status.thinking_about               # "Book a table for …", or None
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegasus.late import late_names
 from pegasus.main_agent.actor import main_agent
 from pegasus.main_agent.agents import MainAgents, answer_idle
 from pegasus.main_agent.chat_commands import (
@@ -58,14 +63,11 @@ from pegasus.main_agent.chat_commands import (
 )
 from pegasus.main_agent.chat_prompt import ChatPrompts
 from pegasus.main_agent.chats import chat_agents
-from pegasus.main_agent.compaction import Compactor, find_open_tasks
-from pegasus.main_agent.consolidation import Consolidator, notes_disk
 from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
 from pegasus.main_agent.item_endings import model_failure
 from pegasus.main_agent.queue_items import OWN_TURN, forward_notifications
 from pegasus.main_agent.replies import QUESTION, item_of_key
-from pegasus.main_agent.reply_decisions import post_of_held
-from pegasus.main_agent.services import AgentServices, FileAccess, message_publisher
+from pegasus.main_agent.services import AgentServices, FileAccess, message_publisher, notes_disk
 from pegasus.main_agent.session import (
     CURRENT,
     GLOBAL,
@@ -112,6 +114,26 @@ from pegasus.main_agent.status import doing_text, gather_status, model_text, sta
 from pegasus.main_agent.task_commands import TaskCommands, continue_task, pause_task
 from pegasus.main_agent.task_status import TaskProgressSender, task_line, task_name, task_progress
 from pegasus.main_agent.toolset import AgentToolset
+
+if TYPE_CHECKING:
+    from pegasus.main_agent.compaction import Compactor, find_open_tasks
+    from pegasus.main_agent.consolidation import Consolidator
+    from pegasus.main_agent.reply_decisions import post_of_held
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "compaction": ("Compactor", "find_open_tasks"),
+            "consolidation": ("Consolidator",),
+            "reply_decisions": ("post_of_held",),
+        },
+    )
+
+
+def import_turn() -> None:
+    """Import what works on a message. Blocking: called in a thread, behind the ready line."""
+    from pegasus.main_agent import conversation_changes, think_loop  # noqa: F401
+
 
 __all__ = [
     "CURRENT",
@@ -168,6 +190,7 @@ __all__ = [
     "gather_status",
     "has_session",
     "history_json",
+    "import_turn",
     "interrupt_text",
     "is_archive",
     "item_of_key",

@@ -31,10 +31,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from functools import partial
+from functools import cached_property, partial
 from itertools import takewhile
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -55,12 +55,9 @@ from pegasus.main_agent.chat_commands import (
     stop_text,
     stops_all,
 )
-from pegasus.main_agent.consolidation import WindowConsolidator
-from pegasus.main_agent.context_view import context_text
-from pegasus.main_agent.conversation_changes import COMMAND, ConversationChanges
 from pegasus.main_agent.item_endings import apologise, close_stopped_item, log_set_aside
 from pegasus.main_agent.queue_items import discard_waiting
-from pegasus.main_agent.replies import reply_key, reply_to_sender
+from pegasus.main_agent.replies import COMMAND, reply_key, reply_to_sender
 from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
 from pegasus.main_agent.session import (
     GLOBAL,
@@ -76,8 +73,6 @@ from pegasus.main_agent.session import (
     until_written,
 )
 from pegasus.main_agent.status import agent_status_text, gather_status, idle_status, seen_by
-from pegasus.main_agent.think_loop import ThinkLoop
-from pegasus.main_agent.tool_calls import recorded_results
 from pegasus.main_agent.turns import AgentTurn, WorkStopper, stopped_thoughts
 from pegasus.messages import APART, GOES_BACK, Address, ReplyDraft, Said, Typing
 from pegasus.storage import (
@@ -94,6 +89,11 @@ from pegasus.storage import (
     TakeItem,
     Waiting,
 )
+
+if TYPE_CHECKING:
+    from pegasus.main_agent.consolidation import WindowConsolidator
+    from pegasus.main_agent.conversation_changes import ConversationChanges
+    from pegasus.main_agent.think_loop import ThinkLoop
 
 CANNOT_GO_BACK: Final = "I cannot go back to that message: it is no longer in this conversation as it stands."
 """Text for somebody whose message was to replace one that was archived meanwhile."""
@@ -133,12 +133,20 @@ async def main_agent(
         status = await main_agent_ref.ask(GetStatus)
     """
     files = GLOBAL if chat is None else chat_files(chat)
-    find_results = partial(recorded_results, journal, services.work, inbox.started)
+
+    async def find_results(entries: Sequence[Entry]) -> dict[tuple[int | None, str], str]:
+        """Return the true results of calls that a crash has left open."""
+        from pegasus.main_agent.tool_calls import recorded_results
+
+        return await recorded_results(journal, services.work, inbox.started, entries)
+
     session = await load_session(journal, services.clock, files, find_results, services.make_fence, lease)
     async with trio.open_nursery() as nursery:
         # Everything below starts from the session as it was loaded. The nursery makes a crash of one task that of the actor.
         keeper = None
         if chat is not None and services.consolidator is not None:
+            from pegasus.main_agent.consolidation import WindowConsolidator
+
             keeper = WindowConsolidator(services.consolidator, session, chat, services.compactor)
             nursery.start_soon(keeper.run)
         stopper = WorkStopper(services, nursery, stopped_thoughts(session.entries))
@@ -154,10 +162,9 @@ async def main_agent(
             answers=answers,
             note_work=note_work,
             stopper=stopper,
+            nursery=nursery,
             keeper=keeper,
         )
-        if services.compactor is not None:
-            nursery.start_soon(services.compactor.run)
         nursery.start_soon(agent.main_lane)
         nursery.start_soon(agent.control_lane)
         async for message in inbox:
@@ -203,12 +210,10 @@ class _MainAgent:
     """Is told when work on an item or a command begins and ends."""
     stopper: WorkStopper
     """Knows the running turn, and ends it for a /stop."""
+    _nursery: trio.Nursery
+    """Runs what belongs to the actor."""
     _keeper: WindowConsolidator | None = None
     """Consolidates the session between two turns; None: nobody does."""
-    _loop: ThinkLoop = attrs.field(init=False)
-    """Works on the items that need the model."""
-    _changes: ConversationChanges = attrs.field(init=False)
-    """Carries out the commands of the main lane."""
     is_stopped: bool = attrs.field(init=False, default=False)
     """True once it was told to end; an agent whose work has failed ends without that."""
     _taken: set[int] = attrs.field(init=False, factory=set)
@@ -217,9 +222,23 @@ class _MainAgent:
     """Queue items finished since the start."""
 
     def __attrs_post_init__(self) -> None:
-        self._loop = ThinkLoop(self._session, self._services, self._journal, self._show)
         self._session.on_written = self._show_said
-        self._changes = ConversationChanges(
+
+    @cached_property
+    def _loop(self) -> ThinkLoop:
+        """Works on the items that need the model. The compactor runs from then on."""
+        from pegasus.main_agent.think_loop import ThinkLoop
+
+        if (compactor := self._services.compactor) is not None:
+            self._nursery.start_soon(compactor.run)
+        return ThinkLoop(self._session, self._services, self._journal, self._show)
+
+    @cached_property
+    def _changes(self) -> ConversationChanges:
+        """Carries out the commands of the main lane."""
+        from pegasus.main_agent.conversation_changes import ConversationChanges
+
+        return ConversationChanges(
             self._session, self._services, self._journal, self._show, is_shared=self._chat is None
         )
 
@@ -455,6 +474,8 @@ class _MainAgent:
                 node = self._services.node if person.is_owner else ""
                 return agent_status_text(facts, trio.current_time() - self._services.started, warnings, node)
             case "/context":
+                from pegasus.main_agent.context_view import context_text
+
                 return context_text(self._session.entries, self._services)
             case "/help":
                 skills = self._services.toolset.now.skills

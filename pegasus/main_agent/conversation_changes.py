@@ -22,7 +22,7 @@ from pegasus.formatting import quote
 from pegasus.intake import COMMAND_WITHIN, command_of
 from pegasus.main_agent.chat_commands import CHANGES_ARE_THE_OWNERS
 from pegasus.main_agent.item_endings import begin_session
-from pegasus.main_agent.replies import reply_to_sender
+from pegasus.main_agent.replies import COMMAND, reply_to_sender
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import (
     CONVERSATION,
@@ -42,8 +42,6 @@ from pegasus.main_agent.session import (
 from pegasus.messages import Json, Said
 from pegasus.storage import Item, JournalMessage, StorageError
 
-COMMAND: Final = "command"
-"""Last part of the idempotency key of a command's answer. Stored in the outbox, so it must not change between versions."""
 LISTED: Final = 10
 """Archives that /resume lists."""
 LOOKED_AT: Final = 1_000

@@ -29,6 +29,8 @@ from pegasus.storage import Item, Post, PostResult, Unroutable
 from pegasus.tools import ToolOutcome, prepare_arguments
 from pegasus.wire import encode_json
 
+COMMAND: Final = "command"
+"""Last part of the idempotency key of a command's answer. Stored in the outbox, so it must not change between versions."""
 REPLY: Final = ToolSpec(
     REPLY_NAME,
     "Speak. The only way anybody hears you. Give back the channel of the message you answer, or choose another known one.",

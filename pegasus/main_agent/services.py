@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
@@ -20,8 +20,6 @@ from pegasus.conversation import Entry, new_fence, to_json
 from pegasus.events import BusMessage, Emit, Event, EventType
 from pegasus.formatting import CHARACTERS_PER_TOKEN
 from pegasus.main_agent.chat_prompt import ChatPrompts
-from pegasus.main_agent.compaction import Compactor
-from pegasus.main_agent.consolidation import Consolidator
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.queue_items import cause_of
 from pegasus.main_agent.session import ConversationNames, SessionArchives, SessionFiles
@@ -30,8 +28,13 @@ from pegasus.media import AttachmentReader
 from pegasus.messages import Address, InboundMessage, Json, Metadata
 from pegasus.models import LanguageModel, TraitStore
 from pegasus.settings import AgentSettings, LiveValue, Settings
+from pegasus.storage import Disk, FileDisk, GuardedFiles
 from pegasus.tools import MIN_RESULT, ToolContext, base_context
 from pegasus.wire import to_wire
+
+if TYPE_CHECKING:
+    from pegasus.main_agent.compaction import Compactor
+    from pegasus.main_agent.consolidation import Consolidator
 
 MOST_STOPPED: Final = 1000
 """Stopped turns that are remembered."""
@@ -111,8 +114,8 @@ class AgentServices:
     """Returns the model of a name `<provider>/<model>` or a role, for skills that want another one. Raises ValueError."""
     work: TaskDelegation | None = None
     """Tasks that the tools delegate to; None: there are none."""
-    compactor: Compactor | None = None
-    """Keeps the session within the model's window; None: nothing does."""
+    make_compactor: Callable[[], Compactor] | None = None
+    """Returns what keeps the session within the model's window, always the same object; None: nothing does."""
     consolidator: Consolidator | None = None
     """Makes notes of what leaves the window of a chat's messages; None: nothing leaves it."""
     chat_prompts: ChatPrompts | None = None
@@ -146,6 +149,11 @@ class AgentServices:
     """Returns the services for the agent of one chat: its model may be another one, and its compactor has the state of its session.
     None: all chats are served alike."""
 
+    @property
+    def compactor(self) -> Compactor | None:
+        """Keeps the session within the model's window."""
+        return self.make_compactor() if self.make_compactor is not None else None
+
     def result_limit(self) -> int:
         """Return the characters that a tool's result may have: LONGEST_RESULT, or about a quarter of the window if that is less."""
         window = self.context_window("default")
@@ -155,6 +163,11 @@ class AgentServices:
     def for_chat(self, chat: Address) -> AgentServices:
         """Return the services for the agent of one chat."""
         return self if self._services_of_chat is None else self._services_of_chat(chat)
+
+
+def notes_disk(workspace: str) -> Disk:
+    """Return the disk that notes are written to. workspace: the folder that commands may write in, too."""
+    return FileDisk(workspace, GuardedFiles(workspace))
 
 
 def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int]) -> PublishMessage:

@@ -10,14 +10,32 @@ while a person is asked. `faults` has the limits.
 A server is not trusted: it may hang, flood, lie, or put instructions into descriptions. Whatever it does costs its own tools only.
 """
 
-from pegasus.mcp.checking import CheckResult, check_servers, kinds_text
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegasus.late import late_names
 from pegasus.mcp.faults import ServerDown
-from pegasus.mcp.place import risks
-from pegasus.mcp.server import ServerState
 from pegasus.mcp.servers import McpServers, files_context, servers_json
-from pegasus.mcp.sorting import KINDS, SORTING_KEYS, SortedTool, is_sorted
 from pegasus.mcp.tokens import FOLDER as TOKENS_FOLDER
 from pegasus.mcp.tokens import TokenFile
+
+if TYPE_CHECKING:
+    from pegasus.mcp.checking import CheckResult, check_servers, kinds_text
+    from pegasus.mcp.place import risks
+    from pegasus.mcp.server import ServerState
+    from pegasus.mcp.sorting import KINDS, SORTING_KEYS, SortedTool, is_sorted
+else:
+    # Most homes have no servers.
+    __getattr__ = late_names(
+        __name__,
+        {
+            "checking": ("CheckResult", "check_servers", "kinds_text"),
+            "place": ("risks",),
+            "server": ("ServerState",),
+            "sorting": ("KINDS", "SORTING_KEYS", "SortedTool", "is_sorted"),
+        },
+    )
 
 __all__ = [
     "KINDS",

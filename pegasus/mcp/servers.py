@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import starmap
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 import trio
@@ -20,8 +20,6 @@ import trio
 from actors import Backoff, Child, Intensity, Restart, supervisor
 from pegasus.conversation import new_fence
 from pegasus.formatting import CHARACTERS_PER_TOKEN, cut_text
-from pegasus.mcp.server import McpServer, ServerState, run_server
-from pegasus.mcp.sorting import SORTING_KEYS
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import Untrusted, fenced
@@ -30,6 +28,9 @@ from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.settings import SANDBOX_KEYS, LiveSettings, LiveValue, McpServerSettings
 from pegasus.tools import Effect, Reach, Tool, ToolContext, base_context, parameters
 from pegasus.wire import encode_json, to_wire
+
+if TYPE_CHECKING:
+    from pegasus.mcp.server import McpServer, ServerState
 
 BACKOFF: Final = Backoff(first=1.0, limit=60.0, reset_after=300.0)
 """Pauses between two attempts to connect, in seconds."""
@@ -110,6 +111,8 @@ class McpServers:
 
         def make(name: str, server: McpServerSettings) -> McpServer:
             """Return a server that is not started. The walls are those in force at this moment."""
+            from pegasus.mcp.server import McpServer
+
             return McpServer(name, server, files, folder, sandbox.now, self._refresh)
 
         self._make = make
@@ -131,6 +134,10 @@ class McpServers:
         A crash of one is no matter of the others, and the supervisor of an actor that crashes for another reason than its server
         parks it alone.
         """
+        if not self.servers:
+            return []
+        from pegasus.mcp.server import run_server
+
         return [
             Child(
                 child_name(server.name),
@@ -151,6 +158,8 @@ class McpServers:
 
     def _change(self, in_force: LiveSettings, renew: Renew, changed: frozenset[str]) -> None:
         """Replace the servers whose settings have changed, add and remove some."""
+        from pegasus.mcp.sorting import SORTING_KEYS
+
         are_walls_new = any(key.startswith(SANDBOX_KEYS) for key in changed)
         before = {server.name: server for server in self.servers}
         servers: list[McpServer] = []

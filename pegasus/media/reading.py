@@ -17,7 +17,7 @@ import hashlib
 import re
 from base64 import b64decode
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -28,10 +28,13 @@ from pegasus.formatting import plural
 from pegasus.media.document_text import is_document, read_document
 from pegasus.media.pdf_text import read_pdf
 from pegasus.messages import Media
-from pegasus.models import AudioModel, Label, ModelError
+from pegasus.models import Label, ModelError
 from pegasus.observe import get_logger
 from pegasus.storage import TRANSCRIPTS, JournalMessage, ReadFile, ReplaceFile, StorageError
 from pegasus.wire import WireError, decode_object, encode_json
+
+if TYPE_CHECKING:
+    from pegasus.models import AudioModel
 
 _log = get_logger("media")
 

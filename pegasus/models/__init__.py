@@ -41,8 +41,11 @@ No SDK is imported before its provider is used: importing one takes long, and a 
 `pegasus.models` imports no package above storage and settings.
 """
 
-from pegasus.models.answers import find_calls, pieces_of, without_calls_in_text
-from pegasus.models.audio import LONGEST_SPEECH, MOST_AUDIO, AudioModel
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegasus.late import late_names
 from pegasus.models.base import (
     AnotherAttempt,
     AssistantTurn,
@@ -69,27 +72,54 @@ from pegasus.models.base import (
 from pegasus.models.catalog import PriceList
 from pegasus.models.chat_choices import ChatChoices
 from pegasus.models.client import Lane, PreparedModel
-from pegasus.models.embeddings import EmbeddingModel
-from pegasus.models.formats import EXTENSIONS, MOST_PICTURES, picture_problem, picture_type, unfinished
+from pegasus.models.formats import EXTENSIONS, MOST_PICTURES, picture_problem, picture_type
 from pegasus.models.model_facts import SPEECHES, ModelTraits, TraitStore
 from pegasus.models.providers import (
     ModelConfigError,
-    ModelOffer,
-    ServerWantsKey,
-    find_names,
-    find_offers,
-    find_offers_at,
     find_providers,
-    is_known_service,
-    key_variable,
     split_spec,
 )
-from pegasus.models.recorded import read_again
 from pegasus.models.roles import OFFLINE, problems, role_spec
 from pegasus.models.service import ModelClient, ModelService
 from pegasus.models.switching import ModelSwitch
 from pegasus.models.tokens import PromptSize, TokenCounter
 from pegasus.models.usage import UsageTracker, amount_text, budget_text, format_dollars, serve_usage
+
+if TYPE_CHECKING:
+    from pegasus.models.answers import find_calls, pieces_of, without_calls_in_text
+    from pegasus.models.audio import LONGEST_SPEECH, MOST_AUDIO, AudioModel
+    from pegasus.models.embeddings import EmbeddingModel
+    from pegasus.models.formats import unfinished
+    from pegasus.models.providers import (
+        ModelOffer,
+        ServerWantsKey,
+        find_names,
+        find_offers,
+        find_offers_at,
+        is_known_service,
+        key_variable,
+    )
+    from pegasus.models.recorded import read_again
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "answers": ("find_calls", "pieces_of", "without_calls_in_text"),
+            "audio": ("LONGEST_SPEECH", "MOST_AUDIO", "AudioModel"),
+            "embeddings": ("EmbeddingModel",),
+            "formats": ("unfinished",),
+            "providers": (
+                "ModelOffer",
+                "ServerWantsKey",
+                "find_names",
+                "find_offers",
+                "find_offers_at",
+                "is_known_service",
+                "key_variable",
+            ),
+            "recorded": ("read_again",),
+        },
+    )
 
 __all__ = [
     "EXTENSIONS",

@@ -27,7 +27,6 @@ import attrs
 import trio
 
 from pegasus.messages import ChannelInfo
-from pegasus.models.answers import AnswerFilter, PieceRelay
 from pegasus.models.base import (
     NO_OPTIONS,
     CallOptions,
@@ -44,6 +43,7 @@ from pegasus.observe import get_logger
 from pegasus.settings import MODEL_ROLES
 
 if TYPE_CHECKING:
+    from pegasus.models.answers import AnswerFilter
     from pegasus.settings import RouteSettings
 
 _log = get_logger("models")
@@ -332,6 +332,8 @@ class PreparedModel:
         On cancellation the connection is closed and what was streamed is retracted. `ModelError.partial` is the longest text of all
         attempts, with fallback models too.
         """
+        from pegasus.models.answers import AnswerFilter, PieceRelay
+
         relay = PieceRelay(request.on_pieces)
         call = ModelCall(self._target, self._role, self._lane, request, AnswerFilter(request, relay))
         try:

@@ -41,7 +41,6 @@ from actors import ActorError, Ref
 from pegasus.messages import Json
 from pegasus.models.base import AssistantTurn, ModelError, ModelRequest
 from pegasus.models.catalog import DEFAULT_WINDOW
-from pegasus.models.formats import usual_window
 from pegasus.models.providers import SMALLEST_WINDOW, LocalModel
 from pegasus.models.tokens import PromptEstimate, TokenCounter
 from pegasus.observe import get_logger
@@ -154,6 +153,8 @@ class ModelFacts:
         """Take over what the server tells."""
         self.server = model.server
         is_ollama = model.server == "Ollama"
+        from pegasus.models.formats import usual_window
+
         stated = usual_window(model.context_window, model.default_window) if is_ollama else model.context_window
         if stated != self._described:  # a server that was started anew, maybe with another window
             self._described, self._stated, self._limit = stated, stated, 0

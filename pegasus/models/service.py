@@ -23,11 +23,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from pegasus.messages import Address, ChannelInfo, Json
-from pegasus.models.audio import AudioModel
 from pegasus.models.base import ModelError, ModelRequest, ModelResponse
 from pegasus.models.chat_choices import ChatChoices
 from pegasus.models.client import Lane, ModelTarget, Next, PreparedModel
-from pegasus.models.embeddings import EmbeddingModel
 from pegasus.models.fallback import BreakerStatus
 from pegasus.models.model_facts import TraitStore
 from pegasus.models.providers import LOCAL_SERVERS, LocalModel, ModelConfigError, ProviderClient, find_local_models
@@ -39,6 +37,8 @@ from pegasus.observe import get_logger
 from pegasus.settings import MODEL_ROLES
 
 if TYPE_CHECKING:
+    from pegasus.models.audio import AudioModel
+    from pegasus.models.embeddings import EmbeddingModel
     from pegasus.models.usage import UsageTracker
     from pegasus.settings import ModelSettings, ProviderSettings
 
@@ -343,11 +343,12 @@ class ModelService(ClientSource):
     # ------------------------------------------------------------ connections
 
     async def warm_up(self) -> None:
-        """Get the default model ready: ask its server, import its SDK and load its tokenizer's table. Never raises.
+        """Get the default model ready: import what it needs, ask its server, load its tokenizer's table. Never raises.
 
         It takes up to a minute. A call that is made meanwhile waits for the SDK, but not for the table. An error of the SDK occurs
         again at the first call, which reports it.
         """
+        await trio.to_thread.run_sync(_import_answers, abandon_on_cancel=True)
         await self.prepare("default")
         setup = self._setup
         spec = self.target("default").name
@@ -371,6 +372,10 @@ class ModelService(ClientSource):
         replaced, self._replaced = self._replaced, []
         await close_clients(replaced)
         await self._setup.aclose()
+
+
+def _import_answers() -> None:
+    from pegasus.models import answers  # noqa: F401
 
 
 class ChatModels(ClientSource):

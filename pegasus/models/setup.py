@@ -23,16 +23,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from pegasus.models.audio import AudioModel
 from pegasus.models.base import CallOptions
 from pegasus.models.catalog import known_window
 from pegasus.models.client import CallLimit, ModelTarget, Routing, compose
-from pegasus.models.embeddings import EmbeddingModel
 from pegasus.models.fallback import Fallback
-from pegasus.models.formats import AnthropicWire
 from pegasus.models.model_facts import ModelFacts
 from pegasus.models.providers import (
-    HttpModel,
     LocalModel,
     ProviderAccount,
     ProviderClient,
@@ -47,6 +43,8 @@ from pegasus.models.tokens import CountByProvider, CountByTable, ExactCount, Tok
 from pegasus.settings import MODEL_ROLES, ModelOptionSettings, ModelSettings
 
 if TYPE_CHECKING:
+    from pegasus.models.audio import AudioModel
+    from pegasus.models.embeddings import EmbeddingModel
     from pegasus.models.usage import UsageTracker
     from pegasus.settings import ProviderSettings
 
@@ -147,6 +145,8 @@ class ModelSetup:
         """Create what a setting names. Raises ModelConfigError if it cannot work."""
         if not (spec := getattr(self.settings, role)):
             return None
+        from pegasus.models.audio import AudioModel
+
         provider, model_id = endpoint_account(spec, self.providers, role)
         return AudioModel(spec, model_id, *self._endpoint(provider))
 
@@ -154,6 +154,8 @@ class ModelSetup:
         """Create what `models.embed` names. Raises ModelConfigError if it cannot work."""
         if not (spec := self.settings.embed):
             return None
+        from pegasus.models.embeddings import EmbeddingModel
+
         provider, model_id = endpoint_account(spec, self.providers, EMBED_ROLE)
         # The address of Ollama's other endpoints is a level higher.
         path = "/v1/embeddings" if provider.type == "ollama" else "/embeddings"
@@ -183,6 +185,9 @@ class ModelSetup:
         facts = self._facts(spec, provider, model_id, options["default"].context_window)
         if kind.wire is None or kind.connect is None:
             return ModelTarget(spec, StandIn(spec), TokenCounter(), facts, is_offline=True)
+        from pegasus.models.formats import AnthropicWire
+        from pegasus.models.providers import HttpModel
+
         if provider.name not in self._clients:
             self._clients[provider.name] = kind.connect(provider)
         client, wire = self._clients[provider.name], kind.wire(model_id, provider)

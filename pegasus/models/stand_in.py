@@ -43,7 +43,6 @@ import trio
 from pegasus.formatting import truncate
 from pegasus.host import command_name
 from pegasus.messages import Json, Metadata
-from pegasus.models.answers import pieces_of
 from pegasus.models.base import (
     AssistantTurn,
     CallPiece,
@@ -138,6 +137,8 @@ async def _write(response: ModelResponse, on_pieces: OnPieces) -> None:
 
     Cancelled, the pieces so far are retracted by whoever has made the call.
     """
+    from pegasus.models.answers import pieces_of
+
     pieces = list(pieces_of(response))
     length = sum(len(piece.text) for piece in pieces if isinstance(piece, TextPiece | CallPiece))
     # A long answer comes in larger pieces, so that no answer takes longer than about a second.

@@ -21,6 +21,11 @@ Example::
     await keeper.ask(EnableJob, job.id, False)
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegasus.late import late_names
 from pegasus.schedule.heartbeat import HEARTBEAT, Heartbeat
 from pegasus.schedule.jobs import (
     PLACED,
@@ -41,9 +46,14 @@ from pegasus.schedule.jobs import (
     read_job,
     stored_jobs,
 )
-from pegasus.schedule.scheduler import ScheduleServices, serve_schedule
 from pegasus.schedule.times import ScheduleError, next_run, schedule_text
 from pegasus.schedule.tool import cron_tool
+
+if TYPE_CHECKING:
+    from pegasus.schedule.scheduler import ScheduleServices, serve_schedule
+else:
+    # Jobs are run behind the ready line.
+    __getattr__ = late_names(__name__, {"scheduler": ("ScheduleServices", "serve_schedule")})
 
 __all__ = [
     "HEARTBEAT",

@@ -17,11 +17,8 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 import attrs
-from cronsim import CronSim, CronSimError
-from tzlocal import get_localzone_name
 
 from pegasus.formatting import quote
-from pegasus.schedule.words import read_words
 
 LATEST: Final = 253_370_764_800_000
 """1 January 9999, ms. Calendars of Python end soon after it."""
@@ -96,6 +93,8 @@ def make_schedule(
 
 def _schedule_of_words(words: str, now: int, tz: str) -> Schedule:
     """Return what a schedule in words means. Raises ScheduleError."""
+    from pegasus.schedule.words import read_words
+
     try:
         kind, value = read_words(words, datetime.fromtimestamp(now / 1000, _zone(tz or local_zone())))
     except ValueError as error:
@@ -122,6 +121,8 @@ def next_run(schedule: Schedule, after: int) -> int | None:
         moment = round(_datetime(schedule.at).timestamp() * 1000)
         # A point in time counts once. "After" and not "from" it, so that a run at exactly this moment is not its own next one.
         return moment if moment > after else None
+    from cronsim import CronSim, CronSimError
+
     zone = _zone(schedule.tz)
     try:
         # cronsim begins after the given time, so a run that is due now is not found again.
@@ -142,6 +143,8 @@ def interval_ms(schedule: Schedule) -> int:
 
 def local_zone() -> str:
     """Return the IANA name of this machine's time zone; "UTC" where it has none."""
+    from tzlocal import get_localzone_name
+
     try:
         return get_localzone_name() or "UTC"
     except (LookupError, ValueError, OSError):

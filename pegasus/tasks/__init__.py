@@ -28,7 +28,11 @@ Example:
     print(view.result or view.error)
 """
 
-from pegasus.tasks.agent.agent import task_agent
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegasus.late import late_names
 from pegasus.tasks.agent.messages import (
     LATELY,
     Cancel,
@@ -51,14 +55,12 @@ from pegasus.tasks.agent.messages import (
     Wait,
     task_id_of,
 )
-from pegasus.tasks.agent.state import HOOK
 from pegasus.tasks.agent.tools import is_visible, task_tools, wait_until_running
 from pegasus.tasks.core.fsm import FOR_APPROVAL, FOR_PERSON, fail_reason
 from pegasus.tasks.core.task_events import STOPPED, TaskState
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, DEFAULT_TASK_TYPE, TaskTypes, load_task_types
-from pegasus.tasks.core.views import Notification, TaskError, TaskView, task_json, task_view
+from pegasus.tasks.core.views import REFLECTING, Notification, TaskError, TaskView, task_json, task_view
 from pegasus.tasks.log.format import is_date
-from pegasus.tasks.log.persister import task_persister
 from pegasus.tasks.log.replay import ReplayedTask
 from pegasus.tasks.log.task_logs import (
     TaskLogs,
@@ -68,8 +70,24 @@ from pegasus.tasks.log.task_logs import (
     read_tasks_of_day,
 )
 from pegasus.tasks.run.deps import TaskDeps, TaskLimits
-from pegasus.tasks.run.task import REFLECTING, TaskUpdate
 from pegasus.tasks.run.thinker import Reflector, Thinker
+
+if TYPE_CHECKING:
+    from pegasus.tasks.agent.agent import task_agent
+    from pegasus.tasks.agent.state import HOOK
+    from pegasus.tasks.log.persister import task_persister
+    from pegasus.tasks.run.task import TaskUpdate
+else:
+    # Tasks begin behind the ready line, and so does what runs them.
+    __getattr__ = late_names(
+        __name__,
+        {
+            "agent.agent": ("task_agent",),
+            "agent.state": ("HOOK",),
+            "log.persister": ("task_persister",),
+            "run.task": ("TaskUpdate",),
+        },
+    )
 
 __all__ = [
     "BUILT_IN_TYPES",

@@ -21,19 +21,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
 from actors import ActorError, Ref
 from pegasus.messages import Json
-from pegasus.models import LONGEST_SPEECH, AudioModel, Label, ModelError, ToolSpec
+from pegasus.models import Label, ModelError, ToolSpec
 from pegasus.outside import Untrusted
 from pegasus.storage import JournalMessage, StorageError, is_kept_name, read_kept
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.files import IncomingFile, save_incoming
 from pegasus.tools.guest_folders import own_place
+
+if TYPE_CHECKING:
+    from pegasus.models import AudioModel
 
 # ------------------------------------------------------------------ attachments
 
@@ -102,17 +105,6 @@ _FOLDER: Final = "speech/"
 """Folder of the workspace for recordings."""
 _TIMEOUT: Final = 180.0
 """Seconds that the model may take."""
-_SPEAK: Final = ToolSpec(
-    SPEAK,
-    "Make a recording of a text, read aloud. The result names a file of the workspace; send it like any other file.",
-    parameters(
-        {
-            "text": {"type": "string", "description": f"What to say, up to {LONGEST_SPEECH:,} characters"},
-            "voice": {"type": "string", "description": "Another voice than the usual one, as the service names it"},
-        },
-        "text",
-    ),
-)
 
 
 def speak_tool(speaker: Callable[[], AudioModel | None], voice: str, folder: ToolContext) -> Tool:
@@ -123,6 +115,7 @@ def speak_tool(speaker: Callable[[], AudioModel | None], voice: str, folder: Too
 
     Example: `speak_tool(lambda: models.audio("speech"), "alloy", base_context(workspace, (), 0))`.
     """
+    from pegasus.models import LONGEST_SPEECH
 
     async def speak(arguments: Any, context: ToolContext) -> Json:
         """Have the text spoken and save the recording. The model is looked up at each call, since settings change."""
@@ -146,4 +139,15 @@ def speak_tool(speaker: Callable[[], AudioModel | None], voice: str, folder: Too
         path = await trio.to_thread.run_sync(save)
         return {"path": path, "bytes": len(audio), "type": "audio/ogg", "note": "send it, or nobody hears it"}
 
-    return Tool(_SPEAK, speak, "media", Effect.ONCE, reach=Reach.WORKSPACE, timeout=_TIMEOUT)
+    spec = ToolSpec(
+        SPEAK,
+        "Make a recording of a text, read aloud. The result names a file of the workspace; send it like any other file.",
+        parameters(
+            {
+                "text": {"type": "string", "description": f"What to say, up to {LONGEST_SPEECH:,} characters"},
+                "voice": {"type": "string", "description": "Another voice than the usual one, as the service names it"},
+            },
+            "text",
+        ),
+    )
+    return Tool(spec, speak, "media", Effect.ONCE, reach=Reach.WORKSPACE, timeout=_TIMEOUT)

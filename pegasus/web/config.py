@@ -11,6 +11,7 @@ file at its start.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Collection, Mapping
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -18,16 +19,19 @@ import trio
 from actors import Event as TreeEvent
 from actors import Ref
 from pegasus.access import WebSessions
-from pegasus.channels import WebhookReceiver
 from pegasus.events import BusMessage, EventWindow
 from pegasus.gateway import GatewayConfig, GatewayMessage, Listeners, Methods
 from pegasus.intake import Intake
 from pegasus.messages import InboundMessage, Json
-from pegasus.models import AudioModel, EmbeddingModel, Usage
+from pegasus.models import Usage
 from pegasus.observe import Activity
 from pegasus.settings import HookSettings, LiveValue
 from pegasus.tasks import TaskAgentMessage
 from pegasus.web.deliveries import HookDeliveries
+
+if TYPE_CHECKING:
+    from pegasus.channels import WebhookReceiver
+    from pegasus.models import AudioModel, EmbeddingModel
 
 
 @attrs.frozen(eq=False, repr=False, kw_only=True)

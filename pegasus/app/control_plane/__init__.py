@@ -8,9 +8,12 @@ for params that it does not take, which becomes an error frame; the message says
 A method has no state of its own: it checks the params and asks the actor that knows, so a restart of that actor changes nothing here.
 Each class writes its names out one by one, as together they are the list of what a client with the token may do.
 
+The daemon makes the table, and imports these files, behind the ready line or when the first method is called.
+
 Read the files in this order; each uses only those before it:
 
-    access      who may come in: tokens, people who are not known yet, browsers; which methods only show something
+    scopes      which methods only show something
+    access      who may come in: tokens, people who are not known yet, browsers
     knowledge   memory and the persona
     views       what a person may look at beside the work itself
     histories   conversations as people see them: list, messages, going back
@@ -23,17 +26,42 @@ Read the files in this order; each uses only those before it:
     settings    what is in force, and changing a key of the file
 """
 
-from pegasus.app.control_plane.access import MESSAGE_METHODS, READ_METHODS, PairingMethods, SignInMethod, TokenMethods
-from pegasus.app.control_plane.clients import ClientToolMethods
-from pegasus.app.control_plane.histories import HistoryMethods
-from pegasus.app.control_plane.knowledge import MemoryMethods, PersonaMethods
-from pegasus.app.control_plane.nodes import NodeMethods
-from pegasus.app.control_plane.servers import ServerMethods
-from pegasus.app.control_plane.settings import SettingsMethods
-from pegasus.app.control_plane.status import StatusMethods, actor_json
-from pegasus.app.control_plane.stopping import InterruptMethod
-from pegasus.app.control_plane.views import CompletionMethod, ViewMethods
-from pegasus.app.control_plane.work import ConversationMethod, CronMethods, EventMethods, TaskMethods
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegasus.app.control_plane.scopes import MESSAGE_METHODS, READ_METHODS
+from pegasus.late import late_names
+
+if TYPE_CHECKING:
+    from pegasus.app.control_plane.access import PairingMethods, SignInMethod, TokenMethods
+    from pegasus.app.control_plane.clients import ClientToolMethods
+    from pegasus.app.control_plane.histories import HistoryMethods
+    from pegasus.app.control_plane.knowledge import MemoryMethods, PersonaMethods
+    from pegasus.app.control_plane.nodes import NodeMethods
+    from pegasus.app.control_plane.servers import ServerMethods
+    from pegasus.app.control_plane.settings import SettingsMethods
+    from pegasus.app.control_plane.status import StatusMethods, actor_json
+    from pegasus.app.control_plane.stopping import InterruptMethod
+    from pegasus.app.control_plane.views import CompletionMethod, ViewMethods
+    from pegasus.app.control_plane.work import ConversationMethod, CronMethods, EventMethods, TaskMethods
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "access": ("PairingMethods", "SignInMethod", "TokenMethods"),
+            "clients": ("ClientToolMethods",),
+            "histories": ("HistoryMethods",),
+            "knowledge": ("MemoryMethods", "PersonaMethods"),
+            "nodes": ("NodeMethods",),
+            "servers": ("ServerMethods",),
+            "settings": ("SettingsMethods",),
+            "status": ("StatusMethods", "actor_json"),
+            "stopping": ("InterruptMethod",),
+            "views": ("CompletionMethod", "ViewMethods"),
+            "work": ("ConversationMethod", "CronMethods", "EventMethods", "TaskMethods"),
+        },
+    )
 
 __all__ = [
     "MESSAGE_METHODS",

@@ -3,7 +3,7 @@
 `pegasus token …`, `pegasus pair …` and `pegasus open` call them while a daemon runs.
 
 The rights of a caller come from its token, which the gateway checks before a method runs: a token needs the scope
-"control", "read" for the names in READ_METHODS, or "message" for those in MESSAGE_METHODS. The methods here are
+"control", "read" for the names in READ_METHODS, or "message" for those in MESSAGE_METHODS (`scopes`). The methods here are
 stricter, since each of them gives rights to somebody else. Tokens and links need the token of the home itself, so a
 client cannot give itself more rights than it has. Letting people in needs an owner, who may also ask from a chat service.
 
@@ -31,38 +31,6 @@ from pegasus.gateway import BadParams, Caller, Method, NotAllowed, Params, bad_p
 from pegasus.intake import add_token
 from pegasus.messages import Address, Json
 from pegasus.settings import LiveValue
-
-READ_METHODS = frozenset(
-    {
-        "status",
-        "usage",
-        "tree",
-        "conversation",
-        "history",
-        "markdown",
-        "completions",
-        "tasks.list",
-        "tasks.show",
-        "tasks.replay",
-        "tasks.log",
-        "cron.list",
-        "events.subscribe",
-        "memory.list",
-        "memory.show",
-        "memory.log",
-        "memory.search",
-        "persona.list",
-        "pair.list",
-        "mcp.list",
-        "mcp.tools",
-        "channels.list",
-        "nodes.list",
-        "skills.list",
-    }
-)
-"""Methods that only show something: a token with the scope "read" may call them. All others need "control"."""
-MESSAGE_METHODS = frozenset({"interrupt"})
-"""Methods that do no more than a message of the same client could do: the scope "message" is enough."""
 
 
 def address_of(caller: Caller, params: Params) -> Address:

@@ -6,6 +6,6 @@ in `consolidator`, with the cut and the excerpt without a model; the question to
 docs/consolidation.md describes it.
 """
 
-from pegasus.main_agent.consolidation.consolidator import Consolidator, WindowConsolidator, notes_disk
+from pegasus.main_agent.consolidation.consolidator import Consolidator, WindowConsolidator
 
-__all__ = ["Consolidator", "WindowConsolidator", "notes_disk"]
+__all__ = ["Consolidator", "WindowConsolidator"]

@@ -72,7 +72,7 @@ from pegasus.observe import get_logger
 from pegasus.outside import Untrusted, join_outside
 from pegasus.redaction import KnownSecrets
 from pegasus.settings import LiveValue, SessionSettings
-from pegasus.storage import Disk, FileDisk, GuardedFiles, StorageError
+from pegasus.storage import Disk, StorageError
 
 _log = get_logger("consolidation")
 
@@ -93,11 +93,6 @@ LONGEST_EXCERPT: Final = 4_000
 """Characters of an excerpt; the newest messages stay."""
 _KINDS: Final = frozenset({"message", "reply", "task report"})
 """Kinds of events that are messages: what people and tasks said, and what was replied."""
-
-
-def notes_disk(workspace: str) -> Disk:
-    """Return the disk that notes are written to. workspace: the folder that commands may write in, too."""
-    return FileDisk(workspace, GuardedFiles(workspace))
 
 
 @attrs.define(eq=False, repr=False)

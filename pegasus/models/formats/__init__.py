@@ -13,20 +13,37 @@
 To add a format, see `wire_format.py`; `PROVIDERS` says who speaks which.
 """
 
-from pegasus.models.formats.anthropic import AnthropicWire
-from pegasus.models.formats.chat import ChatWire
-from pegasus.models.formats.chat_dialects import ChatDialect, dialect_of
-from pegasus.models.formats.claude_thinking import thinking_way
-from pegasus.models.formats.ollama import OllamaWire, usual_window
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegasus.late import late_names
 from pegasus.models.formats.pictures import EXTENSIONS, MOST_PICTURES, image_tokens, picture_problem, picture_type
-from pegasus.models.formats.responses import ResponsesWire, is_reasoning_model
-from pegasus.models.formats.wire_format import (
-    AnswerAssembler,
-    WireFormat,
-    encode_json,
-    unfinished,
-)
-from pegasus.models.formats.wire_names import ToolNames
+
+if TYPE_CHECKING:
+    from pegasus.models.formats.anthropic import AnthropicWire
+    from pegasus.models.formats.chat import ChatWire
+    from pegasus.models.formats.chat_dialects import ChatDialect, dialect_of
+    from pegasus.models.formats.claude_thinking import thinking_way
+    from pegasus.models.formats.ollama import OllamaWire, usual_window
+    from pegasus.models.formats.responses import ResponsesWire, is_reasoning_model
+    from pegasus.models.formats.wire_format import AnswerAssembler, WireFormat, encode_json, unfinished
+    from pegasus.models.formats.wire_names import ToolNames
+else:
+    # Of the formats, only that of the model that is used is imported.
+    __getattr__ = late_names(
+        __name__,
+        {
+            "anthropic": ("AnthropicWire",),
+            "chat": ("ChatWire",),
+            "chat_dialects": ("ChatDialect", "dialect_of"),
+            "claude_thinking": ("thinking_way",),
+            "ollama": ("OllamaWire", "usual_window"),
+            "responses": ("ResponsesWire", "is_reasoning_model"),
+            "wire_format": ("AnswerAssembler", "WireFormat", "encode_json", "unfinished"),
+            "wire_names": ("ToolNames",),
+        },
+    )
 
 __all__ = [
     "EXTENSIONS",

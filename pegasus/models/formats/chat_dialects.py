@@ -16,14 +16,16 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import attrs
 
 from pegasus.messages import Json
-from pegasus.models.formats.wire_format import WireAnswer
 from pegasus.models.formats.wire_names import wire_id
+
+if TYPE_CHECKING:
+    from pegasus.models.formats.wire_format import WireAnswer
 
 _SHORT_ID: Final = r"[a-zA-Z0-9]{9}"
 

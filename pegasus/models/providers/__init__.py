@@ -8,6 +8,11 @@ local_servers.py   models of Ollama, llama.cpp, LM Studio and vLLM on one's own 
 offers.py          models that a newcomer can choose from
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegasus.late import late_names
 from pegasus.models.providers.accounts import (
     EXAMPLE,
     KNOWN_SERVICES,
@@ -24,7 +29,6 @@ from pegasus.models.providers.connections import (
     is_local_address,
     read_at_most,
 )
-from pegasus.models.providers.http_model import HttpModel
 from pegasus.models.providers.local_servers import (
     LOCAL_SERVERS,
     SMALLEST_WINDOW,
@@ -32,15 +36,34 @@ from pegasus.models.providers.local_servers import (
     describe_models,
     find_local_models,
 )
-from pegasus.models.providers.offers import (
-    ModelOffer,
-    ServerWantsKey,
-    find_names,
-    find_offers,
-    find_offers_at,
-    is_known_service,
-    key_variable,
-)
+
+if TYPE_CHECKING:
+    from pegasus.models.providers.http_model import HttpModel
+    from pegasus.models.providers.offers import (
+        ModelOffer,
+        ServerWantsKey,
+        find_names,
+        find_offers,
+        find_offers_at,
+        is_known_service,
+        key_variable,
+    )
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "http_model": ("HttpModel",),
+            "offers": (
+                "ModelOffer",
+                "ServerWantsKey",
+                "find_names",
+                "find_offers",
+                "find_offers_at",
+                "is_known_service",
+                "key_variable",
+            ),
+        },
+    )
 
 __all__ = [
     "EXAMPLE",

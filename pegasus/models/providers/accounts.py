@@ -28,22 +28,12 @@ from urllib.parse import urlsplit
 import attrs
 
 from pegasus.messages import Json
-from pegasus.models.formats import (
-    AnthropicWire,
-    ChatDialect,
-    ChatWire,
-    OllamaWire,
-    ResponsesWire,
-    WireFormat,
-    dialect_of,
-    is_reasoning_model,
-    thinking_way,
-)
 from pegasus.models.providers.connections import ProviderClient, SdkClient
 from pegasus.models.providers.local_servers import ollama_root
 from pegasus.settings import PROVIDER_TYPES, SERVICE_TYPES
 
 if TYPE_CHECKING:
+    from pegasus.models.formats import ChatDialect, ChatWire, WireFormat
     from pegasus.settings import ProviderSettings
 
 
@@ -65,7 +55,10 @@ class KnownService:
 
 @attrs.frozen(eq=False, repr=False)
 class ProviderType:
-    """Protocol of a type of provider: its wire format and its HTTP client. The stand-in, which is not a server, has neither."""
+    """Protocol of a type of provider: its wire format and its HTTP client. The stand-in, which is not a server, has neither.
+
+    The functions import a format when a model speaks it.
+    """
 
     wire: Callable[[str, ProviderAccount], WireFormat] | None = None
     """Makes the wire format for a model by its name."""
@@ -84,21 +77,37 @@ def _http_client(account: ProviderAccount) -> ProviderClient:
     return ProviderClient(account.api_key, ollama_root(account.url) if account.type == "ollama" else account.url)
 
 
+def _anthropic_wire(model: str, account: ProviderAccount) -> WireFormat:
+    from pegasus.models.formats import AnthropicWire
+
+    return AnthropicWire(model)
+
+
 def _openai_wire(model: str, account: ProviderAccount) -> WireFormat:
     if account.uses_responses(model):
+        from pegasus.models.formats import ResponsesWire
+
         return ResponsesWire(model, "responses" if account.is_own_service else f"responses/{account.name}")
     return _chat(model, account)
 
 
 def _chat(model: str, account: ProviderAccount) -> ChatWire:
+    from pegasus.models.formats import ChatWire
+
     return ChatWire(model, account.dialect, is_own=account.type == "openai" and account.is_own_service)
 
 
+def _ollama_wire(model: str, account: ProviderAccount) -> WireFormat:
+    from pegasus.models.formats import OllamaWire
+
+    return OllamaWire(model)
+
+
 PROVIDERS: Final = {
-    "anthropic": ProviderType(lambda model, account: AnthropicWire(model), _anthropic_client),
+    "anthropic": ProviderType(_anthropic_wire, _anthropic_client),
     "openai": ProviderType(_openai_wire, _http_client),
     "gemini": ProviderType(_chat, _http_client),
-    "ollama": ProviderType(lambda model, account: OllamaWire(model), _http_client),
+    "ollama": ProviderType(_ollama_wire, _http_client),
     "llamacpp": ProviderType(_chat, _http_client),
     "lmstudio": ProviderType(_chat, _http_client),
     "offline": ProviderType(),
@@ -210,19 +219,26 @@ class ProviderAccount:
     @property
     def dialect(self) -> ChatDialect:
         """Way in which it speaks Chat Completions: by its type, else by its name if that is a known service, else by its address."""
+        from pegasus.models.formats import dialect_of
+
         known = self.name if self._is_known else ""
         return dialect_of("gemini" if self.type == "gemini" else known, self.url)
 
     def uses_responses(self, model: str) -> bool:
         """Return True if a model is asked by the Responses API: as the settings say, else those of OpenAI itself that reason."""
-        is_chosen = self.wire == "responses" or (not self.wire and self.is_own_service and is_reasoning_model(model))
-        return self.type == "openai" and is_chosen
+        if self.type != "openai" or self.wire or not self.is_own_service:
+            return self.type == "openai" and self.wire == "responses"
+        from pegasus.models.formats import is_reasoning_model
+
+        return is_reasoning_model(model)
 
     def thinks(self, model: str) -> bool:
         """Return True if a model is known to think also where no effort is set, so that its answers need room for that."""
         if self.type == "anthropic":
+            from pegasus.models.formats import thinking_way
+
             return thinking_way(model) == "adaptive"
-        return self.uses_responses(model) or self.dialect.thinks
+        return self.kind.wire is not None and (self.uses_responses(model) or self.dialect.thinks)
 
     @property
     def is_own_service(self) -> bool:

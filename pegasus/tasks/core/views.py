@@ -9,6 +9,8 @@ view after its context was dropped. Whoever needs the conversation asks for the 
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
 from pegasus.events import Event
@@ -45,6 +47,10 @@ def no_such_number(number: int, newest: int) -> TaskError:
     return TaskError(
         f"there is no task {number}; " + (f"the newest is {newest}" if newest else "there are no tasks yet")
     )
+
+
+REFLECTING: Final = "reflecting"
+"""Activity of a task that is over and reflects on its result, for views and for what a cancel has ended."""
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -67,17 +67,13 @@ from pegasus.tasks.core.task_events import (
     TaskSuspended,
 )
 from pegasus.tasks.core.task_types import TaskType
-from pegasus.tasks.core.views import Notification, TaskError, TaskView, notification_of, task_view
+from pegasus.tasks.core.views import REFLECTING, Notification, TaskError, TaskView, notification_of, task_view
 from pegasus.tasks.log.format import create_events
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps
 from pegasus.tasks.run.stages import Stages
 
 # ------------------------------------------------------------------ messages, and what is told about tasks
-
-
-REFLECTING: Final = "reflecting"
-"""Activity of a task that is over and reflects on its result, for views and for what a cancel has ended."""
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -7,7 +7,8 @@ import pytest
 
 from actors import Child, Mailbox, open_supervisor
 from pegasus.identity import NOTES_FILE, OWNER_FILES, WorkspaceFiles
-from pegasus.main_agent.consolidation import Consolidator, notes_disk
+from pegasus.main_agent import notes_disk
+from pegasus.main_agent.consolidation import Consolidator
 from pegasus.main_agent.session import PendingNotes
 from pegasus.memory import memory_in
 from pegasus.settings import LiveValue, SessionSettings
