@@ -69,17 +69,18 @@ async def _measure(place: Workplace, model: Provider, nodes: int) -> list[Result
             nursery.cancel_scope.cancel()
     passed, turns = after.at - before.at, after.turns - before.turns
     made = (after.transactions - before.transactions - idle * passed) / turns
-    detail = {
-        "node_ms_a_turn": (after.nodes - before.nodes) / turns * 1e3,
-        "database_ms_a_turn": (after.database - before.database) / turns * 1e3,
-        "client_ms_a_turn": (after.clients - before.clients) / turns * 1e3,
-        "transactions_a_second_without_work": idle,
+    spent_of = {
+        "nodes": (after.nodes - before.nodes) / turns * 1e3,
+        "database": (after.database - before.database) / turns * 1e3,
+        "clients": (after.clients - before.clients) / turns * 1e3,
     }
-    reached, ideal = turns / passed, CHATS / LATENCY
-    plural = "s" * (nodes > 1)
+    every = sum(spent_of.values())
+    reached, ideal, carried = turns / passed, CHATS / LATENCY, 1e3 / spent_of["database"]
+    place_of = f"{nodes} node{'s' * (nodes > 1)}"
+    detail = {"transactions_a_second_without_work": idle}
     return [
         Result(
-            f"{CHATS} chats talk at once, {nodes} node{plural}",
+            f"{CHATS} chats talk at once, {place_of}",
             reached,
             ideal,
             "ideal",
@@ -87,9 +88,14 @@ async def _measure(place: Workplace, model: Provider, nodes: int) -> list[Result
             ideal / reached,
             detail=detail,
         ),
-        Result(
-            f"transactions of a turn, {nodes} node{plural}", made, TRANSACTIONS, "limit", "", made / TRANSACTIONS, 1.0
+        *(
+            Result(f"processor of a turn, {who}, {place_of}", ms, every, "all", "ms", ms / every)
+            for who, ms in spent_of.items()
         ),
+        Result(
+            f"a core of the database carries, {place_of}", carried, reached, "reached", "turns/s", reached / carried
+        ),
+        Result(f"transactions of a turn, {place_of}", made, TRANSACTIONS, "limit", "", made / TRANSACTIONS, 1.0),
     ]
 
 
