@@ -51,7 +51,6 @@ from pegasus.outside import Untrusted, outside_metadata
 from pegasus.tasks import (
     DEFAULT_TASK_TYPE,
     Cancel,
-    GetTask,
     LatestTasks,
     Resume,
     Submit,
@@ -131,7 +130,6 @@ class A2aService:
             key=key,
             cause=f"message {message.channel.address} {sent.message_id}",
         )
-        began = self._services.clock()
         with self.watch.listen(task_id) as news:
             news.has_begun = True  # its first thought is no rest
             try:
@@ -142,8 +140,7 @@ class A2aService:
                 raise _overloaded(str(error)) from None
             if not waits:
                 return await self._own(request, task_id)
-            view = await self._services.tasks.ask(GetTask, task_id)
-            if view is not None and view.created_at >= began:  # all that tells of its rest is still to be heard
+            if news.is_new:  # its log need not be read before there is news
                 await news.wait(LOOK)
             return await self.wait_for_rest(task_id)
 

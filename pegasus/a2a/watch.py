@@ -33,6 +33,8 @@ class TaskNews:
         self._news = trio.Event()
         self.has_begun = False
         """True when its first thought was told, or need not be."""
+        self.is_new = False
+        """True if its beginning was heard, so that all that follows is news."""
 
     def note(self) -> None:
         """Tell that there is something new."""
@@ -63,6 +65,7 @@ class _FollowedTask:
         """Wake those whom this type of event tells something; all for ""."""
         self.heard, self.read_at = self.heard + 1, -math.inf
         for news in self.listeners:
+            news.is_new = news.is_new or kind == EventType.TASK_CREATED.name
             if not kind or kind in _TELLING or (kind == EventType.REASON_DONE.name and not news.has_begun):
                 news.has_begun = news.has_begun or bool(kind)
                 news.note()

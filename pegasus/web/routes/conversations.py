@@ -37,7 +37,7 @@ from pegasus.channels import AckTracker, FollowedTurn, OnSaid, TurnFollower
 from pegasus.gateway import ClientUpdate, Listeners, MessagesMissed
 from pegasus.intake import JOURNAL_TIMEOUT, Intake, InvalidMessage, TooManyMessages
 from pegasus.main_agent import OWN_TURN, QUESTION, item_of_key
-from pegasus.messages import IN_REPLY_TO, Address, ApprovalNotice, InboundMessage, Metadata, OutboundMessage, ReplyDraft
+from pegasus.messages import IN_REPLY_TO, Address, ApprovalNotice, InboundMessage, Metadata, OutboundMessage
 from pegasus.storage import (
     Accepted,
     JournalMessage,
@@ -236,8 +236,12 @@ class Conversations:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(hear)
-            nursery.start_soon(finish)
-            await request.tell(on_said or _show_nothing, deadline)
+            if on_said is None:
+                with trio.move_on_at(deadline):
+                    await finish()
+            else:
+                nursery.start_soon(finish)
+                await request.tell(on_said, deadline)
             nursery.cancel_scope.cancel()
 
     def _remember(self, address: Address, id: str, turn: TurnTranscript) -> None:
@@ -341,10 +345,6 @@ class Conversations:
             if wanted or len(found) < limit:
                 return wanted
             limit *= 4
-
-
-async def _show_nothing(said: OutboundMessage | ReplyDraft) -> None:
-    """Leave out what a client reads only at the end."""
 
 
 def _own_id_prefix(address: Address) -> str:
