@@ -1,8 +1,8 @@
 """The doors for other programs beside the gateway: MCP, A2A, ACP and OpenAI's responses, each less the model's time.
 
 Turn by turn: each door's, then the gateway's, then C, the model's call by a bare client. Each door has a conversation of its own, so
-that all histories have the same length; over A2A each message is a task instead, which thinks once, too. Clients are bare: what an SDK
-of a client takes is not ours.
+that all histories have the same length; over A2A each message is a task instead, which thinks once, too. Clients are bare, by h11 and
+wsproto on a socket: what an SDK of a client, or a client for all of HTTP, takes is not ours.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-import httpx
+import attrs
+import h11
 import trio
 
 from benchmarks.history import exchange
@@ -74,7 +76,7 @@ async def _timed(ask: Ask, text: str) -> float:
 async def _open_doors(stack: AsyncExitStack, daemon: Daemon, home: Path) -> dict[str, Ask]:
     project = home.with_name("project")
     project.mkdir()
-    http = await stack.enter_async_context(httpx.AsyncClient(base_url=daemon.http, headers=HEADERS, timeout=PATIENCE))
+    http = await stack.enter_async_context(_connection(daemon.http))
     socket = await stack.enter_async_context(talker(daemon.url, channel_id="bench"))
     editor = await stack.enter_async_context(_editor(home, project))
 
@@ -95,34 +97,78 @@ def _check(answer: str, text: str) -> None:
         raise BenchError(f"not the answer to {text!r}: {answer[:300]}")
 
 
-async def _ask_responses(http: httpx.AsyncClient, text: str) -> None:
+async def _ask_responses(http: _Connection, text: str) -> None:
     body = {"model": "pegasus", "input": text, "user": "bench"}
-    _check((await http.post("/v1/responses", json=body)).text, text)
+    _check((await http.post("/v1/responses", body)).text, text)
 
 
-async def _open_session(http: httpx.AsyncClient) -> dict[str, str]:
+async def _open_session(http: _Connection) -> dict[str, str]:
     """Return the headers of an MCP session."""
     client = {"protocolVersion": MCP_VERSION, "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
-    opened = await http.post("/mcp", json=_rpc("initialize", client))
+    opened = await http.post("/mcp", _rpc("initialize", client))
     headers = {"mcp-session-id": opened.headers["mcp-session-id"], "mcp-protocol-version": MCP_VERSION}
     note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    await http.post("/mcp", json=note, headers=headers)
+    await http.post("/mcp", note, headers)
     return headers
 
 
-async def _ask_mcp(http: httpx.AsyncClient, session: dict[str, str], text: str) -> None:
+async def _ask_mcp(http: _Connection, session: dict[str, str], text: str) -> None:
     call = {"name": "send_message", "arguments": {"text": text}}
-    _check((await http.post("/mcp", json=_rpc("tools/call", call), headers=session)).text, text)
+    _check((await http.post("/mcp", _rpc("tools/call", call), session)).text, text)
 
 
-async def _ask_a2a(http: httpx.AsyncClient, text: str) -> None:
+async def _ask_a2a(http: _Connection, text: str) -> None:
     message = {"messageId": text, "role": "ROLE_USER", "parts": [{"text": text}]}
     call = _rpc("SendMessage", {"message": message})
-    _check((await http.post("/a2a", json=call, headers={"a2a-version": "1.0"})).text, "TASK_STATE_COMPLETED")
+    _check((await http.post("/a2a", call, {"a2a-version": "1.0"})).text, "TASK_STATE_COMPLETED")
 
 
 def _rpc(method: str, params: dict[str, Any], id: int = 1) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+
+
+@attrs.frozen
+class _Answer:
+    """headers: by name in small letters."""
+
+    headers: dict[str, str]
+    text: str
+
+
+class _Connection:
+    """A connection for one request after the other."""
+
+    def __init__(self, stream: trio.abc.Stream, host: str) -> None:
+        self._stream = stream
+        self._host = host
+        self._parser = h11.Connection(h11.CLIENT)
+
+    async def post(self, path: str, body: Any, headers: Mapping[str, str] = MappingProxyType({})) -> _Answer:
+        content = json.dumps(body).encode()
+        own = {"host": self._host, "content-type": "application/json", "content-length": str(len(content))}
+        request = h11.Request(method="POST", target=path, headers=[*{**HEADERS, **own, **headers}.items()])
+        events = (request, h11.Data(data=content), h11.EndOfMessage())
+        await self._stream.send_all(b"".join(self._parser.send(event) or b"" for event in events))
+        found, text = dict[str, str](), b""
+        while not isinstance(event := self._parser.next_event(), h11.EndOfMessage):
+            if event is h11.NEED_DATA:
+                self._parser.receive_data(bytes(await self._stream.receive_some(1 << 16)))
+            elif isinstance(event, h11.Response):
+                found = {name.decode(): value.decode() for name, value in event.headers}
+            elif isinstance(event, h11.Data):
+                text += event.data
+            else:
+                raise BenchError(f"{path}: {event}")
+        self._parser.start_next_cycle()
+        return _Answer(found, text.decode())
+
+
+@asynccontextmanager
+async def _connection(url: str) -> AsyncIterator[_Connection]:
+    host = url.removeprefix("http://")
+    name, _, port = host.rpartition(":")
+    async with await trio.open_tcp_stream(name, int(port)) as stream:
+        yield _Connection(stream, host)
 
 
 @asynccontextmanager
