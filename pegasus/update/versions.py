@@ -168,8 +168,8 @@ def no_start(home: Home) -> Iterator[int]:
 
 
 @contextmanager
-def no_switch(home: Home) -> Iterator[bool]:
-    """Let no update switch while the body runs; wait for one that does. Yields True if that took time.
+def no_switch(home: Home) -> Iterator[None]:
+    """Let no update switch while the body runs; wait for one that does.
 
     A service manager is told meanwhile that the process lives.
     """
@@ -188,7 +188,7 @@ def no_switch(home: Home) -> Iterator[bool]:
                 notifier.sign_of_life()
                 told = time.monotonic()
             time.sleep(_LOOK)
-        yield waited
+        yield
     finally:
         os.close(descriptor)
 
@@ -223,9 +223,8 @@ def prepare_start(home: Home) -> None:
 
     For the start of a daemon. Raises HomeError.
     """
-    with no_switch(home) as waited:
-        if waited:
-            go_on_as_current(sys.argv[1:])
+    with no_switch(home):
+        go_on_as_current(sys.argv[1:])  # another one may count since this process has begun, whether it waited or not
         undone = undo_switch(home)
     if undone is not None:
         backup = str(home.backups / undone.backup) if undone.backup else ""

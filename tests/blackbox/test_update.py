@@ -14,6 +14,7 @@ import trio
 from pegasus.host import Home, read_daemon
 from tests.blackbox.support import until
 from tests.blackbox.support.daemon import Daemon, _Drain
+from tests.blackbox.support.shared_state import move_files
 from tests.blackbox.support.versions import NO_INDEX, install_version, make_version
 
 pytestmark = [pytest.mark.real_time, pytest.mark.deadline(120)]
@@ -40,6 +41,7 @@ class Installed(Daemon):
     def spawn(self, *arguments):
         if not (self.home / "pegasus.toml").exists():
             self.configure()
+        move_files(self.home)
         command = [self.program, "--home", str(self.home), *(arguments or ("run", "--no-cli"))]
         self.process = subprocess.Popen(
             command,
@@ -158,7 +160,6 @@ async def runs_on(agent, version):
     assert not (agent.home / "versions" / "switch.json").exists()
 
 
-@pytest.mark.files("what another version does to files, and their backup")
 async def test_another_version_takes_over_in_the_same_process_and_nothing_is_lost(agent, wheels):
     pid, answered = agent.pid, []
 
@@ -201,7 +202,7 @@ def agent_of(version):
     return type("Nobody", (), {"version": version})
 
 
-@pytest.mark.files("what another version does to files, and their backup")
+@pytest.mark.files("another version changes the form of the files")
 async def test_one_that_breaks_the_data_and_ends_leaves_no_trace(agent, wheels):
     broken = {FORM: (MIGRATIONS, f"{BROKEN_MIGRATION}{MIGRATIONS[:-1]}2: _broken}}\nFORMAT = 3")}
     async with runs_on(agent, "0.1.0"):
@@ -216,7 +217,6 @@ async def test_one_that_breaks_the_data_and_ends_leaves_no_trace(agent, wheels):
     assert "was not taken" in (await agent.call("doctor")).stdout.decode()
 
 
-@pytest.mark.files("what another version does to files, and their backup")
 async def test_one_that_ends_within_its_minute_is_replaced_and_what_was_accepted_stays(agent, wheels):
     dies = {DAEMON: ("nursery.start_soon(notifier.keep_alive)", "await trio.sleep(2); os._exit(9)")}
     async with runs_on(agent, "0.1.0"):
@@ -229,7 +229,7 @@ async def test_one_that_ends_within_its_minute_is_replaced_and_what_was_accepted
     assert "meanwhile" in (agent.home / "data" / "inbox" / "inbox.jsonl").read_text()
 
 
-@pytest.mark.files("what another version does to files, and their backup")
+@pytest.mark.files("another version changes the form of the files")
 async def test_one_that_does_not_open_its_doors_is_replaced_with_the_data_from_before(agent, wheels):
     changes = {**NEW_FORM, DAEMON: ("channels.follow(group)", "await trio.sleep_forever()")}
     async with runs_on(agent, "0.1.0"):
@@ -239,7 +239,7 @@ async def test_one_that_does_not_open_its_doors_is_replaced_with_the_data_from_b
     assert agent.format == "2"
 
 
-@pytest.mark.files("what another version does to files, and their backup")
+@pytest.mark.files("another version changes the form of the files")
 async def test_one_that_is_older_than_the_data_is_refused_while_the_agent_runs_on(agent, wheels):
     older = wheels("0.0.9", {FORM: ("FORMAT: Final = 2\n", "FORMAT: Final = 1\n")})
     started = read_daemon(Home(agent.home))
@@ -249,7 +249,7 @@ async def test_one_that_is_older_than_the_data_is_refused_while_the_agent_runs_o
     assert read_daemon(Home(agent.home)) == started
 
 
-@pytest.mark.files("what another version does to files, and their backup")
+@pytest.mark.files("another version changes the form of the files")
 @pytest.mark.parametrize("step", ["stopping the agent", "trying 0.2.0", "the migration", "0.2.0 runs"])
 async def test_kill_9_of_the_update_leaves_the_old_or_the_new_one(agent, wheels, step):
     async with runs_on(agent, "0.2.0" if step == "0.2.0 runs" else "0.1.0"):
@@ -262,7 +262,7 @@ async def test_kill_9_of_the_update_leaves_the_old_or_the_new_one(agent, wheels,
     assert agent.process.poll() is None
 
 
-@pytest.mark.files("what another version does to files, and their backup")
+@pytest.mark.files("another version changes the form of the files")
 async def test_kill_9_of_the_agent_that_waits_does_not_stop_the_update(agent, wheels):
     two_steps = "def _mark(data):\n    with (data / 'steps').open('a') as file:\n        file.write('step ')\n"
     changes = {FORM: (MIGRATIONS, f"{two_steps}{MIGRATIONS[:-1]}2: _mark, 3: _mark}}\nFORMAT = 4")}
@@ -276,7 +276,7 @@ async def test_kill_9_of_the_agent_that_waits_does_not_stop_the_update(agent, wh
     assert (agent.home / "data" / "steps").read_text() == "step step "
 
 
-@pytest.mark.files("what another version does to files, and their backup")
+@pytest.mark.files("another version changes the form of the files")
 async def test_kill_9_of_both_is_mended_by_the_next_start(agent, wheels):
     async with runs_on(agent, "0.1.0"):
         update = agent.update(wheels(changes=NEW_FORM))
@@ -304,7 +304,6 @@ def full_backups(agent):
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.mark.files("what another version does to files, and their backup")
 async def test_a_full_disk_stops_an_update_before_anything_is_changed(agent, wheels, full_backups):
     async with runs_on(agent, "0.1.0"):
         code, out, err = await agent.update(wheels()).end()
