@@ -42,7 +42,7 @@ _written: dict[str, dict[str, str]] = {}
 """Digests of the files of each home as they were written from its database last, by their paths below its data."""
 _snapshots: dict[str, str] = {}
 """What the server showed when the files of each home were written last; while it shows the same, nothing was committed since."""
-_KEPT_BY_NODES = ("memory/", "identity/")
+_KEPT_BY_NODES = ("memory/", "identity/", "VERSION")
 """Beginnings of paths that a node has in its home by itself."""
 _thread = ThreadPoolExecutor(1)
 _is_writing = False
@@ -178,6 +178,8 @@ def refresh(path: str | bytes) -> None:
         }
         for name in edited:
             (made / name).unlink(missing_ok=True)
+        if (Path(data) / "VERSION").exists():
+            (made / "VERSION").unlink(missing_ok=True)
         for name in was.keys() - now.keys() - edited:
             (Path(data) / name).unlink(missing_ok=True)
         shutil.copytree(made, data, dirs_exist_ok=True)
