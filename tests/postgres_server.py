@@ -38,9 +38,12 @@ def is_installed() -> bool:
 
 
 class PostgresServer:
-    """A server that can be stopped, killed and started again. certificate: that of its TLS, which names 127.0.0.1."""
+    """A server that can be stopped, killed and started again. certificate: that of its TLS, which names 127.0.0.1.
 
-    def __init__(self):
+    primary: the server that it follows as a replica, until it is promoted.
+    """
+
+    def __init__(self, primary=None):
         self.folder = Path(tempfile.mkdtemp(prefix="pegasus-postgres-"))
         self.port = _free_port()
         self._numbers = itertools.count(1)
@@ -48,6 +51,17 @@ class PostgresServer:
         self._user = {"user": _other_user(), "extra_groups": []} if os.geteuid() == 0 else {}
         if self._user:
             shutil.chown(self.folder, self._user["user"])
+        self.certificate = self.data / "server.crt"
+        if primary is not None:
+            self._run("pg_basebackup", "-D", self.data, "-d", primary.url, "-R", "-c", "fast", "--no-sync")
+        else:
+            self._initialise()
+        self.start()
+        if primary is None:
+            self.execute("create role locked login password 'right pass-word'")
+
+    def _initialise(self):
+        """Make its data."""
         self._run("initdb", "-D", self.data, "-U", "agent", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
         with self.data.joinpath("postgresql.conf").open("a") as conf:
             conf.write(
@@ -55,15 +69,12 @@ class PostgresServer:
             )
         rules = self.data / "pg_hba.conf"
         rules.write_text("host all locked 127.0.0.1/32 scram-sha-256\n" + rules.read_text())
-        self.certificate = self.data / "server.crt"
         for name, content in zip(("server.crt", "server.key"), _self_signed(), strict=True):
             file = self.data / name
             file.touch(mode=0o600)
             file.write_bytes(content)
             if self._user:
                 shutil.chown(file, self._user["user"])
-        self.start()
-        self.execute("create role locked login password 'right pass-word'")
 
     @property
     def data(self):
@@ -89,6 +100,10 @@ class PostgresServer:
     def restart(self, mode="fast", *options):
         self.stop(mode)
         self.start(*options)
+
+    def promote(self):
+        """Let a replica write, as the server that it followed is gone."""
+        self._run("pg_ctl", "-D", self.data, "-w", "promote")
 
     def signal(self, number):
         """Send a signal to all of its processes: SIGSTOP is a partition as its clients see it."""
@@ -132,7 +147,7 @@ class PostgresServer:
             [find_program(program), *map(str, words)],
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE if program == "initdb" else subprocess.DEVNULL,  # the server keeps it open
+            stdout=subprocess.PIPE if program != "pg_ctl" else subprocess.DEVNULL,  # the server keeps it open
             stderr=subprocess.STDOUT,
             text=True,
             check=False,

@@ -6,15 +6,12 @@
 from __future__ import annotations
 
 import random
-from functools import partial
 
 import pytest
-import trio
 
 from tests.faults.house import open_house
 from tests.faults.injecting import FAULTS
 from tests.faults.server import open_server
-from tests.faults.stored import read_tables
 from tests.faults.trial import run_trial
 from tests.postgres_server import MISSING, is_installed
 
@@ -24,8 +21,7 @@ from tests.postgres_server import MISSING, is_installed
 async def test_nothing_is_lost_and_nothing_is_doubled_by_faults_of_all_kinds(tmp_path):
     choices = random.Random(1)
     async with open_server() as server, open_house(tmp_path, choices, server, nodes=3) as house:
-        read = partial(trio.to_thread.run_sync, read_tables, server.url(user="agent"))
-        report = await run_trial(house, FAULTS, 20, choices, read, chats=4)
+        report = await run_trial(house, FAULTS, 20, choices, chats=4)
     assert report.anomalies == []
     assert report.exits == []
     assert (len(report.faults), report.faults.total()) == (len(FAULTS), 20)

@@ -8,7 +8,6 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
 import attrs
@@ -18,11 +17,14 @@ from tests.faults.house import House, open_house
 from tests.faults.injecting import FAULTS
 from tests.faults.planted import PLANTED, plant
 from tests.faults.server import open_server
-from tests.faults.stored import read_tables
 from tests.faults.trial import Report, run_trial
 
-ROUND = 25
+ROUND = 50
 """Faults after which conversations are checked and new ones begin, so that none becomes long."""
+AHEAD = 15
+"""Seconds that one clock is ahead and another one behind: they are half a minute apart."""
+PLANTED_ROUND = 5
+"""The same where a fault of the engine is looked for, which ends with the first one that shows it."""
 
 
 async def run_rounds(
@@ -30,19 +32,20 @@ async def run_rounds(
 ) -> list[Report]:
     """Make faults of all kinds on so many nodes. only: those whose name has this in it. Prints a line for each round.
 
-    keep: where everything about a round with anomalies is written. planted: the fault of `PLANTED` that the database has.
+    keep: where everything about a round with anomalies is written. planted: the fault of `PLANTED` that the database has, which is
+    looked for with the faults that provoke it.
     """
     choices, reports = random.Random(seed), list[Report]()
-    chosen = {name: fault for name, fault in FAULTS.items() if only in name}
-    async with open_server() as server, open_house(folder, choices, server, nodes) as house:
-        read = partial(trio.to_thread.run_sync, read_tables, server.url(user="agent"))
+    provoking = PLANTED[planted].provoked_by if planted else tuple(FAULTS)
+    chosen = {name: FAULTS[name] for name in provoking if only in name}
+    async with open_server() as server, open_house(folder, choices, server, nodes, AHEAD) as house:
         if planted:
             await plant(server, planted)
         while (left := faults - sum(sum(report.faults.values()) for report in reports)) > 0:
-            report = await run_trial(house, chosen, min(left, ROUND), choices, read)
+            report = await run_trial(house, chosen, min(left, PLANTED_ROUND if planted else ROUND), choices)
             reports.append(attrs.evolve(report, conversations=[], stored=None))
             if report.anomalies and keep is not None:
-                await trio.to_thread.run_sync(_keep, keep / f"{len(reports)}", report, house)
+                await trio.to_thread.run_sync(_keep, keep / planted / f"{len(reports)}", report, house)
             made = sum(sum(each.faults.values()) for each in reports)
             print(
                 f"{made} faults, {report.messages} messages, {report.replies} replies, {report.seconds:.0f} s, "
@@ -52,6 +55,8 @@ async def run_rounds(
                 sep="\n  ",
                 flush=True,
             )
+            if planted and report.anomalies:
+                break
     return reports
 
 
@@ -86,7 +91,8 @@ def main() -> int:
             reports = trio.run(run_rounds, Path(folder), *what)
         is_broken = any(report.anomalies for report in reports)
         if planted:
-            print(f"{'found ' if is_broken else 'MISSED'} {planted}", flush=True)
+            made = sum(sum(report.faults.values()) for report in reports)
+            print(f"{'found ' if is_broken else 'MISSED'} {planted}, after {made} faults", flush=True)
         else:
             print(sum((report.faults for report in reports), Counter()))
         missed += [planted] if is_broken != bool(planted) else []

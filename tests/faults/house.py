@@ -14,6 +14,7 @@ from pegasus.testing.provider import open_provider
 from pegasus.testing.provider.answers import Call, ProviderAnswer
 from pegasus.testing.provider.requests import ProviderRequest
 from tests.blackbox.support import SILENCE, Book, Daemon, Thought, View, echo, say, thinks_with
+from tests.blackbox.support.forks import CLOCK_AHEAD
 from tests.blackbox.support.work import FOUND_NOTHING, NOTICE, Effects, TaskView, answer, desk, kind_of, spawn
 from tests.faults.link import Link, open_link
 from tests.faults.server import NodesServer
@@ -95,6 +96,8 @@ class House:
     nodes: list[Node]
     effects: Effects
     database: NodesServer
+    ahead: int = 0
+    """Seconds that the wall clock of one node is ahead of ours, and that of another one behind it."""
     one_at_a_time: trio.Lock = attrs.field(factory=trio.Lock)
     """Faults of the database exclude each other."""
 
@@ -103,13 +106,15 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(folder: Path, choices: random.Random, database: NodesServer, nodes: int) -> AsyncIterator[House]:
-    """Nodes that are ready, and are killed at the end."""
+async def open_house(
+    folder: Path, choices: random.Random, database: NodesServer, nodes: int, ahead: int = 0
+) -> AsyncIterator[House]:
+    """Nodes that are ready, and are killed at the end. ahead: as in `House`."""
     mind = Mind(Effects(folder), choices)
     async with AsyncExitStack() as stack:
         provider = await stack.enter_async_context(open_provider(mind, keep=1))
         mind.server = provider
-        house = House([], mind.effects, database)
+        house = House([], mind.effects, database, ahead)
         shared = {
             **thinks_with(provider.url),
             "agent.scope": "chat",
@@ -122,7 +127,8 @@ async def open_house(folder: Path, choices: random.Random, database: NodesServer
         for number in range(nodes):
             link = await stack.enter_async_context(open_link(database.port))
             own = {"storage.url": database.url(link.port), "node.name": f"node-{number}"}
-            daemon = Daemon(folder / f"node-{number}", {**shared, **own})
+            clock = {CLOCK_AHEAD: str((0, ahead, -ahead)[number % 3])}
+            daemon = Daemon(folder / f"node-{number}", {**shared, **own}, env=clock)
             stack.callback(daemon.kill)
             house.nodes.append(Node(daemon, link))
         async with trio.open_nursery() as nursery:

@@ -81,14 +81,28 @@ async def pause_for_long(at: Moment) -> None:
 async def cut(at: Moment) -> None:
     """Break its connections, and refuse new ones for a while."""
     await at.node.link.cut()
-    await (at.long() if at.choices.random() < 0.3 else at.short())
+    await at.short()
+    at.node.link.restore()
+
+
+async def cut_for_long(at: Moment) -> None:
+    """Break its connections, and refuse new ones until others may have taken over."""
+    await at.node.link.cut()
+    await at.long()
     at.node.link.restore()
 
 
 async def silence(at: Moment) -> None:
     """Carry nothing for a while, without a word to either side."""
     at.node.link.silence()
-    await (at.long() if at.choices.random() < 0.3 else at.short())
+    await at.short()
+    at.node.link.restore()
+
+
+async def silence_for_long(at: Moment) -> None:
+    """Carry nothing until others may have taken over. What was asked before arrives then."""
+    at.node.link.silence()
+    await at.long()
     at.node.link.restore()
 
 
@@ -101,8 +115,17 @@ async def delay(at: Moment) -> None:
 
 async def lose_answer(at: Moment) -> None:
     """Lose the answer to something that was asked, which is done."""
-    at.node.link.lose_answer()
-    await at.short()
+    await _lose_answer(at, b"")
+
+
+async def lose_answer_to_step(at: Moment) -> None:
+    """Lose the answer to a durable step, which is done."""
+    await _lose_answer(at, b'"lease_keys"')
+
+
+async def _lose_answer(at: Moment, words: bytes) -> None:
+    with trio.move_on_after(LEASE):
+        await at.node.link.lose_answer(words)
     at.node.link.restore()
 
 
@@ -139,6 +162,12 @@ async def refuse_writes(at: Moment) -> None:
         await server.execute("alter role node reset default_transaction_read_only", END_CONNECTIONS)
 
 
+async def fill_disk(at: Moment) -> None:
+    """Nothing can be added to the tables that grow, as on a full disk, while all that is there can be read and changed."""
+    async with _server(at) as server, server.without_space():
+        await at.short()
+
+
 async def refuse_connections(at: Moment) -> None:
     """The connections of the nodes break, and others have taken all that there are."""
     async with _server(at) as server, server.without_connections():
@@ -151,6 +180,14 @@ async def end_connections(at: Moment) -> None:
         await server.execute(END_CONNECTIONS)
 
 
+async def fail_over(at: Moment) -> None:
+    """The database stops at once, and a synchronous replica whose replay lags takes its place."""
+    async with _server(at) as server:
+        await server.fail_over(at.choices.uniform(0, 1))
+        for node in at.house.nodes:
+            node.link.target = server.port
+
+
 FAULTS: Final[Mapping[str, Fault]] = {
     "kill -9": kill,
     "SIGTERM": stop,
@@ -158,13 +195,18 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "kill -9 for longer than the lease": kill_for_long,
     "SIGSTOP for longer than the lease": pause_for_long,
     "link cut": cut,
+    "link cut for longer than the lease": cut_for_long,
     "link silent": silence,
+    "link silent for longer than the lease": silence_for_long,
     "link slow": delay,
     "answer lost": lose_answer,
+    "answer to a step lost": lose_answer_to_step,
     "database crashes": crash_database,
     "database restarted": restart_database,
     "database read-only": refuse_writes,
     "database out of connections": refuse_connections,
+    "database without space": fill_disk,
+    "database fails over": fail_over,
     "connections ended": end_connections,
 }
 """Faults of nodes, of their ways to the database, and of the database."""

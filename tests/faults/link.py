@@ -9,6 +9,8 @@ import trio
 
 BROKEN = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 CHUNK = 65536
+QUESTIONS = (b"B", b"P", b"Q")
+"""First bytes of what a client asks: a prepared statement (Bind), one that is prepared with it (Parse), or a whole query."""
 
 
 class Link:
@@ -21,11 +23,12 @@ class Link:
         self.target = target
         self.port = 0
         self.delay = 0.0
-        self.lost = 0
         self._is_cut = False
         self._open = trio.Event()
         self._open.set()
-        self._loses = False
+        self._loses: bytes | None = None
+        """Words of the question whose answer gets lost."""
+        self._has_lost = trio.Event()
         self._streams: set[trio.SocketStream] = set()
 
     # ------------------------------------------------------------ faults
@@ -42,15 +45,16 @@ class Link:
 
     def restore(self) -> None:
         """Carry everything again, what was held back too."""
-        self._is_cut, self.delay, self._loses = False, 0.0, False
+        self._is_cut, self.delay, self._loses = False, 0.0, None
         self._open.set()
 
-    def lose_answer(self) -> None:
-        """Deliver the next thing that the node asks, and break its connection in place of the answer.
+    async def lose_answer(self, words: bytes) -> None:
+        """Deliver the next thing with these words that the node asks, break its connection in place of the answer, and return.
 
-        What was asked is done by then: a database answers when it has committed. lost: how often that has happened.
+        What was asked is done by then: a database answers when it has committed.
         """
-        self._loses = True
+        self._loses, self._has_lost = words, trio.Event()
+        await self._has_lost.wait()
 
     # ------------------------------------------------------------ carrying
 
@@ -81,8 +85,8 @@ class Link:
         with suppress(*BROKEN):
             while chunk := await node.receive_some(CHUNK):
                 await self._hold()
-                if self._loses and _is_commit(chunk):
-                    self._loses = False
+                if self._loses is not None and chunk[:1] in QUESTIONS and self._loses in chunk:
+                    self._loses = None
                     loses.set()
                 await database.send_all(chunk)
         scope.cancel()
@@ -94,7 +98,7 @@ class Link:
             while chunk := await database.receive_some(CHUNK):
                 await self._hold()
                 if loses.is_set():
-                    self.lost += 1
+                    self._has_lost.set()
                     break
                 await node.send_all(chunk)
         scope.cancel()
@@ -102,11 +106,6 @@ class Link:
     async def _hold(self) -> None:
         await trio.sleep(self.delay)
         await self._open.wait()
-
-
-def _is_commit(chunk: bytes) -> bool:
-    """Whether this is one message of a prepared statement (Bind) or a whole query that writes; a guess that costs nothing if wrong."""
-    return chunk[:1] in (b"B", b"P", b"Q")
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -16,6 +16,7 @@ from tests.faults.checker import Conversation, Stored, find_anomalies
 from tests.faults.house import TOKEN, House, Node
 from tests.faults.injecting import Fault, Moment
 from tests.faults.speaker import GONE, Speaker
+from tests.faults.stored import read_tables
 
 AT_ONCE = 2
 """Faults that may last at the same time."""
@@ -50,10 +51,9 @@ async def run_trial(
     faults: Mapping[str, Fault],
     count: int,
     choices: random.Random,
-    read: Callable[[], Awaitable[Stored]],
     chats: int = 6,
 ) -> Report:
-    """Make so many faults while that many chats are at work. read: what is stored, asked for when all clients are at rest."""
+    """Make so many faults while that many chats are at work, and check what is stored when all clients are at rest."""
     began, report = trio.current_time(), Report()
     names = [f"chat{choices.randrange(10**9)}" for _ in range(chats)]
     speakers = [Speaker(name, house.urls, TOKEN, random.Random(choices.random())) for name in names]
@@ -75,7 +75,7 @@ async def run_trial(
             for speaker in speakers
             if not speaker.is_over
         ]
-        report.stored = await read()
+        report.stored = await trio.to_thread.run_sync(read_tables, house.database.url(user="agent"))
         report.conversations = [speaker.seen for speaker in speakers]
         report.anomalies += find_anomalies(report.conversations, report.stored)
         nursery.cancel_scope.cancel()
@@ -88,28 +88,23 @@ async def run_trial(
 async def _schedule(house: House, speakers: Sequence[Speaker], count: int, choices: random.Random) -> None:
     """Add a job for each conversation, which is due while the faults are made."""
     for speaker in speakers:
-        moment = time.time() + 1 + choices.random() * count
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
-        job = {
-            "schedule": {"at": at},
-            "prompt": f"job {speaker.name}",
-            "channel": speaker.seen.address,
-            "missed": "once",
-        }
-        while not await _is_added(choices.choice(house.urls()), job):  # noqa: ASYNC110
+        job = {"prompt": f"job {speaker.name}", "channel": speaker.seen.address, "missed": "once"}
+        seconds = house.ahead + 1 + choices.random() * count
+        while not await _is_added(choices.choice(house.urls()), job, seconds):  # noqa: ASYNC110
             await trio.sleep(0.2)  # a node may still recover from the faults before
         speaker.seen.jobs.append(speaker.name)
 
 
-async def _is_added(url: str, job: Mapping[str, Any]) -> bool:
-    """Add the job unless it is there, since nobody knows what became of a call whose connection broke."""
+async def _is_added(url: str, job: Mapping[str, Any], seconds: float) -> bool:
+    """Add the job, due in so many seconds, unless it is there: nobody knows what became of a call whose connection broke."""
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds))
     is_added = False
     try:
         with trio.fail_after(PATIENCE):
             async with connect(url) as peer:
                 await peer.hello(TOKEN, "web", "jobs", callsOnly=True)
                 if job["prompt"] not in {each["prompt"] for each in (await peer.call("cron.list"))["jobs"]}:
-                    await peer.call("cron.add", **job)
+                    await peer.call("cron.add", **job, schedule={"at": at})
                 is_added = True
     except* (*GONE, AssertionError):
         pass

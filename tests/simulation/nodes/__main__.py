@@ -12,7 +12,7 @@ import pytest
 
 from actors.testing import SimulationFailed
 from tests.simulation.nodes.planted import PLANTED
-from tests.simulation.test_nodes import run
+from tests.simulation.test_nodes import FEWER_STEPS, run
 
 AT_ONCE = 50
 """Seeds of one piece of work."""
@@ -33,7 +33,7 @@ def find(seeds: int, first: int, name: str) -> tuple[str, str]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         plant(monkeypatch)
         try:
-            run(range(first, first + seeds), shrink=0)
+            run(range(first, first + seeds), shrink=0, max_steps=FEWER_STEPS)
         except SimulationFailed as failure:
             words = str(failure.__cause__).splitlines() or [repr(failure.__cause__)]
             return name, f"seed {failure.seed}: {words[0]:.120}"

@@ -41,6 +41,8 @@ LONGEST = 120.0
 """Seconds after which everything must be answered."""
 JUST_NOW = 0.5
 """Seconds that a node has to notice that it was paused."""
+STUCK = 0.5
+"""Seconds before its end in which the calls of a process get stuck on their way."""
 CLIENT_PATIENCE = 7.0
 """Seconds after which a client tries another node."""
 
@@ -127,6 +129,8 @@ class Cluster:
         self.nodes = {name: SimulatedNode(name, self) for name in story.nodes}
         self.clients = [Client(place, self) for place in PLACES]
         self._pause = simulation.pause
+        self._stuck = set()
+        """Nodes whose calls are done long after."""
         self._thinking = {}
         """Nodes that think about each chat now."""
         self._unsaid = len(PLACES)
@@ -138,6 +142,8 @@ class Cluster:
         return self.random.uniform(0, self.story.latency) if self.story.latency else 0.0
 
     def _fate(self, link, method):
+        if link in self._stuck:
+            return Fate.LATE
         chance = self.random.random() if trio.current_time() < TROUBLE_ENDS else 1.0
         for fate, rate in self.story.rates.items():
             if chance < rate:
@@ -250,7 +256,11 @@ class Cluster:
     async def _happen(self, trouble, node):
         database = self.database
         match trouble.kind:
-            case "kill":
+            case "kill" | "stuck":
+                if trouble.kind == "stuck":
+                    self._stuck.add(node.name)
+                    await trio.sleep(STUCK)
+                    self._stuck.discard(node.name)
                 node.rest = trouble.seconds
                 node.ending.set()
                 database.kill(node.name)

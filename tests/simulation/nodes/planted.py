@@ -171,26 +171,29 @@ def forget_notes_that_were_not_written(monkeypatch):
 
 
 def leave_lost_chats_their_agents(monkeypatch):
-    def watch(ownership, query):
+    def watch_chats(ownership, query):
         ownership.running = frozenset(map(chat_owner, query.running))
+        unanswered.append(query)
 
-    monkeypatch.setattr(Ownership, "watch", watch)
+    unanswered = []
+    monkeypatch.setattr(Ownership, "watch_chats", watch_chats)
 
 
-PLANTED = (
-    commit_without_a_look_at_the_token,
-    complete_what_is_handed_out,
-    take_without_a_new_token,
-    take_what_a_living_node_owns,
-    number_replies_outside_of_the_transaction,
-    accept_whatever_comes_again,
-    renew_a_lease_that_has_ended,
-    act_after_the_own_deadline,
-    do_a_repeated_step_again,
-    load_items_before_the_take,
-    acknowledge_before_the_delivery,
-    rely_on_notices,
-    give_back_whatever_the_token,
-    forget_notes_that_were_not_written,
-    leave_lost_chats_their_agents,
-)
+PLANTED = {
+    commit_without_a_look_at_the_token: 77,
+    complete_what_is_handed_out: 0,
+    take_without_a_new_token: 77,
+    take_what_a_living_node_owns: 0,
+    number_replies_outside_of_the_transaction: 0,
+    accept_whatever_comes_again: 0,
+    renew_a_lease_that_has_ended: 21,
+    act_after_the_own_deadline: 21,
+    do_a_repeated_step_again: 10,
+    load_items_before_the_take: 2,
+    acknowledge_before_the_delivery: 9,
+    rely_on_notices: 5,
+    give_back_whatever_the_token: 187,
+    forget_notes_that_were_not_written: 10,
+    leave_lost_chats_their_agents: 21,
+}
+"""Each fault with a seed whose life finds it. After a change of the engine or of the stories it may be a later one."""

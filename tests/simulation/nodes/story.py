@@ -42,8 +42,8 @@ class Job:
 class Trouble:
     """Something that happens to a node, for so many seconds.
 
-    kind: "kill" (of the process), "stop" (in order), "pause" (SIGSTOP), "cut" (of its way to the database), "server" (the database
-    is stopped), "full" (the database writes nothing).
+    kind: "kill" (of the process), "stuck" (the same, and what it has sent just before is done long after), "stop" (in order),
+    "pause" (SIGSTOP), "cut" (of its way to the database), "server" (the database is stopped), "full" (the database writes nothing).
     """
 
     at: float
@@ -87,7 +87,7 @@ class Story:
 
     def _trouble(self) -> Trouble:
         random = self.random
-        kind = random.choice(["kill", "kill", "stop", "pause", "pause", "cut", "cut", "server", "full"])
+        kind = random.choice(["kill", "stuck", "stop", "pause", "pause", "cut", "cut", "server", "full"])
         return Trouble(
             random.uniform(0, TROUBLE_ENDS), kind, random.choice(self.nodes), random.choice([0.3, 2, 4.5, 6, 9])
         )

@@ -43,10 +43,13 @@ from pegasus.storage import (
     Waiting,
     chat_owner,
 )
+from pegasus.storage.database import InboxItem, NewItem
 from pegasus.storage.database.calls import DatabaseCalls
+from pegasus.storage.database.items import TAKEN_AT_ONCE
 from pegasus.storage.database.notes import Notes
 from pegasus.storage.database.replies import FollowedReplies
 from pegasus.testing.memory_database import Fate, MemoryDatabase
+from pegasus.wire import encode_json, to_wire
 from tests.pegasus.storage.conftest import CLI, NOW, WEB, run_node
 
 SESSION = "sessions/web%3Ac1.jsonl"
@@ -256,6 +259,32 @@ async def test_chats_without_an_agent_go_back_and_to_a_node_with_room(database, 
                 found.append((await within(10, take_chat(b, frozenset(found))))[0])
             assert {*found} == {channel.address for channel in channels} - running
             nursery.cancel_scope.cancel()
+
+
+async def test_of_ten_thousand_chats_that_are_due_at_once_a_node_holds_a_few_at_a_time(database, autojump_clock):
+    channels = {n: ChannelInfo("web", f"c{n}") for n in range(1, 10_001)}
+    messages = {n: encode_json(to_wire(InboundMessage("Hi", channel, "m"))) for n, channel in channels.items()}
+    items = [
+        NewItem(chat_owner(channel.address), channel.address, f"{n}", messages[n], "main", 0, 1, is_owners=True)
+        for n, channel in channels.items()
+    ]
+    database.tables.fill("", [InboxItem(n, item, None) for n, item in enumerate(items, 1)])
+    async with two_nodes(database) as (a, b), trio.open_nursery() as nursery:
+        done = []
+        for node in (a, b) * 3:
+            _, lease, item = await within(2, take_chat(node))
+            done.append(item.n)
+            await node.tell(CompleteItem(item.n, lease))
+        assert len({*done}) == 6
+        assert max(done) <= 6 * TAKEN_AT_ONCE  # those come first that have waited for longest
+        held = [len(state.keys) for state in database.tables.nodes()]
+        assert TAKEN_AT_ONCE <= min(held) <= max(held) <= 8 * TAKEN_AT_ONCE
+        for node in (a, b):  # there is room for no more
+            nursery.start_soon(node.ask, LostChat, frozenset())
+        await trio.sleep(3)
+        assert [len(state.keys) for state in database.tables.nodes()] == [0, 0]
+        assert database.tables.waiting(None, None, None, None) == 10_000 - 6
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_chat_that_has_waited_is_not_given_back_while_its_agent_starts(database, autojump_clock):
