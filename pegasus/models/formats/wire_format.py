@@ -161,7 +161,7 @@ class WireFormat(ABC):
 
         A long conversation that is put together for each request costs more with each message: its bytes are copied twice, into
         memory that the system has to give and clear each time. Measured by `./scripts/bench turn`, after 600 turns against after
-        40: 1.20 in one piece, 1.05 in three; the minimal program, which copies once, 1.26.
+        40: 1.20 in one piece, 1.05 in several; the minimal program, which copies once, 1.26.
         """
         return self.encode(request, self.head)
 
