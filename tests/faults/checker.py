@@ -59,13 +59,14 @@ class StoredItem:
 class Stored:
     """What an engine holds, by address: items and session lines in their order, replies as (seq, key, text).
 
-    numbers: of the session's lines, where the engine numbers them.
+    numbers: of the session's lines, where the engine numbers them. tasks: the events of each task's log in their order, by its id.
     """
 
     items: Mapping[str, Sequence[StoredItem]]
     replies: Mapping[str, Sequence[tuple[int, str, str]]]
     lines: Mapping[str, Sequence[Mapping[str, Any]]]
     numbers: Mapping[str, Sequence[int]] = attrs.field(factory=dict)
+    tasks: Mapping[str, Mapping[str, Sequence[str]]] = attrs.field(factory=dict)
 
 
 def due_replies(text: str) -> tuple[str, ...]:
@@ -85,7 +86,7 @@ def find_anomalies(conversations: Iterable[Conversation], stored: Stored) -> lis
     found = []
     for each in conversations:
         broken = [*each.odd, *_replies(each), *_answers(each)]
-        broken += [*_items(each, stored), *_session(each, stored), *_outbox(each, stored)]
+        broken += [*_items(each, stored), *_session(each, stored), *_outbox(each, stored), *_tasks(each, stored)]
         found += [f"{each.address}: {what}" for what in broken]
     return found
 
@@ -172,6 +173,14 @@ def _outbox(seen: Conversation, stored: Stored) -> Iterator[str]:
             yield f"reply {seq} is {text!r}, and was heard as {seen.heard[seq]['text']!r}"
     if len(replies) != len(seen.heard):
         yield f"{len(replies)} replies are in the outbox, {len(seen.heard)} were heard"
+
+
+def _tasks(seen: Conversation, stored: Stored) -> Iterator[str]:
+    """One node at a time works on a task: it begins once, its one call has one result, and it ends once."""
+    for id, events in stored.tasks.get(seen.address, {}).items():
+        for what in ("TASK_CREATED", "TOOL_CALL_", "TASK_COMPLETED"):
+            if (count := sum(event.startswith(what) for event in events)) > 1:
+                yield f"task {id} has {count} events {what} in {events}"
 
 
 def _gaps(numbers: Sequence[int]) -> str:

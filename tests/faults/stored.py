@@ -39,4 +39,11 @@ def read_tables(url: str) -> Stored:
             address = unquote(path.removeprefix("sessions/").removesuffix(".jsonl"))
             sessions[address].append(json.loads(body))
             numbers[address].append(no)
-    return Stored(items, replies, sessions, numbers)
+        tasks: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+        chats: dict[str, str] = {}
+        for id, event, chat in rows(
+            "select body::json ->> 'taskId', body::json ->> 'event', body::json #>> '{data,inputMetadata,channel,channelId}' "
+            "from pegasus.line join pegasus.file on file.id = line.file where path like 'tasks/%/%' order by path, no"
+        ):
+            tasks[chats.setdefault(id, f"web:{chat}")][id].append(event)
+    return Stored(items, replies, sessions, numbers, tasks)

@@ -91,6 +91,11 @@ def gap_in_lines(seen, stored):
     return put(stored, "numbers", [1, 2, 3, 5, 6, 7])
 
 
+def task_of_two_nodes(seen, stored):
+    events = ["TASK_CREATED", "REASON_DONE", "TOOL_CALL_COMPLETED", "TASK_COMPLETED", "TOOL_CALL_FAILED"]
+    return put(stored, "tasks", {"t1": events})
+
+
 def job_that_did_not_run(seen, stored):
     seen.jobs.append("night")
     return stored
@@ -116,6 +121,7 @@ def test_a_history_without_a_fault_has_no_anomaly():
         (other_order, "turns are in the order [2, 1]"),
         (open_call, "call c2 is not followed by its one result"),
         (gap_in_lines, "have the numbers … 3, 5 …"),
+        (task_of_two_nodes, "task t1 has 2 events TOOL_CALL_"),
         (job_that_did_not_run, "'job night' was heard 0 times"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
