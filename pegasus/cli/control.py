@@ -71,8 +71,8 @@ _STORED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Beginnings of paths below data/ that a method reads which needs no running agent with a database either. All others need one there,
 since they change what nodes have in memory."""
-_ASK_THE_DATABASE: Final = ("nodes.list", "nodes.drain")
-"""Methods that ask the database itself where no agent runs."""
+_WITHOUT_DATA: Final = ("mcp.list", "nodes.list", "nodes.drain")
+"""Methods that read nothing below data/ where no agent runs: they read the settings, or ask the database itself."""
 
 Answer: TypeAlias = Mapping[str, Any]
 """JSON object that a method of the control plane returns. `pegasus … --json` prints it as it is."""
@@ -197,7 +197,7 @@ def show(
     expected: tuple[type[Exception], ...] = (ClientError, *refusals)
     answer: Answer | None = None
     try:
-        if method is None or (read_daemon(home) is None and method in _ASK_THE_DATABASE):
+        if method is None or (read_daemon(home) is None and method in _WITHOUT_DATA):
             answer = offline()
         elif read_daemon(home) is None and (not settings.storage.url or method in _STORED):
             with stored_data(home, settings, *_STORED.get(method, ())):
