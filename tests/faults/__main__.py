@@ -21,10 +21,10 @@ from tests.faults.trial import Report, run_trial
 
 ROUND = 50
 """Faults after which conversations are checked and new ones begin, so that none becomes long."""
-AHEAD = 15
-"""Seconds that one clock is ahead and another one behind: they are half a minute apart."""
 PLANTED_ROUND = 5
 """The same where a fault of the engine is looked for, which ends with the first one that shows it."""
+AHEAD = 15
+"""Seconds that one clock is ahead and another one behind: they are half a minute apart."""
 
 
 async def run_rounds(
@@ -69,6 +69,7 @@ def _keep(folder: Path, report: Report, house: House) -> None:
         if stored is not None and any(each.startswith(seen.address) for each in report.anomalies):
             parts = (stored.items, stored.replies, stored.lines)
             text = [str(seen), *(str(each) for part in parts for each in part.get(seen.address, ()))]
+            text += map(str, stored.tasks.get(seen.address, {}).items())
             (folder / seen.address.partition(":")[2]).write_text("\n".join(text))
     for number, node in enumerate(house.nodes):
         shutil.copytree(node.daemon.home / "logs", folder / f"node-{number}")
