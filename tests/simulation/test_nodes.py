@@ -10,7 +10,7 @@ from actors.testing import Faults, SimulationFailed, simulate
 from tests.simulation.nodes.cluster import Cluster
 from tests.simulation.nodes.planted import PLANTED
 
-SEEDS = int(os.environ.get("PEGASUS_SEEDS", "100"))
+SEEDS = int(os.environ.get("PEGASUS_SEEDS", "30"))
 FIRST = int(os.environ.get("PEGASUS_FIRST_SEED", "0"))
 REPLAY = os.environ.get("PEGASUS_REPLAY")
 FEWER_STEPS = 20_000

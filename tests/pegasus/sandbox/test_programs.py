@@ -86,7 +86,8 @@ async def test_a_virtual_environment_with_a_package_of_the_workspace(works, fold
         file.write(backend)
     (folder / "package/backend.py").write_text(BACKEND)
     said = await works(
-        f"{sys.executable} -m venv env; env/bin/pip install -q --no-index --disable-pip-version-check ./package; "
+        f"{sys.executable} -m venv --without-pip env; "
+        f"{sys.executable} -m pip --python env/bin/python install -q --no-index --disable-pip-version-check ./package; "
         "env/bin/python -c 'import greeting; print(greeting.text)'"
     )
     assert said.strip().endswith("hello")
