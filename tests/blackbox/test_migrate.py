@@ -16,6 +16,8 @@ from tests.postgres_server import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
 
+pytestmark = pytest.mark.files("the move itself, which begins with an agent on files")
+
 STAND_IN = {"models.default": "offline/stand-in"}
 LOGS = ("inbox/inbox.jsonl", "outbox/outbox.jsonl")
 
