@@ -272,8 +272,8 @@ class ClientTurns:
             if not is_accepted and turn.placed is not None and turn.known is not None:
                 self._chats.drop(turn.placed, turn.known)
         if transcript.replies:
-            acknowledge = self._conversations.acknowledge_turn
-            request.nursery.start_soon(acknowledge, message.channel.address, transcript.replies)
+            # Before the answer: whoever has it and asks for what is unread must not be given it again.
+            await self._conversations.acknowledge_turn(message.channel.address, transcript.replies)
         return turn, transcript
 
     def note_answer(self, request: ApiRequest, turn: ClientTurn, transcript: TurnTranscript, text: str) -> None:
