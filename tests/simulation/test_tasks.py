@@ -236,4 +236,4 @@ def test_every_job_ends_and_is_told_of_once(mode, weather):
 def test_tasks_that_do_again_what_was_under_way_are_found_out(monkeypatch):
     monkeypatch.setattr(recovery, "_result", lambda *args: None)
     with pytest.raises(SimulationFailed, match="has happened 2 times"):
-        run("resume", range(200))
+        run("resume", range(200), shrink=10)
