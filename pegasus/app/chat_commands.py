@@ -22,7 +22,6 @@ import attrs
 
 from pegasus.access import APPROVALS, APPROVE, DENY, Principal, RequestRefused, access_text, access_view
 from pegasus.app.services import Services
-from pegasus.app.undo import UndoCommand
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import quote, truncate
 from pegasus.main_agent import (
@@ -92,6 +91,8 @@ class ChatCommands:
 
     async def _undo(self, message: InboundMessage, person: Principal) -> str:
         """Take back the last changes of memory and of files."""
+        from pegasus.app.undo import UndoCommand
+
         return await UndoCommand(self.services, message, person).answer(argument_of(message).strip())
 
     async def _model(self, message: InboundMessage, person: Principal) -> str:

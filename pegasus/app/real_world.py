@@ -266,21 +266,26 @@ class AgentWorld:
         Importing the SDK of a model can take a second, the rest a tenth of that. The first message would pay for it otherwise.
         """
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.reloader.run)
+            # In a thread, so that people can connect meanwhile.
+            await trio.to_thread.run_sync(_import_for_work, abandon_on_cancel=True)
             # Background work begins before the SDK is imported: it may go on from before the restart, and a message may
             # not come for hours.
-            nursery.start_soon(self.reloader.run)
             self.environment.may_work.set()
             if (shared := self.environment.shared) is not None:
                 nursery.start_soon(shared.follow_nodes, self.reloader.models.share_calls)
             nursery.start_soon(
                 partial(trio.to_thread.run_sync, abandon_on_cancel=True), self.environment.sandbox.now.remove_leftovers
             )
-            await trio.to_thread.run_sync(_import_for_turn, abandon_on_cancel=True)
             await self.reloader.models.warm_up()
 
 
-def _import_for_turn() -> None:
-    """Import what works on messages, and what answers programs."""
+def _import_for_work() -> None:
+    """Import what works on messages and tasks, and what answers programs."""
+    from pegasus.app import task_services  # noqa: F401
+    from pegasus.schedule import serve_schedule  # noqa: F401
+    from pegasus.tasks import task_agent, task_persister  # noqa: F401
+
     import_turn()
     import_names(control_plane)
 

@@ -18,8 +18,8 @@ not keep the agent from starting.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -28,7 +28,6 @@ from pegasus.app.approvals import ApprovalFlow
 from pegasus.app.environment import ADAPTER, APPROVALS, GATEWAY, SCHEDULE, TASK_AGENT, Environment
 from pegasus.app.main_agent_services import main_agent_services
 from pegasus.app.shared_services import SharedServices, tool_gate
-from pegasus.app.task_services import task_deps
 from pegasus.channels import AdapterMessage
 from pegasus.identity import PersonaChanges
 from pegasus.main_agent import AgentServices
@@ -38,7 +37,10 @@ from pegasus.observe import get_logger
 from pegasus.schedule import cron_tool
 from pegasus.settings import SERVICE_SECTIONS, Settings
 from pegasus.storage import JournalMessage
-from pegasus.tasks import BUILT_IN_TYPES, TaskAgentMessage, TaskDeps, load_task_types
+from pegasus.tasks import BUILT_IN_TYPES, TaskAgentMessage, load_task_types
+
+if TYPE_CHECKING:
+    from pegasus.tasks import TaskDeps
 
 _log = get_logger("services")
 
@@ -63,10 +65,15 @@ class Services:
     """Changes of the persona."""
     main_agent: AgentServices
     """Services of the Main Agent."""
-    tasks: TaskDeps
-    """Services of the task system."""
+    make_tasks: Callable[[], TaskDeps]
+    """Makes the services of the task system, when it begins; always returns the same."""
     approvals: ApprovalFlow
     """Shows calls that wait for an owner, and takes the answers."""
+
+    @property
+    def tasks(self) -> TaskDeps:
+        """Services of the task system."""
+        return self.make_tasks()
 
 
 def build_services(
@@ -107,13 +114,22 @@ def build_services(
         shown_on=environment.shows_approvals,
         books=(environment.pairing, persona_changes),
     )
+
+    environment.models.client("subagent")  # a model that cannot work ends the start, and not the task system later
+
+    @cache
+    def make_tasks() -> TaskDeps:
+        from pegasus.app.task_services import task_deps
+
+        return task_deps(shared, find)
+
     return Services(
         environment=environment,
         journal=journal,
         memory=memory,
         persona_changes=persona_changes,
         main_agent=main_agent_services(shared, persona_changes, cron_tool(find(SCHEDULE), environment.clock), known),
-        tasks=task_deps(shared, find),
+        make_tasks=make_tasks,
         approvals=approvals,
     )
 

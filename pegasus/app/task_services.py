@@ -31,7 +31,7 @@ from pegasus.messages import FileEdit, TaskProgress
 from pegasus.observe import get_logger
 from pegasus.settings import SANDBOX_KEYS, Settings
 from pegasus.storage import JournalMessage, LaneDone, StorageError
-from pegasus.tasks import LimitsChanged, Reflector, TaskDeps, TaskLimits, Thinker, task_tools
+from pegasus.tasks import LimitsChanged, Reflector, TaskDeps, TaskLimits, TaskUpdate, Thinker, task_tools
 from pegasus.tools import ToolContext, ToolExecutor, base_context, save_attachment_tool
 
 if TYPE_CHECKING:
@@ -121,8 +121,6 @@ async def observe_tasks(
     clock: wall clock, ms. At a start of the task system all tasks are heard anew, those included that are over and whose end may have
     been missed.
     """
-    from pegasus.tasks import TaskUpdate
-
     await bus.ask(Subscribe, inbox.ref, frozenset({EventType.TASK_UPDATED}), True)
     progress = TaskProgressSender(switchboard, clock)
     inbox.started()

@@ -66,7 +66,6 @@ from pegasus.app.environment import (
 from pegasus.app.file_questions import ask_about_files
 from pegasus.app.owner_notes import write_owner_notes
 from pegasus.app.services import Services, build_services
-from pegasus.app.task_services import observe_tasks
 from pegasus.channels import AdapterMessage, run_switchboard
 from pegasus.events import BusMessage, event_bus, keep_events
 from pegasus.identity import HEARTBEAT_FILE
@@ -363,7 +362,6 @@ def task_system_child(root: Supervisor, services: Services) -> Child[Any]:
     persister: Ref[Any] = root.ref("tasks/persister")
     listener: Ref[Notify] = root.ref(TASK_LISTENER)
     bus: Ref[BusMessage] = root.ref(BUS)
-    observer = partial(observe_tasks, clock=services.environment.clock)
     environment = services.environment
 
     def new_owner() -> str:
@@ -372,9 +370,11 @@ def task_system_child(root: Supervisor, services: Services) -> Child[Any]:
 
     def children() -> list[Child[Any]]:
         """Return the actors. Called when background work may begin."""
+        from pegasus.app.task_services import observe_tasks
         from pegasus.tasks import task_agent, task_persister
 
         agent = partial(task_agent, deps=services.tasks, logs=TaskLogs(persister, bus), listener=listener)
+        observer = partial(observe_tasks, clock=environment.clock)
         signs: Ref[Any] = root.ref(environment.signs)
         approvals: Ref[Any] = root.ref(APPROVALS)
         return [

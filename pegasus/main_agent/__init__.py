@@ -71,9 +71,7 @@ from pegasus.main_agent.services import AgentServices, FileAccess, message_publi
 from pegasus.main_agent.session import (
     CURRENT,
     GLOBAL,
-    MOST_ROWS,
     NO_CHAT,
-    PAGE_ROWS,
     SEND_FILE,
     ApartArchives,
     ArchivePage,
@@ -82,22 +80,14 @@ from pegasus.main_agent.session import (
     Place,
     SessionArchives,
     SessionFiles,
-    SessionPlace,
     StoredArchives,
     archive_age,
     archive_prefix,
     archive_tool,
-    chat_of,
-    conversation_json,
-    conversation_name_key,
     find_message,
-    find_session,
-    has_session,
     history_json,
     is_archive,
     line_text,
-    list_conversations,
-    list_sessions,
     open_archive,
     page_of,
     read_conversation,
@@ -105,7 +95,6 @@ from pegasus.main_agent.session import (
     remove_old_archives,
     says_apart,
     session_files_of,
-    session_json,
     title_of,
 )
 from pegasus.main_agent.skill_invocation import SkillInvoker
@@ -119,12 +108,38 @@ if TYPE_CHECKING:
     from pegasus.main_agent.compaction import Compactor, find_open_tasks
     from pegasus.main_agent.consolidation import Consolidator
     from pegasus.main_agent.reply_decisions import post_of_held
+    from pegasus.main_agent.session import (
+        MOST_ROWS,
+        PAGE_ROWS,
+        SessionPlace,
+        chat_of,
+        conversation_json,
+        conversation_name_key,
+        find_session,
+        has_session,
+        list_conversations,
+        list_sessions,
+        session_json,
+    )
 else:
     __getattr__ = late_names(
         __name__,
         {
             "compaction": ("Compactor", "find_open_tasks"),
             "consolidation": ("Consolidator",),
+            "session": (
+                "conversation_json",
+                "conversation_name_key",
+                "list_conversations",
+                "MOST_ROWS",
+                "PAGE_ROWS",
+                "SessionPlace",
+                "chat_of",
+                "find_session",
+                "has_session",
+                "list_sessions",
+                "session_json",
+            ),
             "reply_decisions": ("post_of_held",),
         },
     )

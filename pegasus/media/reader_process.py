@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from pegasus.sandbox import CommandLimits, run_process
+from pegasus.sandbox import CommandLimits
 from pegasus.wire import decode_object
 
 PATIENCE: Final = 20.0
@@ -32,6 +32,8 @@ async def run_reader(
         memory=MEMORY, processes=4, grace=0.1, output=8 * most_characters + 65_536, flood=64 << 20, file_size=0
     )
     argv = [sys.executable, "-I", "-X", "utf8", str(program), argument, str(most_characters)]
+    from pegasus.sandbox import run_process
+
     result = await run_process(argv, cwd="/", env={}, timeout=patience, limits=limits, stdin=content)
     return _lines(result.stdout), result.timed_out
 

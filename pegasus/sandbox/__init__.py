@@ -17,8 +17,12 @@ No command gets an environment by itself: the caller passes all of it, so no key
 mistake.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegasus.late import late_names
 from pegasus.sandbox.autorun import MOST_ENTRIES, MOST_FOLDERS, MOST_FOUND, AutorunSnapshot
-from pegasus.sandbox.background import BackgroundCommand, BackgroundCommands, CommandError
 from pegasus.sandbox.folders import Folders, is_within
 from pegasus.sandbox.guarded import MARK as CALL_MARK
 from pegasus.sandbox.guarded import (
@@ -31,10 +35,23 @@ from pegasus.sandbox.guarded import (
 )
 from pegasus.sandbox.landlock import version as landlock_version
 from pegasus.sandbox.probe import SandboxError, SandboxProbe, probe_sandbox
-from pegasus.sandbox.process import CommandResult, run_process
 from pegasus.sandbox.proxy import Dial, DialError
 from pegasus.sandbox.sandbox import Sandbox
-from pegasus.sandbox.terminal_text import TerminalText
+
+if TYPE_CHECKING:
+    from pegasus.sandbox.background import BackgroundCommand, BackgroundCommands, CommandError
+    from pegasus.sandbox.process import CommandResult, run_process
+    from pegasus.sandbox.terminal_text import TerminalText
+else:
+    # What runs commands is imported with the first one.
+    __getattr__ = late_names(
+        __name__,
+        {
+            "background": ("BackgroundCommand", "BackgroundCommands", "CommandError"),
+            "process": ("CommandResult", "run_process"),
+            "terminal_text": ("TerminalText",),
+        },
+    )
 
 __all__ = [
     "CALL_MARK",

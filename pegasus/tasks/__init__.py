@@ -69,14 +69,14 @@ from pegasus.tasks.log.task_logs import (
     read_task,
     read_tasks_of_day,
 )
-from pegasus.tasks.run.deps import TaskDeps, TaskLimits
-from pegasus.tasks.run.thinker import Reflector, Thinker
 
 if TYPE_CHECKING:
     from pegasus.tasks.agent.agent import task_agent
     from pegasus.tasks.agent.state import HOOK
     from pegasus.tasks.log.persister import task_persister
+    from pegasus.tasks.run.deps import TaskDeps, TaskLimits
     from pegasus.tasks.run.task import TaskUpdate
+    from pegasus.tasks.run.thinker import Reflector, Thinker
 else:
     # Tasks begin behind the ready line, and so does what runs them.
     __getattr__ = late_names(
@@ -85,7 +85,9 @@ else:
             "agent.agent": ("task_agent",),
             "agent.state": ("HOOK",),
             "log.persister": ("task_persister",),
+            "run.deps": ("TaskDeps", "TaskLimits"),
             "run.task": ("TaskUpdate",),
+            "run.thinker": ("Reflector", "Thinker"),
         },
     )
 

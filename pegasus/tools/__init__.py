@@ -25,6 +25,11 @@ A tool that is called by the model gets a `ToolContext` with the rights of the p
 in it comes from the model.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegasus.late import late_names
 from pegasus.tools.base import (
     AwaitsOwner,
     CallQuestions,
@@ -43,9 +48,9 @@ from pegasus.tools.base import (
 from pegasus.tools.basic import current_time
 from pegasus.tools.client_tools import NAMES as CLIENT_TOOLS
 from pegasus.tools.client_tools import ClientTools
+from pegasus.tools.command_environment import command_environment, passed_on
 from pegasus.tools.diffs import diff_block
 from pegasus.tools.executor import ToolExecutor, is_valid_schema, prepare_arguments
-from pegasus.tools.files import UndoRefused, read_content, save_incoming, take_back
 from pegasus.tools.gate import Gate, PolicyGate, earlier_calls, sending
 from pegasus.tools.guest_folders import own_place, size_of
 from pegasus.tools.kept_changes import COMMAND, FileChange, KeptChanges
@@ -53,7 +58,6 @@ from pegasus.tools.media import save_attachment_tool, speak_tool
 from pegasus.tools.memory import found_json, memory_tools
 from pegasus.tools.own_folder import folder_of, in_folder, read_rules
 from pegasus.tools.persona import persona_tool
-from pegasus.tools.shell import command_environment, passed_on
 from pegasus.tools.standard import (
     ALL_TASK_TOOLS,
     MAIN_AGENT_TOOLS,
@@ -65,7 +69,19 @@ from pegasus.tools.standard import (
     standard_tools,
 )
 from pegasus.tools.walls import hidden_path, may_be_walls
-from pegasus.tools.web import AddressGuard, FetchLimits, HttpAnswer, fetch, with_network
+from pegasus.tools.web import AddressGuard, with_network
+
+if TYPE_CHECKING:
+    from pegasus.tools.files import UndoRefused, read_content, save_incoming, take_back
+    from pegasus.tools.web import FetchLimits, HttpAnswer, fetch
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "files": ("UndoRefused", "read_content", "save_incoming", "take_back"),
+            "web": ("FetchLimits", "HttpAnswer", "fetch"),
+        },
+    )
 
 __all__ = [
     "ALL_TASK_TOOLS",

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from enum import StrEnum
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import attrs
 
@@ -35,10 +35,12 @@ from pegasus.messages import ChannelInfo, FileEdit, Json, Media, Metadata, Owner
 from pegasus.models import ToolSpec
 from pegasus.outside import Untrusted
 from pegasus.policy import OwnerMessage, ToolKind, ValueCall
-from pegasus.sandbox import BackgroundCommands
 from pegasus.tools.client_tools import ClientOffer
 from pegasus.tools.kept_changes import KeptChanges
 from pegasus.wire import encode_json
+
+if TYPE_CHECKING:
+    from pegasus.sandbox import BackgroundCommands
 
 ERROR: Final = "Error: "
 """Beginning of the content of a failed call."""

@@ -32,7 +32,6 @@ from pegasus.models import Label, ModelError, ToolSpec
 from pegasus.outside import Untrusted
 from pegasus.storage import JournalMessage, StorageError, is_kept_name, read_kept
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
-from pegasus.tools.files import IncomingFile, save_incoming
 from pegasus.tools.guest_folders import own_place
 
 if TYPE_CHECKING:
@@ -62,6 +61,7 @@ def save_attachment_tool(journal: Ref[JournalMessage]) -> Tool:
 
     Example: `ToolExecutor([*standard_tools(…), save_attachment_tool(journal)])`.
     """
+    from pegasus.tools.files import IncomingFile, save_incoming
 
     async def save(arguments: Any, context: ToolContext) -> Json:
         """Copy the file. Cancelled, or failed: nothing of the copy is left."""
@@ -116,6 +116,7 @@ def speak_tool(speaker: Callable[[], AudioModel | None], voice: str, folder: Too
     Example: `speak_tool(lambda: models.audio("speech"), "alloy", base_context(workspace, (), 0))`.
     """
     from pegasus.models import LONGEST_SPEECH
+    from pegasus.tools.files import save_incoming
 
     async def speak(arguments: Any, context: ToolContext) -> Json:
         """Have the text spoken and save the recording. The model is looked up at each call, since settings change."""

@@ -18,13 +18,10 @@ from pegasus.messages import ChannelInfo, Json
 from pegasus.models import ToolSpec
 from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.settings import LiveValue, ToolSettings
-from pegasus.tools.background import background_tools
 from pegasus.tools.base import Tool, ToolContext
 from pegasus.tools.basic import basic_tools
-from pegasus.tools.files import file_tools, real_folders
+from pegasus.tools.files import real_folders
 from pegasus.tools.memory import memory_tools
-from pegasus.tools.shell import environment_tools, shell_tools
-from pegasus.tools.web import AddressGuard, download_tool, fetch_tools, page_tool, web_search
 
 RESULT_SHARE: Final = 0.05
 """Part of the model's context window that one result may fill: twenty of them fill it."""
@@ -43,6 +40,12 @@ def standard_tools(
 
     clock: returns the wall clock in ms since the epoch. sandbox: the walls around commands. archive_prefix_of: as for `memory_tools`.
     """
+    # Tasks begin behind the ready line.
+    from pegasus.tools.background import background_tools
+    from pegasus.tools.files import file_tools
+    from pegasus.tools.shell import environment_tools, shell_tools
+    from pegasus.tools.web import AddressGuard, download_tool, fetch_tools, page_tool, web_search
+
     guard = AddressGuard(settings.allowed_hosts, only=settings.web_hosts)
     return (
         *basic_tools(clock),

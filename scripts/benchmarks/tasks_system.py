@@ -232,7 +232,7 @@ async def task_system(
             await root.start_child(Child(group, supervisor([Child(name, _watch)])))
         services = build_services(environment, ref, root.ref, ())
         # Nobody is told of the results here, so nothing waits behind a reflection.
-        services = attrs.evolve(services, tasks=attrs.evolve(services.tasks, reflect_after=0.0))
+        services = attrs.evolve(services, make_tasks=partial(attrs.evolve, services.tasks, reflect_after=0.0))
         environment.may_work.set()
         began = time.perf_counter()
         await root.start_child(task_system_child(root, services))

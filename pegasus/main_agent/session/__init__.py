@@ -24,6 +24,11 @@ What `main_agent` does with it::
     archive = await session.restart(begin, clock())   # /new, compaction, consolidation
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegasus.late import late_names
 from pegasus.main_agent.session.archives import (
     ApartArchives,
     ArchivePage,
@@ -39,7 +44,6 @@ from pegasus.main_agent.session.archives import (
     says_apart,
     title_of,
 )
-from pegasus.main_agent.session.conversations import conversation_json, conversation_name_key, list_conversations
 from pegasus.main_agent.session.files import (
     CURRENT,
     GLOBAL,
@@ -59,16 +63,6 @@ from pegasus.main_agent.session.history import (
     read_conversation,
     read_history,
     said_in,
-)
-from pegasus.main_agent.session.listing import (
-    MOST_ROWS,
-    PAGE_ROWS,
-    SessionPlace,
-    chat_of,
-    find_session,
-    has_session,
-    list_sessions,
-    session_json,
 )
 from pegasus.main_agent.session.loading import load_session, read_archive
 from pegasus.main_agent.session.media_queue import SEND_FILE, SENT, files_sent_by, gathered, send_file_path, sent
@@ -102,6 +96,36 @@ from pegasus.main_agent.session.session import (
     text_of_end_note,
     until_written,
 )
+
+if TYPE_CHECKING:
+    from pegasus.main_agent.session.conversations import conversation_json, conversation_name_key, list_conversations
+    from pegasus.main_agent.session.listing import (
+        MOST_ROWS,
+        PAGE_ROWS,
+        SessionPlace,
+        chat_of,
+        find_session,
+        has_session,
+        list_sessions,
+        session_json,
+    )
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "conversations": ("conversation_json", "conversation_name_key", "list_conversations"),
+            "listing": (
+                "MOST_ROWS",
+                "PAGE_ROWS",
+                "SessionPlace",
+                "chat_of",
+                "find_session",
+                "has_session",
+                "list_sessions",
+                "session_json",
+            ),
+        },
+    )
 
 __all__ = [
     "CONVERSATION",

@@ -8,7 +8,11 @@ All of them work with descriptors of folders and not with paths, so that a link 
 leads nowhere.
 """
 
-from pegasus.tools.files.incoming import IncomingFile, save_incoming
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegasus.late import late_names
 from pegasus.tools.files.paths import (
     is_prompt_file,
     notes_of_owners,
@@ -17,9 +21,22 @@ from pegasus.tools.files.paths import (
     real_path,
     runs_by_itself,
 )
-from pegasus.tools.files.reading import read_content
-from pegasus.tools.files.tools import file_tools
-from pegasus.tools.files.undo import UndoRefused, take_back
+
+if TYPE_CHECKING:
+    from pegasus.tools.files.incoming import IncomingFile, save_incoming
+    from pegasus.tools.files.reading import read_content
+    from pegasus.tools.files.tools import file_tools
+    from pegasus.tools.files.undo import UndoRefused, take_back
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "incoming": ("IncomingFile", "save_incoming"),
+            "reading": ("read_content",),
+            "tools": ("file_tools",),
+            "undo": ("UndoRefused", "take_back"),
+        },
+    )
 
 __all__ = [
     "IncomingFile",

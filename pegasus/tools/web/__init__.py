@@ -13,12 +13,30 @@ Everything that comes from the web is written by strangers: results are labelled
 checked.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegasus.late import late_names
 from pegasus.tools.web.addresses import AddressGuard, with_network
-from pegasus.tools.web.download import download_tool
-from pegasus.tools.web.http_client import FetchLimits, HttpAnswer, fetch
-from pegasus.tools.web.http_tools import fetch_tools
-from pegasus.tools.web.page import page_tool
-from pegasus.tools.web.search import web_search
+
+if TYPE_CHECKING:
+    from pegasus.tools.web.download import download_tool
+    from pegasus.tools.web.http_client import FetchLimits, HttpAnswer, fetch
+    from pegasus.tools.web.http_tools import fetch_tools
+    from pegasus.tools.web.page import page_tool
+    from pegasus.tools.web.search import web_search
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "download": ("download_tool",),
+            "http_client": ("FetchLimits", "HttpAnswer", "fetch"),
+            "http_tools": ("fetch_tools",),
+            "page": ("page_tool",),
+            "search": ("web_search",),
+        },
+    )
 
 __all__ = [
     "AddressGuard",
