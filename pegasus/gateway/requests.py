@@ -58,6 +58,8 @@ MAX_SEQ = 2**63
 """Sequence numbers are smaller than this, so that every reader can hold them."""
 CALL_TIMEOUT = 30.0
 """Seconds that a method may take. It is cancelled then, and the caller gets an error."""
+MOST_FILES = 100
+"""Files of one message. Each is written by itself, and a message of many thousands would hold up everybody else's."""
 MAX_CALLS = 16
 """Calls that one connection may have running at the same time. A further one is answered `overloaded`."""
 MOST_SENT = 200
@@ -376,11 +378,16 @@ def _check_seq(field: str, value: Json) -> None:
 
 
 def check_media_size(message: InboundMessage, max_bytes: int) -> None:
-    """Raise BadFrame `too_large`, with the id of the message, if its files have more than `max_bytes` bytes together."""
+    """Raise BadFrame `too_large`, with the id of the message, for too many files, or more than `max_bytes` bytes together."""
     # Four characters of base64 are three bytes, less one for each "=" at the end. Nothing is decoded for it.
     size = sum(len(file.data) // 4 * 3 - file.data.count("=", -2) for file in message.media)
+    problem = ""
     if size > max_bytes:
-        error = BadFrame("too_large", f"message.media: found {size:,} bytes, allowed: media.max_bytes = {max_bytes}")
+        problem = f"found {size:,} bytes, allowed: media.max_bytes = {max_bytes}"
+    elif len(message.media) > MOST_FILES:
+        problem = f"found {len(message.media):,} files, allowed: {MOST_FILES}"
+    if problem:
+        error = BadFrame("too_large", f"message.media: {problem}")
         error.id = message.id if is_name(message.id) else None
         raise error
 

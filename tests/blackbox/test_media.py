@@ -256,8 +256,10 @@ async def test_files_of_a_message_above_the_limit_are_refused_and_the_connection
         assert await client.ask("fits", "m-2", **fitting) == "taken"
         headers = {"authorization": f"Bearer {daemon.token}"}
         async with httpx.AsyncClient(base_url=daemon.at.http, headers=headers, timeout=20) as http:
-            answer = await http.post("/api/messages", json={"text": "large", **large})
-            assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
+            many = {"media": [{"name": "a", "mime": "text/plain", "data": "YQ=="}] * 101}
+            for media in (large, many):
+                answer = await http.post("/api/messages", json={"text": "large", **media})
+                assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
 
 
 @pytest.mark.parametrize("name_of_file", ["../../token", "/etc/passwd", "..\\..\\x.png", "a/b/c.png"])
