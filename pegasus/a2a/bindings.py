@@ -8,6 +8,7 @@ memory when its reader is slow, and goes on when a part of the agent is restarte
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -184,7 +185,8 @@ class Bindings:
 def _id_of(call: Mapping[str, Json]) -> Json:
     """Return the id of a request. Raises A2aError for one that is none, and for a request without one, which wants no answer."""
     id = call.get("id")
-    if id is not None and (isinstance(id, bool) or not isinstance(id, str | int | float)):
+    is_number = isinstance(id, int | float) and not isinstance(id, bool) and math.isfinite(id)
+    if id is not None and not (is_number or isinstance(id, str)):
         raise A2aError(INVALID_REQUEST, f"id: found {kind(id)}, allowed: a text or a number")
     return id
 

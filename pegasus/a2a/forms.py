@@ -235,9 +235,9 @@ def _time_of(text: str) -> int:
     try:
         # Python reads at most six digits of a second.
         found = datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text))
-    except ValueError:
+        return int(found.astimezone(UTC).timestamp() * 1000)
+    except (ValueError, OverflowError):  # in UTC it may be beyond the last year
         raise error from None
-    return int(found.astimezone(UTC).timestamp() * 1000)
 
 
 def query_params(query: Mapping[str, str]) -> dict[str, Json]:

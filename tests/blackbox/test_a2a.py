@@ -308,11 +308,13 @@ BAD = {
     b"[]": -32600,
     b"[" * 50_000: -32700,
     b'{"jsonrpc": "2.0", "id": {}, "method": "GetTask"}': -32600,
+    b'{"jsonrpc": "2.0", "id": 1e999, "method": "GetTask"}': -32600,
     b'{"jsonrpc": "1.0", "id": 1, "method": "GetTask"}': -32600,
     b'{"jsonrpc": "2.0", "id": 1, "method": "Explode"}': -32601,
     b'{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": [1]}': -32602,
 }
 BAD_CALLS = [
+    ("ListTasks", {"statusTimestampAfter": "9999-12-31T23:59:59-23:59"}, -32602),
     ("SendMessage", {}, -32602),
     ("SendMessage", message(messageId=""), -32602),
     ("SendMessage", message(messageId="a\u0000b"), -32602),
