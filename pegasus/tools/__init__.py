@@ -4,10 +4,11 @@
 arguments are checked and deadlines enforced. `gate` asks the policy before each call, and `named_files` finds the files that a command
 names. `guest_folders` gives a guest's work the only files that it can reach, `own_folder` an owner's the folder of a chat.
 `client_tools` are those that a connected program carries out for its conversation, `in_client` the files and commands among them.
-`kept_changes` holds what was in files before tools changed them, as `path_snapshots`, and `diffs` shows the difference. Each category
-has its own file or folder: `files/`, `web/`, `shell` (commands; `pegasus.sandbox` runs them, in their `command_environment`) and `background`
-(commands that go on running), both with `walls` around them, `basic`, `memory`, `persona` and `media`. `standard` puts together what
-an installation has, and what a model with a small context window is shown of it. `text` knows encodings.
+`kept_changes` holds what was in files before tools changed them, as `path_snapshots`, and `diffs` shows the difference. Each
+category has its own file or folder: `files/`, `web/`, `shell` (commands; `pegasus.sandbox` runs them, in their
+`command_environment`) and `background` (commands that go on running), both with `walls` around them, `basic`, `memory`, `persona`
+and `media`. `standard` puts together what an installation has, and what a model with a small context window is shown of it.
+`text` knows encodings.
 
 A new tool is a `Tool` value; `docs/tools.md` has a complete example. Tools know nothing of tasks or
 conversations.
