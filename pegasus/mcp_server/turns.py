@@ -133,7 +133,7 @@ class AskedTurns:
         if turn.is_done and has_key:
             await self._count_as_given(address, message.id, turn.replies)
         elif turn.is_done:
-            request.nursery.start_soon(self.conversations.acknowledge_turn, address, turn.replies)
+            await self.conversations.acknowledge_turn(address, turn.replies)
         return turn
 
     async def revisit(self, address: Address, id: str, item: int, seconds: float) -> TurnTranscript:
