@@ -180,19 +180,19 @@ def leave_lost_chats_their_agents(monkeypatch):
 
 
 PLANTED = {
-    commit_without_a_look_at_the_token: 77,
+    commit_without_a_look_at_the_token: 127,
     complete_what_is_handed_out: 0,
-    take_without_a_new_token: 77,
+    take_without_a_new_token: 127,
     take_what_a_living_node_owns: 0,
     number_replies_outside_of_the_transaction: 0,
     accept_whatever_comes_again: 0,
-    renew_a_lease_that_has_ended: 21,
-    act_after_the_own_deadline: 21,
+    renew_a_lease_that_has_ended: 59,
+    act_after_the_own_deadline: 59,
     do_a_repeated_step_again: 10,
     load_items_before_the_take: 2,
     acknowledge_before_the_delivery: 9,
-    rely_on_notices: 5,
-    give_back_whatever_the_token: 187,
+    rely_on_notices: 19,
+    give_back_whatever_the_token: 433,
     forget_notes_that_were_not_written: 10,
     leave_lost_chats_their_agents: 21,
 }
