@@ -6,7 +6,7 @@ microsecond. If the module is reached through the `__init__` of its package, tha
 `late_names` there.
 
 What the first message needs is then imported in the background, right after the ready line (`AgentWorld.run`), so that no
-message waits for it. `tests/blackbox/test_start.py` has the list of what must not be loaded at the ready line.
+message waits for it. `tests/test_late_imports.py` has the list of what must not be loaded at the ready line.
 
 Measured by `./scripts/bench start`: nearly all of a start is imports, half of it the methods that attrs compiles for each class. So
 what counts is how many classes are made.

@@ -6,7 +6,7 @@ names. `guest_folders` gives a guest's work the only files that it can reach, `o
 `client_tools` are those that a connected program carries out for its conversation, `in_client` the files and commands among them.
 `kept_changes` holds what was in files before tools changed them, as `path_snapshots`, and `diffs` shows the difference. Each
 category has its own file or folder: `files/`, `web/`, `shell` (commands; `pegasus.sandbox` runs them, in their
-`command_environment`) and `background` (commands that go on running), both with `walls` around them, `basic`, `memory`, `persona`
+`command_variables`) and `background` (commands that go on running), both with `walls` around them, `basic`, `memory`, `persona`
 and `media`. `standard` puts together what an installation has, and what a model with a small context window is shown of it.
 `text` knows encodings.
 
@@ -49,7 +49,7 @@ from pegasus.tools.base import (
 from pegasus.tools.basic import current_time
 from pegasus.tools.client_tools import NAMES as CLIENT_TOOLS
 from pegasus.tools.client_tools import ClientTools
-from pegasus.tools.command_environment import command_environment, passed_on
+from pegasus.tools.command_variables import command_environment, passed_on
 from pegasus.tools.diffs import diff_block
 from pegasus.tools.executor import ToolExecutor, is_valid_schema, prepare_arguments
 from pegasus.tools.gate import Gate, PolicyGate, earlier_calls, sending

@@ -41,7 +41,7 @@ from pegasus.sandbox import NO_SANDBOX, CommandLimits, CommandResult, ProcessErr
 from pegasus.settings import LiveValue
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
 from pegasus.tools.client_tools import RUN_COMMAND, ClientCallFailed, ClientOffer
-from pegasus.tools.command_environment import NON_INTERACTIVE, TERMINAL_TYPE, command_environment
+from pegasus.tools.command_variables import NON_INTERACTIVE, TERMINAL_TYPE, command_environment
 from pegasus.tools.files import real_folder
 from pegasus.tools.in_client import runs_in_client
 from pegasus.tools.walls import changed_files, enclose, note_of_changes, note_of_walls

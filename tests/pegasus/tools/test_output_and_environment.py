@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from pegasus.redaction import secrets_in_environment
 from pegasus.sandbox.process import HeadAndTail
-from pegasus.tools.command_environment import command_environment
+from pegasus.tools.command_variables import command_environment
 
 
 def captured(limit, *parts):
