@@ -349,6 +349,9 @@ class _Store:
                     self._taken = []
                     reply.send(tuple(entry for entry in self._pending.values() if entry.owner == self._owner))
                 case GetElsewhere(reply):
+                    if self.is_shared:
+                        # Who asks acts on a task here if it is nobody's. An old list does not name the node that has just begun it.
+                        await self._merge()
                     reply.send(self._elsewhere())
                 case ReadLogs(reply, task_ids):
                     reply.send(tuple(await self._read_logs(task_ids)))
