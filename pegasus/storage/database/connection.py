@@ -20,6 +20,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from random import Random
 from typing import Any, Final, LiteralString, TypeVar
 
 import psycopg
@@ -128,7 +129,10 @@ async def _ready(fileno: int, state: Wait) -> Ready:
 # ------------------------------------------------------------------ errors
 
 _MOST_REPEATS: Final = 20
-"""Times in a row that a transaction is made again because it met another one. Whoever wants it then pauses first."""
+"""Times in a row that a transaction is made again because it met another one, with pauses of three seconds in all."""
+_FIRST_PAUSE: Final = 0.002
+"""Seconds before the first of these repeats, about as long as a transaction takes."""
+_LONGEST_PAUSE: Final = 0.2
 _READ_ONLY: Final = "25006"
 _DOWN: Final = {
     _READ_ONLY: "it is read-only, as a replica is",
@@ -222,10 +226,16 @@ class Pool:
         rows = await pool.run(lambda connection: fetch(connection, "select 1"))
     """
 
-    def __init__(self, url: str, most: int = MOST_CONNECTIONS, patience: float = PATIENCE) -> None:
-        """Connect to nothing yet. Raises DatabaseRefused for an address that is none."""
+    def __init__(
+        self, url: str, most: int = MOST_CONNECTIONS, patience: float = PATIENCE, random: Random | None = None
+    ) -> None:
+        """Connect to nothing yet. random: for pauses, which have no random part without it.
+
+        Raises DatabaseRefused for an address that is none.
+        """
         self.parameters = parameters_of(url)
         self._patience = patience
+        self._random = random
         self._limit = trio.CapacityLimiter(most)
         """Tasks that have a connection, or open one."""
         self._idle: list[TrioConnection] = []
@@ -240,8 +250,8 @@ class Pool:
     async def run(self, call: Callable[[TrioConnection], Awaitable[T]], extra: float = 0.0) -> T:
         """Return what a call over a connection returns.
 
-        The call is made again on another connection when its own broke, and again when the server says that it met another
-        transaction, until nothing has happened for `patience` seconds. So it must be one transaction that may be repeated.
+        The call is made again on another connection when its own broke, and after a growing pause when the server says that it met
+        another transaction, until nothing has happened for `patience` seconds. So it must be one transaction that may be repeated.
         extra: more seconds of silence, for what the server works on for long. Raises DatabaseDown, DatabaseRefused, what the call
         raises by itself, and errors that its values or its functions (PG…) have raised.
         """
@@ -252,7 +262,7 @@ class Pool:
     async def _repeat(self, call: Callable[[TrioConnection], Awaitable[T]], extra: float) -> T:
         """Do what `run` says, as one of the tasks that may have a connection."""
         reason: StorageError = DatabaseDown(f"the database does not answer ({place_of(self.parameters)})")
-        repeats = 0
+        meetings = Pauses(_FIRST_PAUSE, _LONGEST_PAUSE, self._random)
         with trio.move_on_after(self._patience) as scope:
 
             def extend() -> None:
@@ -271,10 +281,11 @@ class Pool:
                     reason = explain(error)
                     if error.sqlstate == _READ_ONLY:
                         connection.shut()  # the next one may reach the server that has taken over
-                    elif error.sqlstate in _AGAIN and repeats >= _MOST_REPEATS:
-                        raise DatabaseDown(str(reason)) from None
-                    elif error.sqlstate in _AGAIN or _is_broken(error, connection):
-                        repeats += error.sqlstate in _AGAIN
+                    elif error.sqlstate in _AGAIN and meetings.failures < _MOST_REPEATS:
+                        # Repeated at once, it would meet the next transaction of a task that makes one after the other.
+                        await trio.sleep(meetings.next())
+                        continue
+                    elif error.sqlstate not in _AGAIN and _is_broken(error, connection):
                         await trio.lowlevel.checkpoint()
                         continue
                     raise reason from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from random import Random
 from typing import Final
 
 from pegasus.storage.database.tables import Database
@@ -23,7 +24,7 @@ def open_database(url: str) -> Database:
     except ModuleNotFoundError as error:
         text = f"storage.url needs the extra: pip install 'pegasus-agent[postgres]' (there is no {error.name})"
         raise StorageError(text) from None
-    database: Database = postgres.Postgres(url)
+    database: Database = postgres.Postgres(url, random=Random())  # noqa: S311 pauses only
     return database
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from random import Random
 from typing import Any, Final, LiteralString
 
 import attrs
@@ -74,14 +75,20 @@ class Postgres:
         await database.aclose()
     """
 
-    def __init__(self, url: str, patience: float = PATIENCE, versions: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        patience: float = PATIENCE,
+        versions: Sequence[str] | None = None,
+        random: Random | None = None,
+    ) -> None:
         """Know the address. patience: seconds until a call without an answer fails. versions: as `schema.steps` returns them.
 
-        Raises DatabaseRefused if the address is none.
+        random: for pauses between repeats, so that nodes which met do not meet again. Raises DatabaseRefused if the address is none.
         """
-        self._pool = Pool(url, patience=patience)
+        self._pool = Pool(url, patience=patience, random=random)
         # A renewal that hangs is sent once more before the lease ends.
-        self._renewals = Pool(url, most=1, patience=patience / 2)
+        self._renewals = Pool(url, most=1, patience=patience / 2, random=random)
         self._listener: TrioConnection | None = None
         self._heard: list[Notice] = []
         self._versions = tuple(versions) if versions is not None else steps()

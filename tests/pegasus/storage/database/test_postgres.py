@@ -9,6 +9,8 @@ import signal
 import subprocess
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
+from itertools import pairwise
+from random import Random
 
 import psycopg
 import pytest
@@ -263,7 +265,10 @@ async def test_too_many_connections_are_an_error_that_passes(postgres_server, po
 )
 async def test_nodes_that_race_take_each_due_key_once_and_lose_no_item(postgres_url, isolation):
     url = f"{postgres_url}?options=-c%20default_transaction_isolation%3D{isolation.replace(' ', '%5C%20')}"
-    async with opened(url, patience=30) as first, opened(url, patience=30) as second:
+    async with (
+        opened(url, patience=30, random=Random(1)) as first,
+        opened(url, patience=30, random=Random(2)) as second,
+    ):
         nodes = [await database.register(NodeFacts(name), 30) for database, name in ((first, "a"), (second, "b"))]
         keys = [f"chat/web:{n}" for n in range(12)]
         taken = []
@@ -285,6 +290,28 @@ async def test_nodes_that_race_take_each_due_key_once_and_lose_no_item(postgres_
         assert sorted(lease.owner for lease in taken) == sorted(keys)
         assert {lease.token for lease in taken} == {1}
         assert await first.waiting(None, None, None, None) == 72
+
+
+@pytest.mark.parametrize("error", [psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected])
+async def test_a_transaction_that_meets_others_is_made_again_after_growing_pauses(postgres_url, monkeypatch, error):
+    pool = Pool(postgres_url, random=Random(1))
+    monkeypatch.setattr("pegasus.storage.database.connection._MOST_REPEATS", 6)
+    begun = []
+
+    async def meet(connection, times):
+        begun.append(trio.current_time())
+        if len(begun) <= times:
+            raise error("it met another one")
+        return "done"
+
+    assert await pool.run(partial(meet, times=6)) == "done"
+    for n, (before, after) in enumerate(pairwise(begun)):
+        assert after - before >= 0.8 * 0.002 * 2**n
+    begun.clear()
+    with pytest.raises(DatabaseDown, match="it met another one"):
+        await pool.run(partial(meet, times=7))
+    assert len(begun) == 7
+    pool.close()
 
 
 # ------------------------------------------------------------------ tables
