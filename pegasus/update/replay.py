@@ -135,6 +135,7 @@ async def _run(stage: Stage, copy: Path, since: int, end: int) -> None:
     for number, start in enumerate((0, *starts)):
         following = starts[number] if number < len(starts) else None
         stop_at = end + _BEHIND if following is None else max((at for at in times if at < following), default=end)
+        stage.ends = math.inf if following is None else max(stop_at, start) + 1
         if start:
             await stage.until(start)
         # Each start reads the settings anew, as the process did.

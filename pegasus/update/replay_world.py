@@ -118,6 +118,8 @@ class Stage:
     """Tokens of a request from which on a conversation is compacted because of its size."""
     starts: Sequence[int] = ()
     """Times at which the process was started, but the first; ms."""
+    ends: float = float("inf")
+    """Time at which the process that runs was killed, ms: what comes later is for the next one, also while this one stops."""
     _known: dict[int, str] = attrs.field(factory=dict)
     """Ids of the items of the replay, by number."""
     _archives: dict[str, int] = attrs.field(factory=dict)
@@ -132,7 +134,9 @@ class Stage:
         return int(self.begin + trio.current_time() * 1000 + 1e-6)
 
     async def until(self, at: float) -> None:
-        """Wait until a time of the record, ms."""
+        """Wait until a time of the record, ms; for ever if the process did not live to see it."""
+        if at > self.ends:
+            await trio.sleep_forever()
         await trio.sleep_until((at - self.begin) / 1000)
 
     def number_of_items(self) -> int:
