@@ -31,6 +31,8 @@ from tests.blackbox.support.command import PROGRAM
 from tests.postgres_server import PostgresServer
 
 IS_SHARED = os.environ.get("PEGASUS_TEST_STORAGE") == "database"
+KEPT_SOCKETS = 10 if IS_SHARED else 0
+"""Connections to its database that a node keeps at most."""
 _LOOKS = ("open", "os.listdir", "os.scandir")
 """Events of the interpreter at which what is in the database is written into the folder first."""
 
@@ -92,10 +94,11 @@ def move_files(home: Path) -> None:
     if str(data) not in _urls:
         return
     if str(data) not in _moved:
-        _moved.add(str(data))
         is_used = (home / "run").exists()  # an agent was started without this, in a terminal
-        if not is_used and data.is_dir() and any(path.name != "VERSION" for path in data.iterdir()):
-            _migrate(home, _urls[str(data)])
+        with _as_it_is():
+            if not is_used and data.is_dir() and any(path.name != "VERSION" for path in data.iterdir()):
+                _migrate(home, _urls[str(data)])
+        _moved.add(str(data))
         return
     with _as_it_is():
         if changed := _changed(data):
