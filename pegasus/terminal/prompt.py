@@ -68,7 +68,7 @@ _PIECE: Final = 1 << 16
 
 
 def _waiting_bytes(fd: int) -> int:
-    """Return how many bytes of whole lines a terminal holds that nobody has read; 0 where the system does not tell."""
+    """Return how many bytes a terminal holds that nobody has read; 0 where the system does not tell."""
     with suppress(OSError):
         return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4), sys.byteorder)
     return 0
@@ -79,6 +79,8 @@ class PasteReader(PosixStdinReader):
 
     prompt_toolkit searches everything that was pasted so far for the end of the paste with each piece that comes, which takes time by
     the square of the length: seconds for three megabytes. Here a piece is searched once. What is typed is returned at once.
+
+    To be made when the terminal is in raw mode: what it holds then was typed before, and its Enter has become a line feed.
     """
 
     def __init__(self, stdin_fd: int, encoding: str) -> None:

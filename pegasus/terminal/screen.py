@@ -210,8 +210,10 @@ class Screen:
 
     def run(self) -> None:
         """Block until the user leaves or `close` is called; raise what went wrong on the screen."""
-        with terminal_modes_saved(), stderr_above(self.notice):
-            self._app = self._application()
+        input = self._input or create_input()
+        # From here on Enter is Enter: what was typed before is in the terminal already, and is counted by the reader of keys.
+        with terminal_modes_saved(), input.raw_mode(), stderr_above(self.notice):
+            self._app = self._application(input)
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._main())
 
@@ -233,12 +235,11 @@ class Screen:
             silence_stream(sys.stdout)
         self._listener.on_leave(Leave.LEAVE)
 
-    def _application(self) -> Application[None]:
+    def _application(self, input: Input) -> Application[None]:
         """Return the prompt_toolkit application, with the terminal's encoding taken into account.
 
         The window size is not polled: SIGWINCH reaches the main thread, which calls `resized`.
         """
-        input = self._input or create_input()
         if isinstance(input, Vt100Input):
             input.stdin_reader = PasteReader(input.fileno(), encoding=input.stdin.encoding)
         output = self._output or create_output(stdout=sys.stdout)

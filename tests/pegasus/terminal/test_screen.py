@@ -11,7 +11,7 @@ from time import monotonic
 import attrs
 import pytest
 from prompt_toolkit.data_structures import Size
-from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.input import create_input, create_pipe_input
 from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.output.vt100 import Vt100_Output
 
@@ -722,6 +722,35 @@ def test_closed_before_it_runs_it_shows_what_it_was_told_and_ends(glass, tmp_pat
         screen.close()
         screen.run()
     assert glass.shown == "the last word"
+
+
+def test_enter_before_the_prompt_and_while_it_is_made_sends_the_line(glass, tmp_path):
+    keyboard, terminal = os.openpty()
+
+    class Output(Vt100_Output):
+        """An output that is asked for its encoding while the prompt is made, and in that moment somebody types."""
+
+        def encoding(self):
+            if typed:
+                os.write(keyboard, typed.pop())
+            return super().encoding()
+
+    typed, messages = [b"second\r"], queue.Queue()
+    with open(terminal) as stdin:
+        screen = Screen(
+            tmp_path / "h",
+            ScreenListener(lambda text, media: messages.put(text), print),
+            input=create_input(stdin),
+            output=Output(glass, lambda: Size(24, 60), term="xterm"),
+        )
+        screen.status(ChatStatus(online=True))
+        os.write(keyboard, b"first\r")
+        thread = threading.Thread(target=screen.run, daemon=True)
+        thread.start()
+        assert [messages.get(timeout=20) for _ in range(2)] == ["first", "second"]
+        screen.close()
+        thread.join(20)
+    os.close(keyboard)
 
 
 def test_after_the_end_it_may_still_be_told_things(rig):
