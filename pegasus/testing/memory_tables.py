@@ -285,7 +285,7 @@ class MemoryTables:
         ]
         if dropped:
             for n in dropped:
-                self._complete(n)
+                self._complete(n, self._clock())
             self._add(report, len(dropped))
             if self._owner(report.key) != node:
                 self._announce(Notice("due", report.key))
@@ -298,18 +298,18 @@ class MemoryTables:
     def newest_items(self, node: int) -> Mapping[str, int]:
         return {key: self._newest[key] for key in self._open if self._owned.get(key, _Owned()).owner == node}
 
-    def note(self, done: Sequence[tuple[int, Lease | None]], acknowledged: Mapping[Address, int]) -> None:
-        for n, lease in done:
+    def note(self, done: Sequence[tuple[int, Lease | None, int]], acknowledged: Mapping[Address, int]) -> None:
+        for n, lease, at in done:
             if n in self.inbox and self.inbox[n].done_at is None and not self._is_stale(lease):
-                self._complete(n)
+                self._complete(n, at)
         for address, seq in acknowledged.items():
             outbox = self.outbox.get(address)
             if outbox is not None and seq <= outbox.last:
                 outbox.acked = max(outbox.acked, seq)
 
-    def _complete(self, n: int) -> None:
+    def _complete(self, n: int, at: int) -> None:
         key = self.inbox[n].item.key
-        self.inbox[n].done_at = self._clock()
+        self.inbox[n].done_at = at
         del self._open[key][n]
         if not self._open[key]:
             del self._open[key]

@@ -123,9 +123,9 @@ class OwnedItems:
         lease = note.lease or Lease(key, self.ownership.keys[key].token)
         if not self.ownership.holds(lease):
             return
-        self._notes.complete(note.n, lease)
-        self._remove(item)
         now = self._clock()
+        self._notes.complete(note.n, lease, now)
+        self._remove(item)
         self._activity.message_done(
             MessageDone(n=item.n, address=item.address, began=item.at, ended=now, is_internal=item.is_internal)
         )

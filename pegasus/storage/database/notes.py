@@ -24,9 +24,10 @@ class Notes:
     def __init__(self, database: Database, calls: DatabaseCalls) -> None:
         self._database = database
         self._calls = calls
-        self._done: dict[int, Lease | None] = {}
+        self._done: dict[int, tuple[Lease | None, int]] = {}
+        """Items that are done: the lease that they were worked on under, and when, ms since the epoch."""
         self._acknowledged: dict[Address, int] = {}
-        self._writing: dict[int, Lease | None] = {}
+        self._writing: dict[int, tuple[Lease | None, int]] = {}
         """Items whose end is being written."""
         self._sign = trio.Event()
         self._lock = trio.Lock()
@@ -35,9 +36,9 @@ class Notes:
         """Return whether the end of this item is noted and perhaps not written yet."""
         return n in self._done or n in self._writing
 
-    def complete(self, n: int, lease: Lease | None) -> None:
-        """Note that an item is done. A lease that is not the newest when it is written makes that without effect."""
-        self._done[n] = lease
+    def complete(self, n: int, lease: Lease | None, at: int) -> None:
+        """Note that an item is done, at this time. A lease that is not the newest when it is written makes that without effect."""
+        self._done[n] = lease, at
         self._sign.set()
 
     def acknowledge(self, address: Address, seq: int) -> None:
@@ -54,7 +55,8 @@ class Notes:
             acknowledged, self._acknowledged = self._acknowledged, {}
             is_written = False
             try:
-                await self._calls.until_done(partial(self._database.note, tuple(self._writing.items()), acknowledged))
+                done = tuple((n, *end) for n, end in self._writing.items())
+                await self._calls.until_done(partial(self._database.note, done, acknowledged))
                 is_written = True
             finally:
                 if not is_written:

@@ -251,14 +251,15 @@ class Postgres:
             await self._rows("select key, last_n from pegasus.owned where owner = %s and due_at is not null", node)
         )
 
-    async def note(self, done: Sequence[tuple[int, Lease | None]], acknowledged: Mapping[Address, int]) -> None:
+    async def note(self, done: Sequence[tuple[int, Lease | None, int]], acknowledged: Mapping[Address, int]) -> None:
         """See `Database`."""
-        leases = [lease for _, lease in done]
+        leases = [lease for _, lease, _ in done]
         await self._rows(
-            "select pegasus.note(%s::bigint[], %s::text[], %s::bigint[], %s::text[], %s::text[], %s::bigint[])",
-            [n for n, _ in done],
+            "select pegasus.note(%s::bigint[], %s::text[], %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::bigint[])",
+            [n for n, _, _ in done],
             [lease and lease.owner for lease in leases],
             [lease and lease.token for lease in leases],
+            [at for _, _, at in done],
             *_address_values(acknowledged),
             list(acknowledged.values()),
         )

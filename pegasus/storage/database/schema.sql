@@ -334,14 +334,14 @@ begin
 end $$;
 
 create function pegasus.note(
-  ns bigint[], lease_keys text[], tokens bigint[], types text[], channel_ids text[], seqs bigint[]
+  ns bigint[], lease_keys text[], tokens bigint[], ats bigint[], types text[], channel_ids text[], seqs bigint[]
 ) returns void language plpgsql as $$
 declare keys text[];
 begin
   if cardinality(ns) > 0 then
     select array_agg(distinct key) into keys from pegasus.item where n = any (ns) and done_at is null;
     perform from pegasus.owned where key = any (keys || lease_keys) order by key for update;
-    update pegasus.item i set done_at = pegasus.ms() from unnest(ns, lease_keys, tokens) as d(n, lease_key, token)
+    update pegasus.item i set done_at = d.at from unnest(ns, lease_keys, tokens, ats) as d(n, lease_key, token, at)
       where i.n = d.n and i.done_at is null and (d.lease_key is null
         or exists (select from pegasus.owned o where o.key = d.lease_key and o.token = d.token));
     update pegasus.owned o set due_at = null where key = any (keys) and due_at is not null

@@ -424,8 +424,8 @@ class Database(Protocol):
         """Return, for each key of this node that has an item which is not done, the number of its newest item."""
         ...
 
-    async def note(self, done: Sequence[tuple[int, Lease | None]], acknowledged: Mapping[Address, int]) -> None:
-        """Let items be done, and replies up to a seq be acknowledged.
+    async def note(self, done: Sequence[tuple[int, Lease | None, int]], acknowledged: Mapping[Address, int]) -> None:
+        """Let items be done, each at its time (ms since the epoch, by the clock of the node), and replies up to a seq be acknowledged.
 
         An item with a stale lease stays as it is, and a seq that was not given yet is ignored. A key without items is due no more.
         """

@@ -40,7 +40,7 @@ def complete_what_is_handed_out(monkeypatch):
 
     def init(items, *args, **options):
         make(items, *args, **options)
-        items.queue.on_handed_out = lambda item: items._notes.complete(item.n, None)
+        items.queue.on_handed_out = lambda item: items._notes.complete(item.n, None, 0)
 
     monkeypatch.setattr(OwnedItems, "__init__", init)
     monkeypatch.setattr(ItemQueue, "hand_out", hand_out)
@@ -165,7 +165,7 @@ def forget_notes_that_were_not_written(monkeypatch):
         done, notes._done = notes._done, {}
         acknowledged, notes._acknowledged = notes._acknowledged, {}
         if done or acknowledged:
-            await notes._database.note(tuple(done.items()), acknowledged)
+            await notes._database.note(tuple((n, *end) for n, end in done.items()), acknowledged)
 
     monkeypatch.setattr(Notes, "flush", flush)
 

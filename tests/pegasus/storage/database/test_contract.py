@@ -179,7 +179,7 @@ async def test_an_id_is_accepted_once_at_its_address(database, node):
     assert (await database.accept(node, item("m", C2), 1000)).duplicate is False
     second = await database.accept(node, item("n"), 1000)
     assert (second.duplicate, second.previous) == (False, 1)
-    await database.note([(1, None)], {})
+    await database.note([(1, None, 7)], {})
     assert await database.accept(node, item("m"), 0) == AcceptedItem(1, duplicate=True)
     assert (await database.accept(node, item("o"), 1000)).previous == second.n
 
@@ -234,16 +234,16 @@ async def test_items_are_there_until_they_are_done(database, node):
     assert [each.n for each in await database.items({CHAT: one})] == [two]
     await database.take(node, ["chat"], 9)
     assert await database.newest_items(node) == {CHAT: two, CHAT2: three}
-    await database.note([(two, None), (two, None), (99, None)], {})
+    await database.note([(two, None, 7), (two, None, 7), (99, None, 7)], {})
     assert await database.open_items([one, two, three, 99]) == {one, three}
     assert await database.newest_items(node) == {CHAT: two, CHAT2: three}
-    await database.note([(one, None)], {})
+    await database.note([(one, None, 7)], {})
     assert await database.newest_items(node) == {CHAT2: three}
 
 
 async def test_a_key_without_items_is_due_no_more(database, node):
     [n] = await accept(database, item("1"))
-    await database.note([(n, None)], {})
+    await database.note([(n, None, 7)], {})
     assert await database.take(node, ["chat"], 9) == ()
 
 
@@ -350,11 +350,11 @@ async def test_a_stale_lease_is_refused_everywhere_and_nothing_happens(database,
     for call in refused:
         with pytest.raises(LeaseLost):
             await call()
-    await database.note([(n, old)], {})
+    await database.note([(n, old, 7)], {})
     assert await database.open_items([n]) == {n}
     assert await database.read("chats/x.jsonl") == b"a\n"
     assert await database.posted(["k"]) == (None,)
-    await database.note([(n, new)], {})
+    await database.note([(n, new, 7)], {})
     assert await database.open_items([n]) == frozenset()
 
 

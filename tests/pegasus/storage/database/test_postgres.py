@@ -345,7 +345,7 @@ async def test_a_newer_version_waits_for_the_last_node_that_does_not_know_it_and
 async def test_what_is_old_is_forgotten_and_what_counts_is_not(postgres_server, postgres_url, database):
     numbers = [(await database.accept(1, item(n), 9)).n for n in range(3)]
     await database.commit(step("1", posts=[NewReply(f"k{n}", OutboundMessage("hi", CHANNEL, 0), 1) for n in range(2)]))
-    await database.note([(numbers[0], None), (numbers[1], None)], {CHANNEL.address: 1})
+    await database.note([(numbers[0], None, 7), (numbers[1], None, 7)], {CHANNEL.address: 1})
     postgres_server.execute(
         "update pegasus.item set done_at = 1 where done_at is not null",
         f"select setval('pegasus.item_numbers', {numbers[0] + 50_000})",
