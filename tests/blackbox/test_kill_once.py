@@ -90,7 +90,9 @@ async def test_after_silence(stage, name):
     """Chosen silence is not reconsidered."""
     async with stage.play(book := Book({"👍": SILENCE}), name) as daemon:
         async with daemon.client() as client:
-            await client.ask("hello")  # from here on the model is known to call tools, so that its text alone is not spoken
+            await client.ask(
+                "hello"
+            )  # from here on the model is known to call tools, so that its text alone is not spoken
             await client.say("👍")
             await client.ask("next")
             daemon.kill()
