@@ -1,4 +1,4 @@
-"""Late imports: a start loads what a daemon without clients needs, and nothing else. This is the one way to leave a module for later.
+"""Late imports: a start loads what a daemon without clients needs, and nothing else. This is how to leave a module for later.
 
 A module that is not needed before the ready line is imported by an import statement in the function that uses it first. The statement
 is as any other to mypy and to import-linter, and Python makes it safe in threads; a second run of it costs less than a

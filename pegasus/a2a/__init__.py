@@ -18,21 +18,18 @@ asks another agent. The last needs no server, so each name is imported by itself
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from pegasus.late import late_names
 
 if TYPE_CHECKING:
     from pegasus.a2a.client import RemoteAgent, find_agent
     from pegasus.a2a.description import form_of
     from pegasus.a2a.door import A2aDoor
 else:
-    _HOMES = {"A2aDoor": "door", "RemoteAgent": "client", "find_agent": "client", "form_of": "description"}
-
-    def __getattr__(name: str) -> object:
-        """Return a name of the package, and import its module first."""
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"pegasus.a2a.{_HOMES[name]}"), name)
+    __getattr__ = late_names(
+        __name__, {"client": ("RemoteAgent", "find_agent"), "description": ("form_of",), "door": ("A2aDoor",)}
+    )
 
 
 __all__ = ["A2aDoor", "RemoteAgent", "find_agent", "form_of"]

@@ -31,9 +31,9 @@ Read the files in this order; each uses only those before it:
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from pegasus.late import late_names
 from pegasus.web.actor import run_http
 from pegasus.web.config import HttpConfig, WebServices
 from pegasus.web.deliveries import HookDeliveries
@@ -48,23 +48,27 @@ if TYPE_CHECKING:
     from pegasus.web.schemas import SchemaBook
     from pegasus.web.visitors import ApiError
 else:
-    _HOMES = {
-        **dict.fromkeys(("TaskChangeAnswer", "TasksAnswer"), "answers"),
-        "Doors": "app",
-        "Form": "forms",
-        "Operation": "operations",
-        **dict.fromkeys(("ApiRequest", "EventStreamResponse", "failures_as_errors", "json_response"), "requests"),
-        **dict.fromkeys(("IDEMPOTENCY", "LONGEST_WAIT", "Conversations", "TurnTranscript"), "routes"),
-        **dict.fromkeys(("message_of", "new_message_id"), "routes"),
-        "SchemaBook": "schemas",
-        "ApiError": "visitors",
-    }
-
-    def __getattr__(name: str) -> object:
-        """Return a name that other doors use. Its module is imported here, with the first door, and not at the daemon's start."""
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"pegasus.web.{_HOMES[name]}"), name)
+    # Names that other doors use: their modules are imported with the first door.
+    __getattr__ = late_names(
+        __name__,
+        {
+            "answers": ("TaskChangeAnswer", "TasksAnswer"),
+            "app": ("Doors",),
+            "forms": ("Form",),
+            "operations": ("Operation",),
+            "requests": ("ApiRequest", "EventStreamResponse", "failures_as_errors", "json_response"),
+            "routes": (
+                "IDEMPOTENCY",
+                "LONGEST_WAIT",
+                "Conversations",
+                "TurnTranscript",
+                "message_of",
+                "new_message_id",
+            ),
+            "schemas": ("SchemaBook",),
+            "visitors": ("ApiError",),
+        },
+    )
 
 
 def render_markdown(text: str) -> str:
