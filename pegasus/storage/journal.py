@@ -54,7 +54,7 @@ from actors import Inbox, Reply
 from pegasus.messages import OutboundMessage
 from pegasus.observe import Activity, MessageDone, ReplyPosted, get_logger
 from pegasus.storage.directory import Directory, resolve
-from pegasus.storage.disk import Batch, Disk, answer_whole_file
+from pegasus.storage.disk import Batch, Disk, LineCounts, answer_whole_file, repeats
 from pegasus.storage.inbox import MAX_WAITING, InboxLog
 from pegasus.storage.inbox_messages import (
     Accept,
@@ -69,7 +69,6 @@ from pegasus.storage.inbox_messages import (
 )
 from pegasus.storage.item_queue import MAIN, ItemQueries, ItemQuery
 from pegasus.storage.leases import GiveBack, Lease, LeaseLost, LostLease, TakeLease
-from pegasus.storage.line_counts import LineCounts, repeats
 from pegasus.storage.messages import (
     Acknowledge,
     Archive,

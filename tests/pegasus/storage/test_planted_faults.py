@@ -8,7 +8,8 @@ from types import ModuleType
 import pytest
 import trio
 
-from pegasus.storage import Commit, StorageError, line_counts
+from pegasus.storage import Commit, StorageError
+from pegasus.storage import disk as disk_module
 from pegasus.storage import journal as journal_module
 from pegasus.testing.memory_disk import MemoryDisk
 
@@ -35,7 +36,7 @@ FAULTS = {
         "if True:\n                    self._inbox.queue.take_back(n)",
     ),
     "the newest lease does not count": ("journal", "lease.token < self._leases", "lease.token <= self._leases"),
-    "the lines before a commit do not count": ("line_counts", "if lines != commit.after:", "if False:"),
+    "the lines before a commit do not count": ("disk", "if lines != commit.after:", "if False:"),
     "a commit with other lines before it is done": ("journal", "if not is_done:", "if False:"),
     "a commit that is repeated is refused": ("journal", "if not is_done:", "if True:"),
     "staged lines count though they were refused": ("journal", "        self._lines.drop_staged()\n", ""),
@@ -59,7 +60,7 @@ def journal_with(file, old, new):
     if file == "journal":
         return copied(journal_module, old, new).run_journal
     copy = copied(journal_module, "_OWN_FILES = (", "_OWN_FILES = (")
-    copy.LineCounts = copied(line_counts, old, new).LineCounts
+    copy.LineCounts = copied(disk_module, old, new).LineCounts
     return copy.run_journal
 
 
