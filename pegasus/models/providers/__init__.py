@@ -2,8 +2,7 @@
 
 accounts.py        `PROVIDERS`, `KNOWN_SERVICES` and the accounts that the settings make of them
 connections.py     HTTP clients, one for each account
-http_model.py      `HttpModel`: a call over HTTP with its attempts and the pauses between them
-answer_reader.py   the answer to one call, from the bytes of its response on, and the deadline that it moves
+http_model.py      `HttpModel`: a call over HTTP with its attempts, the pauses between them, and the answer, which moves its deadline
 local_servers.py   models of Ollama, llama.cpp, LM Studio and vLLM on one's own machine
 offers.py          models that a newcomer can choose from
 """

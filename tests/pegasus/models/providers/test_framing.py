@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.models.providers.answer_reader import EventDecoder, LineDecoder
+from pegasus.models.providers.http_model import EventDecoder, LineDecoder
 
 # ------------------------------------------------------------------ server-sent events
 
