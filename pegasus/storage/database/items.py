@@ -163,13 +163,18 @@ class OwnedItems:
             # From here on the old lease ends nothing any more. What it has ended is written before a new token makes that void.
             owned.token = 0
         await self._notes.flush()
-        lease = await self._calls.until_done(lambda: self._database.claim(node.id, key))
-        if lease is None:
-            self.ownership.lose([key])
-            raise LeaseLost(f"another node owns {key}")
-        if self.ownership.gain(lease):
-            await self._load([key])
-        return lease
+        id = node.id
+        lease = await self._calls.until_done(lambda: self._database.claim(id, key))
+        # After a pause the answer may be read when the registration that it was given to has ended, and another node owns the key.
+        if id == node.id:
+            if lease is None:
+                self.ownership.lose([key])
+                raise LeaseLost(f"another node owns {key}")
+            if self.ownership.gain(lease):
+                await self._load([key])
+            if node.is_alive and self.ownership.holds(lease):
+                return lease
+        raise LeaseLost(f"this node does not own {key} any more")
 
     async def give_back(self, node: NodeLease, lease: Lease) -> None:
         """Let other nodes have a key whose lease nobody here uses any more."""

@@ -155,16 +155,17 @@ async def schedule(inbox, journal, node):
 
 
 async def _run_jobs(journal, node):
-    for job in sorted(node.jobs, key=lambda job: job.due):
-        await trio.sleep_until(job.due)
-        message = InboundMessage(f"job {job.name}", job.place, f"\x1fjob:{job.name}")
-        while True:
-            try:
-                await journal.ask(Accept, message, "main", 2, True)
-                break
-            except StorageError:
-                await trio.sleep(0.5)
-    await trio.sleep_forever()
+    with node.alone("schedule"):
+        for job in sorted(node.jobs, key=lambda job: job.due):
+            await trio.sleep_until(job.due)
+            message = InboundMessage(f"job {job.name}", job.place, f"\x1fjob:{job.name}")
+            while True:
+                try:
+                    await journal.ask(Accept, message, "main", 2, True)
+                    break
+                except StorageError:
+                    await trio.sleep(0.5)
+        await trio.sleep_forever()
 
 
 async def switchboard(inbox, journal, node):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from random import Random
@@ -69,6 +69,9 @@ class SimulatedNode:
 
     async def think(self, chat, item, text):
         await self._cluster.think(self, chat, item, text)
+
+    def alone(self, what):
+        return self._cluster.alone(self, what)
 
     def lose_clients(self):
         """The journal or the process ends, and so does every connection."""
@@ -131,8 +134,10 @@ class Cluster:
         self._pause = simulation.pause
         self._stuck = set()
         """Nodes whose calls are done long after."""
-        self._thinking = {}
-        """Nodes that think about each chat now."""
+        self._working = {}
+        """Nodes that work now on each thing that one node at a time works on."""
+        self._shared = set()
+        """Things of that kind that several nodes have worked on at a time."""
         self._unsaid = len(PLACES)
 
     def _clock(self, skew=0):
@@ -179,6 +184,7 @@ class Cluster:
             or any(client.seen.last < tables.last_seq(client.place.address) for client in self.clients)
             or not all(client.seen.is_complete for client in self.clients)
         ):
+            self._look_for_twins()
             for client in self.clients:
                 names = [job.name for job in self.story.jobs if job.to == client.place]
                 client.seen.jobs = names
@@ -230,21 +236,32 @@ class Cluster:
             raise
 
     async def think(self, node, chat, item, text):
-        """Call the model, which sees whether two nodes think about one chat at a time."""
+        """Call the model."""
         takes = next(
             (saying.takes for each in self.story.sayings.values() for saying in each if saying.text == text), (0.1,)
         )
-        thinking = self._thinking.setdefault(chat, [])
-        # A call that a paused process has sent goes on, and nobody can stop that.
-        others = [other.name for other in thinking if other is not node and not other.was_paused]
-        if others and not node.was_paused:
-            self.wrong.append(f"{trio.current_time()}: {node.name} asks the model about {chat} while {others} do")
-        thinking.append(node)
-        try:
+        with self.alone(node, chat):
             self.note(f"{node.name} thinks about {text!r}, item {item.n}")
             await trio.sleep(takes[min(item.attempt, len(takes)) - 1])
+
+    @contextmanager
+    def alone(self, node, what):
+        """Note that a node works on something, which no other may do meanwhile."""
+        working = self._working.setdefault(what, [])
+        working.append(node)
+        try:
+            self._look_for_twins()
+            yield
         finally:
-            thinking.remove(node)
+            working.remove(node)
+
+    def _look_for_twins(self):
+        for what, working in self._working.items():
+            # A call that a paused process has sent goes on, and nobody can stop that.
+            names = sorted({node.name for node in working if not node.was_paused})
+            if len(names) > 1 and what not in self._shared:
+                self._shared.add(what)
+                self.wrong.append(f"{trio.current_time()}: {names} work on {what} at one time")
 
     async def _make_trouble(self):
         async with trio.open_nursery() as nursery:

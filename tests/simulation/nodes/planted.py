@@ -11,7 +11,7 @@ import math
 import attrs
 import trio
 
-from pegasus.storage import Lease, chat_owner
+from pegasus.storage import Lease, LeaseLost, chat_owner
 from pegasus.storage.database import AcceptedItem, StoredReply
 from pegasus.storage.database.calls import Lookout
 from pegasus.storage.database.items import OwnedItems
@@ -116,6 +116,20 @@ def act_after_the_own_deadline(monkeypatch):
     monkeypatch.setattr(NodeLease, "_renew_until_lost", renew_until_lost)
 
 
+def believe_in_a_lease_that_comes_too_late(monkeypatch):
+    """Its registration has ended by the time of the answer, and another node owns the key."""
+
+    async def claim(items, node, key):
+        lease = await items._calls.until_done(lambda: items._database.claim(node.id, key))
+        if lease is None:
+            raise LeaseLost(key)
+        if items.ownership.gain(lease):
+            await items._load([key])
+        return lease
+
+    monkeypatch.setattr(OwnedItems, "_claim", claim)
+
+
 def do_a_repeated_step_again(monkeypatch):
     """Neither the id of the step nor its number of lines is looked at."""
 
@@ -188,6 +202,7 @@ PLANTED = {
     accept_whatever_comes_again: 0,
     renew_a_lease_that_has_ended: 59,
     act_after_the_own_deadline: 59,
+    believe_in_a_lease_that_comes_too_late: 82,
     do_a_repeated_step_again: 10,
     load_items_before_the_take: 2,
     acknowledge_before_the_delivery: 9,

@@ -203,6 +203,23 @@ async def test_a_change_under_a_lease_does_not_outlive_it(database, autojump_clo
         assert trio.current_time() - began < LEASE
 
 
+@pytest.mark.parametrize("latencies", [(0, 3), (0, 0, 0, 3)], ids=["the lease is under way", "its items are"])
+async def test_a_lease_that_arrives_after_its_registration_has_ended_is_none(database, autojump_clock, latencies):
+    """The node has registered anew by then, and another one has the key. Of a schedule or a channel it would never notice."""
+    activity = Activity()
+    async with run_node(database, "a", activity=activity) as a, run_node(database, "b") as b:
+        await trio.sleep(0.1)
+        delays = iter(latencies)
+        database.latency = lambda: next(delays, 0)
+        taking = await a.ref.request(TakeLease, "schedule")
+        await trio.sleep(LOOK)
+        database.tables.end_lease(1)
+        await b.ask(TakeLease, "schedule")
+        with pytest.raises(LeaseLost):
+            await taking.get()
+        assert not activity.gauges["pegasus_node_keys"]()
+
+
 async def test_what_a_node_ends_in_order_is_taken_at_once(database, autojump_clock):
     async with run_node(database, "b") as b:
         async with run_node(database, "a") as a:
