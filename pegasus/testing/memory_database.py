@@ -200,6 +200,8 @@ class _DatabaseLink:
         """Notices by the times at which they are heard."""
         self._has_lost = False
         """Notices may have been lost since the last call of `next_notices`."""
+        self._begins = False
+        """The next call of `next_notices` is the first that hears again."""
         self._news = trio.Event()
 
     def __getattr__(self, method: str) -> Callable[..., Awaitable[Any]]:
@@ -284,7 +286,7 @@ class _DatabaseLink:
     def lose_notices(self) -> None:
         """Forget what was not heard yet, as a connection that breaks."""
         self._notices.clear()
-        self._has_lost = True
+        self._has_lost = self._begins = True
         self._news.set()
 
     async def next_notices(self) -> tuple[Notice, ...]:
@@ -295,6 +297,9 @@ class _DatabaseLink:
             if self._has_lost:
                 self._has_lost = False
                 raise DatabaseDown("the connection for notices was lost")
+            if self._begins:
+                self._begins = False
+                return ()
             self._news = trio.Event()
             heard = []
             while self._notices and self._notices[0][0] <= trio.current_time():

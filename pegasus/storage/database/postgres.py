@@ -573,6 +573,7 @@ class Postgres:
             with explained():
                 if self._listener is None:
                     self._listener = await self._listen()
+                    return ()
                 while not self._heard:
                     await self._listener.wait(generators.notifies(self._listener.pgconn))
         finally:

@@ -594,7 +594,10 @@ class Database(Protocol):
         ...
 
     async def next_notices(self) -> tuple[Notice, ...]:
-        """Return what was told since the last call, at least one; wait for it. Raises DatabaseDown; some may be lost then."""
+        """Return what was told since the last call; wait for it. Raises DatabaseDown; some may be lost then.
+
+        (): from here on it is heard what is told. What was told while no connection listened is lost.
+        """
         ...
 
     async def aclose(self) -> None:

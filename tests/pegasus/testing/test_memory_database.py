@@ -102,6 +102,7 @@ async def test_notices_are_heard_unless_a_link_is_cut(autojump_clock, database):
     assert await fails(b.next_notices()) == PATIENCE
     database.mend("b")
     assert await fails(b.next_notices()) == 0
+    assert await b.next_notices() == ()
     with trio.move_on_after(10) as scope:
         await b.next_notices()
     assert scope.cancelled_caught

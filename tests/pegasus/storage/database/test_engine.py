@@ -715,6 +715,17 @@ async def test_a_database_that_only_reads_is_reported_once_and_waited_for_as_lon
         assert not activity.waits_for
 
 
+async def test_a_node_to_which_nobody_says_anything_is_ready_again_after_its_database_was_restarted(autojump_clock):
+    database, activity = MemoryDatabase(), Activity()
+    async with run_node(database, activity=activity):
+        database.stop()
+        await trio.sleep(2)
+        assert activity.waits_for
+        database.start()
+        await trio.sleep(LEASE)
+        assert not activity.waits_for
+
+
 async def test_who_leaves_while_the_database_is_down_is_not_worked_for(database, autojump_clock):
     async with run_node(database) as a:
         await a.accept("m", channel=WEB)

@@ -466,6 +466,7 @@ async def test_it_works_behind_pgbouncer_in_session_mode(postgres_server, postgr
                     await trio.sleep(0.01)
 
             nursery.start_soon(notify)
+            assert await database.next_notices() == ()
             assert (await database.next_notices())[0] == Notice("say", "{}")
             nursery.cancel_scope.cancel()
         assert await database.numberings([Address("web", "c1")])
