@@ -105,7 +105,7 @@ from pegasus.storage.messages import (
     UnacknowledgedReply,
     Unroutable,
 )
-from pegasus.storage.one_owner import run_while_owner, until_wanted, while_owner
+from pegasus.storage.one_owner import run_while_owner, until_owned, until_wanted, while_owner
 from pegasus.storage.outbox import UNDELIVERED_REPLY, undelivered_item
 from pegasus.storage.retention import RetentionRule, media_rule, remove_old_files
 from pegasus.storage.row_files import LINE_FILES, ROW_FILES, collection_of, row_key, rows_path
@@ -207,6 +207,7 @@ __all__ = [
     "stored_rows",
     "task_owner",
     "undelivered_item",
+    "until_owned",
     "until_wanted",
     "while_owner",
 ]

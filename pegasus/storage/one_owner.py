@@ -23,6 +23,15 @@ LOOK: Final = 0.5
 """Seconds between two attempts to have a key that another node owns."""
 
 
+async def until_owned(journal: Ref[JournalMessage], key: str) -> Lease:
+    """Return a new lease of a key as soon as this node may have one: no other owns it, and this one is registered and not drained."""
+    while True:
+        try:
+            return await retry(lambda: journal.ask(TakeLease, key), StorageError)
+        except LeaseLost:
+            await trio.sleep(LOOK)
+
+
 async def while_owner(
     journal: Ref[JournalMessage],
     key: str,
@@ -70,11 +79,7 @@ async def _own(journal: Ref[JournalMessage], key: str, meanwhile: Callable[[], A
 
         async def take() -> None:
             nonlocal lease
-            while lease is None:
-                try:
-                    lease = await retry(lambda: journal.ask(TakeLease, key), StorageError)
-                except LeaseLost:
-                    await trio.sleep(LOOK)
+            lease = await until_owned(journal, key)
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(take)

@@ -75,6 +75,7 @@ from pegasus.storage import (
     SetAside,
     StorageError,
     TakeLease,
+    until_owned,
 )
 from pegasus.tasks.log.format import (
     FOLDER,
@@ -249,8 +250,7 @@ class _Store:
         the logs tell can still be read. New tasks are refused by the disk until somebody moves the folder away.
         """
         # A node that gives everything back gets no lease, and begins nothing until that is over.
-        take = partial(self._journal.ask, TakeLease, self._lease.owner)
-        self._lease = await retry(take, (StorageError, LeaseLost))
+        self._lease = await until_owned(self._journal, self._lease.owner)
         index = await self._read_or_report(INDEX)
         if index:
             index = await self._repair(INDEX, index, placeholder=b"\n")

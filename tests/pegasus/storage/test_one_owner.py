@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from actors import Child, open_supervisor
-from pegasus.storage import GiveBack, Lease, LeaseLost, LostLease, TakeLease, run_while_owner, while_owner
+from pegasus.storage import GiveBack, Lease, LeaseLost, LostLease, TakeLease, run_while_owner, until_owned, while_owner
 
 
 class Keys:
@@ -32,6 +32,23 @@ class Keys:
         """The owner does not renew its lease."""
         self.watched.pop(self.owner).send(None)
         self.owner, self.token = "nobody", self.token + 1
+
+
+async def test_a_key_is_had_soon_after_a_long_time_in_which_it_was_not(autojump_clock):
+    keys = Keys()
+    keys.owner = "nobody"
+    async with (
+        open_supervisor([Child("a", lambda inbox: keys.run("a", inbox))]) as root,
+        trio.open_nursery() as nursery,
+    ):
+
+        @nursery.start_soon
+        async def free():
+            await trio.sleep(100.4)
+            keys.owner = ""
+
+        assert (await until_owned(root.ref("a"), "tasks/run")).owner == "tasks/run"
+        assert trio.current_time() < 101
 
 
 async def test_one_node_works_and_another_goes_on_when_the_key_is_lost(autojump_clock):
