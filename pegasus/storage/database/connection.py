@@ -51,7 +51,8 @@ _CONNECTION: Final = {
 """Parameters of a connection, unless the address has them, or the environment has the time to connect. A dead peer is noticed in 4 s,
 less than a lease."""
 _SESSION: Final = """select set_config('statement_timeout', '60s', false), set_config('lock_timeout', '10s', false),
-    set_config('idle_in_transaction_session_timeout', '15s', false), set_config('timezone', 'UTC', false),
+    set_config('idle_in_transaction_session_timeout', '15s', false), set_config('idle_session_timeout', '0', false),
+    set_config('timezone', 'UTC', false),
     set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'on'
     else current_setting('synchronous_commit') end, false)"""
 """Settings of each session: nothing of a client that is gone holds a lock for long, and a commit is on the server's disk."""
@@ -134,11 +135,12 @@ _FIRST_PAUSE: Final = 0.002
 """Seconds before the first of these repeats, about as long as a transaction takes."""
 _LONGEST_PAUSE: Final = 0.2
 _READ_ONLY: Final = "25006"
+_TOO_MANY: Final = "53300"
 _DOWN: Final = {
     _READ_ONLY: "it is read-only, as a replica is",
     "53100": "its disk is full",
     "53200": "it is out of memory",
-    "53300": "it has too many connections; raise its max_connections, or run fewer nodes",
+    _TOO_MANY: "it has too many connections; raise its max_connections, or run fewer nodes",
     "57014": "a statement took too long",
     "55P03": "a row was locked for too long",
     "57P01": "an administrator stops it",
@@ -151,9 +153,12 @@ _DOWN: Final = {
 """By SQLSTATE, conditions that pass or that the operator of the database ends."""
 _REFUSED: Final = re.compile(
     "password authentication failed|no password supplied|(role|user|database) .* does not exist|no pg_hba.conf entry|certificate|"
-    "not support SSL|invalid .*value"
+    "not support SSL|invalid .*value|not permitted to log in|permission denied|unrecognized configuration parameter|"
+    "service .* not found|channel binding required"
 )
 """Words of errors that settings or grants end. A connection that is refused has no SQLSTATE."""
+_NO_ROOM: Final = re.compile("too many (connections|clients)|connection slots are reserved")
+"""Words of such an error that passes."""
 _OTHER_TABLES: Final = ("42P01", "42703", "42883")
 """States after which no repeat helps: a table, a column or a function is missing."""
 _AGAIN: Final = ("40001", "40P01", "40003", "23505")
@@ -161,18 +166,25 @@ _AGAIN: Final = ("40001", "40P01", "40003", "23505")
 statement looks for what it inserts."""
 
 
-def explain(error: psycopg.Error) -> StorageError:
-    """Return the error for an operator. It holds no password: psycopg and libpq never repeat one but of a malformed address."""
+def explain(error: psycopg.Error, *, has_worked: bool = False) -> StorageError:
+    """Return the error for an operator. It holds no password: psycopg and libpq never repeat one but of a malformed address.
+
+    has_worked: it has worked before. Rights, passwords and certificates that are changed meanwhile are waited for, as a server is that
+    is down: a process that ends because of them loses no less, and somebody would have to start it again.
+    """
+    refused = DatabaseDown if has_worked else DatabaseRefused
     state = error.sqlstate or ""
     # Of several attempts each has its line, and most are the same. What libpq guesses about a cause is indented.
     lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
     words = " ".join(dict.fromkeys(line.strip().removeprefix("connection failed: ") for line in lines))
     if state == "42501":
-        return DatabaseRefused(f"the database user has too few rights: {words}")
+        return refused(f"the database user has too few rights: {words}")
     if state in _OTHER_TABLES:
         return DatabaseRefused(f"the tables of the database are not those that this program makes: {words}")
     if not state and _REFUSED.search(words):
-        return DatabaseRefused(f"the database refuses the connection: {words}")
+        return refused(f"the database refuses the connection: {words}")
+    if not state and _NO_ROOM.search(words):
+        state = _TOO_MANY
     if reason := _DOWN.get(state):
         return DatabaseDown(f"the database cannot do it: {reason} ({words})")
     return DatabaseDown(f"the database cannot be reached: {words}" if not state else f"the database failed: {words}")
@@ -246,6 +258,8 @@ class Pool:
         """Held while a connection is opened, so that a server which comes back meets one client at a time."""
         self._pauses = Pauses(first=0.1, limit=1.0)
         self._is_closed = False
+        self._has_worked = False
+        """True after the first call that was answered."""
 
     async def run(self, call: Callable[[TrioConnection], Awaitable[T]], extra: float = 0.0) -> T:
         """Return what a call over a connection returns.
@@ -274,11 +288,13 @@ class Pool:
                     async with self._kept() as connection:
                         connection.on_progress = extend
                         extend()
-                        return await call(connection)
+                        result = await call(connection)
+                        self._has_worked = True
+                        return result
                 except psycopg.Error as error:
                     if isinstance(error, psycopg.DataError) or (error.sqlstate or "").startswith("PG"):
                         raise
-                    reason = explain(error)
+                    reason = explain(error, has_worked=self._has_worked)
                     if error.sqlstate == _READ_ONLY:
                         connection.shut()  # the next one may reach the server that has taken over
                     elif error.sqlstate in _AGAIN and meetings.failures < _MOST_REPEATS:
@@ -343,7 +359,7 @@ class Pool:
                     raise
             except psycopg.Error as error:
                 await trio.sleep(self._pauses.next())
-                raise explain(error) from None
+                raise explain(error, has_worked=self._has_worked) from None
             self._pauses.reset()
             return connection
 

@@ -249,7 +249,7 @@ async def test_too_many_connections_are_an_error_that_passes(postgres_server, po
     await database.prepare()
     postgres_server.execute("create role few login connection limit 0")
     async with opened(postgres_url.replace("agent@", "few@"), patience=0.3) as other:
-        with pytest.raises(DatabaseDown, match="too many connections"):
+        with pytest.raises(DatabaseDown, match="raise its max_connections, or run fewer nodes"):
             await other.nodes()
 
 
@@ -405,6 +405,44 @@ async def test_a_wrong_password_is_refused_without_it_and_a_file_of_passwords_is
     pool = Pool(locked)
     assert await pool.run(lambda connection: fetch(connection, "select current_user")) == [("locked",)]
     pool.close()
+
+
+async def test_rights_and_passwords_that_are_changed_under_way_are_waited_for(postgres_server, postgres_url):
+    url = postgres_url.replace("agent@", "turning:first@")
+    postgres_server.execute(
+        "create role turning login password 'first'", "grant create on database postgres to turning"
+    )
+    rules = postgres_server.data / "pg_hba.conf"
+    before = rules.read_text()
+    rules.write_text("host all turning 127.0.0.1/32 scram-sha-256\n" + before)
+    end = "select pg_terminate_backend(pid) from pg_stat_activity where usename = 'turning'"
+    try:
+        postgres_server.execute("select pg_reload_conf()")
+        async with opened(url, patience=0.5) as database:
+            await database.commit(step("1", after=0))
+            for take, give, words in (
+                (
+                    "alter role turning password 'second'",
+                    "alter role turning password 'first'",
+                    "password authentication",
+                ),
+                ("alter role turning nologin", "alter role turning login", "not permitted to log in"),
+                (
+                    "revoke all on pegasus.line from turning; alter table pegasus.line owner to agent",
+                    "grant all on pegasus.line to turning",
+                    "too few rights",
+                ),
+            ):
+                postgres_server.execute(take, end, url=postgres_url)
+                with pytest.raises(DatabaseDown, match=words):
+                    await database.read("x.jsonl")
+                postgres_server.execute(give, url=postgres_url)
+                assert await database.read("x.jsonl") == b"line of 1\n"
+    finally:
+        rules.write_text(before)
+        postgres_server.execute(
+            "select pg_reload_conf()", "drop schema pegasus cascade", "drop owned by turning", "drop role turning"
+        )
 
 
 @pytest.mark.tried("databases", "TLS with `sslmode=verify-full`", "the certificate is checked")
