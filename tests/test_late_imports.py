@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from pegasus.late import late_modules
+
 ROOT = Path(__file__).resolve().parents[1]
 LATE = {
     # libraries
@@ -104,18 +106,6 @@ def is_allowed(node: ast.Import | ast.ImportFrom) -> bool:
     if isinstance(node, ast.Import):
         return all(is_late(name.name) for name in node.names)
     module = str(node.module)
-    late = late_names_of(module)
-    return is_late(module) or any(is_late(f"{module}.{name.name}") or name.name in late for name in node.names)
-
-
-@functools.cache
-def late_names_of(package: str) -> frozenset[str]:
-    """Names in the `if TYPE_CHECKING:` of a package's `__init__`, which `late_names` has at run time."""
-    path = ROOT / package.replace(".", "/") / "__init__.py"
-    if not path.exists():
-        return frozenset()
-    blocks = [
-        node for node in tree(path).body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    ]
-    statements = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
-    return frozenset(name.name for node in statements for name in node.names)
+    return is_late(module) or any(
+        is_late(f"{module}.{name.name}") or name.name in late_modules(module) for name in node.names
+    )

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from pegasus.a2a.description import form_of
     from pegasus.a2a.door import A2aDoor
 else:
-    __getattr__ = late_names(
-        __name__, {"client": ("RemoteAgent", "find_agent"), "description": ("form_of",), "door": ("A2aDoor",)}
-    )
+    __getattr__ = late_names(__name__)
 
 
 __all__ = ["A2aDoor", "RemoteAgent", "find_agent", "form_of"]

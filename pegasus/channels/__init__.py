@@ -50,24 +50,7 @@ if TYPE_CHECKING:
     from pegasus.channels.turn_follower import FollowedTurn, GrowingText, OnSaid, TurnFollower
 else:
     # The base of the adapters of services, for homes that have some.
-    __getattr__ = late_names(
-        __name__,
-        {
-            "service_adapter": ("ServiceAdapter",),
-            "service_contract": (
-                "ChannelState",
-                "CredentialsRefused",
-                "NotKept",
-                "RateLimited",
-                "ServiceContext",
-                "ServiceDown",
-                "WebhookAnswer",
-                "WebhookReceiver",
-                "WebhookRequest",
-            ),
-            "turn_follower": ("FollowedTurn", "GrowingText", "OnSaid", "TurnFollower"),
-        },
-    )
+    __getattr__ = late_names(__name__)
 
 __all__ = [
     "AckTracker",

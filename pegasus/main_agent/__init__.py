@@ -122,27 +122,7 @@ if TYPE_CHECKING:
         session_json,
     )
 else:
-    __getattr__ = late_names(
-        __name__,
-        {
-            "compaction": ("Compactor", "find_open_tasks"),
-            "consolidation": ("Consolidator",),
-            "session": (
-                "conversation_json",
-                "conversation_name_key",
-                "list_conversations",
-                "MOST_ROWS",
-                "PAGE_ROWS",
-                "SessionPlace",
-                "chat_of",
-                "find_session",
-                "has_session",
-                "list_sessions",
-                "session_json",
-            ),
-            "reply_decisions": ("post_of_held",),
-        },
-    )
+    __getattr__ = late_names(__name__)
 
 
 def import_turn() -> None:

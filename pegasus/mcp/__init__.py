@@ -27,15 +27,7 @@ if TYPE_CHECKING:
     from pegasus.mcp.sorting import KINDS, SORTING_KEYS, SortedTool, is_sorted
 else:
     # Most homes have no servers.
-    __getattr__ = late_names(
-        __name__,
-        {
-            "checking": ("CheckResult", "check_servers", "kinds_text"),
-            "place": ("risks",),
-            "server": ("ServerState",),
-            "sorting": ("KINDS", "SORTING_KEYS", "SortedTool", "is_sorted"),
-        },
-    )
+    __getattr__ = late_names(__name__)
 
 __all__ = [
     "KINDS",

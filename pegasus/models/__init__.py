@@ -101,25 +101,7 @@ if TYPE_CHECKING:
     )
     from pegasus.models.recorded import read_again
 else:
-    __getattr__ = late_names(
-        __name__,
-        {
-            "answers": ("find_calls", "pieces_of", "without_calls_in_text"),
-            "audio": ("LONGEST_SPEECH", "MOST_AUDIO", "AudioModel"),
-            "embeddings": ("EmbeddingModel",),
-            "formats": ("unfinished",),
-            "providers": (
-                "ModelOffer",
-                "ServerWantsKey",
-                "find_names",
-                "find_offers",
-                "find_offers_at",
-                "is_known_service",
-                "key_variable",
-            ),
-            "recorded": ("read_again",),
-        },
-    )
+    __getattr__ = late_names(__name__)
 
 __all__ = [
     "EXTENSIONS",

@@ -44,14 +44,7 @@ if TYPE_CHECKING:
     from pegasus.sandbox.terminal_text import TerminalText
 else:
     # What runs commands is imported with the first one.
-    __getattr__ = late_names(
-        __name__,
-        {
-            "background": ("BackgroundCommand", "BackgroundCommands", "CommandError"),
-            "process": ("CommandResult", "run_process"),
-            "terminal_text": ("TerminalText",),
-        },
-    )
+    __getattr__ = late_names(__name__)
 
 __all__ = [
     "CALL_MARK",

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pegasus.schedule.scheduler import ScheduleServices, serve_schedule
 else:
     # Jobs are run behind the ready line.
-    __getattr__ = late_names(__name__, {"scheduler": ("ScheduleServices", "serve_schedule")})
+    __getattr__ = late_names(__name__)
 
 __all__ = [
     "HEARTBEAT",

@@ -79,17 +79,7 @@ if TYPE_CHECKING:
     from pegasus.tasks.run.thinker import Reflector, Thinker
 else:
     # Tasks begin behind the ready line, and so does what runs them.
-    __getattr__ = late_names(
-        __name__,
-        {
-            "agent.agent": ("task_agent",),
-            "agent.state": ("HOOK",),
-            "log.persister": ("task_persister",),
-            "run.deps": ("TaskDeps", "TaskLimits"),
-            "run.task": ("TaskUpdate",),
-            "run.thinker": ("Reflector", "Thinker"),
-        },
-    )
+    __getattr__ = late_names(__name__)
 
 __all__ = [
     "BUILT_IN_TYPES",

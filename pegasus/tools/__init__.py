@@ -76,13 +76,7 @@ if TYPE_CHECKING:
     from pegasus.tools.files import UndoRefused, read_content, save_incoming, take_back
     from pegasus.tools.web import FetchLimits, HttpAnswer, fetch
 else:
-    __getattr__ = late_names(
-        __name__,
-        {
-            "files": ("UndoRefused", "read_content", "save_incoming", "take_back"),
-            "web": ("FetchLimits", "HttpAnswer", "fetch"),
-        },
-    )
+    __getattr__ = late_names(__name__)
 
 __all__ = [
     "ALL_TASK_TOOLS",

@@ -49,26 +49,7 @@ if TYPE_CHECKING:
     from pegasus.web.visitors import ApiError
 else:
     # Names that other doors use: their modules are imported with the first door.
-    __getattr__ = late_names(
-        __name__,
-        {
-            "answers": ("TaskChangeAnswer", "TasksAnswer"),
-            "app": ("Doors",),
-            "forms": ("Form",),
-            "operations": ("Operation",),
-            "requests": ("ApiRequest", "EventStreamResponse", "failures_as_errors", "json_response"),
-            "routes": (
-                "IDEMPOTENCY",
-                "LONGEST_WAIT",
-                "Conversations",
-                "TurnTranscript",
-                "message_of",
-                "new_message_id",
-            ),
-            "schemas": ("SchemaBook",),
-            "visitors": ("ApiError",),
-        },
-    )
+    __getattr__ = late_names(__name__)
 
 
 def render_markdown(text: str) -> str:

@@ -46,22 +46,7 @@ if TYPE_CHECKING:
     from pegasus.app.control_plane.views import CompletionMethod, ViewMethods
     from pegasus.app.control_plane.work import ConversationMethod, CronMethods, EventMethods, TaskMethods
 else:
-    __getattr__ = late_names(
-        __name__,
-        {
-            "access": ("PairingMethods", "SignInMethod", "TokenMethods"),
-            "clients": ("ClientToolMethods",),
-            "histories": ("HistoryMethods",),
-            "knowledge": ("MemoryMethods", "PersonaMethods"),
-            "nodes": ("NodeMethods",),
-            "servers": ("ServerMethods",),
-            "settings": ("SettingsMethods",),
-            "status": ("StatusMethods", "actor_json"),
-            "stopping": ("InterruptMethod",),
-            "views": ("CompletionMethod", "ViewMethods"),
-            "work": ("ConversationMethod", "CronMethods", "EventMethods", "TaskMethods"),
-        },
-    )
+    __getattr__ = late_names(__name__)
 
 __all__ = [
     "MESSAGE_METHODS",

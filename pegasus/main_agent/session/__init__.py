@@ -110,22 +110,7 @@ if TYPE_CHECKING:
         session_json,
     )
 else:
-    __getattr__ = late_names(
-        __name__,
-        {
-            "conversations": ("conversation_json", "conversation_name_key", "list_conversations"),
-            "listing": (
-                "MOST_ROWS",
-                "PAGE_ROWS",
-                "SessionPlace",
-                "chat_of",
-                "find_session",
-                "has_session",
-                "list_sessions",
-                "session_json",
-            ),
-        },
-    )
+    __getattr__ = late_names(__name__)
 
 __all__ = [
     "CONVERSATION",

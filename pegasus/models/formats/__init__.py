@@ -31,19 +31,7 @@ if TYPE_CHECKING:
     from pegasus.models.formats.wire_names import ToolNames
 else:
     # Of the formats, only that of the model that is used is imported.
-    __getattr__ = late_names(
-        __name__,
-        {
-            "anthropic": ("AnthropicWire",),
-            "chat": ("ChatWire",),
-            "chat_dialects": ("ChatDialect", "dialect_of"),
-            "claude_thinking": ("thinking_way",),
-            "ollama": ("OllamaWire", "usual_window"),
-            "responses": ("ResponsesWire", "is_reasoning_model"),
-            "wire_format": ("AnswerAssembler", "WireFormat", "encode_json", "unfinished"),
-            "wire_names": ("ToolNames",),
-        },
-    )
+    __getattr__ = late_names(__name__)
 
 __all__ = [
     "EXTENSIONS",

@@ -48,21 +48,7 @@ if TYPE_CHECKING:
         key_variable,
     )
 else:
-    __getattr__ = late_names(
-        __name__,
-        {
-            "http_model": ("HttpModel",),
-            "offers": (
-                "ModelOffer",
-                "ServerWantsKey",
-                "find_names",
-                "find_offers",
-                "find_offers_at",
-                "is_known_service",
-                "key_variable",
-            ),
-        },
-    )
+    __getattr__ = late_names(__name__)
 
 __all__ = [
     "EXAMPLE",

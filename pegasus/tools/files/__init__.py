@@ -28,15 +28,7 @@ if TYPE_CHECKING:
     from pegasus.tools.files.tools import file_tools
     from pegasus.tools.files.undo import UndoRefused, take_back
 else:
-    __getattr__ = late_names(
-        __name__,
-        {
-            "incoming": ("IncomingFile", "save_incoming"),
-            "reading": ("read_content",),
-            "tools": ("file_tools",),
-            "undo": ("UndoRefused", "take_back"),
-        },
-    )
+    __getattr__ = late_names(__name__)
 
 __all__ = [
     "IncomingFile",

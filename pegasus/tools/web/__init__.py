@@ -27,16 +27,7 @@ if TYPE_CHECKING:
     from pegasus.tools.web.page import page_tool
     from pegasus.tools.web.search import web_search
 else:
-    __getattr__ = late_names(
-        __name__,
-        {
-            "download": ("download_tool",),
-            "http_client": ("FetchLimits", "HttpAnswer", "fetch"),
-            "http_tools": ("fetch_tools",),
-            "page": ("page_tool",),
-            "search": ("web_search",),
-        },
-    )
+    __getattr__ = late_names(__name__)
 
 __all__ = [
     "AddressGuard",
