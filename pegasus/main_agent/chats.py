@@ -12,7 +12,7 @@ While all of them work, messages of other chats wait in the inbox. Their command
 work then, too.
 
 A chat that crashes is started again when it has something to do, with growing pauses, and no other chat notices it. An item that
-crashes it again and again is set aside by the agent itself. Two agents never write one session: each takes its lease when it loads it.
+crashes it again and again is set aside by the agent itself. Two agents never write one session: each has a lease of its own.
 
 A chat is in one of four states, which `_Chats._chats` shows: it is not in there (nothing to do, or nobody has looked yet); its
 agent is being started (`ref` is None); its agent runs; its agent ends or has crashed, and the chat stays in there until it may
@@ -54,7 +54,16 @@ from pegasus.main_agent.session import chat_key
 from pegasus.main_agent.status import idle_status
 from pegasus.main_agent.turns import MOST_WITHDRAWN
 from pegasus.messages import Address, ReplyDraft, Said, Typing
-from pegasus.storage import JournalMessage, LeaseLost, LostChat, NextChat
+from pegasus.storage import (
+    JournalMessage,
+    Lease,
+    LeaseLost,
+    LostChats,
+    NextChat,
+    StorageError,
+    TakeLease,
+    chat_owner,
+)
 
 T = TypeVar("T")
 
@@ -109,6 +118,8 @@ class _ChatAgent:
 
     ref: Ref[MainAgentMessage] | None = None
     """None before its agent has started and after it has ended."""
+    lease: Lease | None = None
+    """Lease of its session, under which its agent works."""
     working: int = 0
     """Items and commands that are being worked on."""
     idle_since: float = attrs.field(factory=trio.current_time)
@@ -185,13 +196,14 @@ class _Chats:
         return None
 
     async def end_lost_agents(self) -> None:
-        """Stop the agent of each chat that another machine has taken over, for ever. It could write nothing, but still act."""
+        """Stop the agent of each chat whose lease is lost, for ever. It could write nothing, but still act."""
         while True:
-            running = frozenset(address for address, chat in self._chats.items() if chat.has_agent)
+            running = {address: chat.lease for address, chat in self._chats.items() if chat.has_agent and chat.lease}
             with trio.CancelScope() as self._watching:
-                address = await self._journal.ask(LostChat, running)
-                if (chat := self._chats.get(address)) is not None and chat.has_agent:
-                    self._end(address)
+                for address in await self._journal.ask(LostChats, running):
+                    # The chat may have another agent by now, with a lease of its own.
+                    if (chat := self._chats.get(address)) and chat.has_agent and chat.lease == running[address]:
+                        self._end(address)
 
     def _longest_idle(self) -> Address | None:
         """Return the chat that is stopped when another one needs its place; None if all of them work."""
@@ -213,14 +225,17 @@ class _Chats:
         """Start the agent of a chat and wait for its end. After a crash, wait before it may be started again."""
         chat = self._chats[address]
         started = trio.current_time()
-        run = partial(
-            self._run_agent,
-            services=self._services.for_chat(address),
-            chat=address,
-            note_work=partial(self._note_work, chat),
-        )
-        child: Child[MainAgentMessage] = Child(chat_key(address), run, restart=Restart.TEMPORARY, shutdown=SHUTDOWN)
         try:
+            # From here on an agent that still runs with this session can write nothing.
+            chat.lease = await self._journal.ask(TakeLease, chat_owner(address))
+            run = partial(
+                self._run_agent,
+                services=self._services.for_chat(address),
+                chat=address,
+                note_work=partial(self._note_work, chat),
+                lease=chat.lease,
+            )
+            child: Child[MainAgentMessage] = Child(chat_key(address), run, restart=Restart.TEMPORARY, shutdown=SHUTDOWN)
             chat.ref = await self._pool.start_child(child)
             self._watching.cancel()
             # Senders may have withdrawn messages while the chat had no agent.
@@ -232,7 +247,9 @@ class _Chats:
                 # A change that is refused since another agent has the session now is no mistake of this one.
                 has_crashed = isinstance(end, Crashed) and not isinstance(end.error, LeaseLost)
                 nursery.cancel_scope.cancel()
-        except ActorDied as error:
+        except LeaseLost:
+            has_crashed = False
+        except (ActorDied, StorageError) as error:
             has_crashed = not isinstance(error.__cause__, LeaseLost)
         # Whoever asks from here on finds no agent. The chat stays in `_chats` until it may be started again.
         chat.ref = None

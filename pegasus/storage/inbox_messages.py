@@ -2,7 +2,7 @@
 
 They are used by few actors. The intake sends `Accept`, and `Discard` for `/stop`. An agent takes items with `NextItem`,
 looks for those that came meanwhile with `NextItemOfAddress` and `TakeItem`, and ends each with `CompleteItem`. With an agent for
-each chat, `NextChat` says which agent has to be started, and `LostChat` which one has to end. Requests and queries are sent with
+each chat, `NextChat` says which agent has to be started, and `LostChats` which ones have to end. Requests and queries are sent with
 `ask`, notes with `tell`.
 
 An item is in one of three states: it waits, it is handed out, or it is done. Only accepting and being done are on disk,
@@ -10,6 +10,8 @@ so a restart of the process begins with every item that is not done waiting agai
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import attrs
 
@@ -191,16 +193,19 @@ class NextChat:
 
 
 @attrs.frozen(eq=False, repr=False)
-class LostChat:
-    """Query: a chat of these that this machine does not own any more, whose agent has to end. It is answered when there is one.
+class LostChats:
+    """Query: the chats of these whose lease is not the newest any more, so that their agents have to end. Answered when there is one.
+
+    It is about leases, since a machine that has lost its chats may have some of them again a moment later. Their agents have the
+    old leases, under which they could neither write nor end an item, and would be given it again and again.
 
     The file engine keeps it for ever, since nobody else takes chats.
     """
 
-    reply: Reply[Address]
-    """Handle for the address."""
-    running: frozenset[Address]
-    """Addresses that have an agent."""
+    reply: Reply[tuple[Address, ...]]
+    """Handle for their addresses."""
+    running: Mapping[Address, Lease]
+    """Leases of the agents that there are, by address."""
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -61,7 +61,7 @@ from pegasus.storage.inbox_messages import (
     Accepted,
     CompleteItem,
     Discard,
-    LostChat,
+    LostChats,
     Overloaded,
     ReturnItem,
     TakeItem,
@@ -193,7 +193,7 @@ class _Journal:
     ) -> None:
         self._activity = activity
         self._hands_out = hands_out
-        self._held: list[ItemQuery | LostChat | LostLease | NextChange | NextTold] = []
+        self._held: list[ItemQuery | LostChats | LostLease | NextChange | NextTold] = []
         """Queries that are never answered: about what others do, and all for items if none is handed out."""
         self._mailbox = mailbox
         self._disk = disk
@@ -302,7 +302,7 @@ class _Journal:
                     work.item_queries.append(message)
             elif isinstance(message, NextReplies):
                 work.reply_queries.append(message)
-            elif isinstance(message, LostChat | LostLease | NextChange | NextTold):
+            elif isinstance(message, LostChats | LostLease | NextChange | NextTold):
                 self._hold(message)
             elif isinstance(message, WholeFile | WholeCollection):
                 work.whole_file = message
@@ -363,7 +363,7 @@ class _Journal:
         except StorageError as error:
             query.reply.fail(error)
 
-    def _hold(self, query: ItemQuery | LostChat | LostLease | NextChange | NextTold) -> None:
+    def _hold(self, query: ItemQuery | LostChats | LostLease | NextChange | NextTold) -> None:
         """Keep a query that is never answered, since its asker would fail if nobody could answer any more."""
         self._held = [other for other in self._held if not other.reply.abandoned]
         self._held.append(query)

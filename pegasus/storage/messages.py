@@ -44,7 +44,7 @@ from pegasus.storage.inbox_messages import (
     Discard,
     ItemDone,
     LaneDone,
-    LostChat,
+    LostChats,
     NextChat,
     NextItem,
     NextItemOfAddress,
@@ -623,7 +623,7 @@ JournalMessage: TypeAlias = (
     | Discard
     | NextItem
     | NextChat
-    | LostChat
+    | LostChats
     | LostLease
     | TakeLease
     | GiveBack

@@ -12,7 +12,7 @@ It makes the promises of `journal` with transactions in place of synced files:
 Several tasks run beside the loop that takes messages: one renews the lease of the node (`node`), one hands out items, one writes
 notes, one hears notices, and three look at the database for what may have been missed (`Lookout`). Each request is a task of its own.
 
-When the lease of the node is lost, everything that it owned is given up at once: whoever runs agents is told (`LostChat`), changes
+When the lease of the node is lost, everything that it owned is given up at once: whoever runs agents is told (`LostChats`), changes
 under its leases fail with LeaseLost, and items wait until they are taken again, here or elsewhere. Then the node registers anew.
 
 When the actor stops, it waits for what is being written, writes the notes, and signs off, so that others take over at once. When it
@@ -48,7 +48,7 @@ from pegasus.storage.inbox_messages import (
     Discard,
     ItemDone,
     LaneDone,
-    LostChat,
+    LostChats,
     ReturnItem,
     Waiting,
 )
@@ -307,7 +307,7 @@ class _Engine:
             case Disconnected(type, channel_id):
                 if self._replies.disconnected(type, channel_id):
                     self._do(place_key(type, channel_id), partial(self._replies.leave, self._node, type, channel_id))
-            case LostChat():
+            case LostChats():
                 self._items.ownership.watch_chats(message)
             case LostLease():
                 self._items.ownership.watch_lease(message)

@@ -12,8 +12,8 @@ import attrs
 import trio
 
 from pegasus.observe import Activity
-from pegasus.storage.inbox_messages import LostChat
-from pegasus.storage.leases import Lease, LeaseLost, LostLease, chat_owner
+from pegasus.storage.inbox_messages import LostChats
+from pegasus.storage.leases import Lease, LeaseLost, LostLease
 from pegasus.storage.messages import StorageError
 
 
@@ -39,7 +39,7 @@ class Ownership:
         self._activity = activity
         self.keys: dict[str, OwnedKey] = {}
         """Owned keys, with what is known of each."""
-        self._lost_chat: LostChat | None = None
+        self._lost_chats: LostChats | None = None
         """Open query of whoever runs the agents of chats."""
         self.running: frozenset[str] | None = None
         """Owner keys of the chats that have an agent, as of the last query; None before the first."""
@@ -84,12 +84,12 @@ class Ownership:
         self._watched.append(query)
         self._tell()
 
-    def watch_chats(self, query: LostChat) -> None:
-        """Answer a query when one of its chats is lost. It takes the place of an earlier one, which fails."""
-        if self._lost_chat is not None:
-            self._lost_chat.reply.fail(StorageError("another LostChat has taken the place of this one"))
-        self._lost_chat = query
-        self.running = frozenset(map(chat_owner, query.running))
+    def watch_chats(self, query: LostChats) -> None:
+        """Answer a query when a lease of its chats is lost. It takes the place of an earlier one, which fails."""
+        if self._lost_chats is not None:
+            self._lost_chats.reply.fail(StorageError("another LostChats has taken the place of this one"))
+        self._lost_chats = query
+        self.running = frozenset(lease.owner for lease in query.running.values())
         self._tell()
 
     def _tell(self) -> None:
@@ -97,10 +97,10 @@ class Ownership:
         for watched in [other for other in self._watched if not self.holds(other.lease)]:
             self._watched.remove(watched)
             watched.reply.send(None)
-        query = self._lost_chat
+        query = self._lost_chats
         if query is None or query.reply.abandoned:
             return
-        lost = [address for address in query.running if chat_owner(address) not in self.keys]
+        lost = tuple(address for address, lease in query.running.items() if not self.holds(lease))
         if lost:
-            self._lost_chat = None
-            query.reply.send(min(lost, key=str))
+            self._lost_chats = None
+            query.reply.send(lost)

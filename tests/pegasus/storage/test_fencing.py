@@ -16,7 +16,7 @@ from pegasus.storage import (
     Discard,
     Lease,
     LeaseLost,
-    LostChat,
+    LostChats,
     LostLease,
     NextChange,
     NextItem,
@@ -254,7 +254,7 @@ async def test_a_collection_that_does_not_exist_is_refused(journal):
 
 async def test_with_files_questions_about_others_wait_for_ever(journal, disk, autojump_clock):
     lost = LostLease, await journal.ask(TakeLease, OWNER)
-    for question in ((LostChat, frozenset({CLI.address})), lost, (NextChange, "tokens", "", 0)):
+    for question in ((LostChats, {CLI.address: Lease("chat/cli%3Amain", 1)}), lost, (NextChange, "tokens", "", 0)):
         with trio.move_on_after(86_400) as scope:
             await journal.ask(*question)
         assert scope.cancelled_caught

@@ -1,8 +1,8 @@
 """What runs on a node beside the journal: agents of chats, the schedule, and the switchboard that hands replies to clients.
 
-An agent does what the Main Agent does, and nothing else: it takes the lease of its chat, reads the session, records a message, thinks,
-records the thought, posts what it has decided and the results with it, and says that the item is done. Who is started and ended when
-is decided by the real `pegasus.main_agent.chats`.
+An agent does what the Main Agent does, and nothing else: it reads the session, records a message, thinks, records the thought, posts
+what it has decided and the results with it, and says that the item is done. Who is started and ended when is decided by the real
+`pegasus.main_agent.chats`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from pegasus.storage import (
     ReadFile,
     StorageError,
     TakeItem,
-    TakeLease,
     chat_owner,
 )
 from pegasus.storage.one_owner import while_owner
@@ -57,9 +56,8 @@ async def agents(inbox, journal, node):
         nursery.cancel_scope.cancel()
 
 
-async def agent(inbox, *, journal, node, services, chat, note_work):
+async def agent(inbox, *, journal, node, services, chat, note_work, lease):
     """Work on the items of one chat until the agent is stopped."""
-    lease = await journal.ask(TakeLease, chat_owner(chat))
     content = await journal.ask(ReadFile, session_path(chat))
     session = _Session(journal, chat, lease, [json.loads(line) for line in content.splitlines()])
     async with trio.open_nursery() as nursery:

@@ -25,7 +25,7 @@ from pegasus.storage import (
     ItemDone,
     LaneDone,
     LeaseLost,
-    LostChat,
+    LostChats,
     LostLease,
     NextChange,
     NextChat,
@@ -166,7 +166,7 @@ async def test_a_node_without_its_database_stops_a_second_before_another_one_beg
             events.append((name, trio.current_time()))
 
         async with trio.open_nursery() as nursery:
-            for question in ((a, LostChat, frozenset({WEB.address})), (a, LostLease, lease)):
+            for question in ((a, LostChats, {WEB.address: lease}), (a, LostLease, lease)):
                 nursery.start_soon(note, "stopped", *question)
             nursery.start_soon(note, "taken", b, NextChat)
             await trio.sleep(1)
@@ -190,6 +190,27 @@ async def test_a_node_that_was_cut_off_registers_anew_and_works(database, autoju
         _, lease, item = await take_chat(a)
         assert (item.message.id, (await answer(a, lease, item)).seq) == ("m1", 1)
         assert len([report for report in a.reports if "lost its lease" in report]) == 1
+
+
+async def test_whoever_runs_agents_is_told_of_each_lost_lease_also_of_chats_that_were_taken_again(
+    database, autojump_clock
+):
+    """Under the old lease an agent would be given the item of its chat, which it cannot end, again and again."""
+    async with run_node(database) as a:
+        running = {channel.address: (await begin_chat(a, str(channel), channel))[0] for channel in (CLI, WEB)}
+        lost = tuple(running)
+        told = await a.ref.request(LostChats, running)
+        database.cut("a")
+        await trio.sleep(LEASE)
+        assert await told.get() == lost
+        database.mend("a")
+        await trio.sleep(LOOK)
+        assert len(database.tables.nodes()[0].keys) == 2, "it has both again"
+        assert await within(0.1, a.ask(LostChats, running)) == lost
+        running = {address: await a.ask(TakeLease, chat_owner(address)) for address in lost}
+        with trio.move_on_after(60) as scope:
+            await a.ask(LostChats, running)
+        assert scope.cancelled_caught
 
 
 async def test_a_change_under_a_lease_does_not_outlive_it(database, autojump_clock):
@@ -263,18 +284,17 @@ async def test_chats_without_an_agent_go_back_and_to_a_node_with_room(database, 
     channels = [ChannelInfo("web", f"c{n}") for n in range(4)]
     async with two_nodes(database) as (a, b):
         with trio.move_on_after(1):
-            await a.ask(LostChat, frozenset())
+            await a.ask(LostChats, {})
         for channel in channels:
             await a.accept("m", channel=channel)
         first = await a.ask(NextChat)  # and there is no room for more
-        await a.ask(TakeLease, chat_owner(first))
-        running = frozenset({first})
+        running = {first: await a.ask(TakeLease, chat_owner(first))}
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(a.ask, LostChat, running)
+            nursery.start_soon(a.ask, LostChats, running)
             found = []
             while len(found) < 3:
                 found.append((await within(10, take_chat(b, frozenset(found))))[0])
-            assert {*found} == {channel.address for channel in channels} - running
+            assert {*found} == {channel.address for channel in channels} - {first}
             nursery.cancel_scope.cancel()
 
 
@@ -297,7 +317,7 @@ async def test_of_ten_thousand_chats_that_are_due_at_once_a_node_holds_a_few_at_
         held = [len(state.keys) for state in database.tables.nodes()]
         assert TAKEN_AT_ONCE <= min(held) <= max(held) <= 8 * TAKEN_AT_ONCE
         for node in (a, b):  # there is room for no more
-            nursery.start_soon(node.ask, LostChat, frozenset())
+            nursery.start_soon(node.ask, LostChats, {})
         await trio.sleep(3)
         assert [len(state.keys) for state in database.tables.nodes()] == [0, 0]
         assert database.tables.waiting(None, None, None, None) == 10_000 - 6
@@ -309,7 +329,7 @@ async def test_a_chat_that_has_waited_is_not_given_back_while_its_agent_starts(d
         await a.accept("m", channel=WEB)
         await a.ask(NextChat)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(a.ask, LostChat, frozenset())  # an agent is named there when it has started
+            nursery.start_soon(a.ask, LostChats, {})  # an agent is named there when it has started
             await trio.sleep(1.9)
             lease = await a.ask(TakeLease, OWNER)
             await trio.sleep(1.5)
