@@ -1,7 +1,6 @@
 """Wire formats: translation between the values of `base.py` and one HTTP API each. No I/O.
 
-    wire_format.py      `WireFormat` and `AnswerAssembler`: the interface, and what all formats share
-    wire_names.py       names of tools and ids of calls
+    wire_format.py      `WireFormat` and `AnswerAssembler`: the interface, and what all formats share, with names of tools and ids of calls
     answer_blocks.py    answers whose blocks stand in an order that counts
     pictures.py         which pictures are sent, and what a model is told about the others
     anthropic.py        Anthropic's Messages; claude_thinking.py: thinking of each Claude
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
     from pegasus.models.formats.claude_thinking import thinking_way
     from pegasus.models.formats.ollama import OllamaWire, usual_window
     from pegasus.models.formats.responses import ResponsesWire, is_reasoning_model
-    from pegasus.models.formats.wire_format import AnswerAssembler, WireFormat, encode_json, unfinished
-    from pegasus.models.formats.wire_names import ToolNames
+    from pegasus.models.formats.wire_format import AnswerAssembler, ToolNames, WireFormat, encode_json, unfinished
 else:
     # Of the formats, only that of the model that is used is imported.
     __getattr__ = late_names(__name__)

@@ -56,8 +56,7 @@ from pegasus.models.base import (
 )
 from pegasus.models.formats.answer_blocks import AnswerBlock, BlockAssembler, BlockTypes
 from pegasus.models.formats.claude_thinking import ThinkingSwitch, claude_version
-from pegasus.models.formats.wire_format import WireAnswer, WireFormat, token_count
-from pegasus.models.formats.wire_names import wire_name
+from pegasus.models.formats.wire_format import WireAnswer, WireFormat, token_count, wire_name
 from pegasus.models.json_text import join_surrogates
 
 PROVIDER_TYPE: Final = "anthropic"

@@ -54,8 +54,8 @@ from pegasus.models.formats.wire_format import (
     WireAnswer,
     WireFormat,
     usage_of,
+    wire_name,
 )
-from pegasus.models.formats.wire_names import wire_name
 from pegasus.models.json_text import join_surrogates
 
 _UNSIGNED: Final[Json] = {"google": {"thought_signature": "skip_thought_signature_validator"}}

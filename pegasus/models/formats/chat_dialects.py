@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from pegasus.messages import Json
-from pegasus.models.formats.wire_names import wire_id
+from pegasus.models.formats.wire_format import wire_id
 
 if TYPE_CHECKING:
     from pegasus.models.formats.wire_format import WireAnswer

@@ -40,8 +40,7 @@ import attrs
 from pegasus.messages import Json
 from pegasus.models.base import AssistantTurn, ModelRequest, ReasoningPiece, TextPiece, Usage, UserTurn
 from pegasus.models.formats.answer_blocks import AnswerBlock, BlockAssembler, BlockTypes
-from pegasus.models.formats.wire_format import WireAnswer, WireFormat, usage_of
-from pegasus.models.formats.wire_names import wire_name
+from pegasus.models.formats.wire_format import WireAnswer, WireFormat, usage_of, wire_name
 from pegasus.models.json_text import join_surrogates
 
 ITEMS: Final = BlockTypes("message", "function_call", ("reasoning",))

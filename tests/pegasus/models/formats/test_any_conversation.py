@@ -12,7 +12,7 @@ from pegasus.models import AssistantTurn, ModelRequest, ToolCall, ToolResult, To
 from pegasus.models.formats.anthropic import AnthropicWire
 from pegasus.models.formats.chat import ChatWire
 from pegasus.models.formats.chat_dialects import GEMINI, OPENAI
-from pegasus.models.formats.wire_names import wire_id, wire_name
+from pegasus.models.formats.wire_format import wire_id, wire_name
 from pegasus.testing.provider.formats import parse
 from pegasus.testing.provider.requests import ProviderRequest
 from tests.pegasus.models.formats.pictures import KINDS, image

@@ -13,8 +13,7 @@ from pegasus.models.formats.anthropic import AnthropicWire
 from pegasus.models.formats.chat import ChatWire
 from pegasus.models.formats.ollama import OllamaWire
 from pegasus.models.formats.responses import ResponsesWire
-from pegasus.models.formats.wire_format import WireFormat, encode_json
-from pegasus.models.formats.wire_names import wire_id, wire_name
+from pegasus.models.formats.wire_format import WireFormat, encode_json, wire_id, wire_name
 from pegasus.models.json_text import join_surrogates, parse_arguments
 from tests.pegasus.models.conftest import request
 
