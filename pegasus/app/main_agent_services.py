@@ -107,14 +107,14 @@ class ConversationParts:
     Example::
 
         parts = _conversation_parts(shared, environment.models.for_chat(chat), chat)
-        attrs.evolve(services, model=parts.model, make_compactor=parts.make_compactor, memory_index=parts.memory_index.read)
+        attrs.evolve(services, model=parts.model, compactor=parts.compactor, memory_index=parts.memory_index.read)
     """
 
     model: LanguageModel
     """The model that the conversation has chosen."""
     memory_index: MemoryIndex
     """The index of memory for that model."""
-    make_compactor: Callable[[], Compactor]
+    compactor: Callable[[], Compactor]
     """Makes what keeps the session within that window; always returns the same one."""
 
 
@@ -157,7 +157,7 @@ def main_agent_services(
         memory_index=parts.memory_index.read,
         model_for=partial(models.client, lane="conversation"),
         work=TaskDelegation(task_agent),
-        make_compactor=parts.make_compactor,
+        compactor=parts.compactor,
         consolidator=_consolidator(environment, shared.memory),
         chat_prompts=prompts if environment.has_chats else None,
         context_window=models.context_window,
@@ -200,7 +200,7 @@ def _services_of_chat(shared: SharedServices, services: AgentServices, chat: Add
         services,
         model=own.model,
         memory_index=own.memory_index.read,
-        make_compactor=own.make_compactor,
+        compactor=own.compactor,
         context_window=models.context_window,
         services_of_chat=None,
     )
@@ -216,7 +216,7 @@ def _conversation_parts(
     summariser = models.client("compact")
 
     @cache
-    def make_compactor() -> Compactor:
+    def compactor() -> Compactor:
         from pegasus.main_agent import Compactor, find_open_tasks
 
         return Compactor(
@@ -229,7 +229,7 @@ def _conversation_parts(
             memory_index=memory_index.read,
         )
 
-    return ConversationParts(model, memory_index, make_compactor)
+    return ConversationParts(model, memory_index, compactor)
 
 
 def _consolidator(environment: Environment, memory: Memory) -> Consolidator | None:

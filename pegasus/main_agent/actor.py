@@ -147,7 +147,7 @@ async def main_agent(
         if chat is not None and services.consolidator is not None:
             from pegasus.main_agent.consolidation import WindowConsolidator
 
-            keeper = WindowConsolidator(services.consolidator, session, chat, services.compactor)
+            keeper = WindowConsolidator(services.consolidator, session, chat, services.compactor())
             nursery.start_soon(keeper.run)
         stopper = WorkStopper(services, nursery, stopped_thoughts(session.entries))
         agent = _MainAgent(
@@ -229,7 +229,7 @@ class _MainAgent:
         """Works on the items that need the model. The compactor runs from then on."""
         from pegasus.main_agent.think_loop import ThinkLoop
 
-        if (compactor := self._services.compactor) is not None:
+        if (compactor := self._services.compactor()) is not None:
             self._nursery.start_soon(compactor.run)
         return ThinkLoop(self._session, self._services, self._journal, self._show)
 

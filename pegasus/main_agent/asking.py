@@ -219,7 +219,7 @@ class AgentThought:
         that makes it smaller; once where only the circumstances say so (`ModelError.may_be_length`). If the window turns out to be
         small, the call is repeated with the lean prompt first. Raises ModelError.
         """
-        compactor, numbers = self._services.compactor, [item.n for item in (*self._turn.earlier, self._turn.item)]
+        compactor, numbers = self._services.compactor(), [item.n for item in (*self._turn.earlier, self._turn.item)]
         is_lean = self._has_small_window()
         while True:
             request = self._request(manner, first, is_lean=is_lean)

@@ -38,8 +38,8 @@ def context_text(entries: Sequence[Entry], services: AgentServices) -> str:
     model, window = services.model.name, services.context_window("default")
     parts = {**_before_session(services, window), **_in_session(entries)}
     threshold = 0
-    if services.compactor is not None:
-        threshold = round(services.compactor.settings.now.compact_threshold * window)
+    if (compactor := services.compactor()) is not None:
+        threshold = round(compactor.settings.now.compact_threshold * window)
     return describe_context(model, parts, window, threshold)
 
 

@@ -115,7 +115,7 @@ class ConversationChanges:
 
     async def _compact(self, item: Item) -> str:
         """Put a summary in the place of the conversation, and return the answer."""
-        compactor, session = self._services.compactor, self._session
+        compactor, session = self._services.compactor(), self._session
         if self._is_done(item):
             kept = session.entries[0].metadata.get("previousSession")
             return f"Compacted. All of it is kept in {session.files.file(str(kept))}."

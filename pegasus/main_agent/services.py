@@ -114,8 +114,8 @@ class AgentServices:
     """Returns the model of a name `<provider>/<model>` or a role, for skills that want another one. Raises ValueError."""
     work: TaskDelegation | None = None
     """Tasks that the tools delegate to; None: there are none."""
-    make_compactor: Callable[[], Compactor] | None = None
-    """Returns what keeps the session within the model's window, always the same object; None: nothing does."""
+    compactor: Callable[[], Compactor | None] = lambda: None
+    """Returns what keeps the session within the model's window, always the same object; None if nothing does."""
     consolidator: Consolidator | None = None
     """Makes notes of what leaves the window of a chat's messages; None: nothing leaves it."""
     chat_prompts: ChatPrompts | None = None
@@ -148,11 +148,6 @@ class AgentServices:
     _services_of_chat: Callable[[Address], AgentServices] | None = None
     """Returns the services for the agent of one chat: its model may be another one, and its compactor has the state of its session.
     None: all chats are served alike."""
-
-    @property
-    def compactor(self) -> Compactor | None:
-        """Keeps the session within the model's window."""
-        return self.make_compactor() if self.make_compactor is not None else None
 
     def result_limit(self) -> int:
         """Return the characters that a tool's result may have: LONGEST_RESULT, or about a quarter of the window if that is less."""

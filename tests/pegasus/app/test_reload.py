@@ -74,7 +74,7 @@ VALUES = [
         SessionSettings,
         "compact_threshold",
         0.5,
-        lambda s: s.main_agent.compactor.settings.now.compact_threshold,
+        lambda s: s.main_agent.compactor().settings.now.compact_threshold,
     ),
     ("media", MediaSettings, "max_bytes", 7, lambda s: s.main_agent.files.now.max_bytes),
     ("policy", PolicySettings, "owner_channel", "sms:+1", lambda s: s.approvals.policy.now.owner_channel),

@@ -127,7 +127,7 @@ async def test_a_guest_reaches_neither_tasks_nor_archives_nor_names_of_other_cha
         request = next(request for request in scripted.requests if "attack" in request.turns[-1].text)
         assert "ann" not in request.system.split("channels", 1)[-1].lower().split(), "nobody is told who else writes"
         assert all("Arnheim" not in turn.text for turn in request.turns)
-        own, others = (world.tree.services.main_agent.for_chat(chat.address).compactor for chat in (ANN, BOB))
+        own, others = (world.tree.services.main_agent.for_chat(chat.address).compactor() for chat in (ANN, BOB))
         assert [open.task_id for open in await own.open_tasks()] == [task.task_id]
         assert await others.open_tasks() == [], "a session that is compacted carries its own tasks only"
         [task] = await tasks_of(world)

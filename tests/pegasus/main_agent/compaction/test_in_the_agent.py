@@ -51,9 +51,7 @@ async def talk(disk, model, first, last, *, count, size=300):
     window = {"default": WINDOW, "compact": 100_000}.__getitem__
     compactor = Compactor(model, window, wall_clock, tokens)
     toolset = AgentToolset(MainPrompts(BUILT_IN), ToolExecutor(()))
-    services = AgentServices(
-        model, LiveValue(toolset), wall_clock, make_compactor=lambda: compactor, context_window=window
-    )
+    services = AgentServices(model, LiveValue(toolset), wall_clock, compactor=lambda: compactor, context_window=window)
     async with open_supervisor(
         [Child("journal", partial(run_journal, clock=wall_clock), disk, mailbox=Mailbox(64))]
     ) as root:
