@@ -2,9 +2,9 @@
 
 Who somebody is:
 
-* `principal` has the person that work is done for, and their role. It is made once for each message.
+* `principal` has the person that work is done for, and their role, which is made once for each message; and who may write, by the
+  settings. `pairing` has the people whom the owner has let in besides.
 * `tokens` has the rights of the programs that connect, `browser_sessions` those of people who are signed in at the page.
-* `allow_lists` says who may write, by the settings; `pairing` has the people whom the owner has let in besides.
 
 What they may have done:
 
@@ -31,17 +31,6 @@ Example::
         approval.allows("t1/c7")
 """
 
-from pegasus.access.allow_lists import (
-    GROUP,
-    MENTIONED,
-    Access,
-    AccessDenied,
-    ChannelRules,
-    NotListed,
-    PairingRequired,
-    is_group,
-    rules_of,
-)
 from pegasus.access.answer_words import SCOPE_WORDS, read_answer, read_numbers
 from pegasus.access.approval_store import MOST_BYTES, MOST_CALLS, serve_approvals
 from pegasus.access.approvals import (
@@ -76,13 +65,22 @@ from pegasus.access.pairing import (
 )
 from pegasus.access.principal import (
     DOOR,
+    GROUP,
+    MENTIONED,
     NOBODY,
     OWN_TYPES,
     ROLE,
+    Access,
+    AccessDenied,
+    ChannelRules,
+    NotListed,
+    PairingRequired,
     Principal,
     Role,
+    is_group,
     is_owner,
     principal_of,
+    rules_of,
     sender_of,
     with_role,
 )

@@ -27,8 +27,8 @@ from typing import Final
 import attrs
 
 from actors import Ref
-from pegasus.access.allow_lists import person_of
 from pegasus.access.approvals import OwnerRequest, RequestRefused
+from pegasus.access.principal import person_of
 from pegasus.formatting import format_time, quote
 from pegasus.messages import ChannelInfo, Json
 from pegasus.observe import get_logger

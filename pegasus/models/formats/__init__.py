@@ -1,6 +1,6 @@
 """Wire formats: translation between the values of `base.py` and one HTTP API each. No I/O.
 
-    wire_format.py      `WireFormat` and `AnswerAssembler`: the interface, and what all formats share, with names of tools and ids of calls
+    wire_format.py      `WireFormat` and `AnswerAssembler`: the interface, and what all formats share: JSON, names, reasons of an end
     answer_blocks.py    answers whose blocks stand in an order that counts
     pictures.py         which pictures are sent, and what a model is told about the others
     anthropic.py        Anthropic's Messages; claude_thinking.py: thinking of each Claude

@@ -19,8 +19,8 @@ the same however long the conversation is.
 
     functions.reply   functions.reply:0   default_api:reply   reply<|channel|>commentary   " reply "   Reply
 
-A name counts as a tool's if it is the tool's own, or if it is that of exactly one tool once the decoration is removed (`ToolNames`). An
-unknown namespace is no decoration: `github.search` is not `search`.
+A name counts as a tool's if it is the tool's own, or if it is that of exactly one tool once the decoration is removed. An unknown
+namespace is no decoration: `github.search` is not `search`.
 """
 
 from __future__ import annotations
