@@ -4,9 +4,9 @@ A **role** is decided by the program when a message is accepted, from the settin
 goes with all work that comes of the message: the thought, its tool calls, the tasks and their sub-agents, and the notifications
 of those. Nothing that a model writes can change it.
 
-**Who may write** is decided by the settings `[channels.<type>]` and by the people whom the owner has let in (`pairing`), before a message
-is accepted. Names are compared as they are: lower and upper case differ, and there are no patterns. The name of a person is believed
-here; the client has shown the gateway a token that lets it speak for this channel.
+**Who may write** is decided by the settings `[channels.<type>]` and by the people whom the owner has let in (`pairing`), before a
+message is accepted. Names are compared as they are: lower and upper case differ, and there are no patterns. The name of a person is
+believed here; the client has shown the gateway a token that lets it speak for this channel.
 
     access    somebody unknown who writes
     pairing   gets one short answer with a code, which the owner approves (never in a group)

@@ -1,9 +1,9 @@
 """Running commands so that they end for certain, with everything they have started.
 
-`process` runs one command to its end and keeps its output. `guarded` starts a process that the caller reads from and writes to while
-it runs; `background` keeps such commands for one task. All run below a guard, a small process of its own (`guard`) that ends all
-of a command; `strays` searches for what is left if a command has attacked its guard. `terminal_text` makes text of what commands write
-to a terminal, and `key_waits` finds those that wait for somebody to type.
+`process` runs one command to its end, or until it waits for somebody to type, and keeps its output. `guarded` starts a process that
+the caller reads from and writes to while it runs; `background` keeps such commands for one task. All run below a guard, a small
+process of its own (`guard`) that ends all of a command; `strays` searches for what is left if a command has attacked its guard.
+`terminal_text` makes text of what commands write to a terminal.
 
 Around commands stand walls, as far as the machine can build them. `sandbox` has them, and starts bubblewrap; `landlock` is the other
 way to build them, with `mounts` below it; `system_calls` is the filter beneath both. `probe` finds out which work, by a `trial` of

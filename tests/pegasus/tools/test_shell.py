@@ -256,8 +256,8 @@ async def test_nothing_is_typed_on_the_terminal_of_a_command(use):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr("pegasus.sandbox.key_waits.QUIET", 0.3)
-    monkeypatch.setattr("pegasus.sandbox.key_waits.LONGER", 0.6)
+    monkeypatch.setattr("pegasus.sandbox.process.QUIET", 0.3)
+    monkeypatch.setattr("pegasus.sandbox.process.LONGER", 0.6)
 
 
 RAW = "import select, sys, tty; tty.setcbreak(0);"
