@@ -102,7 +102,7 @@ class ServiceChannels:
         self._commands = commands
         self._group: ChannelGroup | None = None
         # Every adapter is made before the first one runs, so that a webhook that comes at once finds its receiver.
-        for type in services.environment.settings.channels:
+        for type in SERVICE_SECTIONS:
             self._make(type)
         self._note_owners()
 

@@ -98,7 +98,7 @@ from pegasus.storage import (
     run_journal,
     run_while_owner,
 )
-from pegasus.tasks import Notify, TaskLogs
+from pegasus.tasks import Notify
 
 ROOT_INTENSITY = Intensity(restarts=3, period=60.0)
 """Crashes after which the root gives up. The process then ends with exit code 70, and whoever supervises it starts it again."""
@@ -233,11 +233,17 @@ def _retention_child(root: Supervisor, environment: Environment, journal: Ref[Jo
     media = follow(lambda settings: settings.media.keep_days, "media.keep_days")
     archives = follow(lambda settings: settings.retention.archive_days, "retention.archive_days")
     tasks = follow(lambda settings: settings.retention.task_days, "retention.task_days")
-    logs = TaskLogs(root.ref("tasks/persister"), root.ref("tasks/bus"))
+
+    async def remove_old_logs(since: int, before: int, limit: int) -> Sequence[str]:
+        from pegasus.tasks import TaskLogs
+
+        logs = TaskLogs(root.ref("tasks/persister"), root.ref("tasks/bus"))
+        return await logs.remove_old(since, before, limit)
+
     rules = (
         media_rule(journal, media),
         RetentionRule("archives of conversations", archives, partial(remove_old_archives, journal)),
-        RetentionRule("logs of tasks", tasks, logs.remove_old),
+        RetentionRule("logs of tasks", tasks, remove_old_logs),
     )
     remover = Child("remover", remove_old_files, environment.clock, rules, backoff=CHILD_BACKOFF)
     return Child("retention", supervisor([remover], intensity=CHILD_INTENSITY))
@@ -371,7 +377,7 @@ def task_system_child(root: Supervisor, services: Services) -> Child[Any]:
     def children() -> list[Child[Any]]:
         """Return the actors. Called when background work may begin."""
         from pegasus.app.task_services import observe_tasks
-        from pegasus.tasks import task_agent, task_persister
+        from pegasus.tasks import TaskLogs, task_agent, task_persister
 
         agent = partial(task_agent, deps=services.tasks, logs=TaskLogs(persister, bus), listener=listener)
         observer = partial(observe_tasks, clock=environment.clock)

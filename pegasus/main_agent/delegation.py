@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -51,13 +51,15 @@ from pegasus.tasks import (
     Submit,
     TaskAgentMessage,
     TaskError,
-    TaskView,
     is_visible,
     task_id_of,
     wait_until_running,
 )
 from pegasus.tools import Effect, LabelledResult, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
 from pegasus.wire import encode_json, to_wire
+
+if TYPE_CHECKING:
+    from pegasus.tasks import TaskView
 
 SPAWN: Final = "spawn_subagent"
 """Tool that begins a task. This name and the ones below stand in session files."""

@@ -23,7 +23,7 @@ task system sends it again. The item's id is made of the task and the number of 
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -66,8 +66,11 @@ from pegasus.storage import (
     Overloaded,
     StorageError,
 )
-from pegasus.tasks import Notification, Notify
+from pegasus.tasks import Notify
 from pegasus.wire import encode_json
+
+if TYPE_CHECKING:
+    from pegasus.tasks import Notification
 
 TASK_NOTIFICATION: Final = "task_notify"
 """`metadata.type` of a task's notification, in the queue and in the session."""

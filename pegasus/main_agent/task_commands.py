@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -45,9 +45,11 @@ from pegasus.tasks import (
     TaskAgentMessage,
     TaskError,
     TaskState,
-    TaskView,
     is_visible,
 )
+
+if TYPE_CHECKING:
+    from pegasus.tasks import TaskView
 
 TASKS, PAUSE, CONTINUE = "/tasks", "/pause", "/continue"
 """The commands."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -18,12 +18,10 @@ from actors import ActorError, Ref
 from pegasus.formatting import cut_text, format_duration, format_time, truncate
 from pegasus.main_agent.queue_items import DEFAULT_CHANNEL
 from pegasus.messages import TaskProgress
-from pegasus.tasks import (
-    FOR_APPROVAL,
-    FOR_PERSON,
-    TaskState,
-    TaskView,
-)
+from pegasus.tasks import FOR_APPROVAL, FOR_PERSON, TaskState
+
+if TYPE_CHECKING:
+    from pegasus.tasks import TaskView
 
 DESCRIPTION_LENGTH: Final = 80
 """Characters of a description that a line has room for."""

@@ -56,24 +56,18 @@ from pegasus.tasks.agent.messages import (
     task_id_of,
 )
 from pegasus.tasks.agent.tools import is_visible, task_tools, wait_until_running
-from pegasus.tasks.core.fsm import FOR_APPROVAL, FOR_PERSON, fail_reason
-from pegasus.tasks.core.task_events import STOPPED, TaskState
+from pegasus.tasks.core.task_states import FOR_APPROVAL, FOR_PERSON, REFLECTING, STOPPED, TaskError, TaskState
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, DEFAULT_TASK_TYPE, TaskTypes, load_task_types
-from pegasus.tasks.core.views import REFLECTING, Notification, TaskError, TaskView, task_json, task_view
-from pegasus.tasks.log.format import is_date
-from pegasus.tasks.log.replay import ReplayedTask
-from pegasus.tasks.log.task_logs import (
-    TaskLogs,
-    read_events,
-    read_numbers,
-    read_task,
-    read_tasks_of_day,
-)
 
 if TYPE_CHECKING:
     from pegasus.tasks.agent.agent import task_agent
     from pegasus.tasks.agent.state import HOOK
+    from pegasus.tasks.core.fsm import fail_reason
+    from pegasus.tasks.core.views import Notification, TaskView, task_json, task_view
+    from pegasus.tasks.log.format import is_date
     from pegasus.tasks.log.persister import task_persister
+    from pegasus.tasks.log.replay import ReplayedTask
+    from pegasus.tasks.log.task_logs import TaskLogs, read_events, read_numbers, read_task, read_tasks_of_day
     from pegasus.tasks.run.deps import TaskDeps, TaskLimits
     from pegasus.tasks.run.task import TaskUpdate
     from pegasus.tasks.run.thinker import Reflector, Thinker

@@ -61,10 +61,11 @@ from pegasus.tasks.agent.messages import (
 from pegasus.tasks.agent.recovery import recover_tasks
 from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import WAITING_OF_HOOK, TaskAgentState, TaskEntry, TaskNotifier, TaskRegistry
-from pegasus.tasks.core.fsm import FOR_PERSON, TaskContext, TaskFSM
+from pegasus.tasks.core.fsm import TaskContext, TaskFSM
 from pegasus.tasks.core.task_events import EVENT_DATA, TaskCreated, json_object
+from pegasus.tasks.core.task_states import FOR_PERSON, TaskError
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, with_overrides, without_overrides
-from pegasus.tasks.core.views import TaskError, TaskView, task_view
+from pegasus.tasks.core.views import TaskView, task_view
 from pegasus.tasks.log.format import create_event
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps

@@ -30,7 +30,8 @@ from pegasus.tasks.agent.messages import StoppedTask
 from pegasus.tasks.agent.recovery import recover_tasks
 from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import TaskAgentState
-from pegasus.tasks.core.views import TaskError, TaskView, task_view
+from pegasus.tasks.core.task_states import TaskError
+from pegasus.tasks.core.views import TaskView, task_view
 from pegasus.tasks.log.format import PendingTask
 from pegasus.tasks.log.replay import ReplayedTask
 from pegasus.tasks.run.task import ResumeOrder

@@ -11,7 +11,7 @@ to ask again safely.
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
@@ -20,9 +20,11 @@ from pegasus.events import Deliver, Event
 from pegasus.messages import Metadata
 from pegasus.outside import Untrusted
 from pegasus.policy import OwnerMessage
-from pegasus.tasks.core.fsm import TaskContext
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
-from pegasus.tasks.core.views import Notification, TaskView
+
+if TYPE_CHECKING:
+    from pegasus.tasks.core.fsm import TaskContext
+    from pegasus.tasks.core.views import Notification, TaskView
 
 
 def task_id_of(key: str) -> str:

@@ -33,8 +33,9 @@ from pegasus.observe import get_logger
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import TaskAgentState, TaskEntry
-from pegasus.tasks.core.fsm import FOR_APPROVAL, FOR_PERSON, RESTARTED, TaskFSM, last_response, task_completed
-from pegasus.tasks.core.task_events import TaskEventData, TaskFailed, TaskState, ToolCallDone, ToolCallFailed
+from pegasus.tasks.core.fsm import RESTARTED, TaskFSM, last_response, task_completed
+from pegasus.tasks.core.task_events import TaskEventData, TaskFailed, ToolCallDone, ToolCallFailed
+from pegasus.tasks.core.task_states import FOR_APPROVAL, FOR_PERSON, TaskState
 from pegasus.tasks.core.views import Notification, task_view
 from pegasus.tasks.log.format import PendingTask
 from pegasus.tasks.log.replay import ReplayedTask

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pegasus.formatting import quote
 from pegasus.tasks.agent.state import TaskEntry
-from pegasus.tasks.core.fsm import FOR_APPROVAL, FOR_PERSON, is_interrupted
-from pegasus.tasks.core.task_events import TaskState
-from pegasus.tasks.core.views import TaskError, TaskView
+from pegasus.tasks.core.fsm import is_interrupted
+from pegasus.tasks.core.task_states import FOR_APPROVAL, FOR_PERSON, TaskError, TaskState
+from pegasus.tasks.core.views import TaskView
 
 
 def check_pausable(entry: TaskEntry) -> None:

@@ -62,10 +62,11 @@ from pegasus.tasks.agent.refusals import (
     not_running,
 )
 from pegasus.tasks.agent.state import TaskAgentState, TaskEntry
-from pegasus.tasks.core.fsm import FOR_APPROVAL, FOR_PERSON, TaskFSM, task_suspended
-from pegasus.tasks.core.task_events import STOPPED, TaskFailed, TaskState
+from pegasus.tasks.core.fsm import TaskFSM, task_suspended
+from pegasus.tasks.core.task_events import TaskFailed
+from pegasus.tasks.core.task_states import FOR_APPROVAL, FOR_PERSON, REFLECTING, STOPPED, TaskError, TaskState
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, TaskType, apply_overrides
-from pegasus.tasks.core.views import REFLECTING, TaskError, TaskView, task_view
+from pegasus.tasks.core.views import TaskView, task_view
 from pegasus.tasks.run.task import (
     CancelStage,
     EndedStage,

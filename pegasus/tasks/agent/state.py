@@ -43,9 +43,10 @@ from pegasus.observe import get_logger
 from pegasus.retry import retry
 from pegasus.storage import Changed
 from pegasus.tasks.agent.messages import Notify
-from pegasus.tasks.core.fsm import FOR_PERSON, TaskFSM
-from pegasus.tasks.core.task_events import TaskEventData, TaskState
-from pegasus.tasks.core.views import Notification, TaskError, TaskView, no_such_number, parse_number, task_view
+from pegasus.tasks.core.fsm import TaskFSM
+from pegasus.tasks.core.task_events import TaskEventData
+from pegasus.tasks.core.task_states import FOR_PERSON, TaskError, TaskState
+from pegasus.tasks.core.views import Notification, TaskView, no_such_number, parse_number, task_view
 from pegasus.tasks.log.format import create_event
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps

@@ -6,7 +6,7 @@ failure of the agent or of the disk becomes a ToolError, which the model reads a
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -19,11 +19,12 @@ from pegasus.models import ToolSpec
 from pegasus.outside import Untrusted, join_outside, parse_outside
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import GetContext, ListTasks, TaskAgentMessage
-from pegasus.tasks.core.fsm import TaskContext
-from pegasus.tasks.core.task_events import TaskState
-from pegasus.tasks.core.views import TaskError, TaskView
-from pegasus.tasks.log.format import is_date
+from pegasus.tasks.core.task_states import TaskError, TaskState
 from pegasus.tools import Effect, LabelledResult, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
+
+if TYPE_CHECKING:
+    from pegasus.tasks.core.fsm import TaskContext
+    from pegasus.tasks.core.views import TaskView
 
 RUNNING_WITHIN: Final = 10.0
 """Seconds that the task system may take to start before a call for it fails."""
@@ -71,6 +72,8 @@ def _task_list(agent: Ref[TaskAgentMessage]) -> Tool:
 
     async def run(arguments: Metadata, context: ToolContext) -> LabelledResult:
         """Return the tasks that the caller may know of. A wrong date is refused before the agent is asked."""
+        from pegasus.tasks.log.format import is_date
+
         date = arguments.get("date")
         if date is not None and not (isinstance(date, str) and is_date(date)):
             raise ToolError(f"date: found {quote(date)}, allowed: YYYY-MM-DD")

@@ -46,7 +46,6 @@ from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.outside import OUTSIDE, Untrusted, join_outside, outside_metadata, parse_outside
 from pegasus.policy import MOST_MESSAGES, OWNER_MESSAGES, OwnerMessage, owner_metadata, parse_owner_messages
 from pegasus.tasks.core.task_events import (
-    STOPPED,
     NeedMoreInfo,
     PayloadError,
     PlanStep,
@@ -60,11 +59,11 @@ from pegasus.tasks.core.task_events import (
     TaskNotify,
     TaskPlan,
     TaskResumed,
-    TaskState,
     TaskSuspended,
     ToolCallDone,
     ToolCallFailed,
 )
+from pegasus.tasks.core.task_states import FOR_PERSON, STOPPED, TaskState
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
 from pegasus.wire import WireError, decode_json, from_wire
 
@@ -283,10 +282,6 @@ MEMORY_INDEX: Final = "memory_index"
 """metadata "type" of the user message that holds the index of memory."""
 RESTARTED: Final = "process restarted, task cancelled"
 """Error of a task that a restart interrupted; see `is_interrupted`. It stands in logs, so it must not change between versions."""
-FOR_APPROVAL: Final = "approval"
-"""Reason of the suspension of a task that waits for an owner's approval of a call. Stored, so it must not change."""
-FOR_PERSON: Final = "person"
-"""Reason of the suspension of a task that a person has paused, and alone lets go on. Stored, so it must not change."""
 _STOPPED_BEFORE: Final = "stopped by "
 """Beginning of the error of a task that a person has ended, in logs of versions that did not write the reason."""
 NOT_FINISHED: Final = '{"cancelled":true,"reason":"the task was ended before this call was finished"}'

@@ -18,7 +18,6 @@ rows in `fsm.TRANSITIONS`, and a case in `fsm.apply_event`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -30,26 +29,6 @@ from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
 from pegasus.wire import DEEPEST, writable_object
-
-
-class TaskState(StrEnum):
-    """The six states of a task.
-
-    Example: `task.state is TaskState.SUSPENDED`. The values stand in logs, so they do not change.
-    """
-
-    IDLE = "idle"
-    """Created and on disk, waiting for a slot."""
-    REASONING = "reasoning"
-    """A model call is due or running."""
-    ACTING = "acting"
-    """The steps of the plan are carried out."""
-    SUSPENDED = "suspended"
-    """Waiting for an answer or for a resume; holds no slot."""
-    COMPLETED = "completed"
-    """The answer was given. A resume starts it again with all it knows."""
-    FAILED = "failed"
-    """Final, except for a task that only a restart of the process interrupted."""
 
 
 @attrs.frozen
@@ -120,10 +99,6 @@ class PayloadError(ValueError):
         except PayloadError as error:   # e.g. no open step waits for the result
             raise BadTaskLine(f"TASK_FAILED: {error}") from None
     """
-
-
-STOPPED: Final = "stopped"
-"""Reason of the end of a task that a person has ended. Its state is FAILED; people read "stopped". Stored: it must not change."""
 
 
 @attrs.frozen

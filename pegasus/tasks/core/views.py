@@ -9,28 +9,15 @@ view after its context was dropped. Whoever needs the conversation asks for the 
 
 from __future__ import annotations
 
-from typing import Final
-
 import attrs
 
 from pegasus.events import Event
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.outside import Untrusted
 from pegasus.tasks.core.fsm import TaskFSM
-from pegasus.tasks.core.task_events import NeedMoreInfo, TaskCompleted, TaskFailed, TaskNotify, TaskState
+from pegasus.tasks.core.task_events import NeedMoreInfo, TaskCompleted, TaskFailed, TaskNotify
+from pegasus.tasks.core.task_states import TaskError, TaskState
 from pegasus.wire import to_wire
-
-
-class TaskError(Exception):
-    """A request cannot be carried out for this task; the text says why, and what would work.
-
-    Example::
-
-        try:
-            await agent.ask(Resume, task_id, "The blue one.")
-        except TaskError as error:   # "there is no task 12; the newest is 7"
-            raise ToolError(str(error)) from error
-    """
 
 
 def parse_number(name: str) -> int:
@@ -47,10 +34,6 @@ def no_such_number(number: int, newest: int) -> TaskError:
     return TaskError(
         f"there is no task {number}; " + (f"the newest is {newest}" if newest else "there are no tasks yet")
     )
-
-
-REFLECTING: Final = "reflecting"
-"""Activity of a task that is over and reflects on its result, for views and for what a cancel has ended."""
 
 
 @attrs.frozen(eq=False, repr=False)

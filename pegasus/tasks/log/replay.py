@@ -22,7 +22,7 @@ from pegasus.collector import collector_paused
 from pegasus.events import Event, EventType
 from pegasus.json_lines import Line, scan_lines
 from pegasus.tasks.core.fsm import InvalidTransition, TaskContext, TaskFSM
-from pegasus.tasks.core.task_events import TaskState
+from pegasus.tasks.core.task_states import TaskState
 from pegasus.tasks.core.views import Notification, notification_of
 from pegasus.tasks.log.format import BadTaskLine, parse_task_line
 

@@ -46,7 +46,6 @@ from pegasus.outside import Untrusted, fenced, fenced_metadata, join_outside
 from pegasus.sandbox import BackgroundCommands
 from pegasus.storage import StorageError
 from pegasus.tasks.core.fsm import (
-    FOR_APPROVAL,
     TaskContext,
     TaskFSM,
     all_commands,
@@ -69,6 +68,7 @@ from pegasus.tasks.core.task_events import (
     ToolCallDone,
     ToolCallFailed,
 )
+from pegasus.tasks.core.task_states import FOR_APPROVAL
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tasks.run.deps import TaskDeps
 from pegasus.tasks.run.permission import ASK_PERMISSION, ask_permission

@@ -56,18 +56,17 @@ from pegasus.policy import OwnerMessage
 from pegasus.sandbox import BackgroundCommands
 from pegasus.tasks.core.fsm import InvalidTransition, TaskContext, TaskFSM, open_steps, task_resumed, task_suspended
 from pegasus.tasks.core.task_events import (
-    STOPPED,
     NeedMoreInfo,
     ReasonDone,
     TaskCompleted,
     TaskEventData,
     TaskFailed,
     TaskResumed,
-    TaskState,
     TaskSuspended,
 )
+from pegasus.tasks.core.task_states import REFLECTING, STOPPED, TaskError, TaskState
 from pegasus.tasks.core.task_types import TaskType
-from pegasus.tasks.core.views import REFLECTING, Notification, TaskError, TaskView, notification_of, task_view
+from pegasus.tasks.core.views import Notification, TaskView, notification_of, task_view
 from pegasus.tasks.log.format import create_events
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps

@@ -30,10 +30,10 @@ from pegasus.tasks.core.task_events import (
     TaskCreated,
     TaskFailed,
     TaskNotify,
-    TaskState,
     ToolCallDone,
     ToolCallFailed,
 )
+from pegasus.tasks.core.task_states import TaskState
 from pegasus.tasks.core.views import notification_of
 from pegasus.tasks.log.format import create_event, parse_payload
 from pegasus.tasks.run.stages import make_plan

@@ -10,7 +10,8 @@ from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.models.base import AssistantTurn, ModelResponse, ToolCall, ToolSpec, Usage, UserTurn
 from pegasus.settings import LiveValue
 from pegasus.tasks.core.fsm import ActionResult, TaskContext, TaskFSM
-from pegasus.tasks.core.task_events import ReasonDone, TaskState
+from pegasus.tasks.core.task_events import ReasonDone
+from pegasus.tasks.core.task_states import TaskState
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, load_task_types
 from pegasus.tasks.log.format import create_event, parse_task_line
 from pegasus.tasks.run.stages import make_plan

@@ -8,7 +8,8 @@ import attrs
 
 from pegasus.events import EventType
 from pegasus.tasks.core.fsm import TRANSITIONS
-from pegasus.tasks.core.task_events import EVENT_DATA, TaskState
+from pegasus.tasks.core.task_events import EVENT_DATA
+from pegasus.tasks.core.task_states import TaskState
 from pegasus.tasks.log.format import create_event, parse_task_line
 from pegasus.tasks.log.replay import replay
 from pegasus.wire import camel

@@ -20,14 +20,8 @@ from pegasus.tasks.core.fsm import (
     TaskFSM,
     apply_event,
 )
-from pegasus.tasks.core.task_events import (
-    EVENT_DATA,
-    PlanStep,
-    ReasonDone,
-    Reasoning,
-    TaskPlan,
-    TaskState,
-)
+from pegasus.tasks.core.task_events import EVENT_DATA, PlanStep, ReasonDone, Reasoning, TaskPlan
+from pegasus.tasks.core.task_states import TaskState
 from pegasus.tasks.core.views import task_view
 from pegasus.tasks.log.format import parse_payload
 from pegasus.tasks.log.replay import replay

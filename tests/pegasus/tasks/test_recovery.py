@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from pegasus.conversation import repair_log
 from pegasus.tasks.agent.recovery import UNKNOWN, RecoveryPlan, plan_recovery
-from pegasus.tasks.core.fsm import FOR_APPROVAL, RESTARTED
-from pegasus.tasks.core.task_events import TaskCompleted, TaskFailed, TaskState, ToolCallDone, ToolCallFailed
+from pegasus.tasks.core.fsm import RESTARTED
+from pegasus.tasks.core.task_events import TaskCompleted, TaskFailed, ToolCallDone, ToolCallFailed
+from pegasus.tasks.core.task_states import FOR_APPROVAL, TaskState
 from pegasus.tasks.log.replay import replay
 from pegasus.tasks.run.stages import next_steps
 from pegasus.tools import Effect

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pegasus.conversation import repair_log
 from pegasus.tasks.core.fsm import RESTARTED
-from pegasus.tasks.core.task_events import TaskState
+from pegasus.tasks.core.task_states import TaskState
 from pegasus.tasks.log.replay import MAX_PROBLEMS, replay
 from tests.pegasus.tasks.lives import (
     ID,

@@ -14,7 +14,7 @@ import trio
 from actors import Child, Mailbox, Restart, open_supervisor
 from pegasus.storage import Changed, LeaseLost, TakeLease, run_journal
 from pegasus.tasks.core.fsm import task_resumed
-from pegasus.tasks.core.task_events import TaskState
+from pegasus.tasks.core.task_states import TaskState
 from pegasus.tasks.log.format import index_line, task_path
 from pegasus.tasks.log.persister import LOOK, lease_key, task_persister
 from pegasus.tasks.log.task_logs import TaskLogs
