@@ -13,7 +13,7 @@ supervisor would; for any other task the nursery that it lives in is cancelled, 
 
 **Ends.** When no task can run and no deadline is due, the program waits for ever: a Deadlock, which names what each task
 waits for and which task holds that. A program that takes more than `max_steps` steps is Endless. In both cases the
-program is cancelled, so that its finally blocks run, and abandoned if that does not end it.
+program is cancelled, so that its finally blocks run, then forced out of its waits, and abandoned if that does not end it.
 
 **Runs are compared by `steps`**, a list of small values: for each step of a task its number, counted from the first task
 of the run, for each jump of the clock the new time, for each note its text. Two runs with equal lists took the same steps
@@ -43,13 +43,13 @@ from actors.testing._faults import Choices, Deadlock, Endless, InjectedCrash, Ki
 from actors.testing._trees import normal
 
 GRACE: Final = 1000
-"""Steps that a program may still take after it was cancelled for taking too many, before it is abandoned."""
-MAX_PUSHES: Final = 3
-"""Number of times that the tasks of a deadlocked program are forced out of their waits, before it is abandoned."""
+"""Steps that a program may still take after it was cancelled for taking too many, and each time that it was forced to end."""
+MAX_PUSHES: Final = 20
+"""Number of times that the tasks of a program that does not end are forced out of their waits, before it is abandoned."""
 
 
 class ForcedOut(BaseException):
-    """Raised in the tasks of a deadlocked program where cancelling it did not end them.
+    """Raised in the tasks of a program where cancelling it did not end them.
 
     Not an Exception, so that an `except Exception` around the await does not keep the task alive.
 
@@ -121,7 +121,7 @@ class Scheduler:
         self._pending: list[tuple[int, Task, int, Perturbation]] = []
         """Crashes and cancels to come: the round, the task, the checkpoint for which it is meant."""
         self._pushes = 0
-        """Number of times that the tasks of a deadlocked program have been forced out of their waits."""
+        """Number of times that the tasks have been forced out of their waits."""
 
     @property
     def after_step(self) -> Callable[[Task], None] | None:
@@ -167,6 +167,9 @@ class Scheduler:
         """
         if queue or self._lagging:
             self._round += 1
+        # Before the queue is read: Trio empties it afterwards, and a task that is woken in between never runs.
+        if self.taken > self._max_steps:
+            self._too_long()
         if self._pending:
             self._strike_pending(self._round)
         ready = queue.ready()
@@ -182,8 +185,6 @@ class Scheduler:
         chosen = self._choose(ready)
         self._record(chosen)
         self.taken += len(chosen)
-        if self.taken > self._max_steps:
-            self._too_long()
         return chosen
 
     def idle(self, deadline: float) -> None:
@@ -294,8 +295,6 @@ class Scheduler:
             self.steps.append(number - next(iter(names)))
         self._let_go.discard(number)
         self.taken += 1
-        if self.taken > self._max_steps:
-            self._too_long()
 
     def _record(self, chosen: list[Task]) -> None:
         """Record the tasks of a round: their numbers, or lines for people."""
@@ -407,19 +406,26 @@ class Scheduler:
         if not self.scope.cancel_called:
             self.scope.cancel(reason="the simulation has found a deadlock")
             return
-        self._pushes += 1
-        if self._pushes > MAX_PUSHES:
-            raise self.problem
-        for task in tasks:
-            _trio.force_out(task, ForcedOut())
+        self._push(self.problem)
 
     def _too_long(self) -> None:
-        """Note that the program takes too many steps, and end it: by a cancel, and at last by abandoning the run."""
+        """Note that the program takes too many steps, and end it: by a cancel, then by force, and at last by abandoning the run.
+
+        A loop in a shield goes on after the cancel. No time passes while it does, so nothing ends that waits for a time, either.
+        """
         if self.problem is None:
             self.problem = Endless(f"the program takes more than {self._max_steps} steps")
             self.scope.cancel(reason="the simulation has found no end")
-        if self.taken > self._max_steps + GRACE:
-            raise self.problem
+        if self.taken > self._max_steps + GRACE * (self._pushes + 1):
+            self._push(self.problem)
+
+    def _push(self, problem: SimulationError) -> None:
+        """Force all tasks out of their waits. Raises the problem instead, which abandons the run, when that was in vain."""
+        self._pushes += 1
+        if self._pushes > MAX_PUSHES:
+            raise problem
+        for task in self._runner.tasks():
+            _trio.force_out(task, ForcedOut())
 
 
 # ------------------------------------------------------------ faults

@@ -59,6 +59,8 @@ LAST_LINES: Final = 40
 """Number of lines of the trace in the text of an error."""
 MAX_STEPS: Final = 100_000
 """Default for the steps that a run may take."""
+SHRINK_STEPS: Final = 5_000_000
+"""Steps that the runs of a shrinking may take together, about. A run that does not end is as long as a hundred others."""
 TOO_RARE: Final = 10
 """Runs with so many times the checkpoints would have to be made before a fault is to be expected: then it was not meant to come."""
 HITS_ADVICE: Final = "the default is the tasks of actors: pass hits=all_tasks for a program without actors"
@@ -110,7 +112,7 @@ def simulate(
     end, if all tasks wait for ever (Deadlock), if it takes more than `max_steps` steps of tasks, and if it uses the
     global random source, the wall clock, threads or sockets (but for modules that are named in `allow`).
 
-    Raises SimulationFailed for the first seed that fails, after at most `shrink` more runs to find the fewest
+    Raises SimulationFailed for the first seed that fails, after at most `shrink` more runs, and fewer long ones, to find the fewest
     perturbations that it takes; its text has the call with `replay`, which runs that schedule alone. A replay of which
     some perturbation does not take place any more fails with StaleReplay. The first 100 seeds and then every `twice`-th
     are run twice, and must do the same in both runs (1: each, 0: none). keep_going: run all seeds, and report each that fails.
@@ -278,7 +280,7 @@ def found(program: Program, simulation: Simulation, shrink: int, which: str) -> 
         )
         return failed(program, simulation, which, schedule)
     # From what took effect, not from what was listed: a perturbation without effect is left out at once.
-    schedule = Shrinker(fails, shrink).shrink(again)
+    schedule = Shrinker(fails, min(shrink, SHRINK_STEPS // (simulation._scheduler.taken + 1))).shrink(again)
     last = program.run(seed, Listed(schedule), detailed=True)
     return failed(program, last if last.failure is not None else simulation, which, schedule)
 

@@ -268,7 +268,9 @@ def raise_in(task: Task, error: BaseException) -> bool:
 
 def force_out(task: Task, error: BaseException) -> None:
     """Raise an error from the task's await, regardless of shields. Only to end a program that waits for ever."""
-    if task._next_send_fn is None and task._abort_func is not None:
+    if isinstance(task._next_send, outcome.Value):
+        task._next_send = outcome.Error(error)
+    elif task._next_send_fn is None and task._abort_func is not None:
         task._attempt_abort(_raiser(error))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import trio
 
 from actors import Child, Inbox, open_supervisor
-from actors.testing import Deadlock, Endless, SimulationFailed, simulate
+from actors.testing import Deadlock, Endless, Simulation, SimulationFailed, _simulate, simulate
 from tests.actors.kit import Boom, Total
 
 
@@ -111,9 +113,64 @@ def test_a_task_that_was_stopped_for_being_endless_may_clean_up() -> None:
     assert cleaned
 
 
-def test_the_next_run_is_not_disturbed() -> None:
-    failure_of(waits_in_a_shield)
-    assert simulate(lambda: trio.sleep(1), seeds=range(3)).schedules == 3  # noqa: ASYNC105
+async def spins_while_its_end_waits() -> None:
+    """No time passes while a task can run, so the end that waits for a time does not come."""
+    with trio.CancelScope(shield=True):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(spins)
+            await trio.sleep(3)
+            nursery.cancel_scope.cancel()
+
+
+async def catches_everything() -> None:
+    for _ in range(10):
+        with contextlib.suppress(BaseException):
+            await spins()
+
+
+@pytest.mark.parametrize("main", [*DEADLOCKS, polls, spins_while_its_end_waits, catches_everything])
+def test_the_seeds_after_one_that_does_not_end_are_judged_by_themselves(main) -> None:
+    async def main_of_seed(simulation: Simulation) -> None:
+        if not simulation.seed:
+            await main()
+        await trio.sleep(1)
+
+    with pytest.raises(SimulationFailed, match=r"^seed 0, .*(Endless|Deadlock)"):
+        simulate(main_of_seed, seeds=range(3), keep_going=True, max_steps=500)
+
+
+def test_the_search_for_the_fewest_perturbations_makes_few_runs_that_do_not_end(monkeypatch) -> None:
+    monkeypatch.setattr(_simulate, "SHRINK_STEPS", 20_000)
+    runs = []
+
+    async def main() -> None:
+        async def note(n: int) -> None:
+            await trio.lowlevel.checkpoint()
+            order.append(n)
+
+        order: list[int] = []
+        runs.append(order)
+        async with trio.open_nursery() as nursery:
+            for n in range(50):
+                nursery.start_soon(note, n)
+        if order != sorted(order):
+            await spins()
+
+    failure_of(main, max_steps=5_000)
+    assert 3 < len(runs) <= 3 + 20_000 // 5_000
+
+
+def test_a_task_that_was_forced_out_cleans_up_within_the_run() -> None:
+    cleaned = []
+
+    async def main() -> None:
+        try:
+            await spins_while_its_end_waits()
+        finally:
+            cleaned.append(trio.current_time())
+
+    failure_of(main, max_steps=500, shrink=0)
+    assert cleaned == [0, 0, 0]
 
 
 def test_a_failure_in_a_check_is_a_failure() -> None:
