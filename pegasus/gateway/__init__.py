@@ -7,9 +7,8 @@ docs/gateway.md describes the protocol for people who write a client.
 Read the files in this order; each uses only those before it:
 
     config        the bounds, the methods that a client may call, and reading their parameters
-    send_queue    the bounded queue of one client
+    reply_feed    all that one client is sent: its bounded queue, and which reply goes to whom and when
     requests      what a client may say, and what is done about it
-    reply_feed    which reply goes to whom and when
     delivery      what comes from the agent, as frames to the feeds, and for the HTTP API
     services      what connections share, and what is known of a client before its first frame
     connection    one client, from its first byte to its last; imported when the first connects
