@@ -42,7 +42,7 @@ from pegasus.storage import JournalMessage, KeyedStore, StorageError, stored_row
 from pegasus.wire import from_wire, to_wire
 
 PREFIX: Final = "pgs_"
-"""Beginning of each token, by which it is found in texts that are not to show it (`pegasus.secret_formats`)."""
+"""Beginning of each token, by which it is found in texts that are not to show it (`pegasus.redaction`)."""
 MESSAGE: Final = "message"
 """Scope: send messages, and get the replies to them."""
 READ: Final = "read"

@@ -15,8 +15,7 @@ from random import Random
 
 from benchmarks.report import Result, compared
 from benchmarks.workplace import Workplace
-from pegasus.redaction import Redactor
-from pegasus.secret_formats import FORMATS
+from pegasus.redaction import FORMATS, Redactor
 
 SIZE = 100_000
 LIMIT = 5.0  # usual texts
