@@ -110,31 +110,20 @@ class AskedTurns:
         """
         try:
             with failures_as_errors():
-                return await self._run(request, message, has_key=has_key, seconds=seconds, on_said=on_said)
+                address = message.channel.address
+                id, replies = self._given.get(address, ("", ()))
+                if id != message.id:
+                    self._given.pop(address, None)
+                    if replies:
+                        await self.conversations.acknowledge_turn(address, replies)
+                turn = await self.conversations.converse(message, request.grant, seconds, on_said, wants_unasked=True)
+                if turn.is_done and has_key:
+                    await self._count_as_given(address, message.id, turn.replies)
+                elif turn.is_done:
+                    await self.conversations.acknowledge_turn(address, turn.replies)
+                return turn
         except ApiError as error:
             return error
-
-    async def _run(
-        self,
-        request: ApiRequest,
-        message: InboundMessage,
-        *,
-        has_key: bool,
-        seconds: float,
-        on_said: OnSaid | None = None,
-    ) -> TurnTranscript:
-        address = message.channel.address
-        id, replies = self._given.get(address, ("", ()))
-        if id != message.id:
-            self._given.pop(address, None)
-            if replies:
-                await self.conversations.acknowledge_turn(address, replies)
-        turn = await self.conversations.converse(message, request.grant, seconds, on_said, wants_unasked=True)
-        if turn.is_done and has_key:
-            await self._count_as_given(address, message.id, turn.replies)
-        elif turn.is_done:
-            await self.conversations.acknowledge_turn(address, turn.replies)
-        return turn
 
     async def revisit(self, address: Address, id: str, item: int, seconds: float) -> TurnTranscript:
         """Return the turn of a message that was sent before, see `Conversations`. Raises ApiError."""
