@@ -15,22 +15,25 @@ ROOT = Path(__file__).resolve().parents[1]
 LATE = {
     # libraries
     "anthropic", "anyio", "asyncio", "cronsim", "cryptography", "email", "h11", "httpx2", "jiter", "json_repair", "jsonschema_rs",
-    "mcp", "openai", "opentelemetry", "prompt_toolkit", "psycopg", "pydantic", "re2", "rich", "selectolax", "starlette",
-    "tiktoken", "tomlkit", "trio_websocket", "tzlocal", "wsproto", "yaml",
+    "mcp", "openai", "opentelemetry", "prompt_toolkit", "psycopg", "pydantic", "re2", "rich", "selectolax", "starlette", "tiktoken",
+    "tomlkit", "trio_websocket", "tzlocal", "wsproto", "yaml",
     # what many homes do not use, or when somebody asks for it
     "pegasus.a2a", "pegasus.app.shared_state", "pegasus.app.telemetry", "pegasus.app.undo", "pegasus.app.waiting_room",
-    "pegasus.backup", "pegasus.channels.service_contract", "pegasus.channels.slack", "pegasus.channels.sms", "pegasus.channels.telegram", "pegasus.cli.chat",
-    "pegasus.client", "pegasus.gateway.connection", "pegasus.importing", "pegasus.installing", "pegasus.main_agent.consolidation",
-    "pegasus.main_agent.context_view", "pegasus.mcp.place", "pegasus.mcp.server", "pegasus.mcp.sorting",
-    "pegasus.mcp_server.door", "pegasus.memory.search", "pegasus.models.audio", "pegasus.models.embeddings",
-    "pegasus.models.formats.responses", "pegasus.models.providers.offers", "pegasus.moving", "pegasus.push.routes",
-    "pegasus.schedule.words", "pegasus.storage.database", "pegasus.terminal", "pegasus.testing", "pegasus.update",
-    "pegasus.web.app", "pegasus.web.markdown", "pegasus.web.routes", "pegasus.web.server",
+    "pegasus.backup", "pegasus.channels.service_contract", "pegasus.channels.slack", "pegasus.channels.sms",
+    "pegasus.channels.telegram", "pegasus.cli.chat", "pegasus.client", "pegasus.gateway.connection", "pegasus.importing",
+    "pegasus.installing", "pegasus.main_agent.consolidation", "pegasus.main_agent.context_view", "pegasus.mcp.place",
+    "pegasus.mcp.server", "pegasus.mcp.sorting", "pegasus.mcp_server.door", "pegasus.media.document_text", "pegasus.media.pdf_text",
+    "pegasus.memory.search", "pegasus.models.audio", "pegasus.models.embeddings", "pegasus.models.formats.responses",
+    "pegasus.models.providers.offers", "pegasus.moving", "pegasus.push.routes", "pegasus.schedule.words",
+    "pegasus.storage.database", "pegasus.terminal", "pegasus.testing", "pegasus.tools.diffs", "pegasus.update", "pegasus.web.app",
+    "pegasus.web.markdown", "pegasus.web.routes", "pegasus.web.server",
     # what begins behind the ready line
     "pegasus.app.control_plane.status", "pegasus.app.task_services", "pegasus.main_agent.conversation_changes",
-    "pegasus.main_agent.think_loop", "pegasus.main_agent.tool_calls", "pegasus.models.answers", "pegasus.models.formats.chat",
-    "pegasus.sandbox.background", "pegasus.sandbox.process", "pegasus.schedule.scheduler", "pegasus.tasks.agent.agent",
-    "pegasus.tasks.core.fsm", "pegasus.tasks.core.task_events", "pegasus.tasks.core.views", "pegasus.tasks.log", "pegasus.tasks.run", "pegasus.tools.background", "pegasus.tools.shell", "pegasus.tools.web.search",
+    "pegasus.main_agent.session.history", "pegasus.main_agent.think_loop", "pegasus.main_agent.tool_calls",
+    "pegasus.models.answers", "pegasus.models.formats.chat", "pegasus.policy.dictation", "pegasus.sandbox.background",
+    "pegasus.sandbox.process", "pegasus.schedule.jobs", "pegasus.schedule.scheduler", "pegasus.tasks.agent.agent",
+    "pegasus.tasks.core.fsm", "pegasus.tasks.core.task_events", "pegasus.tasks.core.views", "pegasus.tasks.log",
+    "pegasus.tasks.run", "pegasus.tools.background", "pegasus.tools.shell", "pegasus.tools.web.search",
 }  # fmt: skip
 """What must not be imported before the ready line, with all that is in it. Each is large, or brings much with it."""
 FREE = {"pegasus/__main__.py", "pegasus/cli/program.py", "pegasus/sandbox/guard.py", "pegasus/sandbox/mounts.py"}

@@ -65,11 +65,7 @@ from pegasus.main_agent.session import (
     NextStep,
     Session,
     chat_files,
-    cut_back,
-    edit,
     load_session,
-    retry,
-    said_in,
     until_written,
 )
 from pegasus.main_agent.status import agent_status_text, gather_status, idle_status, seen_by
@@ -342,6 +338,8 @@ class _MainAgent:
         by_guest = not turn.principal.is_owner
         # A guest's program may take back what it has said itself, where nobody else writes.
         if progress.next is NextStep.RECORD and (not by_guest or item.message.channel.address.is_separate):
+            from pegasus.main_agent.session import cut_back
+
             now = self._services.clock()
             await cut_back(self._session, item, now, str(facts.get("id")), by_guest=by_guest)
         return True
@@ -354,6 +352,8 @@ class _MainAgent:
             id, again = (str(facts.get("id")), facts.get("again") is True) if isinstance(facts, dict) else ("", False)
             replaced = None
             if turn.principal.is_owner:
+                from pegasus.main_agent.session import edit, retry
+
                 replaced = await (retry(session, item, now, id) if again else edit(session, item, now, id))
             if replaced is None:
                 await session.commit((), (reply_to_sender(item, CANNOT_GO_BACK, COMMAND),))
@@ -538,6 +538,8 @@ class _MainAgent:
 
     def _show_said(self, entries: Sequence[Entry], replies: Sequence[PostResult]) -> None:
         """Show what was said to clients elsewhere that belong to the conversation."""
+        from pegasus.main_agent.session import said_in
+
         for said in said_in(entries, replies, self._session.files.chat, self._services.clock()):
             self._show(said)
 

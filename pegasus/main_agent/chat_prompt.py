@@ -23,7 +23,6 @@ from pegasus import __version__
 from pegasus.conversation import Entry
 from pegasus.formatting import cut_text, format_time
 from pegasus.identity import ABOUT_OWNER, MAX_LEAN_TEXT, MAX_TEXT, NOTES_FILE, WorkspaceFiles
-from pegasus.main_agent.session import is_message
 from pegasus.memory import LONGEST_NOTES, own_notes
 from pegasus.messages import INSTRUCTIONS, Address
 from pegasus.outside import Untrusted
@@ -138,5 +137,7 @@ class ChatPrompts:
 
 def _instructions_in(entries: Sequence[Entry]) -> str:
     """Return the instructions that came with the newest message of a person, "" if there were none."""
+    from pegasus.main_agent.session import is_message
+
     newest = next((entry for entry in reversed(entries) if is_message(entry)), None)
     return str(newest.metadata.get(INSTRUCTIONS, "")) if newest is not None else ""

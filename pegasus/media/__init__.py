@@ -8,7 +8,16 @@
 Pictures and texts need nothing of this: `pegasus.conversation` shows them and reads them out.
 """
 
-from pegasus.media.document_text import is_document
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegasus.late import late_names
 from pegasus.media.reading import BY_TASK, AttachmentReader, Reading, recording_type
+
+if TYPE_CHECKING:
+    from pegasus.media.document_text import is_document
+else:
+    __getattr__ = late_names(__name__)
 
 __all__ = ["BY_TASK", "AttachmentReader", "Reading", "is_document", "recording_type"]

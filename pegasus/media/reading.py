@@ -25,8 +25,6 @@ import trio
 from actors import Ref
 from pegasus.file_types import recognise
 from pegasus.formatting import plural
-from pegasus.media.document_text import is_document, read_document
-from pegasus.media.pdf_text import read_pdf
 from pegasus.messages import Media
 from pegasus.models import Label, ModelError
 from pegasus.observe import get_logger
@@ -128,11 +126,15 @@ class AttachmentReader:
 
 
 async def _read_pdf(content: bytes, room: int) -> Reading:
+    from pegasus.media.pdf_text import read_pdf
+
     found = await read_pdf(content, room)
     return Reading(found.text, found.problem or plural(found.pages, "page"), found.left_out)
 
 
 async def _read_document(content: bytes, room: int, file: Media) -> Reading:
+    from pegasus.media.document_text import read_document
+
     # A mail program, and some browsers, say in which character set a text is.
     charset = _CHARSET.search(file.mime)
     found = await read_document(content, room, charset[1] if charset else "")
@@ -158,6 +160,8 @@ def _decode(file: Media) -> tuple[str, bytes, str] | None:
         head = b64decode(file.data[:65_536], validate=True)
     except ValueError:
         return None
+    from pegasus.media.document_text import is_document
+
     mime = recording_type(recognise(head, file.name) or "", file.mime)
     if mime != PDF and not is_recording(mime) and not is_document(head):
         return None

@@ -6,8 +6,12 @@ lines a rule may allow by their text. `forms` has the forms of a server's questi
 that an owner decides about.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegasus.late import late_names
 from pegasus.policy.bare_commands import is_bare_code, is_bare_line
-from pegasus.policy.dictation import is_dictated
 from pegasus.policy.forms import FormError, describe_form, fill_form, parse_answer
 from pegasus.policy.owner_values import (
     MOST_MESSAGES,
@@ -19,6 +23,11 @@ from pegasus.policy.owner_values import (
 from pegasus.policy.shown_text import host_notes, make_visible, texts_of
 from pegasus.policy.tool_kinds import ToolKind
 from pegasus.policy.value_rules import MOST_OPEN, REACHES_OUT, ValueCall, doubt_about
+
+if TYPE_CHECKING:
+    from pegasus.policy.dictation import is_dictated
+else:
+    __getattr__ = late_names(__name__)
 
 __all__ = [
     "MOST_MESSAGES",

@@ -26,30 +26,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pegasus.late import late_names
-from pegasus.schedule.heartbeat import HEARTBEAT, Heartbeat
-from pegasus.schedule.jobs import (
-    PLACED,
-    QUIET_FAILURE,
-    SCHEDULED,
-    AddJob,
-    EnableJob,
-    Job,
-    JobDraft,
-    ListJobs,
-    RemoveJob,
-    RunJob,
-    ScheduleMessage,
-    draft_job,
-    job_item,
-    job_view,
-    jobs_view,
-    read_job,
-    stored_jobs,
-)
+from pegasus.schedule.heartbeat import HEARTBEAT, PLACED, QUIET_FAILURE, SCHEDULED, Heartbeat
 from pegasus.schedule.times import ScheduleError, next_run, schedule_text
 from pegasus.schedule.tool import cron_tool
 
 if TYPE_CHECKING:
+    from pegasus.schedule.jobs import (
+        AddJob,
+        EnableJob,
+        Job,
+        JobDraft,
+        ListJobs,
+        RemoveJob,
+        RunJob,
+        ScheduleMessage,
+        draft_job,
+        job_item,
+        job_view,
+        jobs_view,
+        read_job,
+        stored_jobs,
+    )
     from pegasus.schedule.scheduler import ScheduleServices, serve_schedule
 else:
     # Jobs are run behind the ready line.

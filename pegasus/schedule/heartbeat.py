@@ -19,6 +19,12 @@ from pegasus.outside import OUTSIDE
 
 HEARTBEAT: Final = "heartbeat"
 """`metadata.type` of the heartbeat's message."""
+SCHEDULED: Final = "scheduled"
+"""`metadata.type` of a job's message, in the queue and in the session."""
+PLACED: Final = "placed"
+"""Key of the metadata of a run: True if text from outside may have chosen where the job speaks. Stored, so it must not change."""
+QUIET_FAILURE: Final = "quietFailure"
+"""Key in the metadata of a job's task: its failure is not reported, since that of the run before was."""
 _COMMENT = re.compile(r"<!--.*?(-->|\Z)", re.DOTALL)
 """An HTML comment; one that is not closed reaches to the end of the file."""
 

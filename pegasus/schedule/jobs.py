@@ -20,6 +20,7 @@ from pegasus.access import ROLE, Principal, Role
 from pegasus.formatting import quote, truncate
 from pegasus.messages import ACCOUNT, APART, INTERNAL_ID_PREFIX, Address, ChannelInfo, InboundMessage, Json, Metadata
 from pegasus.outside import OUTSIDE
+from pegasus.schedule.heartbeat import PLACED, SCHEDULED
 from pegasus.schedule.times import (
     Schedule,
     ScheduleError,
@@ -39,12 +40,6 @@ KINDS: Final = ("message", "task")
 """Kinds of a run: a message to the Main Agent, or a background task of its own."""
 MISSED: Final = ("once", "skip")
 """Treatment of runs that were missed while the agent was down: one run makes up for all of them, or none does."""
-SCHEDULED: Final = "scheduled"
-"""`metadata.type` of a job's message, in the queue and in the session."""
-PLACED: Final = "placed"
-"""Key of the metadata of a run: True if text from outside may have chosen where the job speaks. Stored, so it must not change."""
-QUIET_FAILURE: Final = "quietFailure"
-"""Key in the metadata of a job's task: its failure is not reported, since that of the run before was."""
 
 
 @attrs.frozen(kw_only=True)

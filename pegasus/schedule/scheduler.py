@@ -52,10 +52,8 @@ from pegasus.messages import ChannelInfo, Json
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE
 from pegasus.retry import growing
-from pegasus.schedule.heartbeat import Heartbeat, heartbeat_item, is_active, things_to_do
+from pegasus.schedule.heartbeat import PLACED, QUIET_FAILURE, Heartbeat, heartbeat_item, is_active, things_to_do
 from pegasus.schedule.jobs import (
-    PLACED,
-    QUIET_FAILURE,
     AddJob,
     EnableJob,
     Job,

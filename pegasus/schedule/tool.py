@@ -17,26 +17,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from actors import ActorError, Ref
 from pegasus.formatting import format_time, quote
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
-from pegasus.schedule.jobs import (
-    AddJob,
-    EnableJob,
-    Job,
-    ListJobs,
-    RemoveJob,
-    RunJob,
-    ScheduleMessage,
-    draft_job,
-    job_line,
-)
 from pegasus.schedule.times import ScheduleError, schedule_text
 from pegasus.storage import StorageError
 from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
+
+if TYPE_CHECKING:
+    from pegasus.schedule.jobs import Job, ScheduleMessage
 
 ACTIONS: Final = ("add", "list", "remove", "pause", "resume", "run")
 """Values of the argument `action`; "add" and "list" need no id."""
@@ -88,12 +80,14 @@ async def _run(
 
     A job that the person may not see is treated as one that does not exist: the errors are the same, and tell nothing about it.
     """
+    from pegasus.schedule.jobs import EnableJob, RemoveJob, RunJob, job_line
+
     with as_tool_error(ScheduleError, StorageError, ActorError):
         match arguments["action"]:
             case "add":
                 return await _add(keeper, clock(), arguments, context)
             case "list":
-                jobs = [job for job in await keeper.ask(ListJobs) if job.is_visible_to(context.principal)]
+                jobs = await _visible(keeper, context)
                 return {"jobs": [job_line(job, clock()) for job in jobs[-MOST_LISTED:]], "count": len(jobs)}
             case action:
                 job = await _find(keeper, arguments, context)
@@ -111,6 +105,8 @@ async def _add(keeper: Ref[ScheduleMessage], now: int, arguments: Metadata, cont
 
     Raises ScheduleError and ToolError for what is not allowed, StorageError and ActorError from the keeper.
     """
+    from pegasus.schedule.jobs import AddJob, draft_job
+
     schedule: dict[str, Json] = {key: arguments[key] for key in ("cron", "every", "at") if arguments.get(key)}
     if arguments.get("timezone"):
         schedule["tz"] = arguments["timezone"]
@@ -141,11 +137,17 @@ async def _add(keeper: Ref[ScheduleMessage], now: int, arguments: Metadata, cont
 async def _find(keeper: Ref[ScheduleMessage], arguments: Metadata, context: ToolContext) -> Job:
     """Return the job that the call names, if the person may see it. Raises ToolError."""
     id = str(arguments.get("id") or "")
-    # The same filter as for the list, so that an id alone opens nothing.
-    jobs = [job for job in await keeper.ask(ListJobs) if job.is_visible_to(context.principal)]
+    jobs = await _visible(keeper, context)
     found = next((job for job in jobs if job.id == id), None)
     if found is None:
         # Models forget ids; the error gives them back.
         known = ", ".join(job.id for job in jobs[-MOST_LISTED:])
         raise ToolError(f"there is no job {quote(id, 40)}; there are: {known or 'none'}")
     return found
+
+
+async def _visible(keeper: Ref[ScheduleMessage], context: ToolContext) -> list[Job]:
+    """Return the jobs that the person may see, in the list and by an id."""
+    from pegasus.schedule.jobs import ListJobs
+
+    return [job for job in await keeper.ask(ListJobs) if job.is_visible_to(context.principal)]

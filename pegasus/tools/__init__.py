@@ -50,7 +50,6 @@ from pegasus.tools.basic import current_time
 from pegasus.tools.client_tools import NAMES as CLIENT_TOOLS
 from pegasus.tools.client_tools import ClientTools
 from pegasus.tools.command_variables import command_environment, passed_on
-from pegasus.tools.diffs import diff_block
 from pegasus.tools.executor import ToolExecutor, is_valid_schema, prepare_arguments
 from pegasus.tools.gate import Gate, PolicyGate, earlier_calls, sending
 from pegasus.tools.guest_folders import own_place, size_of
@@ -73,6 +72,7 @@ from pegasus.tools.walls import hidden_path, may_be_walls
 from pegasus.tools.web import AddressGuard, with_network
 
 if TYPE_CHECKING:
+    from pegasus.tools.diffs import diff_block
     from pegasus.tools.files import UndoRefused, read_content, save_incoming, take_back
     from pegasus.tools.web import FetchLimits, HttpAnswer, fetch
 else:

@@ -33,7 +33,6 @@ from pegasus.memory import (
 from pegasus.messages import ChannelInfo, Json
 from pegasus.models import ToolSpec
 from pegasus.outside import Untrusted, join_outside
-from pegasus.policy import is_dictated
 from pegasus.storage import StorageError
 from pegasus.tools.base import Effect, LabelledResult, Reach, Tool, ToolContext, as_tool_error, parameters
 
@@ -187,6 +186,8 @@ def memory_tools(
 
 def _seen_before(text: str, context: ToolContext) -> tuple[str, ...]:
     """Return what may have chosen these words: the sources that the work has read, and none for words that an owner has dictated."""
+    from pegasus.policy import is_dictated
+
     return () if context.outside and is_dictated(text, context.owner_messages) else tuple(context.outside)
 
 

@@ -54,16 +54,6 @@ from pegasus.main_agent.session.files import (
     chat_key,
     session_files_of,
 )
-from pegasus.main_agent.session.going_back import cut_back, edit, retry
-from pegasus.main_agent.session.history import (
-    Place,
-    find_message,
-    history_json,
-    is_message,
-    read_conversation,
-    read_history,
-    said_in,
-)
 from pegasus.main_agent.session.loading import load_session, read_archive
 from pegasus.main_agent.session.media_queue import SEND_FILE, SENT, files_sent_by, gathered, send_file_path, sent
 from pegasus.main_agent.session.names import (
@@ -99,6 +89,16 @@ from pegasus.main_agent.session.session import (
 
 if TYPE_CHECKING:
     from pegasus.main_agent.session.conversations import conversation_json, conversation_name_key, list_conversations
+    from pegasus.main_agent.session.going_back import cut_back, edit, retry
+    from pegasus.main_agent.session.history import (
+        Place,
+        find_message,
+        history_json,
+        is_message,
+        read_conversation,
+        read_history,
+        said_in,
+    )
     from pegasus.main_agent.session.listing import (
         MOST_ROWS,
         PAGE_ROWS,
