@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 import trio
 
+from actors.testing import simulate
+from pegasus.app import tree
 from pegasus.formatting import LONGEST_KEY
 from pegasus.intake.submission import NAME_LENGTH
 from pegasus.main_agent.chats import KEEP_IDLE
@@ -15,6 +18,9 @@ from pegasus.messages import Address, ChannelInfo
 from pegasus.models import UserTurn
 from pegasus.settings import AgentSettings, Settings
 from pegasus.storage import LostChats, StorageError, TakeLease, Volume, journal
+from pegasus.storage.database import NodeFacts, run_database_journal
+from pegasus.storage.database.engine import LEASE
+from pegasus.testing.memory_database import Fate, MemoryDatabase
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from pegasus.testing.world import FakeChannel, kill, open_world
@@ -433,6 +439,29 @@ async def test_the_agent_of_a_chat_that_another_machine_has_taken_ends_at_once(m
         without, after = asked[-2:]
         assert without.running == {b: before.running[b]}
         assert after.running[a].token > before.running[a].token, "here its item is due again, so it gets another agent"
+
+
+def test_agents_end_whose_chats_their_node_has_lost_and_has_again(monkeypatch):
+    """What they have answered was not noted yet. They would be given it again and again, and could not note it."""
+    names, answered = [f"c{n}" for n in range(20)], []
+
+    async def main():
+        lost = set()
+        database = MemoryDatabase(fate=lambda link, call: Fate.LOST if call in lost else Fate.DONE)
+        run = partial(run_database_journal, database=database.link("a"), facts=NodeFacts("a"), scope="chat")
+        monkeypatch.setattr(tree, "run_journal", lambda *args, disk, **options: run(*args, **options))
+        async with open_chats(ScriptedModel(echo), web=(web := FakeChannel("web"))) as world:
+            for calls in ((), ("note", "renew"), ()):
+                lost |= set(calls)
+                for name in names:
+                    await world.say("hello", chat(name))
+                    await web.next_reply()
+                await trio.sleep(LEASE)
+                lost -= set(calls)
+            answered.extend(reply.text for reply in web.replies)
+
+    simulate(main, seeds=range(1), max_steps=50_000, allow=["pegasus"], twice=0, shrink=0)
+    assert answered == [f"{n}: hello" for n in (1, 2, 3) for _ in names]
 
 
 # ------------------------------------------------------------------ keys
