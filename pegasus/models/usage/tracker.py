@@ -576,8 +576,8 @@ class UsageTracker:
                     return opened
                 if shared := await self._reserve(self.journal, call, opened, limits):
                     return shared
-                with trio.move_on_after(LOOK):
-                    await self._call_ended.wait()
+                # No call that ends cuts this short: those that are refused would wake each other without a pause.
+                await trio.sleep(LOOK)
             else:
                 await self._call_ended.wait()
 

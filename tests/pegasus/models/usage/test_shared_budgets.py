@@ -68,3 +68,19 @@ async def test_what_a_dead_node_has_reserved_ends_with_its_lease(autojump_clock)
         await model(b)[0].generate(small())
         assert 3 < trio.current_time() - began < 7
         nursery.cancel_scope.cancel()
+
+
+async def test_calls_that_wait_for_what_another_node_has_reserved_ask_once_a_second(autojump_clock):
+    """Each call that is refused gives its room at this node to the others, for which there is none either."""
+    database, asked = MemoryDatabase(latency=lambda: 0.01), []
+    reserve = database.tables.reserve
+    database.tables.reserve = lambda *args: asked.append(args) or reserve(*args)
+    nodes = node(database, "a", daily_tokens=300), node(database, "b", daily_tokens=300)
+    async with nodes[0] as a, nodes[1] as b, trio.open_nursery() as nursery:
+        nursery.start_soon(model(a, seconds=1000.0)[0].generate, small())
+        await trio.sleep(1)
+        for _ in range(3):
+            nursery.start_soon(model(b)[0].generate, small())
+        await trio.sleep(20)
+        assert 20 <= len(asked) <= 3 * 21
+        nursery.cancel_scope.cancel()
