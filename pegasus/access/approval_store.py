@@ -500,7 +500,7 @@ class _ApprovalStore:
         """Take over what other nodes append, until cancelled."""
         while True:
             seek = partial(journal.ask, NextChange, "approvals", "", self._store.length)
-            if await retry(seek, StorageError) > self._store.length:
+            if await retry(seek, StorageError) != self._store.length:  # after a failover there may be fewer
                 async with self._lock:
                     await retry(self._catch_up, StorageError)
 

@@ -142,7 +142,7 @@ class KeyedStore(Generic[T]):
         self.is_shared = True
         while self._journal is not None:
             ask = partial(self._journal.ask, NextChange, *self._collection, self._version)
-            if await retry(ask, StorageError) > self._version:
+            if await retry(ask, StorageError) != self._version:  # after a failover it may be an older one
                 await retry(self.read_again, StorageError)
 
     async def read_again(self) -> None:

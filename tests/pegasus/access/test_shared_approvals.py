@@ -40,8 +40,8 @@ class Node:
 
 
 @asynccontextmanager
-async def two_nodes(timeout=1000.0):
-    database = MemoryDatabase(latency=lambda: 0.001)
+async def two_nodes(timeout=1000.0, database=None):
+    database = database or MemoryDatabase(latency=lambda: 0.001)
     nodes = Node(), Node()
     async with open_supervisor() as root:
         for n, node in enumerate(nodes):
@@ -121,3 +121,17 @@ async def test_it_expires_once(autojump_clock):
         await a.keeper.ask(SeekApproval, request())
         await trio.sleep(60)
         assert (a.told, b.told) == (["open", "expired"], ["open", "expired"])
+
+
+async def test_what_the_database_has_lost_in_a_failover_is_asked_no_more(autojump_clock):
+    """The replica that has taken over lags."""
+    database = MemoryDatabase(latency=lambda: 0.001)
+    async with two_nodes(database=database) as nodes:
+        first = await nodes[0].keeper.ask(SeekApproval, request())
+        replica = list(database.tables.lines["approvals.jsonl"])
+        await nodes[0].keeper.ask(SeekApproval, request("c2"))
+        await trio.sleep(1)
+        database.tables.lines["approvals.jsonl"] = replica
+        await trio.sleep(1)
+        for node in nodes:
+            assert [approval.id for approval in await node.keeper.ask(ListApprovals)] == [first.id]
