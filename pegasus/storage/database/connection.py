@@ -20,9 +20,11 @@ import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from functools import partial
 from random import Random
 from typing import Any, Final, LiteralString, TypeVar
 
+import attrs
 import psycopg
 import trio
 from psycopg import AsyncConnection, conninfo, errors
@@ -254,8 +256,8 @@ class Pool:
         """Connections that nobody uses; the last one was used last."""
         self._all: set[TrioConnection] = set()
         """Connections that are open."""
-        self._opening = trio.Lock()
-        """Held while a connection is opened, so that a server which comes back meets one client at a time."""
+        self._opening: _Opening | None = None
+        """The connection that is being opened: one at a time, so that a server which comes back meets one client."""
         self._pauses = Pauses(first=0.1, limit=1.0)
         self._is_closed = False
         self._has_worked = False
@@ -321,7 +323,7 @@ class Pool:
     @asynccontextmanager
     async def _kept(self) -> AsyncIterator[TrioConnection]:
         """Hold an idle connection or a new one. It is kept for others unless it broke."""
-        connection = self._taken() or await self.open()
+        connection = await self.open()
         self._all.add(connection)
         try:
             yield connection
@@ -346,51 +348,67 @@ class Pool:
         return None
 
     async def open(self) -> TrioConnection:
-        """Return a new connection, which belongs to the caller. Raises DatabaseDown or DatabaseRefused, after a growing pause."""
-        async with self._opening:
+        """Return an idle connection or a new one, which belongs to the caller. Raises DatabaseDown or DatabaseRefused, after a pause.
+
+        Cancelled: what is being opened goes on, and is idle then. Of several hosts each may take longer than somebody waits, and the
+        last one may be the one that answers.
+        """
+        while (connection := self._taken()) is None:
             if self._is_closed:
                 raise DatabaseDown("the connections to the database are closed")
-            try:
-                connection = await _open(self.parameters)
-                try:
-                    await connection.execute(_SESSION)
-                except BaseException:
-                    connection.shut()
-                    raise
-            except psycopg.Error as error:
-                await trio.sleep(self._pauses.next())
-                raise explain(error, has_worked=self._has_worked) from None
+            if self._opening is None:
+                self._opening = _Opening()
+                trio.lowlevel.spawn_system_task(self._open, self._opening)
+            opening = self._opening
+            await opening.is_over.wait()
+            if opening.error is not None:
+                raise explain(opening.error, has_worked=self._has_worked)
+        return connection
+
+    async def _open(self, opening: _Opening) -> None:
+        """Add a connection to the idle ones. A failure has its growing pause."""
+        connection = None
+        try:
+            connection = await _open(self.parameters)
+            with trio.move_on_after(self._patience) as scope:
+                await connection.execute(_SESSION)
+            if scope.cancelled_caught:
+                raise errors.ConnectionTimeout("the server does not answer")
             self._pauses.reset()
-            return connection
+            self._idle.append(connection)
+            if self._is_closed:
+                self.close()
+        except psycopg.Error as error:
+            if connection is not None:
+                connection.shut()
+            await trio.sleep(self._pauses.next())
+            opening.error = error
+        finally:
+            self._opening = None
+            opening.is_over.set()
 
     def close(self) -> None:
         """Close all connections; calls that run fail with DatabaseDown, and so do those that come."""
         self._is_closed = True
-        for connection in list(self._all):
+        for connection in (*self._all, *self._idle):
             connection.shut()
         self._all.clear()
         self._idle.clear()
 
 
+@attrs.define(eq=False)
+class _Opening:
+    """The attempt to open a connection."""
+
+    is_over: trio.Event = attrs.field(factory=trio.Event)
+    error: psycopg.Error | None = None
+    """Reason of its failure."""
+
+
 async def _open(parameters: dict[str, str]) -> TrioConnection:
-    """Open a connection in a thread. Cancelled: the thread goes on to its end, and closes what it has opened."""
-    opened: list[psycopg.Connection[Any]] = []
-    is_wanted = True
-
-    def connect() -> None:
-        """Connect, and close the connection if nobody waits for it any more."""
-        opened.append(psycopg.Connection.connect(**parameters, autocommit=True))  # type: ignore[arg-type]
-        if not is_wanted:
-            opened[0].close()
-
-    try:
-        await trio.to_thread.run_sync(connect, abandon_on_cancel=True)
-    except trio.Cancelled:
-        is_wanted = False
-        if opened:  # it was opened at the same moment
-            opened[0].close()
-        raise
-    return TrioConnection(opened[0])
+    """Open a connection in a thread. Cancelled at the end of the process: the thread goes on."""
+    connect = partial(psycopg.Connection.connect, **parameters, autocommit=True)  # type: ignore[arg-type]
+    return TrioConnection(await trio.to_thread.run_sync(connect, abandon_on_cancel=True))
 
 
 async def fetch(connection: TrioConnection, statement: LiteralString, *values: Any) -> list[tuple[Any, ...]]:

@@ -6,6 +6,7 @@ What each method promises is in test_contract.
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -91,6 +92,18 @@ async def test_a_pool_opens_no_more_connections_than_it_may_and_uses_them_again(
     with pytest.raises(DatabaseDown, match="are closed"):
         await pool.run(lambda connection: fetch(connection, "select 1"))
     await until(lambda: not connections(postgres_server, url))
+
+
+async def test_a_host_that_says_nothing_does_not_hide_the_next_one(postgres_server, postgres_url):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hosts = f"127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{postgres_server.port}"
+        url = postgres_url.replace(f"127.0.0.1:{postgres_server.port}", hosts)
+        async with opened(f"{url}?connect_timeout=2", patience=0.5) as database:
+            with trio.fail_after(15):
+                while True:
+                    with suppress(DatabaseDown):
+                        assert await database.register(NodeFacts("a"), 5)
+                        break
 
 
 async def test_a_call_that_is_cancelled_leaves_no_connection_behind_that_another_would_get(
