@@ -434,6 +434,7 @@ def _methods(
         mcp=environment.mcp,
         sandbox=world.sandbox,
         adapters=adapters,
+        activity=environment.activity,
         node=services.main_agent.node,
     )
     stored = stored_files(world.home, environment.shared)

@@ -423,12 +423,16 @@ def _database(examined: Examined) -> Iterator[Finding]:
 
 
 def _rights(found: DatabaseFacts) -> Iterator[Finding]:
-    """Check whether the program may write into a database, and knows its tables."""
+    """Check whether the program can use a database, may write into it, and knows its tables."""
+    if found.refusal:
+        yield Finding("database", BROKEN, found.refusal)
     if found.is_read_only:
         fix = "name the primary in storage.url, or end default_transaction_read_only; a service sets it when the disk is full"
         yield Finding("database", BROKEN, "it is read-only, as a replica is", fix)
     elif not found.may_write:
-        fix = "let its owner run: CREATE SCHEMA pegasus AUTHORIZATION the user; the log of a start says it in full"
+        fix = "let its owner run: GRANT ALL ON ALL TABLES IN SCHEMA pegasus TO the user"
+        if not found.tables:
+            fix = "let its owner run: CREATE SCHEMA pegasus AUTHORIZATION the user; the log of a start says it in full"
         yield Finding("database", BROKEN, "the user may not write into it", fix)
     if found.tables > found.known:
         text = f"its tables have version {found.tables}, and this program knows {found.known}"
@@ -481,6 +485,9 @@ def _ports(examined: Examined) -> Iterator[Finding]:
             yield Finding("ports", BROKEN, found, f"end it (kill {daemon.pid}), and start it again: {program_name()}")
         else:
             yield Finding("ports", OK, f"an agent runs (process {daemon.pid}) and answers at {daemon.ws}")
+            if status.get("database"):
+                text = f"the agent waits for its database: {status['database']}"
+                yield Finding("database", BROKEN, text, "mend that; nothing is lost, and the agent goes on by itself")
             if status.get("codeChanged"):
                 yield Finding("ports", NOTE, f"its code {CODE_CHANGED}", "restart the agent")
             yield from _channels(status.get("channels", ()))

@@ -41,6 +41,12 @@ def _line(node: Answer, *, is_here: bool) -> str:
     return f"{node['name']}{mark}  {', '.join(facts)} ({node['version']}, {lease})"
 
 
+def drain_text(answer: Answer) -> str:
+    """Return what happens now, with a warning if no node is left that works."""
+    text = f"{answer['name']} gives everything back, and takes nothing until it is started again."
+    return text if answer.get("working", 1) else f"{text} No other node takes work: messages wait until one is started."
+
+
 @answering_command(pegasus, "nodes", JSON, method="nodes.list", text=nodes_text, refusals=(NoSuchNode, StorageError))
 def run_nodes(home: Home, settings: Settings) -> Answer:
     """Show the nodes that share the database: which runs what."""
@@ -53,7 +59,7 @@ def run_nodes(home: Home, settings: Settings) -> Answer:
     click.Argument(["name"]),
     JSON,
     method="nodes.drain",
-    text=lambda answer: f"{answer['name']} gives everything back, and takes nothing until it is started again.",
+    text=drain_text,
     refusals=(NoSuchNode, StorageError),
 )
 def run_drain(home: Home, settings: Settings, *, name: str) -> Answer:
@@ -71,8 +77,8 @@ async def _ask_database(settings: Settings, drained: str | None) -> Answer:
     try:
         if drained is None:
             return await nodes.view()
-        if not await nodes.drain(drained):
+        if (answer := await nodes.drain(drained)) is None:
             raise NoSuchNode(f"no node called {quote(drained)} runs")
-        return {"name": drained}
+        return answer
     finally:
         await database.aclose()

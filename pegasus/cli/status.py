@@ -135,6 +135,7 @@ def status_text(status: Answer) -> str:
     rows = {
         "Agent": f"{status['agent']} {status['version']}, up for {format_duration(status['uptime'])}",
         **({"Node": str(status["node"])} if status.get("node") else {}),
+        **({"Database": str(status["database"])} if status.get("database") else {}),
         **({"Code": f"{CODE_CHANGED}; restart the agent"} if status.get("codeChanged") else {}),
         "Model": model_text(status["model"], status.get("speech") or "", status.get("window") or 0),
         "Doing": _doing(status),

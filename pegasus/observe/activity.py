@@ -227,6 +227,8 @@ class Activity:
         """Functions that return the present values by those of the labels, by names of GAUGES. Absent where the state is in files."""
         self.waits_for = ""
         """Sentence about what the whole process waits for, such as a database that does not answer; "" = nothing."""
+        self.reason = ""
+        """Error behind `waits_for`. It names machines and users, so it is for owners only."""
         self.is_draining = False
         """True if this node gives back what it owns, and takes nothing until it is started again."""
         self.observer: Callable[[FinishedWork], None] | None = None

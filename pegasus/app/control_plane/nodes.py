@@ -47,12 +47,15 @@ class NodeMethods:
         return await self.nodes.view()
 
     async def drain(self, caller: Caller, params: Params) -> Json:
-        """Ask the node `name` to give everything back, and to take nothing until it is started again."""
+        """Ask the node `name` to give everything back, and to take nothing until it is started again.
+
+        `working` of the answer: number of nodes that go on taking work.
+        """
         require_owner(caller, self.owners.now, "drains nodes")
         name = require_text(params, "name")
         if self.nodes is None:
             await trio.lowlevel.checkpoint()
             raise NotFound(f"name: {NO_NODES}")
-        if not await self.nodes.drain(name):
+        if (answer := await self.nodes.drain(name)) is None:
             raise NotFound(f"name: no node called {quote(name)} runs")
-        return {"name": name}
+        return answer

@@ -26,6 +26,7 @@ from pegasus.main_agent import MainAgents, TaskDelegation, ended_json, gather_st
 from pegasus.mcp import McpServers, servers_json
 from pegasus.messages import Json
 from pegasus.models import ModelService
+from pegasus.observe import Activity
 from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.settings import LiveValue
 from pegasus.storage import JournalMessage, Waiting
@@ -71,6 +72,8 @@ class StatusMethods:
     """MCP servers; none unless given."""
     sandbox: LiveValue[Sandbox] = attrs.field(factory=lambda: LiveValue(NO_SANDBOX))
     """The walls around commands."""
+    activity: Activity = attrs.field(factory=Activity)
+    """Knows whether the process waits for its database."""
     node: str = ""
     """Name of this node, where several share the state."""
     adapters: Mapping[str, ServiceAdapter] = attrs.field(factory=dict)
@@ -92,11 +95,13 @@ class StatusMethods:
 
         The Main Agent and the journal must answer, otherwise ActorError becomes an error frame. Tasks are null
         instead, because the task system starts after the daemon has announced itself. Times are in seconds,
-        `startedAt` in ms since the epoch. `codeChanged`: the code on disk is another one than the one that runs, so that what is
-        loaded at its first use may not fit. The facts are those of the chat's /status.
+        `startedAt` in ms since the epoch. `database`: why the process waits for its database, absent if it does not.
+        `codeChanged`: the code on disk is another one than the one that runs, so that what is loaded at its first use may
+        not fit. The facts are those of the chat's /status.
         """
         with trio.move_on_after(SETTLING):  # a chat that has started the agent asks before the first search has ended
             await self.models.settle()
+        activity = self.activity
         agent = await self.main_agent.status(ANSWER_TIMEOUT)
         not_done = await self.journal.ask(Waiting, timeout=ANSWER_TIMEOUT)
         usage = await self.models.usage_report()
@@ -106,6 +111,11 @@ class StatusMethods:
             "agent": self.persona.now.name,
             "version": __version__,
             **({"node": self.node} if self.node else {}),
+            **(
+                {"database": activity.reason if caller.has_own_door else activity.waits_for}
+                if activity.waits_for
+                else {}
+            ),
             "startedAt": self.started_at,
             "codeChanged": await trio.to_thread.run_sync(was_changed, CODE, self.started_at),
             "uptime": round((self.clock() - self.started_at) / 1000, 1),

@@ -27,7 +27,7 @@ BEFORE_REPEAT: Final[ContextVar[Callable[[], object]]] = ContextVar("BEFORE_REPE
 """Function of a task that is called before a call of that task is repeated. It raises if nobody wants the answer any more."""
 
 NO_ANSWER: Final = "the database does not answer"
-"""Sentence for whoever asks for the state of the process. The error itself is in the log: it names machines and users."""
+"""Sentence for whoever asks for the state of the process. The error itself is for owners: it names machines and users."""
 AT_ONCE: Final = 32
 """Transactions that run at once. More would only wait for each other within the database."""
 FIRST_PAUSE: Final = 0.1
@@ -99,7 +99,7 @@ class DatabaseCalls:
             self._is_reported = True
             self._report(f"{error}; nothing is lost, and everything waits until the database answers")
             self._activity.failed("database", "down")
-        self._activity.waits_for = NO_ANSWER
+        self._activity.waits_for, self._activity.reason = NO_ANSWER, str(error)
 
     def _note_success(self) -> None:
         # While it is read-only or its disk is full, each call that changes nothing succeeds.

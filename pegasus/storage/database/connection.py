@@ -176,8 +176,10 @@ def explain(error: psycopg.Error, *, has_worked: bool = False) -> StorageError:
     """
     refused = DatabaseDown if has_worked else DatabaseRefused
     state = error.sqlstate or ""
-    # Of several attempts each has its line, and most are the same. What libpq guesses about a cause is indented.
-    lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
+    # Of several attempts each has its line, and most are the same. What libpq guesses about a cause is indented. Of the error of a
+    # statement only the first part is kept: what follows may hold values.
+    text = error.diag.message_primary or str(error)
+    lines = [line for line in text.splitlines() if not line.startswith("\t")]
     words = " ".join(dict.fromkeys(line.strip().removeprefix("connection failed: ") for line in lines))
     if state == "42501":
         return refused(f"the database user has too few rights: {words}")

@@ -9,7 +9,7 @@ import psycopg
 
 from pegasus.storage.database.connection import explain, parameters_of
 from pegasus.storage.database.node_list import DatabaseFacts
-from pegasus.storage.database.schema import steps
+from pegasus.storage.database.schema import FACTS, find_refusal, steps
 
 CONNECT_SECONDS: Final = "5"
 """Seconds that the connection may take."""
@@ -39,11 +39,14 @@ def _look(connection: psycopg.Connection[Any]) -> DatabaseFacts:
         "coalesce(has_schema_privilege(to_regnamespace('pegasus'), 'create'), has_database_privilege(current_database(), 'create'))"
     )
     round_trip = time.perf_counter() - sent
+    refusal = find_refusal(*row(f"select {FACTS}"))
     tables, may_write, others = 0, bool(may_create), []
     if has_tables:
+        # Of several rights in one call any is enough.
         (may_write,) = row(
-            "select has_table_privilege('pegasus.version', 'select') and has_table_privilege('pegasus.item', 'insert, update') "
-            "and has_table_privilege('pegasus.node', 'select, insert, update')"
+            "select bool_and(has_table_privilege(c.oid, r)) from pg_class c, "
+            "unnest(array['select', 'insert', 'update', 'delete']) as r "
+            "where c.relnamespace = 'pegasus'::regnamespace and c.relkind = 'r'"
         )
     if has_tables and may_write:
         (tables,) = row("select number from pegasus.version")
@@ -52,6 +55,7 @@ def _look(connection: psycopg.Connection[Any]) -> DatabaseFacts:
         ).fetchall()
     return DatabaseFacts(
         server=str(server),
+        refusal=refusal,
         tables=int(tables),
         known=len(steps()),
         may_write=bool(may_write),

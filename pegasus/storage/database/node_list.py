@@ -42,9 +42,15 @@ class NodeList:
         nodes = await self.database.nodes()
         return sum(node.is_alive and node.facts.name != self.here for node in nodes)
 
-    async def drain(self, name: str) -> bool:
-        """Ask the node of this name to give everything back; return False if none is alive. Raises DatabaseDown."""
-        return await self.database.drain(name)
+    async def drain(self, name: str) -> dict[str, Json] | None:
+        """Ask the node of this name to give everything back. Return None if none is alive. Raises DatabaseDown.
+
+        `working`: number of nodes that go on taking work.
+        """
+        if not await self.database.drain(name):
+            return None
+        working = [node for node in await self.database.nodes() if node.is_alive and not node.is_draining]
+        return {"name": name, "working": len(working)}
 
 
 @attrs.frozen
@@ -53,6 +59,8 @@ class DatabaseFacts:
 
     server: str
     """Version of the server."""
+    refusal: str
+    """Sentence about why no node can use it; "" = it can be used."""
     tables: int
     """Version of the tables; 0 = there are none."""
     known: int

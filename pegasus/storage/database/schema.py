@@ -23,6 +23,25 @@ OLDEST_SERVER: Final = 150_000
 """Oldest PostgreSQL that is tried, as `server_version_num` has it."""
 
 
+FACTS: Final = """current_setting('server_version_num')::int, current_setting('server_encoding'), current_database(),
+    to_regclass('pegasus.version') is null and exists (select from pg_class where relnamespace = to_regnamespace('pegasus'))"""
+"""Columns for `find_refusal`."""
+
+
+def find_refusal(server: int, encoding: str, database: str, is_taken: bool) -> str:
+    """Return why a database cannot be used, and what to do; "" if it can. The arguments are the columns FACTS."""
+    if server < OLDEST_SERVER:
+        return f"the server is PostgreSQL {server // 10_000}; allowed: {OLDEST_SERVER // 10_000} or newer"
+    if encoding != "UTF8":
+        return (
+            f'the database "{database}" has the encoding {encoding}; allowed: UTF8. Make another one: '
+            f"CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8'"
+        )
+    if is_taken:
+        return f'the schema pegasus of the database "{database}" holds tables of another program; name another database'
+    return ""
+
+
 def steps() -> tuple[str, ...]:
     """Return the statements that lead to version 1, from there to version 2, and so on."""
     return (Path(__file__).with_name("schema.sql").read_text("utf-8"),)
@@ -33,19 +52,7 @@ async def prepare(connection: TrioConnection, versions: Sequence[str]) -> int:
 
     Raises DatabaseRefused with what to do.
     """
-    [(server, encoding, user, database)] = await fetch(
-        connection,
-        "select current_setting('server_version_num')::int, current_setting('server_encoding'), current_user, current_database()",
-    )
-    if server < OLDEST_SERVER:
-        raise DatabaseRefused(
-            f"the server is PostgreSQL {server // 10_000}; allowed: {OLDEST_SERVER // 10_000} or newer"
-        )
-    if encoding != "UTF8":
-        raise DatabaseRefused(
-            f'the database "{database}" has the encoding {encoding}; allowed: UTF8. Make another one: '
-            f"CREATE DATABASE … TEMPLATE template0 ENCODING 'UTF8'"
-        )
+    [(user, database)] = await fetch(connection, "select current_user, current_database()")
     try:
         async with connection.transaction():
             return await _bring_up(connection, versions)
@@ -61,6 +68,10 @@ async def prepare(connection: TrioConnection, versions: Sequence[str]) -> int:
 async def _bring_up(connection: TrioConnection, versions: Sequence[str]) -> int:
     """Do what `prepare` says, within a transaction."""
     await fetch(connection, "select pg_advisory_xact_lock(%s)", _LOCK)
+    # Before the lock a session would note that there is no schema, and not hear of one that was made while it waited.
+    [facts] = await fetch(connection, f"select {FACTS}")
+    if refusal := find_refusal(*facts):
+        raise DatabaseRefused(refusal)
     [(is_there, has_schema)] = await fetch(
         connection, "select to_regclass('pegasus.version') is not null, to_regnamespace('pegasus') is not null"
     )

@@ -181,10 +181,11 @@ def test_a_token_of_the_settings(findings, home):
     assert finding["text"] == "it is gateway.token of the settings"
 
 
-@pytest.mark.parametrize(("is_changed", "severities"), [(True, ["ok", "note"]), (False, ["ok"])])
-def test_a_daemon_whose_code_was_changed(findings, home, monkeypatch, is_changed, severities):
+def let_run(home, monkeypatch, **answer):
+    """Let an agent run that answers the question for its status."""
+
     async def status(*question):
-        return {"codeChanged": is_changed}
+        return answer
 
     (home / "run").mkdir()
     text = json.dumps({"pid": os.getpid(), "ws": "ws://127.0.0.1:1", "http": "", "version": "0", "startedAt": 1})
@@ -192,6 +193,18 @@ def test_a_daemon_whose_code_was_changed(findings, home, monkeypatch, is_changed
     (home / "token").write_text("x" * 43)
     (home / "token").chmod(0o600)
     monkeypatch.setattr(doctor, "ask_daemon", status)
+
+
+def test_a_daemon_that_waits_for_its_database(findings, home, monkeypatch):
+    let_run(home, monkeypatch, database="its disk is full")
+    code, found = findings()
+    assert code == 1
+    assert broken(found, "database") == ["the agent waits for its database: its disk is full"]
+
+
+@pytest.mark.parametrize(("is_changed", "severities"), [(True, ["ok", "note"]), (False, ["ok"])])
+def test_a_daemon_whose_code_was_changed(findings, home, monkeypatch, is_changed, severities):
+    let_run(home, monkeypatch, codeChanged=is_changed)
     found = findings()[1]["ports"]
     assert [finding["severity"] for finding in found] == severities
     assert found[-1]["fix"] == ("restart the agent" if is_changed else "")

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from actors import GaveUp, Stopped, watch
+from pegasus.cli.nodes import drain_text
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.observe import Activity
 from pegasus.storage import (
@@ -43,7 +44,7 @@ from pegasus.storage import (
     Waiting,
     chat_owner,
 )
-from pegasus.storage.database import InboxItem, NewItem
+from pegasus.storage.database import InboxItem, NewItem, NodeList
 from pegasus.storage.database.calls import DatabaseCalls
 from pegasus.storage.database.items import TAKEN_AT_ONCE
 from pegasus.storage.database.notes import Notes
@@ -261,6 +262,16 @@ async def test_a_drained_node_gives_everything_back_and_takes_nothing(database, 
         assert (await answer(a, lease, item)).seq == 1, "what is at work may end"
         await a.accept("m2", channel=WEB)
         assert (await take_chat(b))[2].message.id == "m2"
+
+
+async def test_who_drains_the_last_node_that_works_is_told(database, autojump_clock):
+    nodes = NodeList(database.link("c"))
+    async with two_nodes(database):
+        assert await nodes.drain("a") == {"name": "a", "working": 1}
+        assert await nodes.drain("b") == {"name": "b", "working": 0}
+        assert await nodes.drain("c") is None
+    assert "messages wait until one is started" in drain_text({"name": "b", "working": 0})
+    assert "messages wait" not in drain_text({"name": "b", "working": 1})
 
 
 async def test_a_drained_node_that_loses_its_lease_is_drained_still(database, autojump_clock):

@@ -481,6 +481,28 @@ def test_doctor_sees_that_a_primary_is_read_only(postgres_url):
     ]
 
 
+async def test_doctor_sees_what_no_node_could_use(postgres_server, postgres_url):
+    assert (
+        "SQL_ASCII; allowed: UTF8"
+        in look_at_database(postgres_server.database("template template0 encoding 'SQL_ASCII'")).refusal
+    )
+    taken = postgres_server.database()
+    postgres_server.execute("create schema pegasus", "create table pegasus.item (n int)", url=taken)
+    assert "tables of another program" in look_at_database(taken).refusal
+    async with opened(taken) as database:
+        with pytest.raises(DatabaseRefused, match="tables of another program; name another database"):
+            await database.nodes()
+    async with opened(postgres_url) as database:
+        await database.nodes()
+    postgres_server.execute(
+        "grant usage on schema pegasus to locked",
+        "grant select, insert, update, delete on all tables in schema pegasus to locked",
+        "revoke delete on pegasus.line from locked",
+    )
+    locked = postgres_url.replace("agent@", "locked:right%20pass-word@")
+    assert (look_at_database(postgres_url).may_write, look_at_database(locked).may_write) == (True, False)
+
+
 @pytest.mark.parametrize("use", [Postgres, look_at_database])
 @pytest.mark.parametrize(
     "rest",
