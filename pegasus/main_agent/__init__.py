@@ -10,7 +10,7 @@ The way of a message through the files, from the queue to the reply:
     actor               takes the item from the journal; /stop and /status run beside it
     turns               the work on an item and those that have joined it; what a /stop ends of it
     think_loop          decides about each next step of a turn; writes the answer and posts its replies
-    asking              calls the model, in its way of speaking (`speech`), until there is an answer to act on
+    asking              calls the model, in its way of speaking, until there is an answer to act on
     drafts              shows a reply while the model is still writing it
     tool_calls          carries out the calls of the answer
     owner_words         what an owner has typed, for the calls that come of it
@@ -28,7 +28,7 @@ The way of a message through the files, from the queue to the reply:
 
 Beside this way stand `delegation` and `skill_invocation` (tools), `queue_items` (reports of tasks among them), `chat_commands`
 (texts of /help, /skills and others), `context_view` (/context), `status` and `task_status` (/status, and tasks for people),
-`task_commands` (/tasks, /pause), `toolset` (prompt and tools for each kind of model), and
+`task_commands` (/tasks, /pause), `toolset` (prompt, tools and way of speaking for each kind of model), and
 `services` (what the composition root hands in).
 
 The state that survives a crash is in the session and in the journal (queue and outbox) only. Every other object of the package can be
@@ -93,11 +93,10 @@ from pegasus.main_agent.session import (
     title_of,
 )
 from pegasus.main_agent.skill_invocation import SkillInvoker
-from pegasus.main_agent.speech import describe_speech
 from pegasus.main_agent.status import doing_text, gather_status, model_text, status_json
 from pegasus.main_agent.task_commands import TaskCommands, continue_task, pause_task
 from pegasus.main_agent.task_status import TaskProgressSender, task_line, task_name, task_progress
-from pegasus.main_agent.toolset import AgentToolset
+from pegasus.main_agent.toolset import AgentToolset, describe_speech
 
 if TYPE_CHECKING:
     from pegasus.main_agent.compaction import Compactor, find_open_tasks

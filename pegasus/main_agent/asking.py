@@ -8,12 +8,24 @@ Usually one model call gives the answer. More are made, all before anything is w
 
 * The session is too long: it is compacted, and the call repeated.
 * The server refuses tools: that is remembered, and the model is asked without them, in direct speech.
-* A model that is not proven yet calls nothing: it is nudged once (see `speech`).
+* A model that is not proven yet calls nothing: it is nudged once.
 * A newer message ends the call (`when_busy = "interrupt"`): there is no answer, and the caller takes the message along.
+
+With `agent.speech = "auto"` the way of speaking (`toolset`) is found out with each model:
+
+* One that has called a tool is trusted. It speaks as a monologue, and its silence is deliberate.
+* One that has not, and answers a person with text alone, is told once that nobody heard it (the nudge). If it writes text again, it
+  speaks directly from then on, and its first text is delivered: the second one usually apologises to the program.
+* One that gives no text either is nudged as well. If nothing comes of that, the person is told that the model gave no answer.
+* One whose server refuses tools speaks directly, without tools.
+
+The nudge and the answer to it are never written to the session. The first answer is held back until it is decided, so a crash
+meanwhile leaves the session as it was, and the model is simply asked again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -22,27 +34,20 @@ import trio
 
 from actors import Ref
 from pegasus.access import OWN_TYPES
-from pegasus.conversation import without_calls
-from pegasus.identity import SMALL_WINDOW
+from pegasus.conversation import parse_metadata_line, without_calls
+from pegasus.formatting import truncate
+from pegasus.identity import SILENCE, SMALL_WINDOW
 from pegasus.main_agent.drafts import DraftBoard, DraftWriter
+from pegasus.main_agent.queue_items import TASK_NOTIFICATION
 from pegasus.main_agent.replies import REPLY
 from pegasus.main_agent.reply_decisions import labels_of_reply
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import Session
-from pegasus.main_agent.speech import (
-    SpeechMode,
-    choose_speech_mode,
-    is_silence,
-    must_speak,
-    no_answer,
-    text_to_deliver,
-    with_nudge,
-    without_repetition,
-)
-from pegasus.main_agent.toolset import AgentToolset
+from pegasus.main_agent.toolset import AgentToolset, SpeechMode, choose_speech_mode, is_silence
 from pegasus.main_agent.turns import AgentTurn, find_newer, may_join
-from pegasus.messages import ChannelInfo
+from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.models import (
+    AssistantTurn,
     Label,
     LanguageModel,
     ModelClient,
@@ -51,13 +56,17 @@ from pegasus.models import (
     ModelResponse,
     ModelTraits,
     PreparedModel,
+    Turn,
     Usage,
+    UserTurn,
     find_calls,
     without_calls_in_text,
 )
 from pegasus.observe import get_logger
+from pegasus.schedule import SCHEDULED
 from pegasus.settings import AgentSettings
 from pegasus.storage import Item, JournalMessage, KnownAddresses
+from pegasus.wire import WireError, decode_object, encode_json
 
 _log = get_logger("main_agent")
 
@@ -343,6 +352,115 @@ class AgentThought:
         newer = await find_newer(self._journal, self._turn, wait=True)
         if newer is not None and may_join(newer, self._turn):
             scope.cancel()
+
+
+# ------------------------------------------------------------------ answers that call nothing
+
+NO_ANSWER: Final = "The model gave no answer. Sending the message again may help; /model chooses another model."
+"""Text for a person whose message an unproven model has answered with nothing."""
+CUT_OFF: Final = "(The answer was cut off at the token limit; max_tokens in [models.options] sets it.)"
+"""Sentence behind a text that reached the limit, where the model is not asked to go on."""
+REPEATED: Final = "(The model went on to repeat itself; the rest is left out.)"
+"""Sentence behind a text whose end was the same again and again."""
+
+_NUDGE: Final = (
+    "(Nobody heard this: text reaches nobody. To answer, call the tool `reply` with the text. "
+    f"To stay silent on purpose, write exactly {SILENCE}.)"
+)
+"""Reminder for a model that has written a text in the monologue and called nothing."""
+_NUDGE_EMPTY: Final = (
+    "(Your answer was empty. To answer the message above, call the tool `reply` with the text. "
+    f"To stay silent on purpose, write exactly {SILENCE}.)"
+)
+"""Reminder for one that has written nothing at all."""
+_NUDGE_DIRECT: Final = (
+    f"(Your answer was empty. Answer the message above, or write exactly {SILENCE} to stay silent on purpose.)"
+)
+"""The same in direct speech, where no tool is needed to answer."""
+_AWAITED: Final = ("completed", "failed", "needs_info")
+"""Kinds of a task's notifications that somebody waits for. Updates in between may pass in silence."""
+_RESULT_LENGTH: Final = 1500
+"""Characters of a task's result that are shown where the model said nothing about it."""
+_MOST_REPEATS: Final = 6
+"""Number of times in a row that the end of a text may come before it counts as running in circles."""
+_LONGEST_UNIT: Final = 400
+"""Characters of a repeated piece that is looked for."""
+_SHORTEST_CIRCLE: Final = 300
+"""Characters that all copies together must have. Less is laughter, or a table."""
+
+
+def must_speak(message: InboundMessage) -> bool:
+    """Return whether somebody waits for an answer to this item: a person, or whoever asked for the task or the job that reports."""
+    if not message.is_internal:
+        return True
+    kind = message.metadata.get("type")
+    return kind == SCHEDULED or (kind == TASK_NOTIFICATION and message.metadata.get("notification") in _AWAITED)
+
+
+def with_nudge(turns: Sequence[Turn], first: ModelResponse, manner: SpeechMode) -> tuple[Turn, ...]:
+    """Return the conversation with a model's first answer at its end, and a reminder that nobody heard it.
+
+    After an empty answer the reminder is put into the last turn of the user: some servers refuse an assistant's turn without text.
+    """
+    said, last = first.text.strip(), turns[-1]
+    reminder = _NUDGE_DIRECT if manner.is_direct else _NUDGE if said else _NUDGE_EMPTY
+    if said or not isinstance(last, UserTurn):
+        return (*turns, AssistantTurn(said or SILENCE), UserTurn(text=reminder))
+    text = "\n\n".join(part for part in (last.text, reminder) if part)
+    return (*turns[:-1], UserTurn(last.results, text, last.images))
+
+
+def no_answer(message: InboundMessage, *, is_cut: bool) -> str:
+    """Return the text for whoever waits, after a model gave no answer. A task's result is shown in its place.
+
+    is_cut: it reached the token limit before it had written anything that can be delivered, in its reasoning.
+    """
+    if not message.is_internal:
+        return f"{NO_ANSWER} {CUT_OFF}" if is_cut else NO_ANSWER
+    if message.metadata.get("type") == SCHEDULED:
+        return f"{truncate(message.text, _RESULT_LENGTH)}\n\n(A scheduled job is due, and the model gave no answer about it.)"
+    try:
+        report = decode_object(message.text)
+        result = report.get("response") or report.get("error") or message.text
+    except (ValueError, WireError):
+        result = message.text
+    kind = str(message.metadata.get("notification", "")).replace("_", " ")
+    text = result if isinstance(result, str) else encode_json(result)
+    return f"Task {message.metadata.get('taskId')} {kind}: {truncate(text, _RESULT_LENGTH)}\n\n(The model gave no answer about it.)"
+
+
+def text_to_deliver(text: str, *, is_cut: bool) -> str:
+    """Return the text to deliver: without an end that repeats itself, and with a sentence about what is missing.
+
+    is_cut: it ended at the token limit. A small model may write the same line until it reaches that limit.
+    """
+    text = text.strip()
+    first_line, _, rest = text.partition("\n")
+    if parse_metadata_line(first_line) is not None:
+        text = rest.strip()  # the line above each message in the prompt, which small models imitate
+    shortened = without_repetition(text)
+    if shortened != text:
+        return f"{shortened}\n\n{REPEATED}"
+    return f"{text}\n\n{CUT_OFF}" if is_cut and text else text
+
+
+def without_repetition(text: str) -> str:
+    """Return the text with one copy of what its end repeats; the text itself if nothing comes more than _MOST_REPEATS times.
+
+    The last copy may be incomplete. Pieces of one character (a ruler of dashes) and of blanks alone are not counted.
+    """
+    for unit in range(2, min(_LONGEST_UNIT, len(text) // (_MOST_REPEATS + 1)) + 1):
+        period_holds = text[-unit * _MOST_REPEATS :] == text[-unit * (_MOST_REPEATS + 1) : -unit]
+        piece = text[-unit:]
+        if not period_holds or len(set(piece.strip())) < 2:
+            continue
+        start = len(text) - unit * (_MOST_REPEATS + 1)
+        while start > 0 and text[start - 1] == text[start - 1 + unit]:
+            start -= 1
+        if len(text) - start < _SHORTEST_CIRCLE:
+            continue
+        return text[: start + unit].rstrip()
+    return text
 
 
 def _must_nudge(response: ModelResponse, manner: SpeechMode, item: Item) -> bool:

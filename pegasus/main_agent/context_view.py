@@ -13,7 +13,7 @@ from pegasus.conversation import Entry, entry_tokens, estimate_tokens
 from pegasus.identity import SMALL_WINDOW
 from pegasus.main_agent.compaction import is_memory_index, is_opening
 from pegasus.main_agent.services import AgentServices
-from pegasus.main_agent.speech import choose_speech_mode
+from pegasus.main_agent.toolset import choose_speech_mode
 from pegasus.models import ToolSpec
 from pegasus.wire import encode_json
 

@@ -34,7 +34,7 @@ import trio
 
 from actors import ActorError
 from pegasus.main_agent.replies import REPLY
-from pegasus.main_agent.speech import may_become_silence
+from pegasus.main_agent.toolset import may_become_silence
 from pegasus.messages import Address, ChannelInfo, ReplyDraft, escape_field
 from pegasus.models import AnotherAttempt, CallBegun, CallPiece, ReasoningPiece, StreamPiece, TextPiece
 

@@ -18,8 +18,8 @@ from pegasus.formatting import format_duration, plural
 from pegasus.main_agent.chat_commands import AgentStatus
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.services import AgentServices
-from pegasus.main_agent.speech import choose_speech_mode
 from pegasus.main_agent.task_status import task_line, task_progress
+from pegasus.main_agent.toolset import choose_speech_mode
 from pegasus.messages import Address, ChannelInfo, Json, TaskProgress
 from pegasus.tasks import FOR_PERSON
 from pegasus.wire import to_wire

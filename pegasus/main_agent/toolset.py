@@ -1,4 +1,4 @@
-"""Prompt and tools of the Main Agent, in a variant for each kind of model.
+"""Prompt, tools and way of speaking of the Main Agent, in a variant for each kind of model.
 
 Each variant stays the same for the whole run, byte for byte, so that a provider finds it in its cache at every call.
 
@@ -9,6 +9,11 @@ and to find again, to follow a skill, to know the time. Everything else (lists o
 commands. A lean tool is the full tool with a shorter schema: it has the same name, is run by the same function, and its parameters
 are some of the full tool's, all of whose required ones are among them. So a session can go on with the full tools when a larger
 model is chosen.
+
+**Speaking.** There are two ways. In a monologue the model's text is private, and only `reply` speaks. In direct speech its text is the
+reply. Large models keep to either; many small ones write text whatever they are told, and in a monologue nobody would hear it. So
+`agent.speech = "auto"` finds out with each model (`asking`). With an explicit "monologue" or "direct" nothing is found out: a
+monologue is never delivered, and an empty answer is silence.
 """
 
 from __future__ import annotations
@@ -18,12 +23,12 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from pegasus.identity import SMALL_WINDOW, MainPrompts
+from pegasus.identity import SILENCE, SMALL_WINDOW, MainPrompts
 from pegasus.main_agent.replies import REPLY
 from pegasus.main_agent.session import SEND_FILE
 from pegasus.main_agent.skill_invocation import SkillInvoker
 from pegasus.messages import Json
-from pegasus.models import ToolSpec
+from pegasus.models import ModelTraits, ToolSpec
 from pegasus.skills import Skill
 from pegasus.tools import ToolExecutor
 
@@ -157,3 +162,70 @@ def lean_specs(offered: Iterable[str]) -> tuple[ToolSpec, ...]:
     """
     names = frozenset(offered)
     return tuple(spec for spec in LEAN_TOOLS if spec.name in names)
+
+
+# ------------------------------------------------------------------ ways of speaking
+
+_AROUND_SILENCE: Final = "`\"'*."
+"""Characters that models put around the word for silence."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class SpeechMode:
+    """Way of speaking with one model at this moment.
+
+    Example: `choose_speech_mode("auto", ModelTraits(writes_text=True))` is `SpeechMode(is_direct=True, is_watched=True)`.
+    """
+
+    is_direct: bool
+    """Its text is the reply."""
+    has_tools: bool = True
+    """True if it is offered tools."""
+    is_watched: bool = False
+    """True while nobody knows whether its silence is deliberate (only with "auto")."""
+
+    @property
+    def speech(self) -> str:
+        """Version of the prompt: "monologue" or "direct"."""
+        return "direct" if self.is_direct else "monologue"
+
+
+def choose_speech_mode(setting: str, traits: ModelTraits) -> SpeechMode:
+    """Return how to speak with a model. setting: `agent.speech`; the owner's choice for the model goes before it.
+
+    An explicit "monologue" for a model that refuses tools has no way to speak; the caller says so.
+    """
+    choice = traits.speech or setting
+    if choice != "auto":
+        return SpeechMode(choice == "direct", not traits.refuses_tools)
+    is_direct = traits.writes_text or traits.refuses_tools
+    return SpeechMode(is_direct, not traits.refuses_tools, is_watched=is_direct or not traits.calls_tools)
+
+
+def describe_speech(setting: str, traits: ModelTraits) -> str:
+    """Return the sentence by which `/model` and `/speech` say how a model speaks, and why."""
+    manner = choose_speech_mode(setting, traits)
+    how = "It speaks directly: its text is the reply" if manner.is_direct else "It speaks only through the tool reply"
+    if traits.refuses_tools:
+        why = "its server refuses tools"
+    elif traits.speech in ("monologue", "direct"):
+        why = "chosen with /speech"
+    elif (traits.speech or setting) != "auto":
+        why = "agent.speech of the settings"
+    elif traits.writes_text:
+        why = "found out: it writes text instead of calling reply"
+    elif traits.calls_tools:
+        why = "found out: it calls tools"
+    else:
+        why = "auto: it has not called a tool yet; if it only writes text, that becomes the reply"
+    return f"{how} ({why})."
+
+
+def is_silence(text: str) -> bool:
+    """Return whether a text is the word for deliberate silence."""
+    return text.strip().strip(_AROUND_SILENCE) == SILENCE
+
+
+def may_become_silence(text: str) -> bool:
+    """Return whether a text that is still being written may end as the word for silence; "" may."""
+    return SILENCE.startswith(text.strip().strip(_AROUND_SILENCE))
