@@ -54,7 +54,7 @@ from pegasus.storage.inbox_messages import (
 )
 from pegasus.storage.item_queue import ItemQuery
 from pegasus.storage.journal import check_paths
-from pegasus.storage.leases import GiveBack, LeaseLost, LostLease, TakeLease, owner_of
+from pegasus.storage.leases import GiveBack, Lease, LeaseLost, LostLease, TakeLease, owner_of
 from pegasus.storage.messages import (
     Acknowledge,
     Changed,
@@ -354,7 +354,7 @@ class _Engine:
                 keys = [lease.owner for lease in _leases_of(message)] + [owner_of(path) for path in paths]
                 return keys, partial(self._commit, message)
             case TakeLease(_, owner):
-                return [owner], partial(self._items.take_lease, self._node, owner)
+                return [owner], partial(self._take_lease, message)
             case ReserveBudget(_, budget):
                 return [f"budget/{budget}"], partial(self._reserve, message)
             case Waiting():
@@ -406,6 +406,13 @@ class _Engine:
             self._leased.pop(scope, None)
 
     # ------------------------------------------------------------------ requests
+
+    async def _take_lease(self, request: TakeLease) -> Lease:
+        """Take a lease, and give it back if its asker has left: nobody else would, and no other node could take it."""
+        lease = await self._items.take_lease(self._node, request.owner)
+        if request.reply.abandoned:
+            self._take(GiveBack(lease))
+        return lease
 
     async def _commit(self, request: Commit) -> tuple[PostResult, ...]:
         """Do a durable step, and hand its replies on."""

@@ -196,7 +196,7 @@ def leave_lost_chats_their_agents(monkeypatch):
 PLANTED = {
     commit_without_a_look_at_the_token: 127,
     complete_what_is_handed_out: 0,
-    take_without_a_new_token: 127,
+    take_without_a_new_token: 253,
     take_what_a_living_node_owns: 0,
     number_replies_outside_of_the_transaction: 0,
     accept_whatever_comes_again: 0,

@@ -242,6 +242,19 @@ async def test_a_lease_that_arrives_after_its_registration_has_ended_is_none(dat
         assert not activity.gauges["pegasus_node_keys"]()
 
 
+async def test_a_lease_whose_asker_has_left_is_given_back(database, autojump_clock):
+    async with run_node(database, "a") as a, run_node(database, "b") as b:
+        await trio.sleep(0.1)
+        delays = iter((0, 1))
+        database.latency = lambda: next(delays, 0)
+        with trio.move_on_after(LOOK):
+            await a.ask(TakeLease, "schedule")
+        with pytest.raises(LeaseLost):
+            await b.ask(TakeLease, "schedule")
+        await trio.sleep(1)
+        await b.ask(TakeLease, "schedule")
+
+
 async def test_what_a_node_ends_in_order_is_taken_at_once(database, autojump_clock):
     async with run_node(database, "b") as b:
         async with run_node(database, "a") as a:
