@@ -29,7 +29,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -105,6 +104,7 @@ from pegasus.web import HookDeliveries, WebServices
 from pegasus.wire import encode_json
 
 if TYPE_CHECKING:
+    from pegasus.app.telemetry import Telemetry
     from pegasus.channels import ServiceAdapter
 
 EXIT_FAILURE: Final = 1
@@ -357,7 +357,9 @@ async def _daemon(world: RealWorld, is_trial: bool) -> int:
 
 async def _answer_waiting(listeners: Sequence[trio.SocketListener], environment: Environment) -> None:
     """Answer over HTTP that the agent waits for its database, until cancelled."""
-    await import_module("pegasus.app.waiting_room").answer_waiting(listeners, environment.activity)
+    from pegasus.app.waiting_room import answer_waiting
+
+    await answer_waiting(listeners, environment.activity)
 
 
 async def _stop_waiting(signals: Signals, starting: trio.CancelScope) -> None:
@@ -472,22 +474,26 @@ async def export_telemetry(world: RealWorld, environment: Environment) -> None:
         return
     try:
         # Imported for those who want it, and in a thread: the SDK takes 20 MB and a third of a second.
-        module = await trio.to_thread.run_sync(import_module, "pegasus.app.telemetry", abandon_on_cancel=True)
+        make = await trio.to_thread.run_sync(_import_telemetry, abandon_on_cancel=True)
     except ModuleNotFoundError as error:
         _log.warning(
             "nothing is exported to telemetry.otlp_endpoint: install the extra, pip install 'pegasus-agent[telemetry]'",
             missing=str(error.name),
         )
         return
-    telemetry = module.Telemetry(
-        settings, secret=world.token, agent=world.persona.now.name, redact=environment.secrets.redact
-    )
+    telemetry = make(settings, secret=world.token, agent=world.persona.now.name, redact=environment.secrets.redact)
     environment.activity.observer = telemetry.take
     try:
         await telemetry.follow_tasks(environment.recent)
     finally:
         environment.activity.observer = None
         await telemetry.aclose()
+
+
+def _import_telemetry() -> type[Telemetry]:
+    from pegasus.app.telemetry import Telemetry
+
+    return Telemetry
 
 
 def _take_grace(signals: Signals, in_force: LiveSettings, _: frozenset[str]) -> None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -27,7 +26,7 @@ from pegasus.tools import Effect, Reach, Tool, ToolContext, parameters
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from pegasus.a2a import A2aDoor
+    from pegasus.a2a import A2aDoor, RemoteAgent
     from pegasus.web import ApiRequest, Form, Operation, WebServices
 
 DELEGATE: Final = "delegate_to_agent"
@@ -88,9 +87,8 @@ class A2aLink:
             return self._door
         async with self._lock:
             if self._door is None:
-                package: Any = await trio.to_thread.run_sync(import_module, "pegasus.a2a")
-                make = await trio.to_thread.run_sync(getattr, package, "A2aDoor")
-                door: A2aDoor = make(self._services, self._key_file, self._allowed_hosts, is_shared=self._is_shared)
+                make = await trio.to_thread.run_sync(_import_door)
+                door = make(self._services, self._key_file, self._allowed_hosts, is_shared=self._is_shared)
                 await door.open()
                 self._door = door
                 self._wanted.set()
@@ -130,10 +128,16 @@ class A2aLink:
         ]
 
 
+def _import_door() -> type[A2aDoor]:
+    from pegasus.a2a import A2aDoor
+
+    return A2aDoor
+
+
 def _form_of(name: str) -> Form:
-    package: Any = import_module("pegasus.a2a")
-    form: Form = package.form_of(name)
-    return form
+    from pegasus.a2a import form_of
+
+    return form_of(name)
 
 
 def _rest(operation: str, door: A2aDoor, request: ApiRequest) -> Awaitable[Response]:
@@ -162,16 +166,16 @@ def delegation_tools(agents: Mapping[str, RemoteAgentSettings], allowed_hosts: S
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
         """Send the message, and follow the other's task until it is over."""
-        package: Any = await trio.to_thread.run_sync(import_module, "pegasus.a2a")
-        find_agent, remote_agent = await trio.to_thread.run_sync(_client_of, package)
-        name, agent = find_agent(agents, str(arguments["url"]))
-        remote = remote_agent(name, agent, allowed_hosts)
-        answer: Json = await remote.delegate(str(arguments["text"]), str(arguments.get("task") or ""), context)
-        return answer
+        remote = await trio.to_thread.run_sync(_remote_of, agents, str(arguments["url"]), allowed_hosts)
+        return await remote.delegate(str(arguments["text"]), str(arguments.get("task") or ""), context)
 
     tool = Tool(spec, run, "task", Effect.ONCE, reach=Reach.OUTSIDE, source=Untrusted.OTHER, timeout=_DELEGATE_TIMEOUT)
     return (tool,)
 
 
-def _client_of(package: Any) -> tuple[Any, Any]:
-    return package.find_agent, package.RemoteAgent
+def _remote_of(agents: Mapping[str, RemoteAgentSettings], url: str, allowed_hosts: Sequence[str]) -> RemoteAgent:
+    """Return the agent that a call names. Blocks: its client is imported. Raises ToolError."""
+    from pegasus.a2a import RemoteAgent, find_agent
+
+    name, agent = find_agent(agents, url)
+    return RemoteAgent(name, agent, allowed_hosts)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property, partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -47,7 +46,9 @@ class BrowserPush:
 
     def operations(self) -> Sequence[Operation]:
         """Return the routes of the HTTP server. Called in a thread."""
-        operations: Sequence[Operation] = import_module("pegasus.push").push_operations(self._push)
+        from pegasus.push import push_operations
+
+        operations = push_operations(self._push)
         trio.from_thread.run_sync(self._asked.set)
         return operations
 
@@ -59,20 +60,22 @@ class BrowserPush:
         await stored.open(journal)
         if stored.is_read and not stored.rows:
             await until_wanted(journal, "push-subscriptions", self._asked)
-        module = await trio.to_thread.run_sync(import_module, "pegasus.push")
+        from pegasus.push import run_pusher
+
         async with trio.open_nursery() as nursery:
             if is_shared:
                 nursery.start_soon(self._push.book.follow)
             # One node notifies a browser: it is told of each thing once.
-            await while_owner(journal, "push", partial(module.run_pusher, self._push))
+            await while_owner(journal, "push", partial(run_pusher, self._push))
 
     @cached_property
     def _push(self) -> PushServices:
-        push = import_module("pegasus.push")
+        from pegasus.push import PushBook, PushServices
+
         environment, journal = self._services.environment, self._services.journal
         persona = environment.persona
-        services: PushServices = push.PushServices(
-            book=push.PushBook(self._sessions, journal),
+        return PushServices(
+            book=PushBook(self._sessions, journal),
             journal=journal,
             listeners=self._listeners,
             open_notices=self._open_notices,
@@ -86,7 +89,6 @@ class BrowserPush:
             random=environment.random,
             look=LOOK if environment.is_shared else math.inf,
         )
-        return services
 
     async def _open_notices(self) -> Sequence[ApprovalNotice] | None:
         """Return the approvals that wait; None if the keeper does not answer."""

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
-from importlib import import_module
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -205,9 +204,9 @@ def _make_environment(
 
 def _open_shared_state(home: Home, in_force: LiveValue[Settings], is_trial: bool) -> SharedState:
     # Imported where there is a database, and nowhere else.
-    opening = import_module("pegasus.app.shared_state").open_shared_state
-    shared: SharedState = opening(in_force, home, is_trial=is_trial)
-    return shared
+    from pegasus.app.shared_state import open_shared_state
+
+    return open_shared_state(in_force, home, is_trial=is_trial)
 
 
 def stored_files(home: Home, shared: SharedState | None) -> StoredFiles:

@@ -497,8 +497,11 @@ class _MainGroup(CommandGroup):
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
         # Only a shell that completes needs it; a daemon that starts does not.
-        make: type[CompletionItem] = import_module("click.shell_completion").CompletionItem
-        return [make(name) for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        from click import shell_completion
+
+        return [
+            shell_completion.CompletionItem(name) for name in self.list_commands(ctx) if name.startswith(incomplete)
+        ]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the options before the command. Raises NoSuchOption, which suggests what other programs have it for."""

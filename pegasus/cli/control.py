@@ -36,7 +36,6 @@ from contextlib import (
     nullcontext,
 )
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, Final, TextIO, TypeAlias, TypeVar
@@ -226,12 +225,14 @@ def stored_data(home: Home, settings: Settings, *paths: str) -> Iterator[None]:
     if not settings.storage.url:
         yield
         return
-    moving, engine = import_module("pegasus.moving"), import_module("pegasus.storage.database")
+    from pegasus.moving import export_database
+    from pegasus.storage.database import open_database
+
     kept = home.data
 
     async def write(folder: Path) -> None:
-        async with aclosing(engine.open_database(settings.storage.url)) as database:
-            await moving.export_database(database, folder, paths)
+        async with aclosing(open_database(settings.storage.url)) as database:
+            await export_database(database, folder, paths)
 
     with ExitStack() as stack:
         try:

@@ -24,7 +24,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module, metadata
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -394,8 +394,9 @@ def _database(examined: Examined) -> Iterator[Finding]:
         return
     settings = examined.settings
     try:
-        look = import_module("pegasus.storage.database.examining").look_at_database
-        found = look(settings.storage.url)
+        from pegasus.storage.database import look_at_database
+
+        found = look_at_database(settings.storage.url)
     except ModuleNotFoundError as error:
         fix = f"{sys.executable} -m pip install 'pegasus-agent[postgres]'"
         yield Finding("database", BROKEN, f"storage.url is set, and there is no {error.name}", fix)
@@ -441,7 +442,9 @@ def _rights(found: DatabaseFacts) -> Iterator[Finding]:
 
 def _nodes(settings: Settings, others: Sequence[tuple[str, str, str, bool]]) -> Iterator[Finding]:
     """Check whether the nodes that live have one version and the same settings, and whether somebody works."""
-    digest = import_module("pegasus.storage.database").settings_digest(settings)
+    from pegasus.storage.database import settings_digest
+
+    digest = settings_digest(settings)
     if others and all(is_draining for *_, is_draining in others):
         text = "all nodes that run are drained: messages are accepted, and nobody works on them"
         yield Finding("database", BROKEN, text, "start one of them again, or another one")

@@ -11,7 +11,6 @@ the home, where the daemon looks at each attempt to connect. So a running agent 
 
 from __future__ import annotations
 
-import importlib
 import os
 import shlex
 import sys
@@ -90,10 +89,10 @@ def run_serve(home: Home, settings: Settings) -> int:
         return f"{daemon.http}/mcp", find_daemon(home, settings).token
 
     has_run = [False]
-    relay = importlib.import_module(
-        "pegasus.cli.mcp_relay"
-    )  # an HTTP client, which no other command of this file needs
-    trio.run(relay.McpRelay(find).run)
+    # An HTTP client, which no other command of this file needs.
+    from pegasus.cli.mcp_relay import McpRelay
+
+    trio.run(McpRelay(find).run)
     return 0
 
 
@@ -357,10 +356,11 @@ def run_login(home: Home, settings: Settings, *, name: str, device: bool) -> int
             f'{quote(name)} is no server with auth = "oauth"; there are: {", ".join(known) or "none"}'
         )
     # Loaded here: signing in needs a web server and is rare.
-    module = importlib.import_module("pegasus.mcp.sign_in")
+    from pegasus.mcp import sign_in_by_browser, sign_in_by_code
+
     file = TokenFile(home.path / TOKENS_FOLDER / f"{name}.json")
     try:
-        count = trio.run(module.sign_in_by_code if device else module.sign_in, server, file, print_text)
+        count = trio.run(sign_in_by_code if device else sign_in_by_browser, server, file, print_text)
     except ServerDown as error:
         return report_failure(f"{name}: {error}")
     print_text(f"{name}  signed in, {plural(count, 'tool')}")

@@ -5,9 +5,6 @@ Both work without an agent on this machine: who takes a node out of service may 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
 import click
 import trio
 
@@ -17,9 +14,6 @@ from pegasus.formatting import plural, quote
 from pegasus.host import Home
 from pegasus.settings import Settings
 from pegasus.storage import StorageError
-
-if TYPE_CHECKING:
-    from pegasus.storage.database import NodeList
 
 
 class NoSuchNode(Exception):
@@ -71,9 +65,10 @@ async def _ask_database(settings: Settings, drained: str | None) -> Answer:
     """Return the nodes, or let the one of this name drain. Raises NoSuchNode, StorageError."""
     if not settings.storage.url:
         raise NoSuchNode("storage.url is not set: everything is in files, and there is one node")
-    engine = import_module("pegasus.storage.database")
-    database = engine.open_database(settings.storage.url)
-    nodes: NodeList = engine.NodeList(database)
+    from pegasus.storage.database import NodeList, open_database
+
+    database = open_database(settings.storage.url)
+    nodes = NodeList(database)
     try:
         if drained is None:
             return await nodes.view()

@@ -23,7 +23,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import import_module
 
 import click
 
@@ -73,7 +72,9 @@ def run_agent(options: Options, *, no_cli: bool = False, trial_of: str | None = 
     # No terminal, or the chat is off: this process becomes the daemon. With a chat it is a child, and this one the chat.
     home.prepare()
     if trial_of is None and home.versions.is_dir():
-        import_module("pegasus.update").prepare_start(home)  # an installation that was never updated imports none of it
+        from pegasus.update import prepare_start  # an installation that was never updated imports none of it
+
+        prepare_start(home)
     with imports_uncollected():
         from pegasus.sandbox import SandboxProbe
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pegasus.mcp.checking import CheckResult, check_servers, kinds_text
     from pegasus.mcp.place import risks
     from pegasus.mcp.server import ServerState
+    from pegasus.mcp.sign_in import sign_in_by_browser, sign_in_by_code
     from pegasus.mcp.sorting import KINDS, SORTING_KEYS, SortedTool, is_sorted
 else:
     # Most homes have no servers.
@@ -45,4 +46,6 @@ __all__ = [
     "kinds_text",
     "risks",
     "servers_json",
+    "sign_in_by_browser",
+    "sign_in_by_code",
 ]

@@ -58,27 +58,14 @@ from pegasus import __version__
 from pegasus.mcp.calls import LOST, ReportProgress
 from pegasus.mcp.faults import ServerDown, first_fault
 from pegasus.mcp.listing import AT_A_TIME, clean, is_moderate
-from pegasus.mcp.oauth import make_auth
 from pegasus.mcp.questions import BadQuestion, ServerAnswer, ServerQuestion
-from pegasus.mcp.remote import RemoteServer, open_remote
-from pegasus.mcp.stdio import ServerProgram, Streams, open_program
+from pegasus.mcp.stdio import Streams
 from pegasus.messages import Metadata
 
 T = TypeVar("T")
 
 if TYPE_CHECKING:
     from mcp.shared.dispatcher import CallOptions
-
-__all__ = [
-    "CallFailed",
-    "McpConnection",
-    "RemoteServer",
-    "ServerProgram",
-    "make_auth",
-    "open_connection",
-    "open_program",
-    "open_remote",
-]
 
 # The SDK logs what servers do wrong with a traceback for each message. Here that is a reason of the connection's end.
 for _name in ("mcp", "client"):

@@ -14,13 +14,12 @@ the server asks the person something meanwhile.
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
@@ -61,7 +60,10 @@ from pegasus.tools import (
 from pegasus.wire import decode_json, encode_json
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from pegasus.mcp.connection import McpConnection
+    from pegasus.mcp.stdio import ServerProgram, Streams
 
 DRAIN: Final = 60.0
 """Seconds that calls under way may take when the settings of their server have changed."""
@@ -191,26 +193,28 @@ class McpServer:
     async def _connect(self, scope: trio.CancelScope) -> None:
         """Connect, and follow the changes of the lists. scope: has the deadline of the first list, which is lifted then."""
         # The import of the SDK takes half a second, in which others run.
-        module = cast("Any", await trio.to_thread.run_sync(importlib.import_module, "pegasus.mcp.connection"))
+        await trio.to_thread.run_sync(_import_connection)
+        from pegasus.mcp.oauth import make_auth
+        from pegasus.mcp.remote import RemoteServer, open_remote
+        from pegasus.mcp.stdio import open_program
+
         if self.settings.command:
-            program = await trio.to_thread.run_sync(self._program, module)
+            program = await trio.to_thread.run_sync(self._program)
             legacy = self._legacy
             # Turned round before the attempt, because a program that ends during it says nothing about the reason. A
             # connection that works sets it back (`_converse`).
             self._legacy = not legacy
-            await self._converse(module, module.open_program(program), scope, legacy=legacy)
+            await self._converse(open_program(program), scope, legacy=legacy)
             return
-        remote = module.RemoteServer(
-            self.settings.url, self.settings.headers, module.make_auth(self.settings, self._token_file)
-        )
+        remote = RemoteServer(self.settings.url, self.settings.headers, make_auth(self.settings, self._token_file))
         try:
-            await self._converse(module, module.open_remote(remote, sse=self._sse), scope, legacy=False)
+            await self._converse(open_remote(remote, sse=self._sse), scope, legacy=False)
         except ServerDown as error:
             # A second attempt makes sense only for a server that was reached, refused, and never worked in this way.
             if self._sse or not error.is_refusal or self.state.state == "up":
                 raise _with_status(error, remote.status) from None
             try:  # servers that have only the older transport refuse the newer one
-                await self._converse(module, module.open_remote(remote, sse=True), scope, legacy=True)
+                await self._converse(open_remote(remote, sse=True), scope, legacy=True)
             except ServerDown as other:
                 raise other if self._sse else _with_status(error, remote.status) from None
 
@@ -233,8 +237,10 @@ class McpServer:
             return f"; it runs within walls, which may be the reason: see sandbox.writable and sandbox.allowed_hosts, or set {key}"
         return ""
 
-    def _program(self, module: Any) -> object:
+    def _program(self) -> ServerProgram:
         """Return the program to run, after making its folder. Raises ServerDown. Blocks briefly."""
+        from pegasus.mcp.stdio import ServerProgram
+
         settings, place = self.settings, self._place
         place.make()
         if risk := place.risk(settings, is_confined=self._sandbox.kind != "none"):
@@ -242,7 +248,7 @@ class McpServer:
                 "an MCP server may run code that others have written", server=self.name, reason=f"{risk}; {RISK}"
             )
         env = command_environment(os.environ, place.environment(settings) if self._is_walled else settings.env)
-        return module.ServerProgram(
+        return ServerProgram(
             (settings.command, *settings.args),
             place.cwd(settings),
             env,
@@ -251,11 +257,13 @@ class McpServer:
             self._grace,
         )
 
-    async def _converse(self, module: Any, streams: object, scope: trio.CancelScope, *, legacy: bool) -> None:
+    async def _converse(
+        self, streams: AbstractAsyncContextManager[Streams], scope: trio.CancelScope, *, legacy: bool
+    ) -> None:
         """Open a connection over these streams, and follow the changes of the lists for ever. Raises ServerDown."""
-        async with module.open_connection(
-            streams, self._has_changed.notify, legacy=legacy, ask=self._calls.ask
-        ) as connection:
+        from pegasus.mcp.connection import open_connection
+
+        async with open_connection(streams, self._has_changed.notify, legacy=legacy, ask=self._calls.ask) as connection:
             self._legacy = legacy
             self._sse = legacy and bool(self.settings.url)
             # Instructions stand in the prompt like the tools do, so a change of them is told in the same way.
@@ -409,7 +417,8 @@ class McpServer:
         self, connection: McpConnection, tool: ListedTool, arguments: Any, report: ReportProgress
     ) -> ResultWithImages:
         """Return the result of a call on this connection. Raises ToolError."""
-        module = cast("Any", importlib.import_module("pegasus.mcp.connection"))  # loaded, since there is a connection
+        from pegasus.mcp.connection import CallFailed
+
         try:
             if not tool.is_extra:
                 result = await connection.call_tool(tool.own_name, arguments, report)
@@ -420,7 +429,7 @@ class McpServer:
                 prompt = await connection.get_prompt(arguments["name"], arguments.get("arguments") or {})
                 return await self._results.read_prompt(prompt)
             return ResultWithImages(read_listing(*await connection.list_resources()), ())
-        except module.CallFailed as error:
+        except CallFailed as error:
             raise ToolError(f"the MCP server {self.name}: {error}") from None
 
     def _without_tokens(self, result: Json) -> Json:
@@ -432,6 +441,10 @@ class McpServer:
         tokens = [value for value in found.values() if isinstance(value, str)] if isinstance(found, dict) else []
         secrets = [value for value in tokens if len(value) >= SHORTEST_TOKEN]
         return decode_json(Redactor(secrets).apply(encode_json(result)))
+
+
+def _import_connection() -> None:
+    import pegasus.mcp.connection  # noqa: F401
 
 
 def _with_status(error: ServerDown, status: int) -> ServerDown:

@@ -65,7 +65,7 @@ async def count_tools(connection: McpConnection) -> int:
     return len(await connection.list_tools())
 
 
-async def sign_in(
+async def sign_in_by_browser(
     settings: McpServerSettings,
     file: TokenFile,
     show: Callable[[str], None],
@@ -175,7 +175,7 @@ async def _callback() -> AsyncIterator[tuple[str, Callable[[], Any]]]:
 
 
 async def sign_in_by_code(settings: McpServerSettings, file: TokenFile, show: Callable[[str], None]) -> int:
-    """Let a person sign in on any machine with a short code; return the number of the server's tools. As `sign_in`.
+    """Let a person sign in on any machine with a short code; return the number of the server's tools. As `sign_in_by_browser`.
 
     The tokens are kept only when the service has given them. The connection behind that gets a PATIENCE of its own.
     """

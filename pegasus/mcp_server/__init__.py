@@ -18,7 +18,6 @@ Read the files in this order; each uses only those before it:
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
 
 def mcp_operations(conversations: Conversations) -> Sequence[Operation]:
     """Return the routes of the server. What makes them is imported here, when the first client of HTTP connects."""
-    door = import_module("pegasus.mcp_server.door")
-    operations: Sequence[Operation] = door.McpDoor(conversations).operations()
-    return operations
+    from pegasus.mcp_server.door import McpDoor
+
+    return McpDoor(conversations).operations()
 
 
 __all__ = ["mcp_operations"]

@@ -8,7 +8,6 @@ requests, and handed to the SDK's server of the token, which is made at the firs
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -82,11 +81,17 @@ class McpDoor:
         grant = request.grant
         async with self._opening:
             if grant not in self._servers:  # by another request meanwhile
-                module = await trio.to_thread.run_sync(import_module, "pegasus.mcp_server.server")
-                server: TokenServer = module.TokenServer(request.services, self._turns, grant)
+                make = await trio.to_thread.run_sync(_import_server)
+                server = make(request.services, self._turns, grant)
                 await request.nursery.start(server.run, lambda: self._servers.pop(grant, None))
                 self._servers[grant] = server
             return self._servers[grant]
+
+
+def _import_server() -> type[TokenServer]:
+    from pegasus.mcp_server.server import TokenServer
+
+    return TokenServer
 
 
 class _McpResponse(Response):

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -489,8 +488,9 @@ def memory_in(
         """Return the copy of a memory whose files are in a database; None without one, where it is not imported either."""
         if count_lines is None:
             return None
-        copy: WorkingCopy = import_module("pegasus.memory.working_copy").WorkingCopy(FileDisk(data), base)
-        return copy
+        from pegasus.memory.working_copy import WorkingCopy
+
+        return WorkingCopy(FileDisk(data), base)
 
     def open_guest(key: str) -> Memory:
         """Return the notes of the guest of this key."""

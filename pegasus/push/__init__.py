@@ -19,26 +19,22 @@ Read the files in this order; each uses only those before it:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import trio
 
 from actors import ActorError
+from pegasus.late import late_names
 from pegasus.push.config import PushServices
 from pegasus.push.subscriptions import PushBook
 from pegasus.retry import retry
 from pegasus.storage import StorageError
 
 if TYPE_CHECKING:
-    from pegasus.web import Operation
-
-
-def push_operations(services: PushServices) -> Sequence[Operation]:
-    """Return the routes, when the HTTP server is imported."""
-    operations: Sequence[Operation] = import_module("pegasus.push.routes").push_operations(services)
-    return operations
+    from pegasus.push.pusher import Pusher
+    from pegasus.push.routes import push_operations
+else:
+    __getattr__ = late_names(__name__)
 
 
 async def run_pusher(services: PushServices) -> None:
@@ -47,8 +43,14 @@ async def run_pusher(services: PushServices) -> None:
     await retry(book.ensure_read, (StorageError, ActorError))
     while not book.rows:
         await book.changed.wait()
-    module = await trio.to_thread.run_sync(import_module, "pegasus.push.pusher")
-    await module.Pusher(services).run()
+    pusher = await trio.to_thread.run_sync(_import_pusher)
+    await pusher(services).run()
+
+
+def _import_pusher() -> type[Pusher]:
+    from pegasus.push.pusher import Pusher
+
+    return Pusher
 
 
 __all__ = ["PushBook", "PushServices", "push_operations", "run_pusher"]

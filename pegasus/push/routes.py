@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 import attrs
@@ -22,11 +21,6 @@ from pegasus.tools import AddressGuard, ToolError
 from pegasus.web import ApiError, ApiRequest, Operation, failures_as_errors, json_response
 from pegasus.wire import from_wire
 
-if TYPE_CHECKING:
-    from pegasus.push.keys import VapidKey
-
-_KEYS: Final = "pegasus.push.keys"
-"""Imported when the first browser asks for the key."""
 LONGEST_ENDPOINT: Final = 2000
 """Characters of an address. Those of the browsers of today have some 200."""
 LONGEST_KEY: Final = 200
@@ -163,21 +157,23 @@ def why_no_endpoint(endpoint: str) -> str:
 
 def _public_key(path: Path) -> str:
     """Return the public key of the home. Blocks: what it needs is imported at the first call."""
-    key: VapidKey = import_module(_KEYS).ensure_key(path)
-    return key.public
+    from pegasus.push.keys import ensure_key
+
+    return ensure_key(path).public
 
 
 def _problem(endpoint: str, p256dh: str, auth: str) -> str:
     """Return why a subscription cannot be used, "" if it can. Blocks as `_public_key`."""
-    keys = import_module(_KEYS)
+    from pegasus.push.keys import read_point, read_secret
+
     if found := why_no_endpoint(endpoint):
         return f"endpoint: found {found}, allowed: that of a push service, with https://"
     try:
-        keys.read_point(p256dh)
+        read_point(p256dh)
     except ValueError:
         return f"keys.p256dh: found {quote(p256dh, 20)}, allowed: a point of the curve P-256 in base64url"
     try:
-        keys.read_secret(auth)
+        read_secret(auth)
     except ValueError:
         return "keys.auth: allowed: 16 bytes in base64url"
     return ""

@@ -138,7 +138,8 @@ class ProviderClient:
 
     def _import(self) -> Any:
         """Import httpx2 and return its client. Blocking."""
-        httpx: Any = importlib.import_module("httpx2")
+        import httpx2 as httpx
+
         self.connection_errors = (httpx.HTTPError, httpx.InvalidURL)
         self.unreachable_errors = (httpx.ConnectError, httpx.ConnectTimeout)
         self.read_errors = (httpx.HTTPError, httpx.StreamError)

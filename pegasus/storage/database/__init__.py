@@ -4,7 +4,7 @@ A *node* is one process of the agent. Nodes share nothing but the database. `tab
 transaction for each method; PostgreSQL implements it, and for simulations a database in memory. Nothing of this is imported where
 the state is in files.
 
-    engine      the actor, in place of the journal over files
+    engine      the actor, in place of the journal over files; opening the database that the settings name
     accepting   accepting messages, and finding the channels of replies
     items       the items of this node: taken, handed out, done
     replies     replies on their way to the adapters of this node
@@ -18,7 +18,6 @@ the state is in files.
     log_files   inbox and outbox as files and as contents of a database
     reading     what is stored, as files beside the journal
     node_list   the nodes, as people and programs are shown them
-    opening     the database that the settings name
     examining   a look at a database, for people
     postgres    PostgreSQL as such a database
     connection  its connections on Trio
@@ -27,11 +26,15 @@ the state is in files.
     tables      what the engine needs of a database
 """
 
-from pegasus.storage.database.engine import run_database_journal
-from pegasus.storage.database.log_files import inbox_contents, inbox_file, outbox_contents, outbox_file
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pegasus.late import late_names
+from pegasus.storage.database.engine import open_database, run_database_journal
+from pegasus.storage.database.log_files import has_messages, inbox_contents, inbox_file, outbox_contents, outbox_file
 from pegasus.storage.database.mirror import mirror_sessions
 from pegasus.storage.database.node_list import DatabaseFacts, NodeList, settings_digest
-from pegasus.storage.database.opening import has_messages, open_database
 from pegasus.storage.database.reading import DatabaseFolder
 from pegasus.storage.database.tables import (
     AcceptedItem,
@@ -60,6 +63,12 @@ from pegasus.storage.database.tables import (
     StoredReply,
     dedupe_of,
 )
+
+if TYPE_CHECKING:
+    from pegasus.storage.database.examining import look_at_database
+else:
+    # It needs the driver.
+    __getattr__ = late_names(__name__)
 
 __all__ = [
     "AcceptedItem",
@@ -93,6 +102,7 @@ __all__ = [
     "has_messages",
     "inbox_contents",
     "inbox_file",
+    "look_at_database",
     "mirror_sessions",
     "open_database",
     "outbox_contents",

@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from itertools import count
+from random import Random
 from typing import Any, Final, TypeAlias
 
 import trio
@@ -497,3 +498,16 @@ def _leases_of(message: Request) -> tuple[Any, ...]:
     """Return the leases that a request carries."""
     lease = getattr(message, "lease", None)
     return (() if lease is None else (lease,)) + getattr(message, "leases", ())
+
+
+def open_database(url: str) -> Database:
+    """Return the database at an address. Nothing is connected yet. Raises StorageError: no address, or the extra is missing.
+
+    The driver is imported here and nowhere else, since it belongs to an extra.
+    """
+    try:
+        from pegasus.storage.database.postgres import Postgres
+    except ModuleNotFoundError as error:
+        text = f"storage.url needs the extra: pip install 'pegasus-agent[postgres]' (there is no {error.name})"
+        raise StorageError(text) from None
+    return Postgres(url, random=Random())  # noqa: S311 pauses only

@@ -3,13 +3,15 @@
 `inbox_contents` and `outbox_contents` replay a file as a start of the journal does, so damage means here what it means there. The way
 back, `inbox_file` and `outbox_file`, makes what a rewrite would have left, with the texts of what is done as far as they are known.
 Numbers, ids, keys and texts are the same; lines that say nothing more are gone. Reading such a file and making it again gives the
-same bytes. Pure.
+same bytes. Pure, but for `has_messages`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
 
 import attrs
 
@@ -32,6 +34,8 @@ from pegasus.storage.outbox import OutboxLog, keys_line, numbering_line
 from pegasus.storage.record_log import RecordLog, in_pieces
 from pegasus.wire import decode_json, encode_json, encode_line
 
+_NO_MESSAGES: Final = encode_line({"type": "compacted", "lastN": 0})
+"""All that the inbox of an agent has which has sent replies, such as codes for strangers, and has accepted no message."""
 _NOWHERE = Address("", "")
 """Stands for the address of an item of which only the id is known."""
 
@@ -157,3 +161,10 @@ def _replayed(log: RecordLog[Any], content: bytes, bad: list[BadLine]) -> Iterat
             bad.append(BadLine(line.number, line.offset, raw, problem))
         else:
             yield line
+
+
+def has_messages(data: Path) -> bool:
+    """Return whether the folder data of a home holds messages, from before its agent had a database."""
+    with suppress(OSError):
+        return (data / InboxLog.path).stat().st_size > len(_NO_MESSAGES)
+    return False

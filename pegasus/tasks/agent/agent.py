@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
@@ -110,8 +109,10 @@ async def task_agent(inbox: Inbox[TaskAgentMessage], deps: TaskDeps, logs: TaskL
         state = TaskAgentState(deps, logs, TaskNotifier(listener), registry)
         scheduler = TaskScheduler(state, pool, nursery)
         elsewhere: TasksElsewhere | None = None
-        if deps.is_shared:
-            elsewhere = import_module("pegasus.tasks.agent.elsewhere").TasksElsewhere(state, scheduler, deps.journal)
+        if deps.is_shared and deps.journal is not None:
+            from pegasus.tasks.agent.elsewhere import TasksElsewhere
+
+            elsewhere = TasksElsewhere(state, scheduler, deps.journal)
         agent = _Agent(state, scheduler, nursery, elsewhere)
         await deps.bus.ask(Subscribe, inbox.ref, HEARD, True)
         nursery.start_soon(state.notifier.run, state.told)

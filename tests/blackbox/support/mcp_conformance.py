@@ -26,7 +26,7 @@ from pegasus.mcp.connection import CallFailed, McpConnection, open_connection
 from pegasus.mcp.oauth import make_auth
 from pegasus.mcp.questions import ServerAnswer, ServerQuestion, read_question
 from pegasus.mcp.remote import RemoteServer, open_remote
-from pegasus.mcp.sign_in import sign_in
+from pegasus.mcp.sign_in import sign_in_by_browser
 from pegasus.policy import fill_form
 from pegasus.settings import McpServerSettings
 from tests.blackbox.support.command import command, environment
@@ -92,7 +92,7 @@ async def run_scenario() -> None:
                 if line.startswith("http"):
                     nursery.start_soon(visit, line)
 
-            await sign_in(settings, file, show, use)
+            await sign_in_by_browser(settings, file, show, use)
         return
     remote = RemoteServer(settings.url, {}, make_auth(settings, file))
     streams = open_remote(remote, sse=False)
