@@ -3,7 +3,6 @@
     snapshot     files of a home as they were at one moment
     blanking     settings without their secrets
     sealing      encryption with a passphrase
-    errors       the error of this package
     archive      the file: a tar of a manifest and the files, compressed
     making       a backup, made under another name until it is whole
     exporting    a copy of the data of a home, to be read
@@ -14,12 +13,11 @@ that an older version has written (`pegasus.host.data_format`). Only then is thi
 """
 
 from pegasus.backup.blanking import without_secrets
-from pegasus.backup.errors import BackupError
 from pegasus.backup.exporting import copy_data
 from pegasus.backup.making import make_backup
 from pegasus.backup.restoring import SPARE, restore_backup
 from pegasus.backup.sealing import is_sealed, read_passphrase
-from pegasus.backup.snapshot import FoundFile, Snapshot, SnapshotChanged, take_snapshot
+from pegasus.backup.snapshot import BackupError, FoundFile, Snapshot, SnapshotChanged, take_snapshot
 
 __all__ = [
     "SPARE",

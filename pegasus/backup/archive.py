@@ -21,8 +21,7 @@ from typing import Any, BinaryIO, Final, Protocol
 
 import attrs
 
-from pegasus.backup.errors import BackupError
-from pegasus.backup.snapshot import SnapshotChanged, link_stays_inside
+from pegasus.backup.snapshot import BackupError, SnapshotChanged, link_stays_inside
 from pegasus.host import FORMAT
 from pegasus.wire import decode_json, encode_json, from_wire, to_wire
 

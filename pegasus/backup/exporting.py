@@ -7,8 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from pegasus.backup.errors import BackupError
-from pegasus.backup.snapshot import SnapshotChanged, take_snapshot
+from pegasus.backup.snapshot import BackupError, SnapshotChanged, take_snapshot
 from pegasus.host import Home
 from pegasus.moving import part_of, put_in_place
 

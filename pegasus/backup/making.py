@@ -35,9 +35,8 @@ from pegasus.backup.archive import (
     hash_of,
 )
 from pegasus.backup.blanking import holds_secret, without_secrets
-from pegasus.backup.errors import BackupError
 from pegasus.backup.sealing import MAGIC, Sealer
-from pegasus.backup.snapshot import FoundFile, Snapshot, SnapshotChanged, take_snapshot
+from pegasus.backup.snapshot import BackupError, FoundFile, Snapshot, SnapshotChanged, take_snapshot
 from pegasus.host import Home, read_format
 
 _ATTEMPTS: Final = 200

@@ -22,9 +22,8 @@ from typing import Any, BinaryIO, Final
 import attrs
 
 from pegasus.backup.archive import CHUNK, ZSTD_MAGIC, BackupFile, CheckedContent, Manifest, archive_reader
-from pegasus.backup.errors import BackupError
 from pegasus.backup.sealing import Opener, is_sealed
-from pegasus.backup.snapshot import VERSION_FILE
+from pegasus.backup.snapshot import VERSION_FILE, BackupError
 from pegasus.host import Home, HomeError, is_being_restored, mark_restoring, own_home, write_format
 
 SPARE: Final = 1 << 24

@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from pegasus.backup.errors import BackupError
+from pegasus.backup.snapshot import BackupError
 
 MAGIC: Final = b"pegasus sealed 1\n"
 """First bytes of a sealed file."""

@@ -37,7 +37,6 @@ from typing import BinaryIO, Final
 
 import attrs
 
-from pegasus.backup.errors import BackupError
 from pegasus.guarded_open import open_folder, open_regular
 from pegasus.host import Home
 
@@ -58,6 +57,10 @@ _SECRET_DATA: Final = ("a2a",)
 VERSION_FILE: Final = "data/VERSION"
 """The file that a restore writes last, from the manifest."""
 _MADE_AGAIN: Final = "data/memory/.index.sqlite"
+
+
+class BackupError(Exception):
+    """A backup that cannot be made or used. str() is a sentence for people."""
 
 
 class SnapshotChanged(Exception):

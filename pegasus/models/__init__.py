@@ -15,7 +15,6 @@
     errors.py      a `ModelError` for each failure, with a text for people; refusals.py: what the words of a refusal mean
     json_text.py   JSON as models write it by hand
     audio.py       speech: recordings to text and back; embeddings.py: texts as vectors; both over endpoint_model.py
-    recorded.py    recorded answers, read again as this version reads them
     stand_in.py    fixed rules that answer where there is no model
 
     formats/       wire formats of the providers
@@ -89,7 +88,7 @@ if TYPE_CHECKING:
     from pegasus.models.answers import find_calls, pieces_of, without_calls_in_text
     from pegasus.models.audio import LONGEST_SPEECH, MOST_AUDIO, AudioModel
     from pegasus.models.embeddings import EmbeddingModel
-    from pegasus.models.formats import unfinished
+    from pegasus.models.formats import read_again, unfinished
     from pegasus.models.providers import (
         ModelOffer,
         ServerWantsKey,
@@ -99,7 +98,6 @@ if TYPE_CHECKING:
         is_known_service,
         key_variable,
     )
-    from pegasus.models.recorded import read_again
 else:
     __getattr__ = late_names(__name__)
 

@@ -1,6 +1,6 @@
 """Policy: the pure rules about calls and texts, which know no people. `pegasus.access` decides by them who may do what.
 
-`tool_kinds` has the kinds of tools of other programs, `value_rules` the calls of such tools that need no question, `owner_values`
+`value_rules` has the kinds of tools of other programs, and the calls of them that need no question, `owner_values`
 the arguments that an owner has typed, and `dictation` the sentences that one wants remembered. `bare_commands` tells which command
 lines a rule may allow by their text. `forms` has the forms of a server's questions, and `shown_text` what must not be hidden in a text
 that an owner decides about.
@@ -21,8 +21,7 @@ from pegasus.policy.owner_values import (
     parse_owner_messages,
 )
 from pegasus.policy.shown_text import host_notes, make_visible, texts_of
-from pegasus.policy.tool_kinds import ToolKind
-from pegasus.policy.value_rules import MOST_OPEN, REACHES_OUT, ValueCall, doubt_about
+from pegasus.policy.value_rules import MOST_OPEN, REACHES_OUT, ToolKind, ValueCall, doubt_about
 
 if TYPE_CHECKING:
     from pegasus.policy.dictation import is_dictated

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 from typing import Final
 
 import attrs
 
 from pegasus.messages import Json, Metadata
 from pegasus.policy.owner_values import OwnerMessage, OwnerText, ValueUnit, units_of
-from pegasus.policy.tool_kinds import ToolKind
 from pegasus.wire import encode_json
 
 MOST_OPEN: Final = 20
@@ -62,6 +62,24 @@ _ADDRESS: Final = re.compile(
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 """Name of a parameter that a reason shows."""
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+class ToolKind(StrEnum):
+    """Harm that a call of a tool of another program can do once its work has read text from outside.
+
+    `pegasus.mcp` sorts the tools of a server: by the owner's lists first, then by what a trusted server says of them.
+
+    Example: `ToolKind.ACT` is the kind of every tool of a server that nobody has sorted.
+    """
+
+    PRIVATE_READER = "private_reader"
+    """Reads the owner's own data, and its arguments reach nobody else."""
+    OPEN_READER = "open_reader"
+    """Changes nothing, but others may see what it asks for."""
+    ACT = "act"
+    """Changes something or sends something."""
+    DESTRUCTIVE = "destructive"
+    """Changes something in a way that cannot be taken back. The values of a call never let it pass by themselves."""
 
 
 @attrs.frozen(eq=False, repr=False)

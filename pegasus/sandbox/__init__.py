@@ -7,7 +7,7 @@ process of its own (`guard`) that ends all of a command; `strays` searches for w
 
 Around commands stand walls, as far as the machine can build them. `sandbox` has them, and starts bubblewrap; `landlock` is the other
 way to build them, with `mounts` below it; `system_calls` is the filter beneath both. `probe` finds out which work, by a `trial` of
-each. `folders` plans what a command sees; `autorun` finds what in it is run by others, and `sockets` what leads to others; `proxy` is
+each. `folders` plans what a command sees; `autorun` finds what in it is run by others; `proxy` is
 the way of a walled-in command to the network, and `tunnel_names` reads which host is meant in its tunnels.
 
 The parts depend on one another in this direction: `guarded` needs the walls, `process` and `background` need `guarded`.

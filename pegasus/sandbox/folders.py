@@ -7,7 +7,8 @@ other (`/tmp`). A hidden folder may hold what programs need, such as the Python 
 The deeper entry counts: a workspace in a hidden home can be written, a hidden home in a writable folder stays hidden. A folder that
 the owner has opened (`sandbox.writable`, `tools.allowed_paths`) is not hidden, nor is one within it, except Pegasus's own home.
 
-Everything here reads the file system briefly, once, at the start.
+`foreign_sockets` finds what in them leads to other programs. It is asked before each command; all else reads the file system briefly,
+once, at the start.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ _ROOTS_HOMES: Final = ("/root", "/home")
 """Homes that root may read, and its commands may not."""
 _INTERFACES: Final = ("/proc", "/dev")
 """Folders of the kernel, to which rules of their own apply."""
+_SOCKETS: Final = "/proc/net/unix"
+_SOCKET_COLUMNS: Final = 7
+"""Columns of the list before the path."""
+MOST_SOCKETS: Final = 100
+"""Sockets that are hidden from a command."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -218,3 +224,24 @@ def _belongs_to_installation(path: str) -> bool:
     """
     upper, name = os.path.split(path)
     return name == "shims" or (name == "bin" and upper.count("/") >= _INSTALLATION_DEPTH)
+
+
+def foreign_sockets(folders: Folders) -> list[str]:
+    """Return the real paths of sockets that commands would see and have not made. Takes a tenth of a millisecond for a hundred.
+
+    A read-only mount lets everybody connect to a socket in it, and a service that listens there may do something outside for a
+    command. The kernel lists all sockets with a path. One that is made while a command runs, or in another network namespace, is not
+    in the list.
+    """
+    elsewhere = [*folders.writable, *folders.homes, *folders.hidden]
+    found: set[str] = set()
+    with suppress(OSError), open(_SOCKETS, "rb") as file:
+        for line in file:
+            words = line.rstrip(b"\n").split(None, _SOCKET_COLUMNS)
+            path = os.fsdecode(words[_SOCKET_COLUMNS]) if len(words) > _SOCKET_COLUMNS else ""
+            if not path.startswith("/") or any(is_within(path, folder) for folder in elsewhere):
+                continue
+            real = os.path.realpath(path)
+            if not any(is_within(real, folder) for folder in elsewhere) and os.path.exists(real):
+                found.add(real)
+    return sorted(found)[:MOST_SOCKETS]

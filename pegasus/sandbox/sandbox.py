@@ -35,9 +35,8 @@ from typing import Any, Final, Protocol
 import attrs
 
 from pegasus.messages import ChannelInfo
-from pegasus.sandbox.folders import NO_FOLDERS, Folders
+from pegasus.sandbox.folders import NO_FOLDERS, Folders, foreign_sockets
 from pegasus.sandbox.proxy import Dial, ProxyOrder
-from pegasus.sandbox.sockets import foreign_sockets
 from pegasus.sandbox.system_calls import ARCHITECTURES, filter_data
 
 LEAST_LANDLOCK: Final = 6

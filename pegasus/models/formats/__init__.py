@@ -21,7 +21,7 @@ from pegasus.models.formats.pictures import EXTENSIONS, MOST_PICTURES, image_tok
 
 if TYPE_CHECKING:
     from pegasus.models.formats.anthropic import AnthropicWire
-    from pegasus.models.formats.chat import ChatWire
+    from pegasus.models.formats.chat import ChatWire, read_again
     from pegasus.models.formats.chat_dialects import ChatDialect, dialect_of
     from pegasus.models.formats.claude_thinking import thinking_way
     from pegasus.models.formats.ollama import OllamaWire, usual_window
@@ -48,6 +48,7 @@ __all__ = [
     "is_reasoning_model",
     "picture_problem",
     "picture_type",
+    "read_again",
     "thinking_way",
     "unfinished",
     "usual_window",

@@ -46,13 +46,14 @@ from typing import Any, Final
 import attrs
 
 from pegasus.messages import Json, Metadata
-from pegasus.models.base import ModelRequest, ToolCall, ToolSpec, Turn, Usage, UserTurn
+from pegasus.models.base import ModelRequest, ModelResponse, ToolCall, ToolSpec, Turn, Usage, UserTurn
 from pegasus.models.formats.chat_dialects import OPENAI, ChatDialect, extend_details, short_id
 from pegasus.models.formats.wire_format import (
     AnswerAssembler,
     StreamedCall,
     WireAnswer,
     WireFormat,
+    encode_json,
     usage_of,
     wire_name,
 )
@@ -365,3 +366,25 @@ class ChatAssembler(AnswerAssembler):
     def total_usage(self) -> Usage:
         """Return the usage of the answer."""
         return usage_of(self._usage, "prompt_tokens", "completion_tokens")
+
+
+def read_again(response: ModelResponse, request: ModelRequest) -> ModelResponse:
+    """Return an answer as this version reads it: text and calls go through the form of Chat Completions.
+
+    So a version that reads calls or their arguments in another way is noticed where answers are replayed. request: what is answered.
+    Usage, thoughts and the reason of the end stay as they are.
+    """
+    calls: list[Json] = [
+        {
+            "index": number,
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": encode_json(call.arguments).decode()},
+        }
+        for number, call in enumerate(response.calls)
+    ]
+    delta: dict[str, Json] = {"role": "assistant", "content": response.text, **({"tool_calls": calls} if calls else {})}
+    assembler = ChatWire("recorded").assembler(request)
+    assembler.feed({"choices": [{"index": 0, "delta": delta, "finish_reason": "tool_calls" if calls else "stop"}]})
+    found = assembler.response()
+    return attrs.evolve(response, text=found.text, calls=found.calls)

@@ -13,7 +13,6 @@ Read the files in this order; each uses only those before it:
     embeddings     texts as vectors
     audio          recordings as text, and text as speech
     prometheus     numbers for Prometheus as text
-    reports        what writes those and the description of the API, imported together
     control        the control plane's methods, and metrics made of their answers
     webhooks       webhooks of any service, and those of chat services
 """

@@ -13,7 +13,7 @@ The order of the routes matters: the first that matches is taken. `/api/memory/l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final
 
@@ -123,16 +123,10 @@ class MetricsRoutes:
                 answers.append(answer if isinstance(answer, Mapping) else {})
         repeats = request.services.deliveries.repeats
         activity = request.services.activity
-        _, format_metrics = _writers()
+        from pegasus.web.routes.prometheus import format_metrics
+
         text = format_metrics(answers[0], answers[1], answers[2], self._feed.readers, repeats, activity)
         return Response(text, headers={"cache-control": "no-store", "content-type": METRICS_TYPE})
-
-
-def _writers() -> tuple[Callable[[Sequence[Operation]], dict[str, Json]], Callable[..., bytes]]:
-    """Return what writes the description of the API, and the metrics. Imported at the first call: few agents are asked for them."""
-    from pegasus.web.routes.reports import describe_api, format_metrics
-
-    return describe_api, format_metrics
 
 
 NOTHING_ASKED: Final[Mapping[str, type]] = {}
@@ -363,7 +357,8 @@ def openapi_operation(operations: Sequence[Operation]) -> Operation:
     @cache
     def document() -> dict[str, Json]:
         """Return the description, made once."""
-        describe_api, _ = _writers()
+        from pegasus.web.description import describe_api
+
         return describe_api([*operations, operation])
 
     async def show(request: ApiRequest) -> Response:
