@@ -44,7 +44,7 @@ from pegasus.gateway import GatewayConfig, GatewayMessage, Listeners, Methods, r
 from pegasus.host import wall_clock
 from pegasus.identity import Persona
 from pegasus.intake import DiskLimits, GuestDisk, GuestLimits, Intake, run_guest_limits
-from pegasus.main_agent import MainAgents, TaskDelegation, task_progress
+from pegasus.main_agent import MainAgents, TaskDelegation
 from pegasus.mcp_server import mcp_operations
 from pegasus.messages import ChannelInfo, InboundMessage, Json, TaskProgress
 from pegasus.observe import Activity
@@ -310,7 +310,7 @@ async def _open_tasks(agent: Ref[TaskAgentMessage], clock: Callable[[], int]) ->
     """
     with trio.move_on_after(ANSWER_TIMEOUT):
         tasks = await TaskDelegation(agent).unfinished()
-        return [task_progress(task, clock()) for task in tasks or ()]
+        return [task.progress(clock()) for task in tasks or ()]
     return ()
 
 

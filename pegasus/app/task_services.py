@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 import trio
@@ -26,16 +26,22 @@ from pegasus.app.environment import APPROVALS, BUS
 from pegasus.app.other_agents import AGENT_KEYS, delegation_tools
 from pegasus.app.shared_services import SPEECH_KEYS, SharedServices
 from pegasus.events import BusMessage, Deliver, EventType, Subscribe
-from pegasus.main_agent import TaskProgressSender
 from pegasus.messages import FileEdit, TaskProgress
 from pegasus.observe import get_logger
 from pegasus.settings import SANDBOX_KEYS, Settings
 from pegasus.storage import JournalMessage, LaneDone, StorageError
-from pegasus.tasks import LimitsChanged, Reflector, TaskDeps, TaskLimits, TaskUpdate, Thinker, task_tools
+from pegasus.tasks import (
+    LimitsChanged,
+    Reflector,
+    TaskDeps,
+    TaskLimits,
+    TaskState,
+    TaskUpdate,
+    TaskView,
+    Thinker,
+    task_tools,
+)
 from pegasus.tools import ToolContext, ToolExecutor, base_context, save_attachment_tool
-
-if TYPE_CHECKING:
-    pass
 
 COMMANDS_WITHIN: Final = 10.0
 """Seconds that recovered tasks wait at a start for commands that were accepted before. A /stop waits for 5 s at most itself."""
@@ -107,6 +113,44 @@ def task_deps(shared: SharedServices, find: Callable[[str], Ref[Any]]) -> TaskDe
         awaited=partial(_awaited_keys, approvals),
         before_resuming=partial(_commands_done, journal),
     )
+
+
+class TaskProgressSender:
+    """Sends the changes of tasks to the switchboard, each once.
+
+    Example: `progress.observe(update.task, update.ends)` for each TASK_UPDATED of the bus.
+    """
+
+    def __init__(self, switchboard: Ref[TaskProgress], clock: Callable[[], int]) -> None:
+        """Begin without a task that was seen. clock: wall clock, ms."""
+        self._switchboard = switchboard
+        """Shows the states to the people of each conversation."""
+        self._clock = clock
+        """Wall clock, ms."""
+        self._last: dict[str, TaskProgress] = {}
+        """The last state of each unfinished task, without the time that had passed."""
+
+    def observe(self, task: TaskView, ends: bool = False) -> None:
+        """Take the view of a task that may have changed, and send its state if it differs from the last one.
+
+        ends: it has ended with this change. Never waits, never fails.
+        """
+        if task.is_over:
+            was_shown = self._last.pop(task.task_id, None) is not None
+            if not was_shown and not ends:
+                return  # e.g. a reflection on a task that has ended, or one that was found ended at a start
+            progress = task.progress(task.updated_at)
+        elif task.state is TaskState.COMPLETED:
+            return  # its result is not on disk yet
+        else:
+            progress = task.progress(self._clock())
+            # The time goes on by itself, and viewers count it; it is no change.
+            present = attrs.evolve(progress, elapsed_ms=0) if progress.elapsed_ms else progress
+            if self._last.get(task.task_id) == present:
+                return
+            self._last[task.task_id] = present
+        with suppress(ActorError):
+            self._switchboard.tell_nowait(progress)
 
 
 async def observe_tasks(

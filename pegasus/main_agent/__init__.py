@@ -95,7 +95,7 @@ from pegasus.main_agent.session import (
 from pegasus.main_agent.skill_invocation import SkillInvoker
 from pegasus.main_agent.status import doing_text, gather_status, model_text, status_json
 from pegasus.main_agent.task_commands import TaskCommands, continue_task, pause_task
-from pegasus.main_agent.task_status import TaskProgressSender, task_line, task_name, task_progress
+from pegasus.main_agent.task_status import task_line, task_name
 from pegasus.main_agent.toolset import AgentToolset, describe_speech
 
 if TYPE_CHECKING:
@@ -162,7 +162,6 @@ __all__ = [
     "StoredArchives",
     "TaskCommands",
     "TaskDelegation",
-    "TaskProgressSender",
     "answer_idle",
     "archive_age",
     "archive_prefix",
@@ -211,6 +210,5 @@ __all__ = [
     "status_json",
     "task_line",
     "task_name",
-    "task_progress",
     "title_of",
 ]

@@ -46,7 +46,6 @@ from pegasus.messages import (
     FOLDER,
     INSTRUCTIONS,
     INTERNAL_ID_PREFIX,
-    ChannelInfo,
     InboundMessage,
     Json,
 )
@@ -66,7 +65,7 @@ from pegasus.storage import (
     Overloaded,
     StorageError,
 )
-from pegasus.tasks import Notify
+from pegasus.tasks import DEFAULT_CHANNEL, Notify
 from pegasus.wire import encode_json
 
 if TYPE_CHECKING:
@@ -228,9 +227,6 @@ async def discard_waiting(journal: Ref[JournalMessage], item: Item, person: Prin
 
 
 _log = get_logger("main_agent")
-
-DEFAULT_CHANNEL: Final = ChannelInfo("cli", "main")
-"""Channel of a task that nobody on a channel has asked for: the terminal's main one, which is known without a bridge."""
 
 
 async def forward_notifications(inbox: Inbox[Notify], journal: Ref[JournalMessage]) -> None:

@@ -18,7 +18,7 @@ from pegasus.formatting import format_duration, plural
 from pegasus.main_agent.chat_commands import AgentStatus
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.services import AgentServices
-from pegasus.main_agent.task_status import task_line, task_progress
+from pegasus.main_agent.task_status import task_line
 from pegasus.main_agent.toolset import choose_speech_mode
 from pegasus.messages import Address, ChannelInfo, Json, TaskProgress
 from pegasus.tasks import FOR_PERSON
@@ -86,7 +86,7 @@ async def gather_status(
         # A task system that hangs makes `tasks` None, and the status says so instead of waiting.
         with trio.move_on_after(timeout):
             views = await work.unfinished()
-            tasks = None if views is None else [task_progress(view, now) for view in views]
+            tasks = None if views is None else [view.progress(now) for view in views]
     return StatusFacts(agent, max(0, not_done - agent.in_hand), None if tasks is None else tuple(tasks))
 
 

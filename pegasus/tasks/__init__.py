@@ -56,7 +56,15 @@ from pegasus.tasks.agent.messages import (
     task_id_of,
 )
 from pegasus.tasks.agent.tools import is_visible, task_tools, wait_until_running
-from pegasus.tasks.core.task_states import FOR_APPROVAL, FOR_PERSON, REFLECTING, STOPPED, TaskError, TaskState
+from pegasus.tasks.core.task_states import (
+    DEFAULT_CHANNEL,
+    FOR_APPROVAL,
+    FOR_PERSON,
+    REFLECTING,
+    STOPPED,
+    TaskError,
+    TaskState,
+)
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, DEFAULT_TASK_TYPE, TaskTypes, load_task_types
 
 if TYPE_CHECKING:
@@ -77,6 +85,7 @@ else:
 
 __all__ = [
     "BUILT_IN_TYPES",
+    "DEFAULT_CHANNEL",
     "DEFAULT_TASK_TYPE",
     "FOR_APPROVAL",
     "FOR_PERSON",

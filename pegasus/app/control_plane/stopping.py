@@ -18,7 +18,7 @@ from pegasus.access import Principal, Role, is_owner
 from pegasus.formatting import quote
 from pegasus.gateway import BadParams, Caller, Method, NotAllowed, Params
 from pegasus.intake import Priority, is_name
-from pegasus.main_agent import MainAgents, ended_json, interrupt_text, task_progress
+from pegasus.main_agent import MainAgents, ended_json, interrupt_text
 from pegasus.messages import ChannelInfo, Json, TaskProgress
 from pegasus.settings import LiveValue
 from pegasus.storage import JournalMessage, StorageError, Waiting
@@ -95,7 +95,7 @@ class InterruptMethod:
         with trio.move_on_after(LOOK_TIMEOUT), suppress(ActorError, StorageError):
             waiting = await self.journal.ask(Waiting, channel.address, "main", Priority.PERSON)
             for task in await self.tasks.ask(ListTasks, None):
-                progress = task_progress(task, self.clock())
+                progress = task.progress(self.clock())
                 if (
                     not task.is_over
                     and progress.channel.address == channel.address

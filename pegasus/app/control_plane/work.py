@@ -37,7 +37,7 @@ from pegasus.gateway import (
     require_text,
 )
 from pegasus.host import command_name, wall_clock
-from pegasus.main_agent import continue_task, pause_task, task_progress
+from pegasus.main_agent import continue_task, pause_task
 from pegasus.messages import ChannelInfo, Json
 from pegasus.policy import OwnerMessage
 from pegasus.schedule import (
@@ -322,7 +322,7 @@ class ConversationMethod:
         await wait_until_running(self.agent)
         with bad_params_for(TaskError):
             pending = await self.agent.ask(ListPending, timeout=ANSWER_TIMEOUT)
-        tasks = [task_progress(task, self.clock()) for task in pending]
+        tasks = [task.progress(self.clock()) for task in pending]
         return {
             "tasks": [to_wire(task) for task in tasks if task.channel.address == address],
             "waiting": await self.journal.ask(Waiting, address, timeout=ANSWER_TIMEOUT),

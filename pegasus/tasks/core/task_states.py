@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+from pegasus.messages import ChannelInfo
+
 
 class TaskState(StrEnum):
     """The six states of a task.
@@ -35,6 +37,8 @@ FOR_PERSON: Final = "person"
 """Reason of the suspension of a task that a person has paused, and alone lets go on. Stored, so it must not change."""
 STOPPED: Final = "stopped"
 """Reason of the end of a task that a person has ended. Its state is FAILED; people read "stopped". Stored: it must not change."""
+DEFAULT_CHANNEL: Final = ChannelInfo("cli", "main")
+"""Channel of a task that nobody on a channel has asked for: the terminal's main one, which is known without a bridge."""
 REFLECTING: Final = "reflecting"
 """Activity of a task that is over and reflects on its result, for views and for what a cancel has ended."""
 

@@ -9,15 +9,21 @@ view after its context was dropped. Whoever needs the conversation asks for the 
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
 from pegasus.events import Event
-from pegasus.messages import ChannelInfo, Json, Metadata
+from pegasus.formatting import truncate
+from pegasus.messages import ChannelInfo, Json, Metadata, TaskProgress
 from pegasus.outside import Untrusted
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.task_events import NeedMoreInfo, TaskCompleted, TaskFailed, TaskNotify
-from pegasus.tasks.core.task_states import TaskError, TaskState
+from pegasus.tasks.core.task_states import DEFAULT_CHANNEL, FOR_APPROVAL, FOR_PERSON, TaskError, TaskState
 from pegasus.wire import to_wire
+
+DESCRIPTION_LENGTH: Final = 80
+"""Characters of a description that a line has room for."""
 
 
 def parse_number(name: str) -> int:
@@ -93,6 +99,30 @@ class TaskView:
     @is_over.default
     def _has_ended(self) -> bool:
         return self.state is TaskState.FAILED or (self.state is TaskState.COMPLETED and self.result is not None)
+
+    def progress(self, now: int) -> TaskProgress:
+        """Return its state for the people of its conversation. now: wall clock, ms.
+
+        The number of a step counts model calls: one that runs counts, so the tools that it asks for have the same number. The time
+        counts from the creation of the task, as on its page and in `pegasus tasks show`, so that a restart does not begin it anew. It
+        is 0 while the task waits for its first turn.
+        """
+        is_acting = self.state is TaskState.ACTING
+        until = self.updated_at if self.is_over else now
+        return TaskProgress(
+            channel=self.channel or DEFAULT_CHANNEL,
+            task_id=self.task_id,
+            number=self.number,
+            description=truncate(self.description or self.input_text, DESCRIPTION_LENGTH),
+            state=self.state.name,
+            tool=self.doing if is_acting else "",
+            step=self.iteration + (self.state is TaskState.REASONING),
+            elapsed_ms=0 if self.state is TaskState.IDLE else max(0, until - self.created_at),
+            commands=self.commands,
+            waits_for=self.waits_for if self.waits_for in (FOR_APPROVAL, FOR_PERSON) else "",
+            pausing=self.pausing,
+            reason=self.reason,
+        )
 
 
 @attrs.frozen

@@ -3,7 +3,7 @@
 import attrs
 
 from actors import ActorError
-from pegasus.main_agent import TaskProgressSender, task_progress
+from pegasus.app.task_services import TaskProgressSender
 from pegasus.messages import ChannelInfo
 from pegasus.tasks import TaskState, TaskView
 
@@ -40,7 +40,7 @@ def moved(view=VIEW, **changes):
 
 def test_a_state_names_channel_number_tool_step_and_time():
     acting = moved(state=TaskState.ACTING, doing="shell_exec", iteration=2, created_at=2000, updated_at=2500)
-    progress = task_progress(acting, 10_000)
+    progress = acting.progress(10_000)
     assert (progress.channel, progress.number, progress.state) == (CHANNEL, 3, "ACTING")
     assert (progress.tool, progress.step, progress.elapsed_ms) == ("shell_exec", 2, 8000)
     assert progress.description.startswith("find papers")
@@ -48,18 +48,18 @@ def test_a_state_names_channel_number_tool_step_and_time():
 
 
 def test_the_step_counts_the_model_call_that_runs_and_thinking_is_no_tool():
-    progress = task_progress(moved(state=TaskState.REASONING, doing="thinking", iteration=1, created_at=2000), 2000)
+    progress = moved(state=TaskState.REASONING, doing="thinking", iteration=1, created_at=2000).progress(2000)
     assert (progress.step, progress.tool) == (2, "")
 
 
 def test_a_task_that_waits_has_no_time_and_one_that_is_over_has_its_whole_time():
-    assert task_progress(VIEW, 9000).elapsed_ms == 0
+    assert VIEW.progress(9000).elapsed_ms == 0
     over = moved(state=TaskState.FAILED, error="no", created_at=2000, updated_at=2500)
-    assert task_progress(over, 9000).elapsed_ms == 500
+    assert over.progress(9000).elapsed_ms == 500
 
 
 def test_a_task_that_nobody_on_a_channel_asked_for_belongs_to_the_terminal():
-    assert task_progress(moved(channel=None), 0).channel == ChannelInfo("cli", "main")
+    assert moved(channel=None).progress(0).channel == ChannelInfo("cli", "main")
 
 
 def test_each_change_is_sent_once_and_the_end_once():
