@@ -29,7 +29,17 @@ from typing import Final
 
 import attrs
 
-from pegasus.messages import ACCOUNT, APART, GOES_BACK, INSTRUCTIONS, ChannelInfo, InboundMessage, Json, Metadata
+from pegasus.messages import (
+    ACCOUNT,
+    APART,
+    FOLDER,
+    GOES_BACK,
+    INSTRUCTIONS,
+    ChannelInfo,
+    InboundMessage,
+    Json,
+    Metadata,
+)
 
 ROLE: Final = "role"
 """Key of a role in the metadata of messages, of tasks and of their notifications. Stored, so it must not change."""
@@ -151,6 +161,12 @@ def with_role(
     if not is_own_door:
         metadata[DOOR] = "bridge"
     return attrs.evolve(message, metadata=metadata)
+
+
+def folder_of(recorded: Metadata, person: Principal) -> str:
+    """Return the folder that is recorded with a message or a task, "" if there is none or the work is not for an owner alone."""
+    folder = recorded.get(FOLDER)
+    return folder if isinstance(folder, str) and person.is_owner and not person.is_apart else ""
 
 
 # ------------------------------------------------------------------ who may write

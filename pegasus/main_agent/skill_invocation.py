@@ -24,7 +24,7 @@ from typing import Final
 import attrs
 
 from actors import Ref
-from pegasus.access import Principal
+from pegasus.access import Principal, folder_of
 from pegasus.conversation import Entry, escape_imitations, sanitize_for_prompt
 from pegasus.formatting import truncate
 from pegasus.main_agent.delegation import (
@@ -45,7 +45,7 @@ from pegasus.skills import Skill, SkillCatalog, expand, format_help
 from pegasus.storage import Item
 from pegasus.tasks import TaskAgentMessage
 from pegasus.tool_patterns import is_named
-from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, as_tool_error, folder_of, parameters
+from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
 
 SKILL_NOTE: Final = "skill"
 """`metadata.type` of the note that ends an item whose skill became a task, and end of the keys of that task and its answer."""

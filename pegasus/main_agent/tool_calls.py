@@ -17,6 +17,7 @@ from typing import Final
 import attrs
 
 from actors import Ref
+from pegasus.access import folder_of
 from pegasus.conversation import MOST_IN_A_ROW, Entry, find_loop, keep_media, open_calls
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.owner_words import OwnerWords
@@ -32,7 +33,7 @@ from pegasus.messages import Json
 from pegasus.models import ToolCall
 from pegasus.outside import fenced_metadata
 from pegasus.storage import JournalMessage, Posted
-from pegasus.tools import ToolContext, ToolOutcome, earlier_calls, folder_of
+from pegasus.tools import ToolContext, ToolOutcome, earlier_calls
 from pegasus.wire import encode_json
 
 _REPEATED: Final = f"not carried out: the same call came {MOST_IN_A_ROW} times in a row"

@@ -56,7 +56,7 @@ from pegasus.tools.guest_folders import own_place, size_of
 from pegasus.tools.kept_changes import COMMAND, FileChange, KeptChanges
 from pegasus.tools.media import save_attachment_tool, speak_tool
 from pegasus.tools.memory import found_json, memory_tools
-from pegasus.tools.own_folder import folder_of, in_folder, read_rules
+from pegasus.tools.own_folder import in_folder, read_rules
 from pegasus.tools.persona import persona_tool
 from pegasus.tools.standard import (
     ALL_TASK_TOOLS,
@@ -113,7 +113,6 @@ __all__ = [
     "diff_block",
     "earlier_calls",
     "fetch",
-    "folder_of",
     "found_json",
     "hidden_path",
     "in_folder",

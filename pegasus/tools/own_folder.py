@@ -16,21 +16,13 @@ from typing import Final
 
 import attrs
 
-from pegasus.access import Principal
 from pegasus.guarded_open import open_folder, open_regular
 from pegasus.identity import MAX_TEXT, parse_owner_file
-from pegasus.messages import FOLDER, Metadata
 from pegasus.sandbox import Folders, is_within
 from pegasus.tools.base import ToolContext
 
 RULE_FILES: Final = ("AGENTS.md", "CLAUDE.md")
 """Files with rules for those who work in a folder. The first that says something counts."""
-
-
-def folder_of(recorded: Metadata, person: Principal) -> str:
-    """Return the folder that is recorded with a message or a task, "" if there is none or the work is not for an owner alone."""
-    folder = recorded.get(FOLDER)
-    return folder if isinstance(folder, str) and person.is_owner and not person.is_apart else ""
 
 
 def in_folder(context: ToolContext, folder: str) -> ToolContext:

@@ -24,7 +24,7 @@ from typing import Final
 import attrs
 import trio
 
-from pegasus.access import Principal, principal_of
+from pegasus.access import Principal, folder_of, principal_of
 from pegasus.conversation import (
     NOT_REPEATED,
     Entry,
@@ -84,7 +84,6 @@ from pegasus.tools import (
     ToolExecutor,
     ToolOutcome,
     earlier_calls,
-    folder_of,
     in_folder,
     lean_task_specs,
     prepare_arguments,
