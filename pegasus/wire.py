@@ -231,9 +231,11 @@ def _checked(allowed: tuple[type, ...], words: str, value: Any, _: Any = None) -
     return value
 
 
+@cache
 def _class_structure(cls: type[Any], converter: Converter) -> _Structure:
     """Return the reader of an attrs class. The generated code takes anything with [], so the kind is checked here.
 
+    It is kept, as the writers are: cattrs would make it anew for each class that has a field of this one.
     A replay reads an object with each of 100,000 lines; one more call for each of them would be a twentieth of its time.
     """
     if cls in _FUNCTIONS:
@@ -254,6 +256,7 @@ def _read_by_function(read: Callable[[object], Any], value: object, _: Any) -> A
         raise _Misfit(str(error)) from None
 
 
+@cache
 def _class_unstructure(cls: type[Any], converter: Converter) -> Callable[[Any], dict[str, Any]]:
     """Return the writer of an attrs class; fields that hold their default are left out."""
     if cls in _FUNCTIONS:

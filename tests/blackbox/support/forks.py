@@ -34,10 +34,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+import attrs
+
 ROOT = Path(__file__).resolve().parents[3]
 INTERPRETER = ("PYTHON", "LANG", "LC_", "COVERAGE")
 """Variables that the interpreter reads when it starts: a program for which they differ is not forked."""
-LATE = ("yaml", "jsonschema_rs", "json_repair", "re2", "tomlkit", "jiter", "httpx2", "anthropic")
+LATE = (
+    *("yaml", "jsonschema_rs", "json_repair", "re2", "tomlkit", "jiter", "httpx2", "httpcore2", "anthropic"),
+    *("anyio._backends._trio", "anyio._core._sockets", "encodings.idna"),
+)
 """What Pegasus imports when it first needs it."""
 NOT_IMPORTED = "pegasus.testing"
 """What no program needs."""
@@ -181,6 +186,21 @@ def _preload() -> None:
             importlib.import_module(module.name)
     for name in LATE:
         importlib.import_module(name)
+    _prepare_conversions()
+
+
+def _prepare_conversions() -> None:
+    """Have the readers and writers of values made: a program makes each when it first needs it, a fifth of what a short one costs."""
+    from pegasus.wire import from_wire, to_wire
+
+    modules = [module for name, module in sys.modules.items() if name.startswith("pegasus.")]
+    classes = {cls for module in modules for cls in vars(module).values() if isinstance(cls, type) and attrs.has(cls)}
+    for cls in classes:
+        for is_foreign in (False, True):
+            with suppress(Exception):  # it needs fields, or is never read
+                from_wire({}, cls, is_foreign=is_foreign)
+        with suppress(Exception):
+            to_wire(object.__new__(cls))
 
 
 def serve(control: socket.socket) -> Callable[[], None]:
