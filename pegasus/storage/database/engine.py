@@ -216,7 +216,7 @@ class _Engine:
         )
 
         self._activity.gauges |= {
-            "pegasus_nodes": lambda: {(): self._node.living},
+            "pegasus_nodes": lambda: {(): self._node.living or 1},
             "pegasus_node_lease_seconds": lambda: {(): self._node.seconds_left},
             "pegasus_node_keys": lambda: Counter((key.partition("/")[0],) for key in self._items.ownership.keys),
         }

@@ -65,8 +65,8 @@ class NodeLease:
         """Text that no other registration has."""
         self.is_draining = False
         """True if somebody has asked for everything to be given back."""
-        self.living = 1
-        """Nodes that live."""
+        self.living = 0
+        """Nodes that live; 0 = it is not known yet, as before the first renewal."""
         self._sent = 0.0
         """Trio's clock before the last registration or renewal was sent."""
         self._until = 0.0

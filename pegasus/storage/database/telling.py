@@ -40,7 +40,7 @@ class ToldTexts:
     def tell(self, note: TellNodes) -> None:
         """Send a text soon, unless whom it is for is here, or there is no other node."""
         is_for_others = note.address is None or not self._is_followed(note.address)
-        if self._node.living > 1 and is_for_others and len(note.text.encode()) <= LONGEST_TOLD:
+        if self._node.living != 1 and is_for_others and len(note.text.encode()) <= LONGEST_TOLD:
             self._unsent.append(note.text)
             self._added.notify()
 

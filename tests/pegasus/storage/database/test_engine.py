@@ -675,6 +675,13 @@ async def test_what_is_told_to_others_in_a_moment_is_one_notice_and_the_first_wa
         assert made.count("notify") <= 6
 
 
+async def test_a_node_tells_the_others_from_its_first_moment_on(database, autojump_clock):
+    async with run_node(database, "a") as a, run_node(database, "b") as b:
+        await b.ask(Waiting)
+        await b.tell(TellNodes("a draft"))
+        assert await within(1, a.ask(NextTold)) == ("a draft",)
+
+
 # ------------------------------------------------------------------ changes of others
 
 
