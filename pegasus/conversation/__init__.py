@@ -2,9 +2,9 @@
 
 The Main Agent's session and the conversation of each task have this form:
 
-    entry        one line of its log: something said, thought, called or returned; and the repair of a log
+    entry        one line of its log: something said, thought, called or returned; the form in which text from outside
+                 enters it, cleaned, labelled, and between fences; and the repair of a log
     projection   the alternating turns that every provider accepts
-    sanitize     the form in which text from outside enters the log: cleaned, labelled, and between fences
     media        attached files: pictures the model can see, texts it can read, and the pictures that are in memory
     repetition   calls that are made again and again
     shortening   texts that are cut in the middle, for a provider that finds the whole too long
@@ -25,12 +25,22 @@ from pegasus.conversation.entry import (
     Entry,
     OpenCall,
     cancelled_result,
+    clean_text,
     decode,
     encode,
+    escape_imitations,
+    fence_of,
     is_well_formed,
+    metadata_line,
+    new_fence,
     open_calls,
+    parse_metadata_line,
     repair_log,
+    sanitize_for_prompt,
+    sanitize_name,
     to_json,
+    user_content,
+    with_content,
     with_unique_ids,
 )
 from pegasus.conversation.media import LONGEST_TEXT, LONGEST_TEXTS, KeptMedia, Pictures, keep_media
@@ -45,18 +55,6 @@ from pegasus.conversation.repetition import (
     first_surplus,
     is_repeatedly_truncated,
     surplus_note,
-)
-from pegasus.conversation.sanitize import (
-    clean_text,
-    escape_imitations,
-    fence_of,
-    metadata_line,
-    new_fence,
-    parse_metadata_line,
-    sanitize_for_prompt,
-    sanitize_name,
-    user_content,
-    with_content,
 )
 from pegasus.conversation.shortening import cut_middle, entry_tokens, estimate_tokens, shorten_entries
 

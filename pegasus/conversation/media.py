@@ -35,8 +35,7 @@ import attrs
 import trio
 
 from actors import Ref
-from pegasus.conversation.entry import Entry
-from pegasus.conversation.sanitize import sanitize_name
+from pegasus.conversation.entry import Entry, sanitize_name
 from pegasus.file_types import extension_of, is_text, recognise
 from pegasus.media import BY_TASK, Reading, recording_type
 from pegasus.messages import Json, Media

@@ -6,7 +6,7 @@ anywhere. A `Projection` merges neighbours of one role and leaves out what is em
 that does not grow with the log.
 
 Text from outside stands between fences, and a note of the program begins with `NOTE`, which is escaped in everything that people and
-files say. `sanitize` explains both.
+files say. `entry` explains both.
 
 A tool result is part of the user's turn, as providers want it. Results come first in that turn, then the text of messages that were
 written while the tools ran. A result whose call is not in the last assistant turn is left out: providers would refuse the request.
@@ -28,9 +28,8 @@ from typing import Final
 
 import attrs
 
-from pegasus.conversation.entry import Entry
+from pegasus.conversation.entry import NOTE, Entry
 from pegasus.conversation.media import MOST_BYTES, Pictures, refs_of
-from pegasus.conversation.sanitize import NOTE
 from pegasus.messages import Json
 from pegasus.models import MOST_PICTURES, AssistantTurn, Image, ToolCall, ToolResult, Turn, UserTurn
 from pegasus.outside import FENCE, Untrusted, fenced, parse_fence, parse_outside

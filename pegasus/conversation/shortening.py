@@ -14,8 +14,7 @@ from typing import Any, Final
 
 import attrs
 
-from pegasus.conversation.entry import Entry
-from pegasus.conversation.sanitize import with_content
+from pegasus.conversation.entry import Entry, with_content
 from pegasus.models import ToolCall
 
 SHORTEST: Final = 200

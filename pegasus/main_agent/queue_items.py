@@ -3,7 +3,7 @@
 Several kinds of items come in one queue. A person's message is its metadata line and its text. A notification of a task, the report
 that a reply reached nobody, a scheduled job that is due and a heartbeat are internal: nobody on a channel has written them. They
 carry the metadata line of the channel that the work was asked for on, or that the reply was for, and a heading that people cannot
-imitate (see `conversation.sanitize`):
+imitate (see `conversation.entry`):
 
     [channel: slack | id: #general | thread: 1712.0042]
     [Task 1d3af0ebec7cb0d8 completed]

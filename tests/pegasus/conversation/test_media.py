@@ -4,10 +4,9 @@ from base64 import b64encode
 
 import pytest
 
-from pegasus.conversation.entry import Entry, decode, to_json
+from pegasus.conversation.entry import Entry, decode, to_json, user_content
 from pegasus.conversation.media import MOST_BYTES, Pictures, keep_media, refs_of
 from pegasus.conversation.projection import Projection
-from pegasus.conversation.sanitize import user_content
 from pegasus.media import Reading
 from pegasus.messages import ChannelInfo, Media
 from pegasus.models import Image, ToolCall

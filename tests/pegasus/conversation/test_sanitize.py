@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.conversation.sanitize import (
+from pegasus.conversation.entry import (
     escape_imitations,
     metadata_line,
     parse_metadata_line,

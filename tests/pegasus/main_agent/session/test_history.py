@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pegasus.conversation.entry import Entry, encode
-from pegasus.conversation.sanitize import user_content
+from pegasus.conversation.entry import Entry, encode, user_content
 from pegasus.main_agent.session import Place, history_json, note_of, read_history
 from pegasus.messages import Address, ChannelInfo
 from pegasus.models.base import ToolCall
