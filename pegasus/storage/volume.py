@@ -117,19 +117,21 @@ class Volume:
         path = ""
         try:
             for some in _few_at_once(steps):
-                with ExitStack() as opened:
+                try:
                     for path, data in some:
                         self._restore_size(path)
                         self._undo_failed_archive(path)
                         self._sync_names(path)
                         # The size from before this append is the offset of the new bytes, and what the file is cut off
                         # to if anything fails.
-                        opened.callback(self._files.close, path)
                         begun.append((path, self._files.prepare(path)))
                         self._files.write(path, data)
                     # Only after this does the next step begin: what it refers to in this one cannot be missing after a
                     # power loss.
                     self._files.sync_all([path for path, _ in some])
+                finally:
+                    for opened, _ in some:
+                        self._files.close(opened)
         except OSError as error:
             self._mark_names_unsynced(path)
             # The newest change first. What cannot be cut off now is cut off before the file is used next, and left out
@@ -281,7 +283,7 @@ class Volume:
 
     def _sync_names(self, path: str) -> None:
         """Make the names in the folder of this file durable, if they are not known to be."""
-        folder = posixpath.dirname(path)
+        folder = path.rpartition("/")[0]
         if folder not in self._durable_folders:
             if self._files.exists(path):  # otherwise the folder is synced when the file is created
                 self._files.sync_folder(path)
@@ -289,7 +291,7 @@ class Volume:
 
     def _mark_names_unsynced(self, path: str) -> None:
         """Note that a name in the folder of this file is perhaps not durable."""
-        self._durable_folders.discard(posixpath.dirname(path))
+        self._durable_folders.discard(path.rpartition("/")[0])
 
     def _put(self, path: str, parts: Iterable[bytes]) -> int:
         """Make the file consist of these parts, and return its size. Its name is durable after `_sync_names`."""
