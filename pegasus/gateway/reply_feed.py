@@ -48,6 +48,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from enum import Enum
 from typing import Protocol, TypeAlias
 
@@ -220,35 +221,38 @@ class SendQueue:
         After the client has gone, pending answers are waited for nevertheless, so that what it has asked for is done. A write that
         takes longer than `send_timeout` seconds leaves half a frame on the wire, so the connection cannot be used any more.
         """
-        is_gone = False
-        while True:
-            while not self._entries and not self._states:
-                if self.closing is not None:
-                    return not is_gone
-                await self._changed.wait()
-            frames: list[str] = []
-            while self._entries and (not frames or isinstance(self._entries[0].frame, str)):
-                entry = self._entries.popleft()
-                self._bytes -= entry.size
-                self._answers -= entry.is_answer
-                if entry.draft_of is not None:
-                    del self._drafts[entry.draft_of]
-                self._changed.notify()
-                frames.append(entry.frame if isinstance(entry.frame, str) else await entry.frame())
-            if not self._entries:
-                frames += self._states.values()
-                self._states.clear()
-            if is_gone:
-                continue
-            with trio.move_on_after(send_timeout) as scope:
-                try:
-                    await socket.write(frames)
-                except WebSocketClosed:
-                    is_gone = True
-            if scope.cancelled_caught:
-                is_gone = True
-                _log.warning("a client does not take what is sent; it is disconnected", client=self.client)
-                self.close(TRY_LATER, "you do not read", flush=False)
+        with trio.CancelScope() as scope, suppress(WebSocketClosed):
+            while frames := await self._next_frames():
+                scope.deadline = trio.current_time() + send_timeout
+                await socket.write(frames)
+                scope.deadline = math.inf
+            return True
+        if scope.cancelled_caught:
+            _log.warning("a client does not take what is sent; it is disconnected", client=self.client)
+            self.close(TRY_LATER, "you do not read", flush=False)
+        while await self._next_frames():
+            pass
+        return False
+
+    async def _next_frames(self) -> list[str]:
+        """Wait for frames, and take those of the next write. Return [] when the queue is closed and empty."""
+        while not self._entries and not self._states:
+            if self.closing is not None:
+                return []
+            await self._changed.wait()
+        frames: list[str] = []
+        while self._entries and (not frames or isinstance(self._entries[0].frame, str)):
+            entry = self._entries.popleft()
+            self._bytes -= entry.size
+            self._answers -= entry.is_answer
+            if entry.draft_of is not None:
+                del self._drafts[entry.draft_of]
+            self._changed.notify()
+            frames.append(entry.frame if isinstance(entry.frame, str) else await entry.frame())
+        if not self._entries:
+            frames += self._states.values()
+            self._states.clear()
+        return frames
 
 
 # ------------------------------------------------------------------ replies
