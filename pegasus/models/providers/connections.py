@@ -266,9 +266,10 @@ class SdkClient(ProviderClient):
         self, path: str, body: bytes | _Pieces, headers: Mapping[str, str], query: Mapping[str, str]
     ) -> Any:
         """Let the SDK send the request. Its error for a status of 400 and more is raised as RefusedByServer."""
-        options = {"headers": headers, "params": query}
+        # With a whole address: the SDK would put one together anew for each call.
+        url, options = self.base_url + path, {"headers": headers, "params": query}
         try:
-            return await self._api.post(path, content=body, cast_to=self._response_type, stream=True, options=options)
+            return await self._api.post(url, content=body, cast_to=self._response_type, stream=True, options=options)
         except self._sdk.APIStatusError as refusal:
             raise RefusedByServer(refusal.status_code, refusal.body, refusal.response) from refusal
 
