@@ -38,7 +38,9 @@ def late_names(package: str) -> Callable[[str], object]:
         module = late_modules(package).get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(module), name)
+        found = getattr(import_module(module), name)
+        setattr(import_module(package), name, found)  # who asks again does not come here
+        return found
 
     return find
 

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from pegasus.late import late_modules
+import pegasus.models
+from pegasus.late import late_modules, late_names
 
 ROOT = Path(__file__).resolve().parents[1]
 LATE = {
@@ -114,3 +115,8 @@ def is_allowed(node: ast.Import | ast.ImportFrom) -> bool:
     return is_late(module) or any(
         is_late(f"{module}.{name.name}") or name.name in late_modules(module) for name in node.names
     )
+
+
+def test_a_late_name_is_looked_for_once():
+    found = late_names("pegasus.models")("find_calls")
+    assert vars(pegasus.models)["find_calls"] is found
