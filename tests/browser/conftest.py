@@ -47,7 +47,7 @@ class Site:
     daemon: Daemon
     browser: object
     cookies: list = attrs.Factory(list)
-    """Those of the window that has signed in first, by which the others are signed in: the form is a third of what opening one costs."""
+    """Those of the window that signed in first; the others are signed in by them, as the form is a third of what opening one costs."""
 
     def open(self, *, sign_in=True, phone=False, dark=False):
         """Return a new window, signed in or not. Its `problems` are what the browser has complained about."""
