@@ -73,7 +73,8 @@ class Daemon:
 def _settings(provider: str, base_url: str) -> str:
     lines = ["[gateway]", "port = 0", "[http]", "port = 0", "[log]", 'level = "warning"']
     if provider:
-        # On this machine a server that does not tell its window counts as a small model, which gets a lean prompt.
-        lines += ["[models]", 'default = "bench/echo"', "context_window = 128000"]
+        # On this machine a server that does not tell its window counts as a small model, which gets a lean prompt. The window is so
+        # large that no history of a measure is compacted: 2,000 messages are more than 100,000 tokens.
+        lines += ["[models]", 'default = "bench/echo"', "context_window = 1000000"]
         lines += ["[providers.bench]", f'type = "{provider}"', 'api_key = "no-key"', f'base_url = "{base_url}"']
     return "\n".join(lines) + "\n"
