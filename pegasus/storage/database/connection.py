@@ -52,7 +52,16 @@ _CONNECTION: Final = {
 }
 """Parameters of a connection, unless the address has them, or the environment has the time to connect. A dead peer is noticed in 4 s,
 less than a lease."""
-_SESSION: Final = """select set_config('statement_timeout', '60s', false), set_config('lock_timeout', '10s', false),
+IS_SHARED: Final = "coalesce(current_setting('pegasus.session', true), '') <> ''"
+"""Condition: this session of the server is another client's, too, as behind a pooler that shares them out by transaction. Statements
+that were prepared by one client would then be another's."""
+TAKE_SESSION: Final = "set_config('pegasus.session', 'taken', false)"
+"""Column that makes IS_SHARED true for whoever is given this session, too."""
+SHARED: Final = (
+    "a pooler gives one session of the database to several clients; let it work in session mode (pgbouncer: pool_mode)"
+)
+_SESSION: Final = f"""select {IS_SHARED}, {TAKE_SESSION},
+    set_config('statement_timeout', '60s', false), set_config('lock_timeout', '10s', false),
     set_config('idle_in_transaction_session_timeout', '15s', false), set_config('idle_session_timeout', '0', false),
     set_config('timezone', 'UTC', false),
     set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'on'
@@ -185,7 +194,7 @@ def explain(error: psycopg.Error, *, has_worked: bool = False) -> StorageError:
         return refused(f"the database user has too few rights: {words}")
     if state in _OTHER_TABLES:
         return DatabaseRefused(f"the tables of the database are not those that this program makes: {words}")
-    if not state and _REFUSED.search(words):
+    if isinstance(error, _SharedSession) or (not state and _REFUSED.search(words)):
         return refused(f"the database refuses the connection: {words}")
     if not state and _NO_ROOM.search(words):
         state = _TOO_MANY
@@ -373,9 +382,11 @@ class Pool:
         try:
             connection = await _open(self.parameters)
             with trio.move_on_after(self._patience) as scope:
-                await connection.execute(_SESSION)
+                [(is_shared, *_)] = await fetch(connection, _SESSION)
             if scope.cancelled_caught:
                 raise errors.ConnectionTimeout("the server does not answer")
+            if is_shared:
+                raise _SharedSession(SHARED)
             self._pauses.reset()
             self._idle.append(connection)
             if self._is_closed:
@@ -396,6 +407,10 @@ class Pool:
             connection.shut()
         self._all.clear()
         self._idle.clear()
+
+
+class _SharedSession(psycopg.OperationalError):
+    """The session is another client's, too."""
 
 
 @attrs.define(eq=False)

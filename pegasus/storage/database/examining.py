@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import psycopg
 
-from pegasus.storage.database.connection import explain, parameters_of
+from pegasus.storage.database.connection import IS_SHARED, SHARED, TAKE_SESSION, explain, parameters_of
 from pegasus.storage.database.node_list import DatabaseFacts
 from pegasus.storage.database.schema import FACTS, find_refusal, steps
 
@@ -20,12 +20,17 @@ def look_at_database(url: str) -> DatabaseFacts:
     parameters: dict[str, Any] = {**parameters_of(url), "connect_timeout": CONNECT_SECONDS}
     try:
         with psycopg.connect(**parameters, autocommit=True) as connection:
-            return _look(connection)
+            connection.execute(f"select {TAKE_SESSION}".encode())
+            with psycopg.connect(**parameters, autocommit=True) as other:
+                is_shared = bool((other.execute(f"select {IS_SHARED}".encode()).fetchone() or (False,))[0])
+            return _look(connection, is_shared=is_shared)
     except psycopg.Error as error:
         raise explain(error) from None
 
 
-def _look(connection: psycopg.Connection[Any]) -> DatabaseFacts:
+def _look(connection: psycopg.Connection[Any], *, is_shared: bool) -> DatabaseFacts:
+    """Return the facts. is_shared: a pooler gives one session to several clients."""
+
     def row(statement: str) -> tuple[Any, ...]:
         found = connection.execute(statement.encode()).fetchone()
         return found or ()
@@ -39,7 +44,7 @@ def _look(connection: psycopg.Connection[Any]) -> DatabaseFacts:
         "coalesce(has_schema_privilege(to_regnamespace('pegasus'), 'create'), has_database_privilege(current_database(), 'create'))"
     )
     round_trip = time.perf_counter() - sent
-    refusal = find_refusal(*row(f"select {FACTS}"))
+    refusal = SHARED if is_shared else find_refusal(*row(f"select {FACTS}"))
     tables, may_write, others = 0, bool(may_create), []
     if has_tables:
         # Of several rights in one call any is enough.

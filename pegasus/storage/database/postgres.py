@@ -106,6 +106,8 @@ class Postgres:
         async with self._preparing:
             if not self._is_prepared:
                 await self._pool.run(lambda connection: prepare(connection, self._versions), _TABLES_TAKE)
+                # The second connection shows whether a pooler gives one session to several clients.
+                await self._renewals.run(lambda connection: fetch(connection, "select"))
                 self._is_prepared = True
 
     async def _rows(

@@ -94,6 +94,7 @@ async def test_a_pool_opens_no_more_connections_than_it_may_and_uses_them_again(
     await until(lambda: not connections(postgres_server, url))
 
 
+@pytest.mark.tried("databases", "several hosts in the address", "one that says nothing does not hide the next one")
 async def test_a_host_that_says_nothing_does_not_hide_the_next_one(postgres_server, postgres_url):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         hosts = f"127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{postgres_server.port}"
@@ -429,6 +430,13 @@ async def test_rights_and_passwords_that_are_changed_under_way_are_waited_for(po
     before = rules.read_text()
     rules.write_text("host all turning 127.0.0.1/32 scram-sha-256\n" + before)
     end = "select pg_terminate_backend(pid) from pg_stat_activity where usename = 'turning'"
+
+    async def read():
+        with trio.fail_after(10):
+            while True:
+                with suppress(DatabaseDown):
+                    return await database.read("x.jsonl")
+
     try:
         postgres_server.execute("select pg_reload_conf()")
         async with opened(url, patience=0.5) as database:
@@ -447,10 +455,11 @@ async def test_rights_and_passwords_that_are_changed_under_way_are_waited_for(po
                 ),
             ):
                 postgres_server.execute(take, end, url=postgres_url)
+                await until(lambda: not connections(postgres_server, postgres_url, "and usename = 'turning'"))
                 with pytest.raises(DatabaseDown, match=words):
                     await database.read("x.jsonl")
                 postgres_server.execute(give, url=postgres_url)
-                assert await database.read("x.jsonl") == b"line of 1\n"
+                assert await read() == b"line of 1\n"
     finally:
         rules.write_text(before)
         postgres_server.execute(
@@ -545,15 +554,26 @@ async def test_it_works_behind_pgbouncer_in_session_mode(postgres_server, postgr
         assert await database.numberings([Address("web", "c1")])
 
 
+@pytest.mark.tried("databases", "pgbouncer in transaction mode", "is refused with a sentence")
+async def test_pgbouncer_in_another_mode_is_refused(postgres_server, postgres_url):
+    program = find_program("pgbouncer")
+    if program is None:
+        pytest.skip("pgbouncer is not installed (Debian: apt install pgbouncer)")
+    async with _pgbouncer(program, postgres_server, postgres_url, "transaction") as url, opened(url) as database:
+        with pytest.raises(DatabaseRefused, match="let it work in session mode"):
+            await database.nodes()
+        assert "let it work in session mode" in look_at_database(url).refusal
+
+
 @asynccontextmanager
-async def _pgbouncer(program, server, url):
+async def _pgbouncer(program, server, url, mode="session"):
     """Run pgbouncer before a database; yield the address through it."""
     name = url.rpartition("/")[2]
     with server.beside() as (port, folder, user):
         settings = folder / "pgbouncer.ini"
         settings.write_text(
             f"[databases]\n{name} = host=127.0.0.1 port={server.port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
-            f"listen_port = {port}\nauth_type = trust\nauth_file = {folder}/users\npool_mode = session\nunix_socket_dir =\n"
+            f"listen_port = {port}\nauth_type = trust\nauth_file = {folder}/users\npool_mode = {mode}\nunix_socket_dir =\n"
         )
         (folder / "users").write_text('"agent" ""\n')
         process = subprocess.Popen([program, str(settings)], stderr=subprocess.DEVNULL, **user)  # noqa: ASYNC220
