@@ -21,8 +21,8 @@ from tests.postgres_server import MISSING, is_installed
 async def test_nothing_is_lost_and_nothing_is_doubled_by_faults_of_all_kinds(tmp_path):
     choices = random.Random(1)
     async with open_server() as server, open_house(tmp_path, choices, server, nodes=3) as house:
-        report = await run_trial(house, FAULTS, 20, choices, chats=4)
+        report = await run_trial(house, FAULTS, len(FAULTS), choices, chats=4)
     assert report.anomalies == []
     assert report.exits == []
-    assert (len(report.faults), report.faults.total()) == (len(FAULTS), 20)
+    assert report.faults.keys() == FAULTS.keys()
     assert report.messages > 20

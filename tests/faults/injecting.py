@@ -174,6 +174,24 @@ async def refuse_connections(at: Moment) -> None:
         await at.short()
 
 
+async def freeze_database(at: Moment) -> None:
+    """Every process of the database stands still, while its machine keeps the connections open."""
+    async with _server(at) as server:
+        server.signal(signal.SIGSTOP)
+        try:
+            await at.choices.choice((at.short, at.long))()
+        finally:
+            server.signal(signal.SIGCONT)
+
+
+async def refuse_nodes(at: Moment) -> None:
+    """The nodes may not log in for a while, as when a password was changed."""
+    async with _server(at) as server:
+        await server.execute("alter role node nologin", END_CONNECTIONS)
+        await at.short()
+        await server.execute("alter role node login")
+
+
 async def end_connections(at: Moment) -> None:
     """An administrator ends every connection."""
     async with _server(at) as server:
@@ -206,6 +224,8 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "database read-only": refuse_writes,
     "database out of connections": refuse_connections,
     "database without space": fill_disk,
+    "database frozen": freeze_database,
+    "database refuses the nodes": refuse_nodes,
     "database fails over": fail_over,
     "connections ended": end_connections,
 }

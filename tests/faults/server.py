@@ -44,6 +44,10 @@ class NodesServer:
         """Stop it. mode: "immediate", as a crash does; "fast", which ends every connection first."""
         await trio.to_thread.run_sync(self._server.stop, mode)
 
+    def signal(self, number: int) -> None:
+        """Send a signal to all of its processes."""
+        self._server.signal(number)
+
     async def remove(self) -> None:
         """Stop it, and remove all that it holds."""
         with trio.CancelScope(shield=True):
