@@ -54,7 +54,8 @@ gc.disable()
 @functools.cache
 def _is_of_real_time(path):
     """Return whether the tests of a file are. Asked for each of them, so it is kept."""
-    return any(path.relative_to(Path(__file__).parent).is_relative_to(part) for part in REAL_TIME)
+    name = path.relative_to(Path(__file__).parent).as_posix()
+    return any(name == part or name.startswith(f"{part}/") for part in REAL_TIME)
 
 
 def pytest_itemcollected(item):
