@@ -170,8 +170,8 @@ _REFUSED: Final = re.compile(
 """Words of errors that settings or grants end. A connection that is refused has no SQLSTATE."""
 _NO_ROOM: Final = re.compile("too many (connections|clients)|connection slots are reserved")
 """Words of such an error that passes."""
-_OTHER_TABLES: Final = ("42P01", "42703", "42883")
-"""States after which no repeat helps: a table, a column or a function is missing."""
+_OTHER_TABLES: Final = ("42P01", "42703", "42883", "3F000")
+"""States after which no repeat helps: a table, a column, a function or the schema is missing."""
 _AGAIN: Final = ("40001", "40P01", "40003", "23505")
 """States after which the transaction may simply be made again: it met another one. A unique violation is one of those, since every
 statement looks for what it inserts."""

@@ -398,6 +398,9 @@ async def test_tables_of_another_program_are_refused_and_not_waited_for(postgres
         postgres_server.execute("drop function pegasus.leave", url=postgres_url)
         with pytest.raises(DatabaseRefused, match=r"not those that this program makes: .*leave.* does not exist"):
             await database.leave(1)
+        postgres_server.execute("drop schema pegasus cascade", url=postgres_url)
+        with pytest.raises(DatabaseRefused, match='schema "pegasus" does not exist'):
+            await database.leave(1)
 
 
 # ------------------------------------------------------------------ libpq's own means
