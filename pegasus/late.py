@@ -31,6 +31,7 @@ def late_names(package: str) -> Callable[[str], object]:
             __getattr__ = late_names(__name__)
 
     Who imports such a name at the top of a file imports its module there and then.
+    Scientific Python's SPEC 1 reads a stub in the same way.
     """
 
     def find(name: str) -> object:
