@@ -442,7 +442,7 @@ def _rights(found: DatabaseFacts) -> Iterator[Finding]:
 
 def _nodes(settings: Settings, others: Sequence[tuple[str, str, str, bool]]) -> Iterator[Finding]:
     """Check whether the nodes that live have one version and the same settings, and whether somebody works."""
-    from pegasus.storage.database import settings_digest
+    from pegasus.storage.database import differing_sections, settings_digest
 
     digest = settings_digest(settings)
     if others and all(is_draining for *_, is_draining in others):
@@ -457,8 +457,8 @@ def _nodes(settings: Settings, others: Sequence[tuple[str, str, str, bool]]) -> 
             yield Finding(
                 "database", NOTE, text, "update all nodes; until then the oldest decides what the tables hold"
             )
-        elif settings_there != digest:
-            text = f"node {neutralise(name)} has other settings than this home"
+        elif sections := differing_sections(digest, settings_there):
+            text = f"node {neutralise(name)} has other settings than this home, in {neutralise(', '.join(sections))}"
             yield Finding("database", NOTE, text, "give all nodes the same settings, and reload or restart them")
 
 

@@ -277,7 +277,7 @@ async def test_a_start_waits_for_the_database_and_two_nodes_of_one_name_are_refu
         assert "ok      database      PostgreSQL" in doctor
         assert "other settings" not in doctor
         doctor = (await node.command("--set", "agent.scope=chat", "doctor")).out
-        assert "note    database      node a has other settings than this home" in doctor
+        assert "note    database      node a has other settings than this home, in agent\n" in doctor
     second = Daemon(tmp_path / "second" / "home", settings)
     second.home.parent.mkdir()
     with pytest.raises(Exited, match="another node has the name 'a'"):

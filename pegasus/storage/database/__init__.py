@@ -34,7 +34,7 @@ from pegasus.late import late_names
 from pegasus.storage.database.engine import open_database, run_database_journal
 from pegasus.storage.database.log_files import has_messages, inbox_contents, inbox_file, outbox_contents, outbox_file
 from pegasus.storage.database.mirror import mirror_sessions
-from pegasus.storage.database.node_list import DatabaseFacts, NodeList, settings_digest
+from pegasus.storage.database.node_list import DatabaseFacts, NodeList, differing_sections, settings_digest
 from pegasus.storage.database.reading import DatabaseFolder
 from pegasus.storage.database.tables import (
     AcceptedItem,
@@ -99,6 +99,7 @@ __all__ = [
     "StoredItem",
     "StoredReply",
     "dedupe_of",
+    "differing_sections",
     "has_messages",
     "inbox_contents",
     "inbox_file",

@@ -99,10 +99,17 @@ def _node_view(node: NodeState, tasks: Mapping[str, int]) -> Json:
 
 
 def settings_digest(settings: Settings) -> str:
-    """Return a text by which nodes notice that their settings differ. Secrets are left out, and what each node has of its own."""
-    shared = [
-        (".".join(path), str(value))
-        for path, key, value in walk(settings)
-        if not key.secret and path[0] not in OWN_SECTIONS
-    ]
-    return sha256(encode_json([list(each) for each in shared]).encode()).hexdigest()[:12]
+    """Return a text by which nodes notice that their settings differ, and in which sections: `agent=1a2b channels=09fe`.
+
+    Secrets are left out, and what each node has of its own.
+    """
+    sections: dict[str, list[Json]] = {}
+    for path, key, value in walk(settings):
+        if not key.secret and path[0] not in OWN_SECTIONS:
+            sections.setdefault(path[0], []).append([".".join(path), str(value)])
+    return " ".join(f"{name}={sha256(encode_json(keys).encode()).hexdigest()[:4]}" for name, keys in sections.items())
+
+
+def differing_sections(digest: str, other: str) -> list[str]:
+    """Return the names of the sections in which two digests of settings differ, sorted."""
+    return sorted({section.partition("=")[0] for section in set(digest.split()) ^ set(other.split())})
