@@ -114,10 +114,12 @@ def _opened(stream: BinaryIO, source: Path, passphrase: str | None) -> Iterator[
 def _emptied(home: Home) -> Iterator[None]:
     """Hold an empty home while the body fills it. Raises HomeError, BackupError. On an error the home is as it was."""
     _check_empty(home)
-    existed, before = home.path.exists(), _names(home)
+    existed, before = home.path.exists(), _names(home.path)
     with own_home(home):
         _check_empty(home)  # again: now nobody else can fill it
         try:
+            for mark in _left_marks(home):
+                mark.unlink()
             if is_being_restored(home):
                 _clear(home, _OF_A_PROCESS)
                 home.prepare()
@@ -131,10 +133,15 @@ def _emptied(home: Home) -> Iterator[None]:
             raise
 
 
-def _names(home: Home) -> set[str]:
+def _names(folder: Path) -> set[str]:
     with suppress(OSError):
-        return set(os.listdir(home.path))
+        return set(os.listdir(folder))
     return set()
+
+
+def _left_marks(home: Home) -> list[Path]:
+    """Return what restores have left that died while they wrote that they begin: files beside data/VERSION."""
+    return list(home.data.glob(".VERSION.*"))
 
 
 def _check_empty(home: Home) -> None:
@@ -143,20 +150,21 @@ def _check_empty(home: Home) -> None:
         raise HomeError(f"{home}: is no folder")
     if is_being_restored(home):
         return
-    for folder, inner, files in os.walk(home.path):
+    known = {home.lock, *_left_marks(home)}
+    for folder, inner, names in os.walk(home.path):
         if Path(folder) == home.path:
             inner[:] = [name for name in inner if name not in _OF_A_PROCESS]
-            files = [name for name in files if name != "lock"]
-        if files:
-            raise HomeError(
-                f"{home}: is not empty (found {Path(folder, files[0])}); move it away, or give --into another folder"
-            )
+        for file in (Path(folder, name) for name in names):
+            if file not in known:
+                raise HomeError(f"{home}: is not empty (found {file}); move it away, or give --into another folder")
 
 
 def _clear(home: Home, keep: set[str] | frozenset[str]) -> None:
     """Remove what is in the home but some names. What cannot be removed stays, and the home goes on saying that it is not whole."""
-    for name in sorted(_names(home) - keep, key=lambda name: name == "data"):  # data last: it says so
-        path = home.path / name
+    places = [home.path / name for name in _names(home.path) - keep - {home.data.name}]
+    if not home.data.is_symlink():
+        places += [home.data / name for name in _names(home.data) - {Path(VERSION_FILE).name}]
+    for path in (*places, home.data):  # data/VERSION last: a process may die here, too
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+from itertools import count
 
 import pytest
 
 from pegasus.backup import BackupError
-from pegasus.host import FORMAT, HomeError
+from pegasus.host import FORMAT, Home, HomeError
 from tests.pegasus.backup.conftest import AT, back_up, restore, tree, write
 
 
@@ -217,3 +218,30 @@ def test_what_a_killed_restore_has_left_is_removed_by_the_next_one(home, tmp_pat
     restore(tmp_path / "b", other)
     assert not (other / "workspace/half").exists()
     assert (other / "workspace/notes.txt").read_text() == "tea"
+
+
+def test_one_that_was_killed_while_it_wrote_that_it_begins_is_done_again(home, tmp_path):
+    back_up(home, tmp_path / "b")
+    (tmp_path / "other/data").mkdir(parents=True)
+    (tmp_path / "other/data/.VERSION.0123abcd").write_text("rest")
+    restore(tmp_path / "b", tmp_path / "other")
+    assert not (tmp_path / "other/data/.VERSION.0123abcd").exists()
+    assert (tmp_path / "other/workspace/notes.txt").read_text() == "tea"
+
+
+@pytest.mark.parametrize("removal", range(6))
+def test_one_that_is_killed_while_it_removes_what_another_has_left_is_done_again(home, tmp_path, removal):
+    back_up(home, tmp_path / "b")
+    for path in ("data/inbox/half", "data/main/half", "data/memory/half", "workspace/half"):
+        write(Home(tmp_path / "other"), path, b"ha")
+    (tmp_path / "other/data/VERSION").write_text("restoring\n")
+    if not (child := os.fork()):
+        counter, unlink = count(), os.unlink
+        os.unlink = lambda *path, **options: os._exit(9) if next(counter) == removal else unlink(*path, **options)
+        restore(tmp_path / "b", tmp_path / "other")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (9 if removal < 5 else 0)
+    if removal < 5:
+        restore(tmp_path / "b", tmp_path / "other")
+    assert not list((tmp_path / "other").rglob("half"))
+    assert (tmp_path / "other/workspace/notes.txt").read_text() == "tea"
