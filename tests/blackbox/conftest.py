@@ -111,6 +111,14 @@ def hasty_stage(tmp_path_factory):
     yield from standing(stage.daemon, stage)
 
 
+@pytest.fixture(scope="module")
+def own_programs():
+    """Programs are started and not forked, from here to the end of the file: a fork's memory counts what its server has."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PEGASUS_SPAWN", "1")
+        yield
+
+
 @pytest.fixture
 def name(request):
     """A channelId no other test uses."""

@@ -298,7 +298,7 @@ async def test_memory_paths_that_leave_the_folder(tmp_path):
 
 
 @pytest.mark.deadline(90)
-async def test_a_memory_file_of_100_megabytes(tmp_path):
+async def test_a_memory_file_of_100_megabytes(tmp_path, own_programs):
     """Somebody has made one by hand: it is named with what to do, costs little memory, and hides nothing else."""
     book = Book()
     async with serving(tmp_path, book, start=False) as daemon:
@@ -326,7 +326,7 @@ async def test_a_memory_file_of_100_megabytes(tmp_path):
             assert "facts/small.md" in answers[3]
             assert "the cat is Mio" in answers[4]
         assert "facts/huge.md" in book.asked[0].user, "the index names it"
-        assert daemon.peak_memory() < 250_000_000
+        assert daemon.peak_memory() < 130_000_000
         assert (facts / "huge.md").stat().st_size > 100_000_000
 
 

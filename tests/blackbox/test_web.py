@@ -12,6 +12,8 @@ from tests.blackbox.support.serving import standing
 from tests.blackbox.support.work import Effects, Office, Workplace, act, answer, below, heard
 from tests.pegasus.tools.web import answer_of, open_web, redirect
 
+pytestmark = pytest.mark.usefixtures("own_programs")  # its memory is measured
+
 HTML = {"content_type": "text/html; charset=utf-8"}
 SECRETS = {
     "GitHub": "ghp_0123456789abcdefghijABCDEFGHIJ012345",
@@ -92,7 +94,7 @@ async def test_pages_that_are_made_to_harm_cost_little(place, name):
     assert json.loads(results[2])["content"] == "x"
     assert "169.254.169.254" in results[3]
     assert "is refused" in results[3]
-    assert place.daemon.peak_memory() < 250 << 20
+    assert place.daemon.peak_memory() < 160 << 20
     assert below(place.daemon.pid) == set(), "no process is left of it"
 
 
