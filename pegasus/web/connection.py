@@ -251,7 +251,8 @@ class HttpConnection:
         overtake the answer.
         """
         try:
-            await self._stream.send_eof()
+            async with self._writing:  # MCP's tasks outlive their request, and one may be in the middle of a write
+                await self._stream.send_eof()
             with trio.move_on_after(LINGER):
                 while await self._stream.receive_some(RECEIVE_BYTES):
                     pass

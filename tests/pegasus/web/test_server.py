@@ -2,10 +2,14 @@
 
 import json
 import re
+from contextlib import nullcontext
 
 import pytest
 import trio
 
+from pegasus.settings import LiveValue
+from pegasus.web import connection
+from pegasus.web.config import HttpConfig
 from tests.pegasus.web.world import HANDSHAKE, TOKEN, ask, exchange, read_all, world
 
 HEAD = f"Host: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
@@ -354,3 +358,24 @@ async def test_an_answer_whose_length_is_known_is_one_write(monkeypatch):
         await exchange(there, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     [answer] = writes
     assert answer.endswith(b"}")
+
+
+async def test_a_connection_ends_well_while_work_that_outlives_its_request_is_in_the_middle_of_a_write(monkeypatch):
+    monkeypatch.setattr(connection, "failures_logged", lambda log: nullcontext())
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    client = await trio.open_tcp_stream(*listener.socket.getsockname())
+    config = LiveValue(HttpConfig())
+
+    async def answer(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        outside.start_soon(send, {"type": "http.response.body", "body": b"x" * 10_000_000})
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery, trio.open_nursery() as outside, listener, client:
+        one = connection.HttpConnection(answer, config, trio.Event(), await listener.accept(), None, None, print)
+        nursery.start_soon(one.run)
+        await client.send_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await client.receive_some(1)
+        await client.send_eof()
+        while await client.receive_some():
+            pass
