@@ -295,8 +295,9 @@ class MemoryTables:
         found = ((n, each) for key in seen for n, each in self._open.get(key, {}).items() if n > seen[key])
         return tuple(StoredItem(n, each.item, each.discarded) for n, each in sorted(found, key=lambda pair: pair[0]))
 
-    def newest_items(self, node: int) -> Mapping[str, int]:
-        return {key: self._newest[key] for key in self._open if self._owned.get(key, _Owned()).owner == node}
+    def newest_items(self, node: int) -> Mapping[Lease, int]:
+        owned = [key for key in self._open if key in self._owned and self._owned[key].owner == node]
+        return {Lease(key, self._owned[key].token): self._newest[key] for key in owned}
 
     def note(self, done: Sequence[tuple[int, Lease | None, int]], acknowledged: Mapping[Address, int]) -> None:
         for n, lease, at in done:

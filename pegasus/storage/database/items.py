@@ -210,9 +210,12 @@ class OwnedItems:
                 if id != node.id:
                     return
                 await self._load([lease.owner for lease in leases if self.ownership.gain(lease)])
-        newest = await self._database.newest_items(id)
+        due = await self._database.newest_items(id)
         if id != node.id:
             return
+        # A claim whose caller had given up was done late: what is noted under the lease that this node has is without effect.
+        self.ownership.lose([lease.owner for lease in due if self.ownership.is_behind(lease)])
+        newest = {lease.owner: n for lease, n in due.items()}
         for key in sorted(newest.keys() - self.ownership.keys.keys()):
             # The answer to a call that has taken it was lost.
             self._claim_again(key)

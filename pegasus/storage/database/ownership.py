@@ -70,6 +70,11 @@ class Ownership:
         owned = self.keys.get(lease.owner)
         return owned is not None and owned.token == lease.token > 0
 
+    def is_behind(self, lease: Lease) -> bool:
+        """Return whether a lease in the database makes the one that this node has of the key void. One that is being taken has 0."""
+        owned = self.keys.get(lease.owner)
+        return owned is not None and 0 < owned.token < lease.token
+
     def check(self, leases: Iterable[Lease | None]) -> None:
         """Raise LeaseLost if one of these is not the newest of its key."""
         for lease in leases:

@@ -243,15 +243,16 @@ class Postgres:
         )
         return tuple(_stored_item(row) for row in found)
 
-    async def newest_items(self, node: int) -> Mapping[str, int]:
+    async def newest_items(self, node: int) -> Mapping[Lease, int]:
         """See `Database`. Each node asks this twice a second; now and then it forgets what is old before."""
         if trio.current_time() >= self._forget_at:
             self._forget_at = trio.current_time() + _FORGET_EVERY
             if (await self._rows("select pegasus.forget(%s)", _FORGOTTEN_AT_ONCE))[0][0]:
                 self._forget_at = trio.current_time() + 1.0
-        return dict(
-            await self._rows("select key, last_n from pegasus.owned where owner = %s and due_at is not null", node)
+        rows = await self._rows(
+            "select key, token, last_n from pegasus.owned where owner = %s and due_at is not null", node
         )
+        return {Lease(key, token): n for key, token, n in rows}
 
     async def note(self, done: Sequence[tuple[int, Lease | None, int]], acknowledged: Mapping[Address, int]) -> None:
         """See `Database`."""

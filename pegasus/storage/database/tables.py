@@ -420,8 +420,8 @@ class Database(Protocol):
         """Return the items of these owner keys that are not done and have a number above the one that is given, by number."""
         ...
 
-    async def newest_items(self, node: int) -> Mapping[str, int]:
-        """Return, for each key of this node that has an item which is not done, the number of its newest item."""
+    async def newest_items(self, node: int) -> Mapping[Lease, int]:
+        """Return the newest lease of each key of this node that has an item which is not done, and the number of its newest item."""
         ...
 
     async def note(self, done: Sequence[tuple[int, Lease | None, int]], acknowledged: Mapping[Address, int]) -> None:

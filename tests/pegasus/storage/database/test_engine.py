@@ -242,6 +242,21 @@ async def test_a_lease_that_arrives_after_its_registration_has_ended_is_none(dat
         assert not activity.gauges["pegasus_node_keys"]()
 
 
+async def test_a_claim_that_is_done_after_its_caller_has_given_up_leaves_no_item_open(database, autojump_clock):
+    """It makes the lease void that was taken meanwhile: nothing is refused but the note that the item is done."""
+    async with run_node(database) as a:
+        lease, item = await begin_chat(a)
+        await trio.sleep(2 * LOOK)
+        database.tables.claim(1, OWNER)
+        await a.tell(CompleteItem(item.n, lease))
+        lost = await within(2 * LOOK, a.ask(LostChats, {WEB.address: lease}))
+        assert lost == (WEB.address,)
+        _, lease, item = await within(2 * LOOK, take_chat(a))
+        await a.tell(CompleteItem(item.n, lease))
+        await trio.sleep(LOOK)
+        assert database.tables.inbox[item.n].done_at is not None
+
+
 async def test_a_lease_whose_asker_has_left_is_given_back(database, autojump_clock):
     async with run_node(database, "a") as a, run_node(database, "b") as b:
         await trio.sleep(0.1)
