@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import sys
+import termios
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -209,25 +210,28 @@ class Screen:
     # ---------------------------------------------------------------- in the screen's thread
 
     def run(self) -> None:
-        """Block until the user leaves or `close` is called; raise what went wrong on the screen."""
-        input = self._input or create_input()
-        # From here on Enter is Enter: what was typed before is in the terminal already, and is counted by the reader of keys.
-        with terminal_modes_saved(), input.raw_mode(), stderr_above(self.notice):
-            self._app = self._application(input)
-            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-                runner.run(self._main())
+        """Block until the user leaves or `close` is called; raise what went wrong on the screen.
 
-    async def _main(self) -> None:
-        """Run the prompt until its end. A terminal that is gone (closed window, lost connection) is an end like any other."""
-        self._loop.set_exception_handler(self._on_loop_error)
+        A terminal that is gone (closed window, lost connection) is an end like any other.
+        """
+        input = self._input or create_input()
         try:
-            await self._app.run_async(pre_run=self._exit_if_closed, handle_sigint=False, set_exception_handler=False)
+            # From here on Enter is Enter: what was typed before is in the terminal already, and is counted by the reader of keys.
+            with terminal_modes_saved(), input.raw_mode(), stderr_above(self.notice):
+                self._app = self._application(input)
+                with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                    runner.run(self._main())
         except EOFError:
             self._on_terminal_gone()
-        except OSError as error:
-            if error.errno not in _TERMINAL_GONE:
+        except (OSError, termios.error) as error:
+            if error.args[0] not in _TERMINAL_GONE:
                 raise
             self._on_terminal_gone()
+
+    async def _main(self) -> None:
+        """Run the prompt until its end."""
+        self._loop.set_exception_handler(self._on_loop_error)
+        await self._app.run_async(pre_run=self._exit_if_closed, handle_sigint=False, set_exception_handler=False)
 
     def _on_terminal_gone(self) -> None:
         """Leave: nothing can be shown any more, and text that stdout still holds must not fail at exit."""

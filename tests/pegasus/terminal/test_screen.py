@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import queue
+import termios
 import threading
 from time import monotonic
 
@@ -704,6 +705,19 @@ def test_a_terminal_that_cannot_be_written_to_any_more_is_left(rig):
     assert rig.left.wait(20)
     rig.ended()
     rig.glass.broken = None
+
+
+def test_a_terminal_that_is_gone_before_its_modes_are_set_is_left(glass, tmp_path, monkeypatch):
+    left = []
+    with create_pipe_input() as keys:
+
+        def gone():
+            raise termios.error(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(keys, "raw_mode", gone)
+        output = Vt100_Output(glass, lambda: Size(24, 60), term="xterm")
+        Screen(tmp_path / "h", ScreenListener(print, left.append), input=keys, output=output).run()
+    assert left == [Leave.LEAVE]
 
 
 def test_what_goes_wrong_on_the_screen_comes_out_of_run(rig):
