@@ -227,6 +227,8 @@ class Screen:
             if error.args[0] not in _TERMINAL_GONE:
                 raise
             self._on_terminal_gone()
+        finally:
+            self._loop.close()
 
     async def _main(self) -> None:
         """Run the prompt until its end."""
