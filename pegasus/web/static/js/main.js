@@ -43,6 +43,9 @@ const query = new URLSearchParams(location.search);
 app.shared = ["title", "text", "url"].map((name) => query.get(name)).filter(Boolean).join("\n");
 if (app.shared) history.replaceState(null, "", `${location.pathname}#/chat`);
 
+/** What another page wants to be said: the chat does it when it is there. */
+app.toSay = "";
+
 let current = null; // {name, page}
 let frame = null;
 

@@ -97,6 +97,9 @@ class Chat {
     } catch (error) {
       if (error.code !== "offline") this.app.notify(T.failed(error.message), true);
     }
+    const { toSay } = this.app;
+    this.app.toSay = "";
+    if (toSay) this.say(toSay, []);
   }
 
   async older() {

@@ -141,8 +141,7 @@ class Conversations {
 
   /** Go on with an archive: what was said in the chat until now becomes one. */
   resume(archive) {
-    const id = `p-${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 8)}`;
-    this.app.connection.say(id, `/resume ${archive}`, []);
+    this.app.toSay = `/resume ${archive}`; // by the chat: nobody but it hears the answer
     this.app.go("chat");
   }
 
