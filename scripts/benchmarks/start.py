@@ -13,7 +13,7 @@ from benchmarks.samples import median, ratios
 from benchmarks.workplace import Workplace
 
 NOBODY = "http://127.0.0.1:9"
-LIMIT = 2.4
+LIMIT = 2.2
 
 
 def measure(place: Workplace) -> Iterator[Result]:
