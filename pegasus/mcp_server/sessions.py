@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 MOST_SESSIONS: Final = 50
 """Sessions that clients of one token may have open. One without a request ends after SESSION_IDLE seconds."""
 SESSION_IDLE: Final = 1800.0
-_IS_REQUEST: Final = b'"id"'
-"""Words of a request. A notification has none: it is accepted before it is worked on, also when its client has gone by then."""
+_REQUEST_KEY: Final = b'"id"'
+"""Key of each request. A notification has none. It is accepted before it is worked on, and its client need not wait for that."""
 _NEEDS_STREAM: Final = (b"progressToken", b"waitSeconds")
 """Words of a request that is answered by a stream. One that is written in another way is answered all the same."""
 
@@ -37,7 +37,7 @@ is_plain: ContextVar[bool] = ContextVar("is_plain", default=False)
 def can_be_plain(fields: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
     """Return whether a request is answered by one object. The one that opens a session is not: the session begins its tasks there."""
     has_session = any(name == b"mcp-session-id" for name, _ in fields)
-    return has_session and _IS_REQUEST in body and not any(word in body for word in _NEEDS_STREAM)
+    return has_session and _REQUEST_KEY in body and not any(word in body for word in _NEEDS_STREAM)
 
 
 class SessionManager(StreamableHTTPSessionManager):
