@@ -240,8 +240,11 @@ def _parse_literal(host: str) -> Address | None:
     """Return the address if the host is one, None for a name.
 
     Raises ToolError for spellings that programs read differently: what this check takes for a name,
-    the system's resolver might take for an address of this machine.
+    the system's resolver might take for an address of this machine. It also reads no further than a NUL, so that a
+    name could end as an entry of the settings does and mean another host.
     """
+    if not host.isprintable() or " " in host:
+        raise ToolError(f"{host!r} is refused: it is not the name of a host; {_HINT}")
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:

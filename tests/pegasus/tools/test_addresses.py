@@ -153,6 +153,21 @@ async def test_localhost_in_any_spelling(host):
         await guard(**known).addresses(host, 80)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1\0.example.com", "evil.example\0.example.com", "a b.example.com"])
+async def test_a_host_that_resolvers_read_otherwise_is_no_name_of_the_list(host):
+    """The C library reads no further than a NUL: the first one is an address of this machine for it."""
+
+    async def resolve(name, port):
+        return ["127.0.0.1"]
+
+    for guard in (
+        AddressGuard(["*.example.com"], resolve),
+        AddressGuard(["127.0.0.1"], resolve, only=["*.example.com"]),
+    ):
+        with pytest.raises(ToolError, match="not the name of a host"):
+            await guard.addresses(host, 80)
+
+
 async def test_an_address_with_a_zone_is_refused():
     with pytest.raises(ToolError, match="zone"):
         await guard("fe80::/10").addresses("fe80::1%eth0", 80)
