@@ -179,7 +179,8 @@ class _Exchange:
                 head, rest = await self._read_head()
             method, target, headers = _parse_head(head)
             # In constant time, so that the password cannot be guessed letter by letter.
-            if not secrets.compare_digest(headers.get("proxy-authorization", ""), self._order.authorization):
+            given = headers.get("proxy-authorization", "").encode()
+            if not secrets.compare_digest(given, self._order.authorization.encode()):
                 await self._refuse(
                     407, "Proxy Authentication Required", "the password of the proxy is missing or wrong"
                 )

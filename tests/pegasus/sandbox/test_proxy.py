@@ -191,6 +191,15 @@ async def test_a_wrong_password_reaches_nothing(proxy):
     assert heard == []
 
 
+async def test_a_password_that_is_no_ascii_ends_nothing_but_its_connection(proxy):
+    """The command chooses what it sends, and must not be able to end the task that serves its proxy."""
+    async with web_server() as (port, _):
+        client = await proxy(to_loopback)
+        request = b"GET http://site.example:%d/ HTTP/1.1\r\nProxy-Authorization: Basic \xe9\r\n\r\n" % port
+        assert b" 407 " in await client(request, authorized=False)
+        assert b" 200 " in await client(b"GET http://site.example:%d/ HTTP/1.1\r\n\r\n" % port)
+
+
 async def test_many_connections_wait_outside(proxy):
     """They cost the daemon no descriptors, and those before them go on."""
     client = await proxy(to_loopback)
