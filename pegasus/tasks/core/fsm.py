@@ -488,7 +488,7 @@ def _tool_call_done(context: TaskContext, event: Event, data: ToolCallDone, stat
     if step is None:
         raise PayloadError(f"no open step waits for call {result.call_id!r}")
     now = event.timestamp
-    started = now - max(0, round(data.duration_ms))
+    started = now - round(max(0, min(now, data.duration_ms)))  # a damaged line may say anything
     success = not isinstance(data, ToolCallFailed)
     action = ActionResult(step.index, "tool_call", data.tool_name, result.content, success, started, now)
     _complete_step(context, data, step, action, state)

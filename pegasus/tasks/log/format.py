@@ -19,7 +19,6 @@ files: a damaged index must not lead to a file outside of the folder.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +27,7 @@ from io import BytesIO
 from itertools import islice
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import attrs
 
@@ -49,6 +48,8 @@ PENDING_ROWS: Final = "pending-tasks"
 
 # Types by their names in a log. Names and not numbers are written, so that a person can read a log.
 _BY_NAME: Final[Mapping[str, EventType]] = MappingProxyType({kind.name: kind for kind in EVENT_DATA})
+_NO_CLOCK: Final = 1 << 63
+"""Time in ms that no clock shows."""
 _TASK_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _INDEXED_DATE: Final = re.compile(rb'"date":"(\d{4}-\d\d-\d\d)"')
@@ -80,6 +81,11 @@ def is_date(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_time(value: object) -> TypeGuard[float]:
+    """Return whether a value can be the time of an event in ms: neither NaN nor a number that no clock shows."""
+    return isinstance(value, int | float) and abs(value) < _NO_CLOCK
 
 
 def task_path(task_id: str, date: str) -> str:
@@ -178,8 +184,8 @@ def _parts_of(line: Mapping[str, Any]) -> tuple[EventType, int, str, dict[str, J
     kind = _BY_NAME.get(name) if isinstance(name, str) else None
     if kind is None:
         raise BadTaskLine(f"unknown event {name!r}")
-    if not isinstance(ts, (int, float)) or not math.isfinite(ts) or not isinstance(task_id, str):
-        raise BadTaskLine("ts must be a number and taskId a string")
+    if not _is_time(ts) or not isinstance(task_id, str):
+        raise BadTaskLine("ts must be a time in ms and taskId a string")
     if data is not None and not isinstance(data, dict):
         raise BadTaskLine("data must be an object")
     return kind, int(ts), task_id, data or {}
@@ -354,7 +360,7 @@ def read_pending(data: bytes) -> PendingList:
             entry = from_wire(item, PendingTask)
         except WireError:
             continue
-        if is_task_id(entry.task_id) and math.isfinite(entry.ts):
+        if is_task_id(entry.task_id) and _is_time(entry.ts):
             entries[entry.task_id] = attrs.evolve(entry, ts=int(entry.ts))
     unreadable = len(found) - len(entries)
     return PendingList(

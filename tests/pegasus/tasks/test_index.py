@@ -96,6 +96,7 @@ def test_a_half_written_list_is_never_an_empty_one_in_silence(pending, data):
         (b'[{"taskId":"a","ts":1},{"taskId":"b","t', ["a", "b"]),
         (b'[{"taskId":"a","ts":1,"owner":"x"},{"taskId":"../b","ts":1},7]', ["a"]),
         (b'[{"taskId":"a"},{"taskId":"a"}]', ["a"]),
+        (b'[{"taskId":"a"},{"taskId":"b","ts":1e400},{"taskId":"c","ts":%s}]' % (b"1" * 400), ["a"]),
     ],
 )
 def test_a_list_in_ruins_says_so_and_gives_what_is_left(content, known):

@@ -1,6 +1,7 @@
 """The task of a log is the task that lived, whatever became of the file."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from tests.pegasus.tasks.lives import (
     E,
     Life,
     asked,
+    created,
     event,
     failed,
     finished,
@@ -175,6 +177,21 @@ def test_a_log_without_its_first_line_gives_what_the_others_say():
     assert found.task.state is TaskState.REASONING
     assert len(found.task.context.actions_done) == 1
     assert "TASK_CREATED" in found.problems[0]
+
+
+NUMBERS = ["1e400", "-1e400", "NaN", "1" * 400, "-" + "1" * 400]
+"""Numbers that Python reads, and that no clock shows."""
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_time_that_no_clock_shows_is_damage(number):
+    whole = task_lines(created(), reasoned(("c1", "look", {})))
+    done = tool_done("c1").line
+    for key in (b"ts", b"durationMs"):
+        damaged = re.sub(b'"%s":[0-9]+' % key, b'"%s":%s' % (key, number.encode()), done, count=1)
+        assert damaged != done
+        found = replay(whole + damaged, ID)
+        assert found.task.context.plan is not None
 
 
 def test_lines_of_another_task_are_left_out():
