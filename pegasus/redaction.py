@@ -122,7 +122,10 @@ class KnownSecrets:
 def _forms_of(secret: str) -> set[str]:
     """Return a secret as it is, and escaped by JSON, by repr, in an address and in base64 (HTTP's Basic)."""
     escaped = json.dumps(secret, ensure_ascii=False)[1:-1]
-    encoded = secret.encode("utf-8", "surrogateescape")
+    try:
+        encoded = secret.encode("utf-8", "surrogateescape")  # as the environment has it
+    except UnicodeEncodeError:  # half of a surrogate pair, as JSON can have it
+        encoded = secret.encode("utf-8", "surrogatepass")
     return {
         secret,
         escaped,

@@ -325,6 +325,12 @@ def test_a_known_secret_is_found_in_each_form(secret):
     assert redactor.apply(json.dumps({"k": secret}, ensure_ascii=False)) == '{"k": "***"}'
 
 
+def test_a_known_secret_that_is_no_unicode_is_found():
+    """A server may give such a token, and a variable of the environment may be of any bytes."""
+    for secret in ("s3cret\ud800", "s3cret\udcff"):
+        assert Redactor([secret]).apply(f"key={secret}.") == "key=***."
+
+
 def test_a_secret_that_contains_another_leaves_no_rest():
     assert Redactor(["abcdef", "abcdefghij"]).apply("abcdefghij abcdef") == "*** ***"
 
