@@ -401,3 +401,5 @@ class _Body:
                 yield unpacked
         if self._may_be_raw and not self._size:
             self._tried += data
+            # What would be mistaken for a header is found out soon. Blocks without content may follow for ever.
+            self._may_be_raw = len(self._tried) <= _PIECE

@@ -488,6 +488,24 @@ async def test_a_body_of_thousands_of_tiny_gzip_files_is_as_much_work_as_a_large
     assert sum(given) < 200 * len(body)
 
 
+async def test_a_body_of_blocks_without_content_takes_no_memory():
+    """A stream of deflate may consist of them, without end: they give nothing that a limit would count."""
+
+    async def keep(piece):
+        raise AssertionError(piece)
+
+    body = http_exchange._Body(keep, 1 << 20, "deflate")
+    await body.take(zlib.compress(b"")[:2])
+    empty = b"\0\0\0\xff\xff" * 10_000
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            await body.take(empty)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
 async def test_a_body_in_chunks_of_one_byte_is_not_read_without_end(web, get):
     """Each such chunk costs as much work as one of 64 KB. A megabyte of them would keep the event loop busy for a minute."""
 
