@@ -295,6 +295,7 @@ def _open_output(open_pipes: ExitStack, inherited: ExitStack) -> tuple[trio.lowl
     return stream, command_end
 
 
+@attrs.define(eq=False, repr=False)
 class GuardedProcess:
     """A process that runs below a guard. Made by `open_process`, whose block it does not outlive.
 
@@ -304,48 +305,43 @@ class GuardedProcess:
         ended = await process.wait()
     """
 
-    def __init__(
-        self,
-        guard: trio.Process,
-        reports: trio.abc.ReceiveStream,
-        grace: float,
-        mark: str,
-        stdin: trio.abc.SendStream | None,
-        stdout: trio.abc.ReceiveStream,
-        stderr: trio.abc.ReceiveStream | None,
-    ) -> None:
-        """Take over a guard that waits for its order."""
-        self.pid = 0
-        """The process id of the command as it sees it itself, which is not that of others where it has a PID namespace; 0 if it has
-        attacked its guard before the guard could report it."""
-        self.stdin = stdin
-        """Leads to its stdin, None if it has none. A terminal ends its input with the character ^D, not by closing."""
-        self.stdout = stdout
-        """Its output as bytes; it ends when all writers have ended or closed it."""
-        self.stderr = stderr
-        """The same of its errors; None if they go into stdout."""
-        self._guard = guard
-        self._reports = reports
-        self._grace = grace
-        self._mark = mark
-        self._reading = trio.Lock()  # held by the one that reads the reports
-        self._ending = trio.Lock()  # held by the one that ends everything
-        self._has_ended = False
-        """Nothing of it is left."""
-        self._partial_report = b""
-        """Beginning of a report whose line end was not read yet."""
-        self._is_silent = False
-        """The guard is gone; there are no more reports."""
-        self._refusal = ""
-        """Reason why it could not be started, as the guard reported it."""
-        self._status: int | None = None  # wait status of the command; None until the guard has reported it
-        self._outlived = 0
-        """Processes that it had left running."""
-        self.exceeded = ""
-        """The limit for which it is ended; see `ProcessEnd`."""
-        """The limit for which the guard has ended it."""
-        self._last_words = ""
-        """Last line that is no report: the reason why the guard, or the program that builds its walls, did not work."""
+    _guard: trio.Process
+    """Guard, which waits for its order."""
+    _reports: trio.abc.ReceiveStream
+    """Its reports."""
+    _grace: float
+    """As in `CommandLimits`."""
+    _mark: str
+    """Value of MARK, by which its processes are found."""
+    stdin: trio.abc.SendStream | None
+    """Leads to its stdin, None if it has none. A terminal ends its input with the character ^D, not by closing."""
+    stdout: trio.abc.ReceiveStream
+    """Its output as bytes; it ends when all writers have ended or closed it."""
+    stderr: trio.abc.ReceiveStream | None
+    """The same of its errors; None if they go into stdout."""
+    pid: int = attrs.field(default=0, init=False)
+    """The process id of the command as it sees it itself, which is not that of others where it has a PID namespace; 0 if it has
+    attacked its guard before the guard could report it."""
+    exceeded: str = attrs.field(default="", init=False)
+    """The limit for which it is ended; see `ProcessEnd`."""
+    _reading: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    """Held by the one that reads the reports."""
+    _ending: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    """Held by the one that ends everything."""
+    _has_ended: bool = attrs.field(default=False, init=False)
+    """Nothing of it is left."""
+    _partial_report: bytes = attrs.field(default=b"", init=False)
+    """Beginning of a report whose line end was not read yet."""
+    _is_silent: bool = attrs.field(default=False, init=False)
+    """The guard is gone; there are no more reports."""
+    _refusal: str = attrs.field(default="", init=False)
+    """Reason why it could not be started, as the guard reported it."""
+    _status: int | None = attrs.field(default=None, init=False)
+    """Wait status of the command; None until the guard has reported it."""
+    _outlived: int = attrs.field(default=0, init=False)
+    """Processes that it had left running."""
+    _last_words: str = attrs.field(default="", init=False)
+    """Last line that is no report: the reason why the guard, or the program that builds its walls, did not work."""
 
     def terminal_modes(self) -> int | None:
         """Return the local modes of its terminal (`termios.ICANON` and others), None if it has none or that is gone."""
