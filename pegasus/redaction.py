@@ -231,7 +231,7 @@ class SecretFormat:
     Example::
 
         format = SecretFormat("npm", ("npm_",), _word("npm_", "[A-Za-z0-9]{36}", _LETTER))
-        format.apply(text, text.lower(), "***")
+        format.apply(text, "***")
     """
 
     name: str
@@ -250,10 +250,8 @@ class SecretFormat:
         """The compiled expression. Compiled when the first hint is found, which in most processes never happens."""
         return re.compile(self.expression, re.ASCII | (re.IGNORECASE if self.fold else 0))
 
-    def apply(self, text: str, lowered: str, mask: str) -> str:
-        """Return the text without secrets of this format. lowered: the text in lower case."""
-        if not any(hint in lowered for hint in self.hints):
-            return text
+    def apply(self, text: str, mask: str) -> str:
+        """Return the text without secrets of this format."""
         return self._pattern.sub(lambda match: self._replaced(match, mask), text)
 
     def _replaced(self, match: re.Match[str], mask: str) -> str:
@@ -617,7 +615,8 @@ def redact_formats(text: str, mask: str = MASK) -> str:
     """
     lowered = text.lower()
     for format in FORMATS:
-        text = format.apply(text, lowered, mask)
+        if any(hint in lowered for hint in format.hints):
+            text = format.apply(text, mask)
     return _redact_private_keys(text, mask) if _PRIVATE_KEY in text else text
 
 

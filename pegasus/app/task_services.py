@@ -169,10 +169,12 @@ async def observe_tasks(
     progress = TaskProgressSender(switchboard, clock)
     inbox.started()
     async for message in inbox:
-        updates = [event.data for event in message.events if isinstance(event.data, TaskUpdate)]
-        for update in updates:
-            progress.observe(update.task, update.ends)
-        over = [update.task.task_id for update in updates if update.task.is_over and (update.ends or not update.run)]
+        over: list[str] = []
+        for update in (event.data for event in message.events):
+            if isinstance(update, TaskUpdate):
+                progress.observe(update.task, update.ends)
+                if update.task.is_over and (update.ends or not update.run):
+                    over.append(update.task.task_id)
         if over:
             _withdraw_approvals(approvals, over)
 

@@ -320,8 +320,10 @@ def notes_of_end(exceeded: str, outlived: int, limits: CommandLimits, sandbox: S
         return [f"ended because its processes used more than {megabytes:,} MB of memory together (sandbox.memory_mb)"]
     if exceeded:
         return [f"ended because it had more than {limits.processes or sandbox.processes} processes (sandbox.processes)"]
+    if not outlived:
+        return []
     left = plural(outlived, "process", "processes")
-    return [f"{left} still running in the background when the command was done, and ended with it"] if outlived else []
+    return [f"{left} still running in the background when the command was done, and ended with it"]
 
 
 # ------------------------------------------------------------------ get_env and set_env

@@ -118,7 +118,7 @@ async def look_for_changes(sandbox: Sandbox, context: ToolContext, *, lasts: boo
     lasts: the command is one in the background, which goes on when that is over.
     """
     commands = context.commands
-    if commands is None or commands.autorun is None or sandbox.kind == "none":
+    if commands is None or commands.autorun is None:  # none was run within walls
         return
     is_owners = is_free(context) and not lasts
     async with commands.looking:

@@ -200,7 +200,8 @@ class TaskScheduler:
                 continue
             with suppress(ActorError):  # it has crashed; then the log moves the task
                 await entry.ref.tell(Deliver(tuple(some)))
-        await self._state.hear(without_actor)
+        if without_actor:
+            await self._state.hear(without_actor)
 
     async def take_update(self, told: TaskUpdate | TaskActorEnded) -> None:
         """Take over what the actor of a task tells. Other updates are old, or the agent's own."""

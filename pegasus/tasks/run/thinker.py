@@ -312,9 +312,8 @@ def _conversation_text(context: TaskContext, window: int) -> str:
     """Return the conversation of the task as text, without its oldest parts if it is too long for the window (tokens)."""
     room = int(window * SHARE * CHARACTERS_PER_TOKEN)
     parts: list[str] = []
-    shown = [shown_text(entry) for entry in context.messages]
-    for entry, text in zip(reversed(context.messages), reversed(shown), strict=True):
-        part = _as_text(entry, text)
+    for entry in reversed(context.messages):
+        part = _as_text(entry)
         room -= len(part)
         if room < 0:
             parts.append("(what was before is left out)")
@@ -323,10 +322,10 @@ def _conversation_text(context: TaskContext, window: int) -> str:
     return "\n\n".join(("# The task", *reversed(parts)))
 
 
-def _as_text(entry: Entry, shown: str) -> str:
+def _as_text(entry: Entry) -> str:
     """Return a message as text: role, content as it is shown, and its calls with at most 500 characters of their arguments."""
     calls = "".join(f"\n(called {call.name} with {dict(call.arguments)!r:.500})" for call in entry.calls)
-    return f"[{entry.role}] {shown}{calls}"
+    return f"[{entry.role}] {shown_text(entry)}{calls}"
 
 
 def _turn(response: ModelResponse) -> AssistantTurn:
