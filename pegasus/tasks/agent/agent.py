@@ -223,10 +223,11 @@ class _Agent:
         """
         task_id = await self._state.resolve(name)
         await self._drop_old()
-        registry = self._state.registry
-        stored = None if registry.tasks.get(task_id) else await self._state.load_view(task_id)
-        entry = registry.tasks.get(task_id)
-        return entry.view if entry is not None else stored
+        tasks = self._state.registry.tasks
+        stored = None if task_id in tasks else await self._state.logs.replay(task_id)
+        if (entry := tasks.get(task_id)) is not None:
+            return entry.view
+        return task_view(stored.task, number=stored.number) if stored is not None and stored.task is not None else None
 
     async def _views(self, date: str | None) -> tuple[TaskView, ...]:
         """Return the tasks in memory that are on disk, or all tasks of a day (UTC, YYYY-MM-DD).
@@ -242,7 +243,7 @@ class _Agent:
             known = {view.task_id for view in present}
             over = [view for view in await self._latest(LATELY_OVER, 0) if view.task_id not in known]
             return (*over, *present)
-        stored = await self._state.logs.views(date)
+        stored = await self._state.logs.views_of_day(date)
         current = {entry.task_id: entry.view for entry in registry}
         return tuple(current.get(view.task_id, view) for view in stored)
 

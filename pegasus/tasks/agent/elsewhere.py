@@ -16,7 +16,7 @@ Nothing here runs where there is one node.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import attrs
@@ -31,9 +31,8 @@ from pegasus.tasks.agent.recovery import recover_tasks
 from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import TaskAgentState
 from pegasus.tasks.core.task_states import TaskError
-from pegasus.tasks.core.views import TaskView, task_view
+from pegasus.tasks.core.views import TaskView
 from pegasus.tasks.log.format import PendingTask
-from pegasus.tasks.log.replay import ReplayedTask
 from pegasus.tasks.run.task import ResumeOrder
 from pegasus.wire import from_wire
 
@@ -175,11 +174,9 @@ class TasksElsewhere:
             if entry is not None and entry.is_idle:
                 self._state.registry.drop(entry)
 
-    async def views(self) -> list[TaskView]:
+    async def views(self) -> Sequence[TaskView]:
         """Return the pending tasks of other nodes, as their logs show them. One whose log cannot be read is left out."""
-        found = await self._state.logs.replays(tuple(await self.pending()))
-        replays = (each for each in found if isinstance(each, ReplayedTask))
-        return [task_view(each.task, number=each.number) for each in replays if each.task is not None]
+        return await self._state.logs.views(await self.pending())
 
     async def ask(self, task_id: str, action: str, by: str = "", order: ResumeOrder | None = None) -> RequestAnswer:
         """Let the node of a task do what is asked, or do it here if it is no other node's. The arguments are as in `TaskRequest`.

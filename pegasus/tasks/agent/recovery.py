@@ -36,7 +36,7 @@ from pegasus.tasks.agent.state import TaskAgentState, TaskEntry
 from pegasus.tasks.core.fsm import RESTARTED, TaskFSM, last_response, task_completed
 from pegasus.tasks.core.task_events import TaskEventData, TaskFailed, ToolCallDone, ToolCallFailed
 from pegasus.tasks.core.task_states import FOR_APPROVAL, FOR_PERSON, TaskState
-from pegasus.tasks.core.views import Notification, task_view
+from pegasus.tasks.core.views import Notification
 from pegasus.tasks.log.format import PendingTask
 from pegasus.tasks.log.replay import ReplayedTask
 from pegasus.tasks.run.permission import ASK_PERMISSION
@@ -194,14 +194,8 @@ def _take_up(state: TaskAgentState, fsm: TaskFSM, found: ReplayedTask, plan: Rec
 
     Who records another event of it waits for the lock.
     """
-    view = task_view(fsm, number=found.number)
-    entry = TaskEntry(view, notified=fsm.context.notified)
-    entry.created.set()
-    state.registry.register(entry)
-    if view.is_over:
-        state.registry.finished(entry)
-    else:
-        entry.fsm = fsm
+    entry = state.take_in(fsm, found.number)
+    entry.fsm = None if entry.view.is_over else fsm
     events = tuple(state.make_event(entry, data) for data in plan.events)
     entry.reflects = plan.reflects and state.deps.memory is not None
     return _RecoveringTask(entry, found.notifications, events, fsm if plan.goes_on or entry.reflects else None)

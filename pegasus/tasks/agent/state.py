@@ -50,7 +50,7 @@ from pegasus.tasks.core.views import Notification, TaskView, no_such_number, par
 from pegasus.tasks.log.format import create_event
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps
-from pegasus.tasks.run.task import TaskMessage, TaskUpdate, apply_events
+from pegasus.tasks.run.task import TaskMessage, TaskUpdate, move_task
 
 # ------------------------------------------------------------------ the tasks in memory
 
@@ -359,30 +359,23 @@ class TaskAgentState:
             raise no_such_number(number, newest)
         return task_id
 
-    async def load_view(self, task_id: str) -> TaskView | None:
-        """Return the view of a task that is not in memory, None if there is none. Raises StorageError."""
-        loaded = await self._load(task_id)
-        return None if loaded is None else loaded[1]
-
     async def find(self, task_id: str) -> TaskEntry:
         """Return a task that is in memory or on disk. Raises TaskError if there is none, StorageError."""
-        entry = self.registry.tasks.get(task_id)
-        if entry is not None:
+        if entry := self.registry.tasks.get(task_id):
             return entry
-        loaded = await self._load(task_id)
-        if loaded is None:
+        found = await self.logs.replay(task_id)
+        if found.task is None:
             raise TaskError(f"there is no task {quote(task_id)}")
-        fsm, view = loaded
-        entry = TaskEntry(view, notified=fsm.context.notified)
+        return self.take_in(found.task, found.number)
+
+    def take_in(self, fsm: TaskFSM, number: int) -> TaskEntry:
+        """Hold a task as its log has it, and return its entry, or the one that is held by now."""
+        entry = TaskEntry(task_view(fsm, number=number), notified=fsm.context.notified)
         entry.created.set()
         entry = self.registry.register(entry)
         if entry.view.is_over:
             self.registry.finished(entry)
         return entry
-
-    async def _load(self, task_id: str) -> tuple[TaskFSM, TaskView] | None:
-        found = await self.logs.replay(task_id)
-        return None if found.task is None else (found.task, task_view(found.task, number=found.number))
 
     def make_event(self, entry: TaskEntry, data: TaskEventData, cause: Event | None = None) -> Event:
         """Return an event of a task with the agent as its source. It is neither recorded nor applied."""
@@ -443,7 +436,7 @@ class TaskAgentState:
         """Move a task by an event. Returns what is to be published of it. The actor of a new one moves it, when it gets its slot."""
         if event.type is EventType.TASK_CREATED or entry.fsm is None:
             return ()
-        changes, notifications = apply_events(entry.fsm, (event,))
+        changes, notifications = move_task(entry.fsm, event)
         view = task_view(entry.fsm, number=entry.view.number)
         self.update(entry, view, notifications)
         return *changes, self.updated(entry, notifications)
@@ -471,7 +464,7 @@ class TaskAgentState:
     def updated(self, entry: TaskEntry, notifications: Sequence[Notification] = ()) -> Event:
         """Return the event that says how a task without an actor is now."""
         update = TaskUpdate(entry.view, tuple(notifications))
-        return Event(EventType.TASK_UPDATED, self.deps.clock(), "agent", entry.task_id, data=update)
+        return Event(EventType.TASK_UPDATED, entry.view.updated_at, "agent", entry.task_id, data=update)
 
     def update(self, entry: TaskEntry, view: TaskView, notifications: Sequence[Notification]) -> None:
         """Show the new state of a task: notify its submitter, and answer those who wait for its end or its rest."""

@@ -285,11 +285,14 @@ class TaskLogs:
             raise log.content
         return parse_events(log.content)
 
-    async def views(self, date: str) -> tuple[TaskView, ...]:
+    async def views(self, task_ids: Iterable[str]) -> tuple[TaskView, ...]:
+        """Return these tasks, without those that have no log or whose log cannot be read."""
+        found = (each for each in await self.replays(tuple(task_ids)) if isinstance(each, ReplayedTask))
+        return tuple(task_view(each.task, number=each.number) for each in found if each.task is not None)
+
+    async def views_of_day(self, date: str) -> tuple[TaskView, ...]:
         """Return the tasks of a day (UTC, YYYY-MM-DD), oldest first; without those whose log cannot be read."""
-        found = await self.replays(await self._persister.ask(ListLogs, date))
-        replays = (each for each in found if isinstance(each, ReplayedTask))
-        return tuple(task_view(each.task, number=each.number) for each in replays if each.task is not None)
+        return await self.views(await self._persister.ask(ListLogs, date))
 
     async def latest(self, count: int, known: Set[str]) -> dict[str, TaskView | None]:
         """Return the newest tasks by id, oldest first: None for those that are known, which are not read.

@@ -249,28 +249,24 @@ async def task_actor(
         nursery.cancel_scope.cancel()
 
 
-def apply_events(fsm: TaskFSM, events: Sequence[Event]) -> tuple[list[Event], list[Notification]]:
-    """Move a task by events that are on disk. Returns what its new states are to be published with, and its notifications.
+def move_task(fsm: TaskFSM, event: Event) -> tuple[Sequence[Event], Sequence[Notification]]:
+    """Move a task by an event that is on disk. Returns what is to be published of its new state, and its notification.
 
-    For each event that changes the state of the task that is TASK_STATE_CHANGED. It is not recorded: the log says the same.
+    For an event that changes the state of the task that is TASK_STATE_CHANGED. It is not recorded: the log says the same.
     An event that the task refuses is logged and changes nothing; a replay of the log refuses it too.
     """
-    changes: list[Event] = []
-    notifications: list[Notification] = []
-    for event in events:
-        before, notified = fsm.state, fsm.context.notified
-        try:
-            after = fsm.transition(event)
-        except InvalidTransition as error:
-            _log.warning("dropped an event", task=fsm.task_id, problem=str(error))
-            continue
-        if fsm.context.notified > notified:
-            notifications.append(notification_of(fsm, event))
-        if after is not before:
-            change: dict[str, Json] = {"fromState": before.value, "toState": after.value}
-            kind, at = EventType.TASK_STATE_CHANGED, event.timestamp
-            changes.append(Event(kind, at, "task", event.task_id, change, parent_id=event.id))
-    return changes, notifications
+    before, notified = fsm.state, fsm.context.notified
+    try:
+        after = fsm.transition(event)
+    except InvalidTransition as error:
+        _log.warning("dropped an event", task=fsm.task_id, problem=str(error))
+        return (), ()
+    notifications = (notification_of(fsm, event),) if fsm.context.notified > notified else ()
+    if after is before:
+        return (), notifications
+    change: dict[str, Json] = {"fromState": before.value, "toState": after.value}
+    kind, at = EventType.TASK_STATE_CHANGED, event.timestamp
+    return (Event(kind, at, "task", event.task_id, change, parent_id=event.id),), notifications
 
 
 def should_reflect(context: TaskContext) -> bool:
@@ -412,7 +408,7 @@ class _TaskRun:
     async def run(self, actor_scope: trio.CancelScope) -> None:
         """Alternate between the stages until the task is over. Then cancel the scope of the actor: nothing is left to listen for."""
         if self._fsm.state is TaskState.IDLE:
-            self._changes, _ = apply_events(self._fsm, (self._cause,))
+            self._changes += move_task(self._fsm, self._cause)[0]
         while True:
             requested = self._requested_events()
             may_begin = not requested and not self._requests.is_stopping
@@ -443,9 +439,10 @@ class _TaskRun:
         view = task_view(self._fsm, self._activity, self._number, self._commands.names, pausing=is_pausing)
         reflects = self._fsm.is_over and (self._reflect_at < math.inf or self._activity == REFLECTING)
         update = TaskUpdate(view, tuple(self._notifications), self._run, reflects)
-        at, events = self._deps.clock(), self._changes
+        told = Event(EventType.TASK_UPDATED, view.updated_at, "task", view.task_id, data=update)
+        events = (*self._changes, told)
         self._changes, self._notifications = [], []
-        await self._deps.bus.tell(Emit((*events, Event(EventType.TASK_UPDATED, at, "task", view.task_id, data=update))))
+        await self._deps.bus.tell(Emit(events))
 
     def tell_soon(self) -> None:
         """Publish the task beside the loop: its commands have changed, or it is to pause. That it rests is told by the loop alone."""
@@ -598,7 +595,7 @@ class _TaskRun:
     def _move(self) -> None:
         """Let the task take the next of the events that it has recorded."""
         event = self._recording.popleft()
-        changes, notifications = apply_events(self._fsm, (event,))
+        changes, notifications = move_task(self._fsm, event)
         self._changes += changes
         self._notifications += notifications
         if (

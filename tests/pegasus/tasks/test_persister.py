@@ -409,7 +409,7 @@ async def test_a_log_is_found_by_id(autojump_clock):
         assert await it.persister.ask(ReadLogs, asked) == tuple(StoredLog(*log) for log in found)
         assert (await it.logs.load(ID)).context.input_text == "find papers"
         assert await it.logs.load("nobody") is None
-        assert [view.task_id for view in await it.logs.views(DATE)] == [ID]
+        assert [view.task_id for view in await it.logs.views_of_day(DATE)] == [ID]
 
 
 async def test_what_is_written_to_goes_where_the_log_is_on_another_day(autojump_clock):
@@ -513,7 +513,7 @@ async def test_an_unreadable_log_of_a_finished_task_does_not_keep_the_task_syste
         assert await it.pending() == ([] if pending == b"[]" else [ID])
         await it.record(of("new", created()))
         assert (await it.logs.load("new")).context.input_text == "find papers"
-        assert [view.task_id for view in await it.logs.views(DATE)] == [ID, "new"]
+        assert [view.task_id for view in await it.logs.views_of_day(DATE)] == [ID, "new"]
 
 
 @pytest.mark.parametrize("path", [INDEX, PENDING])

@@ -77,7 +77,7 @@ class MemoryFolder(TaskLogs):
     async def pending(self):
         return tuple(PendingTask(task_id, 0) for task_id in self.logs if task_id not in self.forgotten)
 
-    async def views(self, date):
+    async def views_of_day(self, date):
         return tuple(
             task_view(replay(log, task_id).task, number=number)
             for number, (task_id, log) in enumerate(self.logs.items(), 1)
