@@ -460,7 +460,7 @@ class _Agent:
         entry.created.set()
         await self._state.deps.bus.tell(Emit((self._state.updated(entry),)))
         if not entry.is_ending:
-            await self._scheduler.enqueue(entry, created)
+            await self._scheduler.enqueue(created, entry)
 
     async def _take_event(self, event: Event) -> None:
         """Do what an event that is not on disk asks of a task, or create one. Events have no reply, so problems are logged."""

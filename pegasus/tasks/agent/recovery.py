@@ -230,9 +230,7 @@ async def _carry_out(
         await state.deps.before_resuming()
     start = Event(EventType.SYSTEM_STARTED, state.deps.clock(), "agent")
     for entry, fsm in going_on:
-        if fsm.is_over:
-            if entry.reflects and not entry.is_resuming:  # else somebody has ended it, or resumed the task
-                await scheduler.start(entry, fsm, start)
-        elif not entry.is_ending:  # cancelled meanwhile
-            state.registry.enqueue(entry, start)
-    await scheduler.fill()
+        if fsm.is_over and entry.reflects and not entry.is_resuming:  # else somebody has ended it, or resumed the task
+            await scheduler.start(entry, fsm, start)
+    waiting = [entry for entry, fsm in going_on if not fsm.is_over and not entry.is_ending]  # else cancelled meanwhile
+    await scheduler.enqueue(start, *waiting)

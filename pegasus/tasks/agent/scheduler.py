@@ -96,7 +96,7 @@ _log = get_logger("tasks")
 class TaskScheduler:
     """Gives slots to tasks and runs their actors, children of `pool`.
 
-    Example: `await scheduler.enqueue(entry, created)`; the task runs as soon as a slot is free.
+    Example: `await scheduler.enqueue(created, entry)`; the task runs as soon as a slot is free.
     """
 
     _state: TaskAgentState
@@ -113,11 +113,16 @@ class TaskScheduler:
 
     # ------------------------------------------------------------------ slots
 
-    async def enqueue(self, entry: TaskEntry, start: Event) -> None:
-        """Let a task wait for a slot. start: the event that starts it, which is on disk."""
-        self._state.registry.enqueue(entry, start)
-        if entry.pausing is not None:  # it was to pause, and had to wait for an answer first
-            await self._suspend_waiting(entry)
+    async def enqueue(self, start: Event, *entries: TaskEntry) -> None:
+        """Let tasks wait for a slot. start: the event that starts them, which is on disk.
+
+        One that was to pause, and had to wait for an answer or for the start of the process, is suspended. That is never left to
+        `fill`: it waits until the event is heard, and the agent, which hears it, waits for `fill`.
+        """
+        for entry in entries:
+            self._state.registry.enqueue(entry, start)
+            if entry.pausing is not None:
+                await self._suspend_waiting(entry)
         await self.fill()
 
     async def adjust(self) -> None:
@@ -135,12 +140,9 @@ class TaskScheduler:
                 break
             if entry.start is None or entry.fsm is None or entry.is_ending:
                 continue
-            if entry.pausing is not None:
-                await self._suspend_waiting(entry)
-            else:
-                # Before anything is awaited, so that two callers never give the same slot.
-                entry.take_slot()
-                await self.start(entry, entry.fsm, entry.start)
+            # Before anything is awaited, so that two callers never give the same slot.
+            entry.take_slot()
+            await self.start(entry, entry.fsm, entry.start)
 
     async def start(self, entry: TaskEntry, fsm: TaskFSM, start: Event) -> None:
         """Start the actor of a task: of one that has a slot, or of one that is over and has a reflection left.
@@ -303,22 +305,17 @@ class TaskScheduler:
             await self._suspend_waiting(entry, reason, cause)
 
     async def _suspend_waiting(self, entry: TaskEntry, reason: str = FOR_PERSON, cause: Event | None = None) -> None:
-        """Record that a task which waits for a slot is suspended. Raises StorageError, ActorError; then it waits as before."""
+        """Record that a task which waits for a slot is suspended."""
         self._state.registry.withdraw(entry)
         start, entry.start = entry.start, None
-        try:
-            async with entry.lock:
-                fsm = entry.fsm
-                if entry.is_ending or fsm is None:
-                    return
-                if fsm.state is TaskState.IDLE and start is not None:
-                    fsm.transition(start)  # its TASK_CREATED, which a replay applies, too
-                data = task_suspended(fsm.context, fsm.state, reason)
-                await self._state.record(entry, self._state.make_event(entry, data, cause))
-        except BaseException:
-            if start is not None and not entry.is_ending:
-                self._state.registry.enqueue(entry, start)
-            raise
+        async with entry.lock:
+            fsm = entry.fsm
+            if entry.is_ending or fsm is None:
+                return
+            if fsm.state is TaskState.IDLE and start is not None:
+                fsm.transition(start)  # its TASK_CREATED, which a replay applies, too
+            data = task_suspended(fsm.context, fsm.state, reason)
+            await self._state.record(entry, self._state.make_event(entry, data, cause))
 
     async def continue_paused(self, name: str) -> TaskView:
         """Let a task go on that a person has paused. Raises TaskError, StorageError."""
@@ -376,7 +373,7 @@ class TaskScheduler:
             check_resting(entry, order.text)  # its actor may have crashed meanwhile
             event = self._state.make_event(entry, order.data(entry.view.state, self._state.deps.clock()), order.cause)
             await self._state.record(entry, event)
-        await self.enqueue(entry, event)
+        await self.enqueue(event, entry)
 
     # ------------------------------------------------------------------ cancel, drain
 

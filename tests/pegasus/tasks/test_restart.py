@@ -7,11 +7,11 @@ import trio
 
 from actors import ActorError
 from pegasus.settings import Settings
-from pegasus.tasks import Cancel, CancelAll, GetTask, Resume, TaskState
+from pegasus.tasks import FOR_PERSON, Cancel, CancelAll, Continue, GetTask, Resume, Suspend, TaskState
 from pegasus.tasks.agent.recovery import UNKNOWN
 from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.run.deps import TaskLimits
-from pegasus.testing.scripted import Hang, ScriptedModel, call, say
+from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.lives import ID, created, event, reasoned, task_lines
 from tests.pegasus.tasks.world import Listener, MemoryFolder, StubMemory, open_desk
 
@@ -170,6 +170,24 @@ async def test_a_waiting_task_still_waits_its_turn(autojump_clock):
         await desk.outcome(second)
         await listener.next(2)
     assert [told.text for told in listener.heard] == ["first", "second"]
+
+
+async def test_tasks_that_are_paused_before_they_go_on_rest_and_take_no_slot(autojump_clock):
+    """They wait for the commands of the last run at that time, and then for a slot; the agent must not wait for them."""
+    shelf = MemoryFolder()
+    limits = TaskLimits(max_active=1, recovery="resume")
+    with trio.move_on_after(5):
+        async with open_desk(ScriptedModel([Hang()]), shelf=shelf, limits=limits) as desk:
+            first, *others = [await desk.submit(name) for name in ("first", "second", "third")]
+            await trio.sleep_forever()
+    model = ScriptedModel([After(20, "done"), "went on"])
+    async with open_desk(model, shelf=shelf, limits=limits, before_resuming=partial(trio.sleep, 5)) as desk:
+        asked = [await desk.agent.request(Suspend, task_id) for task_id in others]
+        assert (await desk.outcome(first)).result == "done"
+        with trio.fail_after(60):
+            assert [(await reply.get()).waits_for for reply in asked] == [FOR_PERSON, FOR_PERSON]
+            await desk.agent.ask(Continue, others[0])
+            assert (await desk.outcome(others[0])).result == "went on"
 
 
 async def suspended_task(shelf):
