@@ -173,7 +173,7 @@ async def observe_tasks(
         for update in (event.data for event in message.events):
             if isinstance(update, TaskUpdate):
                 progress.observe(update.task, update.ends)
-                if update.task.is_over and (update.ends or not update.run):
+                if update.task.is_over and (update.ends or not update.run) and update.may_have_asked:
                     over.append(update.task.task_id)
         if over:
             _withdraw_approvals(approvals, over)

@@ -63,7 +63,7 @@ from pegasus.tasks.core.task_events import (
     ToolCallDone,
     ToolCallFailed,
 )
-from pegasus.tasks.core.task_states import FOR_PERSON, STOPPED, TaskState
+from pegasus.tasks.core.task_states import FOR_APPROVAL, FOR_PERSON, STOPPED, TaskState
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
 from pegasus.wire import WireError, decode_json, from_wire
 
@@ -132,6 +132,8 @@ class TaskContext:
     """Question to the submitter that a suspended task waits for."""
     messages: list[Entry] = attrs.field(factory=list)
     """The conversation with the model. The input is its first message, so each call has it."""
+    has_asked_owner: bool = False
+    """True if it has been suspended for an approval."""
     memory_injected: bool = False
     """True if the index of memory is among the messages; it is added once only."""
     notified: int = 0
@@ -413,6 +415,7 @@ def apply_event(context: TaskContext, event: Event, state: TaskState) -> None:
         case TaskSuspended():
             context.messages += data.new_messages
             context.suspend_reason, context.suspended_state = data.suspend_reason, state
+            context.has_asked_owner |= data.suspend_reason == FOR_APPROVAL
         case ReflectionDone():
             context.post_reflection = data
         case TaskCompleted():

@@ -185,6 +185,8 @@ class TaskUpdate:
     """Id of the event that started the actor which tells this; 0: the agent does, about a task without one."""
     reflects: bool = False
     """True if a reflection on the result runs or is due."""
+    may_have_asked: bool = True
+    """False for a task that has certainly asked no owner for anything. One that was ended may have been about to."""
 
     @property
     def ends(self) -> bool:
@@ -438,7 +440,8 @@ class _TaskRun:
         is_pausing = self._fsm.is_active and self._requests.suspend is not None
         view = task_view(self._fsm, self._activity, self._number, self._commands.names, pausing=is_pausing)
         reflects = self._fsm.is_over and (self._reflect_at < math.inf or self._activity == REFLECTING)
-        update = TaskUpdate(view, tuple(self._notifications), self._run, reflects)
+        may_have_asked = self._fsm.context.has_asked_owner or self._fsm.state is TaskState.FAILED
+        update = TaskUpdate(view, tuple(self._notifications), self._run, reflects, may_have_asked)
         told = Event(EventType.TASK_UPDATED, view.updated_at, "task", view.task_id, data=update)
         events = (*self._changes, told)
         self._changes, self._notifications = [], []

@@ -1,11 +1,13 @@
 """States of tasks for people: each change once, a single end, nothing that waits."""
 
 import attrs
+import trio
 
-from actors import ActorError
-from pegasus.app.task_services import TaskProgressSender
+from actors import ActorError, Child, open_supervisor
+from pegasus.app.task_services import TaskProgressSender, observe_tasks
+from pegasus.events import Emit, Event, EventType, event_bus
 from pegasus.messages import ChannelInfo
-from pegasus.tasks import TaskState, TaskView
+from pegasus.tasks import Notification, TaskState, TaskUpdate, TaskView
 
 CHANNEL = ChannelInfo("web", "c1", reply_to="7")
 VIEW = TaskView(
@@ -102,3 +104,30 @@ async def test_a_switchboard_without_room_costs_the_task_nothing():
     board = Switchboard()
     board.is_full = True
     TaskProgressSender(board, lambda: 0).observe(VIEW)
+
+
+async def test_what_was_asked_is_withdrawn_for_tasks_that_may_have_asked(autojump_clock):
+    withdrawn = []
+
+    async def keeper(inbox):
+        async for message in inbox:
+            withdrawn.extend(message.task_ids)
+
+    async with open_supervisor(name="services") as root:
+        bus = await root.start_child(Child("bus", event_bus))
+        approvals = await root.start_child(Child("approvals", keeper))
+        await root.start_child(Child("observer", observe_tasks, bus, Switchboard(), approvals, lambda: 0))
+        for number, update in enumerate(
+            (
+                TaskUpdate(moved(state=TaskState.COMPLETED, result="42"), run=7, may_have_asked=False),
+                TaskUpdate(moved(state=TaskState.COMPLETED, result="42"), run=7),
+                TaskUpdate(moved(state=TaskState.FAILED, error="stopped"), run=7),
+                TaskUpdate(moved(state=TaskState.SUSPENDED), run=7),
+            )
+        ):
+            task_id = f"t{number}"
+            view, told = attrs.evolve(update.task, task_id=task_id), Notification(task_id, 1, "", "")
+            data = attrs.evolve(update, task=view, notifications=(told,))
+            await bus.tell(Emit((Event(EventType.TASK_UPDATED, 0, "task", task_id, data=data),)))
+        await trio.sleep(1)
+        assert withdrawn == ["t1", "t2"]

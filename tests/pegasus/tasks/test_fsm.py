@@ -21,7 +21,7 @@ from pegasus.tasks.core.fsm import (
     apply_event,
 )
 from pegasus.tasks.core.task_events import EVENT_DATA, PlanStep, ReasonDone, Reasoning, TaskPlan
-from pegasus.tasks.core.task_states import TaskState
+from pegasus.tasks.core.task_states import FOR_APPROVAL, FOR_PERSON, TaskState
 from pegasus.tasks.core.views import task_view
 from pegasus.tasks.log.format import parse_payload
 from pegasus.tasks.log.replay import replay
@@ -234,6 +234,15 @@ def test_a_result_that_comes_while_suspended_is_kept_and_not_asked_for_again():
     life.do(resumed(life.live, ""))
     assert life.live.state is S.REASONING
     assert life.live.context.actions_done
+
+
+def test_a_task_knows_for_ever_whether_it_has_asked_an_owner():
+    life = Life()
+    life.do(reasoned(("c1", "look", {})))
+    for reason, has_asked in ((FOR_PERSON, False), (FOR_APPROVAL, True), (FOR_PERSON, True)):
+        life.do(suspended(life.live, reason))
+        life.do(resumed(life.live, ""))
+        assert life.live.context.has_asked_owner is has_asked
 
 
 def test_a_thought_that_ends_while_suspended_is_kept():
