@@ -453,7 +453,7 @@ def _methods(
         **services.approvals.methods(),
         **views.methods(),
         **SettingsMethods(world.in_force, reloader.edit).methods(),
-        **HistoryMethods(journal, stored, world.in_force, environment.names).methods(),
+        **HistoryMethods(journal, stored, world.in_force, environment.conversation_names).methods(),
         **CompletionMethod(
             commands.answers(), services.main_agent.toolset.now.skills, models.choices, commands.model_of
         ).methods(),

@@ -176,7 +176,7 @@ class Environment:
     """Returns the tool that is run in place of one, for a replay in which tools give the results that were recorded."""
     archives: Callable[[SessionFiles], SessionArchives]
     """Returns the archives of a session."""
-    names: ConversationNames = attrs.field(factory=ConversationNames)
+    conversation_names: ConversationNames = attrs.field(factory=ConversationNames)
     """Names that an owner has given to conversations. The tree loads them when the journal runs."""
     mcp: McpServers = attrs.field(factory=McpServers)
     """MCP servers, whose tools the Main Agent and tasks have beside their own."""

@@ -176,7 +176,7 @@ def main_agent_services(
         is_from_guest=environment.tokens.is_from_guest,
         reader=AttachmentReader(shared.journal, partial(models.audio, "transcribe")),
         archives=environment.archives,
-        names=environment.names,
+        names=environment.conversation_names,
         make_fence=environment.make_fence,
     )
     of_chats = services

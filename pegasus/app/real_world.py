@@ -185,7 +185,7 @@ def _make_environment(
         sandbox=world.sandbox,
         owner_notes=world.notes,
         make_tools=make_tools,
-        names=(names := ConversationNames()),
+        conversation_names=(names := ConversationNames()),
         archives=partial(_archives_in, stored, names),
         mcp=McpServers(
             settings.mcp.servers,

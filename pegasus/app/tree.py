@@ -155,7 +155,7 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     journal = await root.start_child(_journal_child(environment))
     # Books and choices are read here, between the journal that has them and the first actor that asks for them.
     await environment.pairing.load(journal, environment.clock)
-    await environment.names.load(journal)
+    await environment.conversation_names.load(journal)
     if (usage := environment.models.usage) is not None:
         keep = partial(serve_usage, is_shared=environment.is_shared)
         keeper = Child("keeper", keep, usage, journal, backoff=CHILD_BACKOFF)
@@ -164,7 +164,12 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     if environment.has_chats:
         await environment.models.chat_choices.load(journal)
     models = environment.models
-    books = [environment.pairing.follow, environment.names.follow, models.traits.follow, models.chat_choices.follow]
+    books = [
+        environment.pairing.follow,
+        environment.conversation_names.follow,
+        models.traits.follow,
+        models.chat_choices.follow,
+    ]
     await follow_others(root, environment, "books", books)
     await root.start_child(_retention_child(root, environment, journal))
     if environment.shared is not None:

@@ -404,7 +404,7 @@ def world_environment(
             journal, DiskMemoryFolder(disk), clock, notes=NotesFile(DiskFolder(disk, WORKSPACE))
         ),
         make_tools=lambda memory: (current_time(clock), *memory_tools(memory), *tools),
-        names=(names := ConversationNames()),
+        conversation_names=(names := ConversationNames()),
         archives=partial(DiskArchives, disk, names),
         secrets=KnownSecrets(secrets),
     )

@@ -533,7 +533,7 @@ def make_environment(stage: Stage, settings: Settings, copy: Path, random: Rando
             journal, DiskMemoryFolder(disk), clock, notes=NotesFile(DiskFolder(disk, WORKSPACE))
         ),
         make_tools=lambda memory: standard_tools(settings.tools, memory, clock=clock, sandbox=walls),
-        names=(names_given := ConversationNames()),
+        conversation_names=(names_given := ConversationNames()),
         archives=partial(DiskArchives, disk, names_given),
         sandbox=walls,
         mcp=RecordedServers(stage, _names_of_servers_tools(stage.answers)),

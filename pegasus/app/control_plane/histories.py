@@ -72,7 +72,7 @@ class HistoryMethods:
 
     Example::
 
-        methods = HistoryMethods(journal, FolderFiles(home.data), reloader.in_force, environment.names)
+        methods = HistoryMethods(journal, FolderFiles(home.data), reloader.in_force, environment.conversation_names)
         [newest, *_] = (await methods.list(caller, {"find": "lisbon"}))["conversations"]
         await methods.show(caller, {"key": newest["key"]})
     """
