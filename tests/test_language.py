@@ -31,6 +31,7 @@ RIDDLES = {
     "Why",
 }
 """First words of a docstring that describes a thing by asking about it, instead of naming it."""
+REMEDY = "name the thing instead: “Reason of the refusal” or “True if it has ended”, not “Why it was refused” or “What was refused”"
 LONGEST_FILE = 800
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -62,7 +63,7 @@ def test_a_docstring_begins_with_a_verb_or_a_noun():
         docstring = ast.get_docstring(node) if isinstance(node, Documented) else None
         if docstring and docstring.split()[0].strip(",:;") in RIDDLES:
             found.append(f"{path}:{getattr(node, 'lineno', 1)}: {docstring.splitlines()[0]}")
-    assert found == []
+    assert found == [], REMEDY
 
 
 def test_an_attribute_is_described_by_a_noun_or_a_condition():
@@ -75,7 +76,7 @@ def test_an_attribute_is_described_by_a_noun_or_a_condition():
                 case ast.Assign() | ast.AnnAssign(), ast.Expr(ast.Constant(str(text))):
                     if text.split()[0].strip(",:;") in RIDDLES:
                         found.append(f"{path}:{after.lineno}: {text.splitlines()[0]}")
-    assert found == []
+    assert found == [], REMEDY
 
 
 def test_a_class_name_is_unique():
