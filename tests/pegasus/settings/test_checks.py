@@ -270,3 +270,17 @@ def test_the_usual_variable_is_the_token_of_a_section_that_exists(load):
     settings = load(text, {"TELEGRAM_BOT_TOKEN": "1:from-the-environment"})
     assert settings.channels["telegram"].bot_token == "1:from-the-environment"
     assert "telegram" not in load("", {"TELEGRAM_BOT_TOKEN": "1:x"}).channels, "a variable alone changes no access"
+
+
+@pytest.mark.parametrize(
+    ("rule", "found"),
+    [
+        ('decision = "deny"', 'tool = ""'),
+        ('tool = "x"', 'decision = ""'),
+        ('tool = "x"\ndecision = "never"', 'decision = "never"'),
+        ('tool = "x"\ndecision = "deny"\nwho = "guests"', 'who = "guests"'),
+    ],
+)
+def test_a_rule_that_never_fits(mistakes, rule, found):
+    (line,) = mistakes(f"[[policy.rules]]\n{rule}\n")
+    assert f"policy.rules: found rule 1: {found}; allowed: " in line
