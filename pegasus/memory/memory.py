@@ -288,8 +288,9 @@ class Memory:
         async def edit(files: tuple[FileState, ...]) -> tuple[str, str]:
             text = await self._editable_text(path, files) if find(path, files) else ""
             mark = mark_for(f"{entry}\n{summary or ''}", by.source, seen)
-            head = None if summary is None else disarmed(summary)
-            return appended(text, marked_entry(disarmed(entry), mark), head, title_for(path)), mark
+            # The entry stands at the end of the file, and the summary at its beginning, which the index shows.
+            head, head_mark = (None, "") if summary is None else (disarmed(summary), mark_for(summary, by.source, seen))
+            return appended(text, marked_entry(disarmed(entry), mark), head, title_for(path), head_mark), mark
 
         return await self._edit(path, "append", by, edit)
 
@@ -525,4 +526,5 @@ def open_searcher(data: Path, stored: StoredFiles) -> Searcher:
     """
     from pegasus.memory.search import Searcher
 
-    return Searcher.of(data, stored)
+    folder = data / FOLDER
+    return Searcher(folder, stored, folder / ".index.sqlite")

@@ -57,6 +57,8 @@ _HEADING: Final = re.compile(r"^[ \t]*#[ \t]+(.*)$", re.MULTILINE)
 """First-level heading of a page."""
 _SHARED: Final = re.compile(r"[ \t]*(?:[>-][ \t]*)?shared:[ \t]*true[ \t]*", re.IGNORECASE)
 """The line by which the owner shares a file with guests."""
+_MARKED_WITHIN: Final = HEAD // 4 - 100
+"""Characters at the beginning of a page within which its mark is put; a character has four bytes at most."""
 _SHARED_WITHIN: Final = 10
 """Lines within which it stands."""
 
@@ -127,11 +129,15 @@ def is_summary(lines: str) -> bool:
 
 
 def marked_page(text: str, mark: str) -> str:
-    """Return a whole file with its mark as a quoted line below the summary, unless it contains that mark already."""
-    if not mark or not text.strip() or f"> {mark}" in text:
+    """Return a whole file with its mark as a quoted line below the summary, unless it begins with that mark already.
+
+    The mark stands among the first bytes of the file, of which the index is made. A summary further down is none to the index.
+    """
+    start = text[:_MARKED_WITHIN]
+    if not mark or not text.strip() or f"> {mark}" in start:
         return text
-    found = _SUMMARY.search(text[:HEAD])
-    if found is None:
+    found = _SUMMARY.search(start)
+    if found is None or found.end() == _MARKED_WITHIN:
         return f"> {mark}\n\n{text.lstrip()}"
     end = found.end(1)
     return f"{text[:end].rstrip()}\n> {mark}{text[end:]}"
@@ -144,23 +150,24 @@ def title_for(name: str) -> str:
     return plain if plain[:1].isdigit() else words[:1].upper() + words[1:]
 
 
-def appended(text: str, entry: str, summary: str | None, title: str) -> str:
+def appended(text: str, entry: str, summary: str | None, title: str, mark: str = "") -> str:
     """Return the text with the entry as its last block, below a heading and a summary.
 
     An item continues a list without an empty line; everything else is set apart by one. summary: replaces the one that
-    there is; None keeps that. The entry never ends up above the summary, where models tend to put it by hand.
+    there is; None keeps that. mark: of the summary. The entry never ends up above the summary, where models tend to put it by hand.
     """
-    text, entry = _with_head(text, summary, title).rstrip(), entry.strip("\n").rstrip()
+    text, entry = _with_head(text, summary, title, mark).rstrip(), entry.strip("\n").rstrip()
     between = "\n" if _is_item(text.rpartition("\n")[2]) and _is_item(entry.partition("\n")[0]) else "\n\n"
     return f"{text}{between}{entry}\n"
 
 
-def _with_head(text: str, summary: str | None, title: str) -> str:
+def _with_head(text: str, summary: str | None, title: str, mark: str) -> str:
     text = text.replace("\r\n", "\n")
     if not _HEADING.match(text.lstrip()):
         text = f"# {title}\n\n{text.lstrip()}" if text.strip() else f"# {title}\n"
     found = _SUMMARY.search(text[:HEAD])
     words = summary_line(summary) if summary else ""
+    words = f"{words} {mark}".rstrip() if words else ""
     if found is not None:
         return f"{text[: found.start()]}{_PREFIX} {words}{text[found.end() :]}" if words else text
     first, _, rest = text.lstrip().partition("\n")
@@ -221,7 +228,7 @@ class MemoryFile:
 def describe_file(file: FileState) -> MemoryFile:
     """Return the line of the index for a file."""
     head = file.head.decode("utf-8-sig", "replace")
-    summary = without_marks(summary_of(head)).strip()
+    summary = summary_of(without_marks(head))
     if is_instruction(summary):
         summary = "(its summary reads like an instruction, and is not shown)"
     return MemoryFile(file.path, summary, file.size, marks_in(head), bool(labels_in(head)))
