@@ -42,8 +42,6 @@ LONGEST_DESCRIPTION: Final = 1_024
 """Characters of a description."""
 LONGEST_WORDS: Final = 300
 """Characters of a description within a schema."""
-LONGEST_PROPERTY: Final = 64
-"""Characters of a parameter's name; providers refuse longer ones."""
 LARGEST_SCHEMA: Final = 8_192
 """Characters of a schema as JSON."""
 LARGEST_SOURCE: Final = 65_536
@@ -69,6 +67,8 @@ _HASH: Final = 8
 
 _REFUSED_AT_TOP: Final = ("anyOf", "oneOf", "allOf", "not", "if", "then", "else", "enum", "$schema", "$id")
 """Keywords that providers refuse at the top of a tool's schema, or have no use for."""
+_PROPERTY: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""Names of parameters that all providers take. Anthropic refuses a request as a whole for any other."""
 _WORDS: Final = ("description", "title")
 """Keywords whose values are texts for people and models."""
 
@@ -161,6 +161,13 @@ def read_schema(schema: object) -> Metadata:
     properties = kept.get("properties", {})
     if not isinstance(properties, Mapping) or not all(isinstance(value, Mapping) for value in properties.values()):
         return ANYTHING
+    if not all(map(_PROPERTY.fullmatch, properties)):
+        # Left out are those that no provider takes. The server says so if it misses one, and the model may give it nevertheless.
+        properties = {name: value for name, value in properties.items() if _PROPERTY.fullmatch(name)}
+        kept["properties"] = properties
+        kept.pop("additionalProperties", None)
+        if isinstance(required := kept.get("required"), list):
+            kept["required"] = [name for name in required if isinstance(name, str) and name in properties]
     # Words first go, then everything but the types: what a parameter is called helps a model more than a description of
     # it.
     for words in (LONGEST_WORDS, 0) if is_moderate(schema, LARGEST_SOURCE) else ():
@@ -207,15 +214,9 @@ def _cleaned(value: Any, words: int, level: int = 0) -> Any:
 
 
 def _is_sound(schema: Metadata) -> bool:
-    """Return whether a schema is one: required names are texts, and those of properties are such as providers take."""
-    required, properties = schema.get("required", []), schema.get("properties")
-    if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-        return False
-    return (
-        isinstance(properties, Mapping)
-        and all(0 < len(name) <= LONGEST_PROPERTY for name in properties)
-        and is_valid_schema(schema)
-    )
+    """Return whether a schema is one, and required names are texts."""
+    required = schema.get("required", [])
+    return isinstance(required, list) and all(isinstance(name, str) for name in required) and is_valid_schema(schema)
 
 
 def _types_only(properties: Mapping[str, Any], required: object) -> Metadata:

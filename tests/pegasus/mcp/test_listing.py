@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -67,7 +68,6 @@ async def test_entries_that_are_none_are_left_out():
         "text",
         {"type": "array"},
         {"type": "object", "properties": []},
-        {"type": "object", "properties": {"x" * 65: {"type": "string"}}},
         {"type": "object", "properties": {f"p{n}": {"type": "string", "enum": ["y" * 50]} for n in range(500)}},
     ],
 )
@@ -119,6 +119,20 @@ def test_of_a_broken_schema_the_types_are_kept():
     }
 
 
+@pytest.mark.parametrize("name", ["x" * 65, "first name", "$filter", "größe", "a\u200bb", ""])
+def test_parameters_whose_names_a_provider_refuses_are_left_out(name):
+    """Such a name would have every request refused that the tool is part of, of all conversations."""
+    schema = {
+        "type": "object",
+        "properties": {name: {"type": "string"}, "x-y.z": {"type": "integer"}},
+        "required": [name, "x-y.z"],
+        "additionalProperties": False,
+    }
+    kept = {"type": "object", "properties": {"x-y.z": {"type": "integer"}}, "required": ["x-y.z"]}
+    assert read_schema(schema) == kept, "the model may give it nevertheless"
+    assert read_schema({"type": "object", "properties": {name: {}}}) == ANYTHING
+
+
 def test_a_reference_to_another_document_is_not_kept():
     schema = {"type": "object", "properties": {"x": {"$ref": "http://127.0.0.1/x"}}}
     assert "$ref" not in json.dumps(read_schema(schema))
@@ -142,6 +156,6 @@ OBJECTS = st.fixed_dictionaries(
 def test_whatever_comes_the_schema_is_one_that_providers_take(schema):
     found = read_schema(schema)
     assert found["type"] == "object"
-    assert isinstance(found["properties"], dict)
+    assert all(re.fullmatch("[a-zA-Z0-9_.-]{1,64}", name) for name in found["properties"])
     assert is_valid_schema(found)
     assert len(json.dumps(found, ensure_ascii=False)) <= 2 * LARGEST_SCHEMA
