@@ -56,11 +56,12 @@ from pydantic import ValidationError
 
 from pegasus import __version__
 from pegasus.mcp.calls import LOST, ReportProgress
-from pegasus.mcp.faults import ServerDown, first_fault
+from pegasus.mcp.faults import LARGEST_MESSAGE, ServerDown, first_fault
 from pegasus.mcp.listing import AT_A_TIME, clean, is_moderate
 from pegasus.mcp.questions import BadQuestion, ServerAnswer, ServerQuestion
 from pegasus.mcp.stdio import Streams
 from pegasus.messages import Metadata
+from pegasus.wire import encode_json
 
 T = TypeVar("T")
 
@@ -191,11 +192,19 @@ class McpConnection:
         """
         found: list[object] = []
         cursor: object = None
+        size = 0
         for _ in range(MOST_PAGES):
             answer = await self._request(method, {"cursor": cursor} if cursor is not None else {})
             page = answer.get(key)
             if not isinstance(page, list):
                 raise ServerDown(f"its answer to {method} has no list")
+            # The first page is bounded as a message. All pages together must not fill the memory.
+            try:
+                size += len(encode_json(page)) if found else 0
+            except ValueError:
+                raise ServerDown(f"its answer to {method} is no JSON") from None
+            if size > LARGEST_MESSAGE:
+                raise ServerDown(f"its answers to {method} have more than {LARGEST_MESSAGE >> 19} MB together")
             found += page
             cursor = answer.get("nextCursor")
             if not isinstance(cursor, str) or not page:
