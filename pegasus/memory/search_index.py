@@ -235,7 +235,7 @@ class Index:
         where: one of PLACES, "" for all. prefix: beginning of the names of the archives that are searched; all others are left out.
         meaning: of the query; those that are near to it are mixed in, by the ranks of both lists.
         """
-        query, limit = query[:LONGEST_QUERY], max(1, min(limit, MOST))
+        query, limit = query[:LONGEST_QUERY].replace("\0", " "), max(1, min(limit, MOST))  # FTS5 would end a term there
         numbers = self._numbers(where, prefix)
         rows = self._with_words(query, limit if meaning is None else MOST, numbers)
         if meaning is not None:

@@ -103,6 +103,12 @@ async def test_what_is_not_there_is_not_found_and_nothing_in_a_query_is_syntax(s
     assert await search(query) == ()
 
 
+@pytest.mark.parametrize("query", ["tea\0x", "\0tea", '"tea\0x"', "tea\0"])
+async def test_a_query_that_sqlite_would_cut_off_harms_no_index(search, put, query):
+    put("facts/a.md", "tea x")
+    assert [hit.path for hit in await search(query)] == ["facts/a.md"]
+
+
 async def test_the_best_comes_first_and_all_words_before_some(search, put):
     put("facts/a.md", "harbour " + "and much else besides " * 20)
     put("facts/b.md", "harbour lamp")
