@@ -22,6 +22,8 @@ from typing import Final
 from pegasus.messages import Json, Metadata
 from pegasus.wire import kind
 
+MOST_VALUES: Final = 10_000
+"""Values of a front matter, within lists and mappings too."""
 _FENCE = "---"
 _PLAIN_LINE: Final = re.compile(
     r"""([a-z][a-z-]{0,39}): (?:"([ !#-\[\]-~]*)"|(<?[a-zA-Z][a-zA-Z0-9_ ,.;<>()*/'?-]*(?<! )))"""
@@ -73,9 +75,22 @@ def _mapping(source: str) -> Metadata:
         raise FrontMatterError(f"{where}the front matter is no YAML: {problem}") from None
     if value is None:
         return {}
+    if not _has_few_values(value):
+        raise FrontMatterError(
+            f"the front matter has more than {MOST_VALUES:,} values, those counted that it repeats by name"
+        )
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise FrontMatterError(f"the front matter must be `key: value` lines, found {kind(value)}")
     return value
+
+
+def _has_few_values(value: Json) -> bool:
+    """Return whether no more values are in this one than anybody writes. YAML repeats a part by its name, and so doubles each line."""
+    waiting, count = [value], 0
+    while waiting and count <= MOST_VALUES:
+        each, count = waiting.pop(), count + 1
+        waiting += [*each, *each.values()] if isinstance(each, dict) else each if isinstance(each, list) else ()
+    return not waiting
 
 
 def _plain_mapping(source: str) -> Metadata | None:

@@ -85,3 +85,14 @@ def test_the_files_that_pegasus_brings_along_need_no_yaml_library():
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["True", "False"]
+
+
+@pytest.mark.parametrize("key", ["argument-hint", "arguments", "metadata"])
+def test_parts_that_repeat_each_other_are_counted_as_often_as_they_stand_there(key):
+    """Twenty lines of YAML may stand for a billion values, which nothing may write out."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 8)}]" for n in range(1, 12)]
+    text = "\n".join(["---", *lines, f"{key}: *a11", "---", "Body"])
+    with pytest.raises(FrontMatterError, match="more than 10,000 values"):
+        split(text)
+    assert split("---\na: &a [x]\nb: *a\n---\nBody")[0] == {"a": ["x"], "b": ["x"]}
