@@ -43,6 +43,8 @@ ANSWER_WITHIN: Final = 60.0
 """Seconds for one response."""
 CANCEL_WITHIN: Final = 5.0
 """Seconds that cancelling the other's task may take when ours is stopped."""
+MAX_FAILURES: Final = 30
+"""Questions about the other's task in a row that may fail: some minutes."""
 CARD_PATH: Final = "/.well-known/agent-card.json"
 _FOLDER: Final = "agents"
 """Folder of the workspace for files of other agents."""
@@ -169,14 +171,15 @@ class RemoteAgent:
 
     async def _followed(self, endpoint: AgentEndpoint, task: Mapping[str, Json]) -> Mapping[str, Json]:
         """Return the other's task when it is over or waits for something. Cancelled: it is cancelled, too."""
-        id, pauses, is_at_rest = str(task.get("id")), Pauses(0.5, 10.0), False
+        id, pauses, failures, is_at_rest = str(task.get("id")), Pauses(0.5, 10.0), 0, False
         try:
             while not (is_at_rest := _state_of(task) in OVER | INTERRUPTED):
                 await trio.sleep(pauses.next())
                 try:
-                    task = await self._call(endpoint, "GetTask", {"id": id})
+                    task, failures = await self._call(endpoint, "GetTask", {"id": id}), 0
                 except ToolError:  # it may be restarted at this moment
-                    if pauses.failures > 30:
+                    failures += 1
+                    if failures > MAX_FAILURES:
                         raise
             return task
         finally:

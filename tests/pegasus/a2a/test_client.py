@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from pegasus.a2a.client import RemoteAgent, find_agent
+from pegasus.retry import Pauses
 from pegasus.settings import RemoteAgentSettings
 from pegasus.tools import ToolContext, ToolError
 
@@ -202,3 +203,12 @@ def test_an_agent_is_found_by_its_name_or_its_address_and_no_other_way():
     for wanted in ("", "https://a.example/x", "https://b.example", "Helper"):
         with pytest.raises(ToolError, match="allowed: helper"):
             find_agent(agents, wanted)
+
+
+async def test_an_agent_that_is_restarted_once_in_a_long_task_is_waited_for(context, monkeypatch):
+    monkeypatch.setattr("pegasus.a2a.client.Pauses", lambda first, limit: Pauses(0.0, 0.0))
+    async with other_agent() as there:
+        polls = [task("WORKING")] * 40 + [b"503"] + [task("WORKING"), task("COMPLETED")]
+        there.answers = {"SendMessage": [{"task": task("SUBMITTED")}], "GetTask": polls}
+        answer = await remote(there).delegate("find otters", "", context)
+        assert answer["state"] == "completed"
