@@ -53,6 +53,8 @@ def persona_tool(persona_changes: PersonaChanges, owners: LiveValue[Collection[s
         """Record the proposal. Refusals are failures with a reason, such as a text that is too long."""
         channel = context.origin.written_by if context.origin else ""  # who may have wished for the change
         field, value, why = arguments["field"], arguments["value"], arguments["why"]
+        if context.outside and why.strip():  # said by the program: a page may have chosen both texts
+            why = f"(After reading text from outside: {', '.join(context.outside)}.) {why}"
         with as_tool_error(RequestRefused, PersonaError):
             proposal = await persona_changes.propose(field, value, why, on=channel, key=context.key)
         commands = f"/persona accept {proposal.number} or /persona reject {proposal.number}"

@@ -13,6 +13,7 @@ from pegasus.gateway import BadParams, Caller
 from pegasus.identity import BUILT_IN, PersonaChanges
 from pegasus.main_agent.chat_commands import persona_answer
 from pegasus.messages import ChannelInfo, InboundMessage
+from pegasus.outside import Untrusted
 from pegasus.settings import LiveValue
 from pegasus.storage import run_journal
 from pegasus.testing.memory_disk import MemoryDisk
@@ -66,6 +67,14 @@ async def test_what_the_agent_proposes_the_owner_sees_and_accepts(say, propose, 
         await say("/persona reject 1")
         == "Taken back; it takes effect at the next start or reload of the settings: style: “warm”"
     )
+
+
+async def test_the_owner_sees_that_text_from_outside_may_have_chosen_the_words(say, propose, persona_changes):
+    tool = persona_tool(persona_changes, LiveValue(OWNERS))
+    await run_tool(tool, WARM, 10, ToolContext(key="k", origin=CLI, outside=(Untrusted.WEB, Untrusted.MCP)))
+    assert "why: (After reading text from outside: web, mcp.) People smile" in await say("/persona")
+    [request] = await persona_changes.waiting()
+    assert "(After reading text from outside: web, mcp.)" in request.text
 
 
 async def test_the_owner_rejects(say, propose):
