@@ -32,6 +32,8 @@ POLL_EVERY: Final = 2000
 """Milliseconds that a client should let pass between two questions."""
 LOOK: Final = 0.1
 """Seconds in which the journal must say that a turn has ended."""
+_LATEST: Final = 253_370_764_800_000
+"""1 January 9999, ms. Calendars of Python end soon after it."""
 _MISSING_CAPABILITY: Final = -32021
 
 
@@ -77,7 +79,7 @@ class LongCall:
             value = None
         match value:
             case [str(type), str(id), str(message_id), int(item), int(created)] if (
-                reach.talks and reach.has_conversation(type, id) and 0 < item < 1 << 53 and 0 <= created < 1 << 53
+                reach.talks and reach.has_conversation(type, id) and 0 < item < 1 << 53 and 0 <= created < _LATEST
             ):
                 return cls(Address(type, id), message_id, item, created)
         raise MCPError(INVALID_PARAMS, "there is no such task", {"taskId": handle[:100]})
