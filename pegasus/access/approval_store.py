@@ -539,5 +539,8 @@ def _changed_files(known: Approval, key: str, call: AskedCall) -> str:
     before = known.request.calls[place] if place is not None else None
     if before is None or (before.tool, before.arguments) != (call.tool, call.arguments):
         return ""
-    names = sorted({*before.files, *call.files})
-    return truncate(", ".join(name for name in names if before.files.get(name) != call.files.get(name)), 200)
+    # A model has chosen the names, and whoever decides must see them for what they are.
+    names = [
+        quote(name) for name in sorted({*before.files, *call.files}) if before.files.get(name) != call.files.get(name)
+    ]
+    return truncate(", ".join(names), 200)

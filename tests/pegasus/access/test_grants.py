@@ -302,13 +302,13 @@ async def test_a_question_has_no_more_than_a_person_reads(autojump_clock):
 
 
 async def test_a_call_with_other_files_takes_the_place_of_the_question_before(autojump_clock):
-    call, other = attrs.evolve(COMMAND, files={"a": "1"}), attrs.evolve(COMMAND, key="t1/c2")
+    call, other = attrs.evolve(COMMAND, files={"a\u202e": "1"}), attrs.evolve(COMMAND, key="t1/c2")
     async with kept(Disk()) as keeper:
         before = await keeper.ask(SeekApproval, request(call, other))
-        after = await keeper.ask(SeekApproval, request(attrs.evolve(call, files={"a": "2"}), other))
+        after = await keeper.ask(SeekApproval, request(attrs.evolve(call, files={"a\u202e": "2"}), other))
         assert after.id != before.id
         assert [each.key for each in after.request.calls] == ["t1/c1", "t1/c2"]
-        assert after.request.first.why == "why; changed since you were asked: a"
+        assert after.request.first.why == 'why; changed since you were asked: "a\\u202e"'
         assert await keeper.ask(ListApprovals) == (after,)
         with pytest.raises(ApprovalError, match="withdrawn already"):
             await keeper.ask(AnswerApproval, before.id, True, "cli:main")
