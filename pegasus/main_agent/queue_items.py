@@ -51,7 +51,7 @@ from pegasus.messages import (
 )
 from pegasus.observe import get_logger
 from pegasus.outside import FENCE, FENCED_FROM, OUTSIDE, Untrusted, fenced_metadata, parse_outside
-from pegasus.quotes import parse_quotes
+from pegasus.quotes import QUOTES, parse_quotes
 from pegasus.retry import Pauses
 from pegasus.schedule import HEARTBEAT, PLACED, QUIET_FAILURE, SCHEDULED
 from pegasus.storage import (
@@ -136,7 +136,7 @@ def user_entry(
     text = "\n".join((text, *media.spoken)) if text else "\n".join(media.spoken)
     if skill:
         metadata["skill"] = skill
-    quotes = parse_quotes(message.metadata)
+    quotes = parse_quotes(message.metadata) if QUOTES in message.metadata else ()
     others = (*(quote.label for quote in quotes), *media.labels)
     content = user_content(text, message.channel, others, name_user=name_user)
     # What is fenced begins behind the metadata line for a guest, and behind the own words for an owner.
