@@ -79,14 +79,8 @@ class Projection:
     def _add_user(
         self, *, text: str = "", results: tuple[ToolResult, ...] = (), images: tuple[Image, ...] = ()
     ) -> None:
-        if not text.strip() and not results and not images:
-            return
-        last = self.turns[-1] if self.turns else None
-        if isinstance(last, UserTurn):
-            merged = "\n\n".join(part for part in (last.text, text) if part.strip())
-            self.turns[-1] = UserTurn(last.results + results, merged, last.images + images)
-        else:
-            self.turns.append(UserTurn(results, text, images))
+        if text.strip() or results or images:
+            _append_turn(self.turns, UserTurn(results, text, images))
 
     def _add_assistant(self, entry: Entry) -> None:
         text = entry.content if entry.content.strip() else ""
@@ -96,17 +90,11 @@ class Projection:
             self.turns.append(UserTurn(text=_OPENING))
         thinking, thinking_of = entry.metadata.get("thinking"), entry.metadata.get("thinkingOf")
         blocks: tuple[Json, ...] = tuple(thinking) if isinstance(thinking, list) else ()
+        if isinstance(self.turns[-1], UserTurn):
+            self._open_calls = {}
+        self._open_calls |= {call.id: call for call in entry.calls}
         turn = AssistantTurn(text, entry.calls, blocks, thinking_of if isinstance(thinking_of, str) else None)
-        last = self.turns[-1]
-        if isinstance(last, AssistantTurn):
-            # Two thoughts meet only if everything between them was empty. The thinking blocks of the first are left out,
-            # because a provider accepts them at their own place only.
-            joined = "\n\n".join(part for part in (last.text, turn.text) if part)
-            turn = AssistantTurn(joined, last.calls + turn.calls, turn.thinking, turn.thinking_of)
-            self.turns[-1] = turn
-        else:
-            self.turns.append(turn)
-        self._open_calls = {call.id: call for call in turn.calls}
+        _append_turn(self.turns, turn)
 
     # ------------------------------------------------------------------ pictures
 
@@ -216,12 +204,17 @@ def _append_turn(turns: list[Turn], turn: Turn) -> None:
     """Append a turn, joined with the last one if both are of the same author."""
     last = turns[-1] if turns else None
     if isinstance(last, AssistantTurn) and isinstance(turn, AssistantTurn):
-        turns[-1] = AssistantTurn(f"{last.text}\n\n{turn.text}")
+        # Two thoughts meet only if everything between them was empty. The thinking blocks of the first are left out, because a
+        # provider accepts them at their own place only.
+        turns[-1] = AssistantTurn(_joined(last, turn), last.calls + turn.calls, turn.thinking, turn.thinking_of)
     elif isinstance(last, UserTurn) and isinstance(turn, UserTurn):
-        text = "\n\n".join(part for part in (last.text, turn.text) if part)
-        turns[-1] = UserTurn((), text, last.images + turn.images)
+        turns[-1] = UserTurn(last.results + turn.results, _joined(last, turn), last.images + turn.images)
     else:
         turns.append(turn)
+
+
+def _joined(*turns: Turn) -> str:
+    return "\n\n".join(turn.text for turn in turns if turn.text.strip())
 
 
 def _spoken_text(turn: AssistantTurn) -> str:
