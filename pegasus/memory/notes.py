@@ -15,7 +15,7 @@ An entry of the history is written exactly once, whatever crashes: each has an i
 
     Ann decided to move the blog to static pages.
 
-Except for `NotesFile` and `HistoryFiles`, everything here is pure.
+Except for `NotesFile` and `add_to_history`, everything here is pure.
 """
 
 from __future__ import annotations
@@ -217,27 +217,16 @@ class HistoryEntry:
         return "\n".join(["", heading, "", text, *(["", mark] if mark else []), ""])
 
 
-class HistoryFiles:
-    """HISTORY.md and its monthly files, which are only ever appended to.
+async def add_to_history(disk: Disk, entry: HistoryEntry, *, again: bool = False) -> None:
+    """Append an entry to HISTORY.md and its monthly file, durably. Raises StorageError; then nothing of it has happened.
 
-    Example:
-        history = HistoryFiles(FileDisk(home.workspace, GuardedFiles(home.workspace)))
-        await history.add(entry)
+    disk: that of the workspace. again: it was tried before, and nobody knows how far it came. What is there already is not written
+    twice.
     """
-
-    def __init__(self, disk: Disk) -> None:
-        self.disk = disk
-        """The disk of the workspace."""
-
-    async def add(self, entry: HistoryEntry, *, again: bool = False) -> None:
-        """Append an entry to both files, durably. Raises StorageError; then nothing of it has happened.
-
-        again: it was tried before, and nobody knows how far it came. What is there already is not written twice.
-        """
-        month = format_time(entry.ts, "%Y-%m")
-        paths = [f"{NOTES_FOLDER}/HISTORY.md", f"{NOTES_FOLDER}/HISTORY-{month}.md"]
-        content = entry.format().encode("utf-8", "replace")
-        await self.disk.run(_add_again if again else _add, paths, content, entry.id.encode())
+    month = format_time(entry.ts, "%Y-%m")
+    paths = [f"{NOTES_FOLDER}/HISTORY.md", f"{NOTES_FOLDER}/HISTORY-{month}.md"]
+    content = entry.format().encode("utf-8", "replace")
+    await disk.run(_add_again if again else _add, paths, content, entry.id.encode())
 
 
 def _add(volume: Volume, paths: Sequence[str], content: bytes, id: bytes) -> None:

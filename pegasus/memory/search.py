@@ -41,7 +41,7 @@ import trio
 from pegasus.formatting import quote
 from pegasus.json_lines import LONGEST_LINE
 from pegasus.memory.folder import LARGEST, FolderReader, Stamp
-from pegasus.memory.pages import FOLDER, PLACES, Found, Meaning, TextEmbedder
+from pegasus.memory.pages import PLACES, Found, Meaning, TextEmbedder
 from pegasus.memory.search_index import Index, IndexedFile, Passage
 from pegasus.memory.vectors import PassageVectors
 from pegasus.messages import Json
@@ -82,7 +82,7 @@ T = TypeVar("T")
 class Searcher:
     """The index of one home, and the thread that works on it.
 
-    >>> found = await Searcher.of(home.data, FolderFiles(home.data)).search("tea", where="facts")
+    >>> found = await open_searcher(home.data, FolderFiles(home.data)).search("tea", where="facts")
     """
 
     def __init__(self, memory: Path, stored: StoredFiles, index: Path, budget: float = BUDGET) -> None:
@@ -101,12 +101,6 @@ class Searcher:
         the number of files that were not indexed completely by the last scan."""
         self._lock = trio.Lock()
         """Held during a search, since the index is used from one thread at a time."""
-
-    @classmethod
-    def of(cls, data: Path, stored: StoredFiles) -> Searcher:
-        """Return the searcher of a home. data: its data folder. stored: has the archives."""
-        folder = data / FOLDER
-        return cls(folder, stored, folder / ".index.sqlite")
 
     async def search(
         self, query: str, limit: int = 8, where: str = "", prefix: str = "", meaning: Meaning | None = None
@@ -172,7 +166,7 @@ class Searcher:
         `problem`: a broken search must not end the task that asked.
         """
         problem, is_place_usable = "", True
-        for attempt in (self._open, self._open_new, self._open_in_memory):
+        for attempt in (self._open, self._open_new, lambda: Index(":memory:")):
             if attempt == self._open_new and not is_place_usable:
                 continue  # a new file would have the same trouble
             try:
@@ -198,11 +192,6 @@ class Searcher:
             trouble.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
             raise trouble from error
         return Index(str(self._path))
-
-    @staticmethod
-    def _open_in_memory() -> Index:
-        """Open an index that ends with the process."""
-        return Index(":memory:")
 
     def _open_new(self) -> Index:
         """Delete the index and begin a new one in its place."""

@@ -57,8 +57,8 @@ from pegasus.memory import (
     NOTES,
     Author,
     HistoryEntry,
-    HistoryFiles,
     Memory,
+    add_to_history,
     added_lines,
     is_wrong_kind,
     may_rewrite,
@@ -143,8 +143,8 @@ class Consolidator:
         async with self._writing:
             left = await self._write_memory(notes, chat) if notes.wanted is not None else ""
             text = f"{notes.text}\n\n{left}" if left else notes.text
-            history = HistoryFiles(self.disk)
-            await history.add(HistoryEntry(notes.id, notes.at, chat, text, notes.outside), again=again)
+            entry = HistoryEntry(notes.id, notes.at, chat, text, notes.outside)
+            await add_to_history(self.disk, entry, again=again)
 
     async def _write_memory(self, notes: PendingNotes, chat: str) -> str:
         """Bring an update into MEMORY.md. Return what the history says if that is not possible, "" otherwise."""

@@ -7,7 +7,7 @@ import pytest
 
 from pegasus.memory import (
     HistoryEntry,
-    HistoryFiles,
+    add_to_history,
     may_rewrite,
     merged_notes,
     own_notes,
@@ -84,11 +84,11 @@ ENTRY = HistoryEntry("5f1c0a9d2b7e", 1_772_029_800_000, "web:c1", "Ann decided."
 
 @pytest.fixture
 def history(tmp_path):
-    return HistoryFiles(FileDisk(tmp_path, GuardedFiles(tmp_path)))
+    return FileDisk(tmp_path, GuardedFiles(tmp_path))
 
 
 async def test_an_entry_stands_in_both_files_readable_by_their_owner_only(tmp_path, history):
-    await history.add(ENTRY)
+    await add_to_history(history, ENTRY)
     for name in ("HISTORY.md", "HISTORY-2026-02.md"):
         path = tmp_path / "memory" / name
         assert path.read_text() == "\n## 2026-02-25 14:30 web:c1 <!-- 5f1c0a9d2b7e -->\n\nAnn decided.\n"
@@ -102,16 +102,16 @@ async def test_whatever_a_power_failure_has_left_the_entry_is_there_once(tmp_pat
     whole = ENTRY.format()
     for name in ("HISTORY.md", "HISTORY-2026-02.md"):
         (tmp_path / "memory" / name).write_bytes(b"by hand\n" + whole[:length].encode() + b"\0" * nulls)
-    await history.add(ENTRY, again=True)
+    await add_to_history(history, ENTRY, again=True)
     text = (tmp_path / "memory" / "HISTORY.md").read_text()
     assert re.sub(r"\n+##", "\n##", text) == f"by hand{whole}"
 
 
 async def test_an_entry_that_somebody_has_edited_is_not_written_again(tmp_path, history):
-    await history.add(ENTRY)
+    await add_to_history(history, ENTRY)
     path = tmp_path / "memory" / "HISTORY.md"
     path.write_text(path.read_text().replace("decided", "did not decide"))
-    await history.add(ENTRY, again=True)
+    await add_to_history(history, ENTRY, again=True)
     assert path.read_text().count("##") == 1
 
 
@@ -130,7 +130,7 @@ async def test_what_stands_in_the_place_of_a_file_is_neither_followed_nor_writte
     (tmp_path / "memory").mkdir()
     put(tmp_path / "memory" / "HISTORY.md")
     with pytest.raises(StorageError):
-        await history.add(ENTRY)
+        await add_to_history(history, ENTRY)
     target = tmp_path / "memory" / "target"
     assert not target.exists() or target.read_text() == "mine"
     assert not (tmp_path / "memory" / "HISTORY-2026-02.md").exists()
@@ -140,5 +140,5 @@ async def test_a_folder_that_is_a_link_is_not_followed(tmp_path, history):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "memory").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StorageError):
-        await history.add(ENTRY)
+        await add_to_history(history, ENTRY)
     assert not list((tmp_path / "elsewhere").iterdir())
