@@ -6,7 +6,7 @@ in its folder and within its walls, since a check without them would find a prog
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -51,20 +51,15 @@ class CheckResult:
     """Reason why it cannot be used; "" = it answers."""
 
     def as_json(self) -> Json:
-        """Return the outcome for programs: names of the tools by kind, and their number."""
+        """Return the outcome for programs: the number of the tools, and their names by kind, those that harm least first."""
         return {
             "name": self.name,
             "tools": len(self.tools),
-            "kinds": tools_by_kind(self.tools),
+            "kinds": {kind: [tool.name for tool in self.tools if tool.kind is kind] for kind in KINDS},
             "protocol": self.protocol,
             "seconds": self.seconds,
             "problem": self.problem,
         }
-
-
-def tools_by_kind(tools: Sequence[SortedTool]) -> Mapping[str, Json]:
-    """Return the names of tools by kind, those that harm least first."""
-    return {kind: [tool.name for tool in tools if tool.kind is kind] for kind in KINDS}
 
 
 async def check_servers(

@@ -28,7 +28,7 @@ import time
 import warnings
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 import httpx2
 import trio
@@ -43,7 +43,6 @@ from mcp.client.auth.extensions.client_credentials import (
 )
 from mcp.client.auth.oauth2 import OAuthContext
 from mcp.shared.auth import (
-    AuthorizationCodeResult,
     OAuthClientInformationFull,
     OAuthClientMetadata,
     OAuthMetadata,
@@ -157,19 +156,9 @@ def _parse(model: type[Model], value: object) -> Model | None:
         return None
 
 
-def _sign_in_first() -> ServerDown:
-    """Return the error of a server that the daemon cannot use yet. Its reason is shown to owners, who can type the command."""
-    return ServerDown(f"a person must sign in first: {command_name()} mcp login")
-
-
-async def _refuse_redirect(url: str) -> None:
-    """Say that a person is needed; the daemon opens no browser."""
-    raise _sign_in_first()
-
-
-async def _refuse_callback() -> AuthorizationCodeResult:
-    """Say the same. The SDK calls it behind the redirect only, so it is a second wall."""
-    raise _sign_in_first()
+async def _refuse(*_: str) -> NoReturn:
+    """Say that a person is needed; the daemon opens no browser. The reason is shown to owners, who can type the command."""
+    raise ServerDown(f"a person must sign in first: {command_name()} mcp login")
 
 
 class _KeptTokens(OAuthClientProvider):
@@ -212,7 +201,7 @@ class PersonAuth(_KeptTokens):
             client_name=CLIENT_NAME, redirect_uris=[AnyUrl(redirect_uri)], scope=settings.scopes or None
         )
         handlers["client_metadata_url"] = settings.client_id if is_address(settings.client_id) else None
-        handlers = {"redirect_handler": _refuse_redirect, "callback_handler": _refuse_callback, **handlers}
+        handlers = {"redirect_handler": _refuse, "callback_handler": _refuse, **handlers}
         super().__init__(settings.url, metadata, tokens, **handlers)
 
     async def _perform_authorization(self) -> httpx2.Request:

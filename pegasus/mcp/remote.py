@@ -9,7 +9,7 @@ Imports the SDK, so it is imported late (see `server`).
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 import attrs
@@ -112,23 +112,16 @@ async def open_remote(server: RemoteServer, *, sse: bool) -> AsyncIterator[Strea
     sse: by the older transport. Raises ServerDown, and errors of httpx2 (within a group) when the connection breaks; the block is
     cancelled then.
     """
-    if sse:
-        transport: AbstractAsyncContextManager[Any] = sse_client(
-            server.url, timeout=CONNECT_WITHIN, sse_read_timeout=FOREVER, httpx_client_factory=server.open_client
-        )
-        async with (
-            transport as (incoming, outgoing),
-            counted_streams(_without_sizes(incoming), outgoing.send) as streams,
-        ):
-            yield streams
-        return
-    async with server.open_client() as client:
-        transport = streamable_http_client(server.url, http_client=client, max_sse_event_size=LARGEST_MESSAGE)
-        async with (
-            transport as (incoming, outgoing),
-            counted_streams(_without_sizes(incoming), outgoing.send) as streams,
-        ):
-            yield streams
+    async with AsyncExitStack() as stack:
+        if sse:
+            transport: AbstractAsyncContextManager[Any] = sse_client(
+                server.url, timeout=CONNECT_WITHIN, sse_read_timeout=FOREVER, httpx_client_factory=server.open_client
+            )
+        else:
+            client = await stack.enter_async_context(server.open_client())
+            transport = streamable_http_client(server.url, http_client=client, max_sse_event_size=LARGEST_MESSAGE)
+        incoming, outgoing = await stack.enter_async_context(transport)
+        yield await stack.enter_async_context(counted_streams(_without_sizes(incoming), outgoing.send))
 
 
 async def _without_sizes(incoming: Any) -> AsyncIterator[tuple[SessionMessage | Exception, int]]:

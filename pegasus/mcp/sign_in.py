@@ -21,7 +21,7 @@ Imports the SDK, so it is imported late.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
@@ -37,7 +37,7 @@ from mcp.client.auth.utils import (
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata, OAuthMetadata, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
-from pegasus.mcp.connection import McpConnection, explain, open_connection
+from pegasus.mcp.connection import explain, open_connection
 from pegasus.mcp.faults import ServerDown, first_fault
 from pegasus.mcp.listing import clean
 from pegasus.mcp.oauth import CLIENT_NAME, PersonAuth, StoredTokens, metadata_of
@@ -57,31 +57,25 @@ _PAGE: Final = (
 _NOT_THAT: Final = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
-async def count_tools(connection: McpConnection) -> int:
-    """Return the number of a server's tools.
-
-    A list is the cheapest request that a server refuses without a valid token.
-    """
-    return len(await connection.list_tools())
-
-
-async def sign_in_by_browser(
-    settings: McpServerSettings,
-    file: TokenFile,
-    show: Callable[[str], None],
-    work: Callable[[McpConnection], Awaitable[int]] = count_tools,
-) -> int:
+async def sign_in_by_browser(settings: McpServerSettings, file: TokenFile, show: Callable[[str], None]) -> int:
     """Let a person sign in in a browser on this machine; return the number of the server's tools.
 
-    show: shows a line to the person. work: what to do with the connection. Raises ServerDown. What was kept for the server before is
-    dropped.
+    show: shows a line to the person. Raises ServerDown. What was kept for the server before is dropped.
 
     The callback is on this machine, so the browser must be, too; `sign_in_by_code` is for all others.
     """
     # A token from before would be used, and no person be asked.
     file.remove()
     with _explained():
-        return await _sign_in(settings, file, show, work)
+        async with _callback() as (address, result):
+
+            async def redirect(url: str) -> None:
+                """Show the address. No browser is opened from here: the terminal may be on another machine."""
+                show("Open this address in a browser on this machine, and agree there:")
+                show(url)
+
+            tokens, handlers = StoredTokens(file, settings), {"redirect_handler": redirect, "callback_handler": result}
+            return await _count_tools(settings, PersonAuth(settings, tokens, address, **handlers))
 
 
 @contextmanager
@@ -96,40 +90,16 @@ def _explained() -> Iterator[None]:
         raise ServerDown(reason) from None
 
 
-async def _sign_in(
-    settings: McpServerSettings,
-    file: TokenFile,
-    show: Callable[[str], None],
-    work: Callable[[McpConnection], Awaitable[int]],
-) -> int:
-    async with _callback() as (address, result):
+async def _count_tools(settings: McpServerSettings, auth: httpx2.Auth) -> int:
+    """Connect with these tokens, and return the number of the server's tools. Raises ServerDown.
 
-        async def redirect(url: str) -> None:
-            """Show the address. No browser is opened from here: the terminal may be on another machine."""
-            show("Open this address in a browser on this machine, and agree there:")
-            show(url)
-
-        auth = PersonAuth(
-            settings,
-            StoredTokens(file, settings),
-            address,
-            redirect_handler=redirect,
-            callback_handler=result,
-        )
-        return await _connect(settings, auth, work)
-
-
-async def _connect(
-    settings: McpServerSettings, auth: httpx2.Auth, work: Callable[[McpConnection], Awaitable[int]]
-) -> int:
-    """Connect with these tokens, and return what `work` returns. Raises ServerDown.
-
-    The time for it includes what the person takes: the SDK asks them in the middle of the connection's first request.
+    A list is the cheapest request that a server refuses without a valid token. The time for it includes what the person takes: the
+    SDK asks them in the middle of the connection's first request.
     """
     remote = RemoteServer(settings.url, settings.headers, auth)
     with trio.move_on_after(PATIENCE):
         async with open_connection(open_remote(remote, sse=False), lambda: None, legacy=False) as connection:
-            return await work(connection)
+            return len(await connection.list_tools())
     raise ServerDown(f"nobody has signed in within {PATIENCE / 60:g} minutes")
 
 
@@ -209,7 +179,7 @@ async def _sign_in_by_code(settings: McpServerSettings, file: TokenFile, show: C
     # Kept before the token: whoever refreshes it needs to know where. A crash in between leaves a file without a token.
     file.update(authorization=metadata_of(metadata))
     await tokens.set_tokens(token)
-    return await _connect(settings, PersonAuth(settings, tokens), count_tools)
+    return await _count_tools(settings, PersonAuth(settings, tokens))
 
 
 async def _discover(client: httpx2.AsyncClient, url: str) -> tuple[dict[str, Any], str]:
