@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import attrs
 from starlette.responses import Response
@@ -44,8 +44,12 @@ _VERSION: Final = re.compile(r"1\.0(\.\d+)?")
 VERSION_HEADER: Final = "a2a-version"
 VERSION_QUERY: Final = "A2A-Version"
 
+T = TypeVar("T")
+
 Wrap: TypeAlias = Callable[[Json], Json]
 """Makes a frame of a stream of an update."""
+Handler: TypeAlias = Callable[[ApiRequest, Json], Awaitable[Json]]
+"""Carries out an operation with these parameters. Raises A2aError, ApiError."""
 Card: TypeAlias = Callable[[ApiRequest], Awaitable[dict[str, Json]]]
 """Returns the extended card for a client."""
 
@@ -55,17 +59,16 @@ class Bindings:
 
     def __init__(self, service: A2aService, card: Card) -> None:
         self._service = service
-        self._card = card
-        self._plain: Mapping[str, Callable[[ApiRequest, Json], Awaitable[Json]]] = {
+        self._plain: Mapping[str, Handler] = {
             "SendMessage": self._send,
             "GetTask": self._get,
-            "ListTasks": self._list,
+            "ListTasks": _taking(ListForm, service.list),
             "CancelTask": self._cancel,
-            "CreateTaskPushNotificationConfig": self._put_target,
-            "GetTaskPushNotificationConfig": self._get_target,
-            "ListTaskPushNotificationConfigs": self._list_targets,
-            "DeleteTaskPushNotificationConfig": self._delete_target,
-            "GetExtendedAgentCard": self._extended_card,
+            "CreateTaskPushNotificationConfig": _taking(PushForm, service.put_target),
+            "GetTaskPushNotificationConfig": _taking(ConfigForm, service.get_target),
+            "ListTaskPushNotificationConfigs": _taking(ConfigForm, service.list_targets),
+            "DeleteTaskPushNotificationConfig": _taking(ConfigForm, service.delete_target),
+            "GetExtendedAgentCard": lambda request, _: card(request),
         }
         self._streams: Mapping[str, Callable[[ApiRequest, Json], Awaitable[TaskStream]]] = {
             "SendStreamingMessage": self._send_streaming,
@@ -160,26 +163,13 @@ class Bindings:
         form = read_form(params, TaskForm)
         return (await self._service.get(request, form)).json(form.history_length)
 
-    async def _list(self, request: ApiRequest, params: Json) -> Json:
-        return await self._service.list(request, read_form(params, ListForm))
-
     async def _cancel(self, request: ApiRequest, params: Json) -> Json:
         return (await self._service.cancel(request, read_form(params, TaskForm))).json()
 
-    async def _put_target(self, request: ApiRequest, params: Json) -> Json:
-        return await self._service.put_target(request, read_form(params, PushForm))
 
-    async def _get_target(self, request: ApiRequest, params: Json) -> Json:
-        return await self._service.get_target(request, read_form(params, ConfigForm))
-
-    async def _list_targets(self, request: ApiRequest, params: Json) -> Json:
-        return await self._service.list_targets(request, read_form(params, ConfigForm))
-
-    async def _delete_target(self, request: ApiRequest, params: Json) -> Json:
-        return await self._service.delete_target(request, read_form(params, ConfigForm))
-
-    async def _extended_card(self, request: ApiRequest, params: Json) -> Json:
-        return await self._card(request)
+def _taking(form: type[T], carry_out: Callable[[ApiRequest, T], Awaitable[Json]]) -> Handler:
+    """Return the handler of an operation that answers with what this function returns."""
+    return lambda request, params: carry_out(request, read_form(params, form))
 
 
 def _id_of(call: Mapping[str, Json]) -> Json:
