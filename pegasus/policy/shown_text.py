@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pegasus.messages import Json
@@ -63,8 +63,8 @@ def texts_of(value: Json) -> Iterator[str]:
         found = waiting.pop()
         if isinstance(found, str):
             yield found
-        elif isinstance(found, dict):
-            waiting += [each for pair in reversed(found.items()) for each in reversed(pair)]
+        elif isinstance(found, Mapping):
+            waiting += [each for pair in reversed([*found.items()]) for each in reversed(pair)]
         elif isinstance(found, list | tuple):
             waiting += reversed(found)
 

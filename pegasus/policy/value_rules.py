@@ -14,7 +14,7 @@ how it is written: arguments that are the default or empty make no other call of
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -22,6 +22,7 @@ import attrs
 
 from pegasus.messages import Json, Metadata
 from pegasus.policy.owner_values import OwnerMessage, OwnerText, ValueUnit, units_of
+from pegasus.policy.shown_text import texts_of
 from pegasus.wire import encode_json
 
 MOST_OPEN: Final = 20
@@ -31,22 +32,8 @@ MOST_NAMED: Final = 3
 REACHES_OUT: Final = "the call reaches out"
 """Reason to ask about a call of a tool of this program."""
 _ADDRESS_FIELDS: Final = frozenset(
-    (
-        "url",
-        "urls",
-        "uri",
-        "uris",
-        "href",
-        "link",
-        "links",
-        "host",
-        "hosts",
-        "hostname",
-        "domain",
-        "ip",
-        "endpoint",
-        "webhook",
-    )
+    {"url", "urls", "uri", "uris", "href", "link", "links", "host", "hosts", "hostname", "domain", "ip"}
+    | {"endpoint", "webhook"}
 )
 """Words in the name of a parameter that holds an address on a network."""
 _ADDRESS_FORMATS: Final = frozenset(
@@ -173,21 +160,9 @@ def has_address(arguments: Metadata, schema: Metadata) -> bool:
         described = known.get(name)
         format = described.get("format") if isinstance(described, Mapping) else None
         is_named = format in _ADDRESS_FORMATS or not _ADDRESS_FIELDS.isdisjoint(map(str.lower, _WORDS.findall(name)))
-        if any((is_named and text) or _ADDRESS.match(text.strip()) for text in _texts_in(value)):
+        if any((is_named and text) or _ADDRESS.match(text.strip()) for text in texts_of(value)):
             return True
     return False
-
-
-def _texts_in(value: Json) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _texts_in(each)
-    elif isinstance(value, Mapping):
-        for name, each in value.items():
-            yield name
-            yield from _texts_in(each)
 
 
 def _plain(value: Json, schema: Metadata) -> Json:
