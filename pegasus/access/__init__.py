@@ -2,9 +2,9 @@
 
 Who somebody is:
 
-* `principal` has the person that work is done for, and their role, which is made once for each message; and who may write, by the
-  settings. `pairing` has the people whom the owner has let in besides.
-* `tokens` has the rights of the programs that connect, `browser_sessions` those of people who are signed in at the page.
+* `principal` has the person that work is done for, and their role, which is made once for each message; who may write, by the
+  settings; and the rights of the program that brings a message. `pairing` has the people whom the owner has let in besides.
+* `tokens` has the tokens of the programs that connect, `browser_sessions` the people who are signed in at the page.
 
 What they may have done:
 
@@ -64,12 +64,17 @@ from pegasus.access.pairing import (
     access_view,
 )
 from pegasus.access.principal import (
+    CONTROL,
     DOOR,
     GROUP,
     MENTIONED,
+    MESSAGE,
     NOBODY,
     OWN_TYPES,
+    OWNER_GRANT,
+    READ,
     ROLE,
+    SCOPES,
     Access,
     AccessDenied,
     ChannelRules,
@@ -77,6 +82,7 @@ from pegasus.access.principal import (
     PairingRequired,
     Principal,
     Role,
+    TokenGrant,
     folder_of,
     is_group,
     is_owner,
@@ -95,20 +101,7 @@ from pegasus.access.question_texts import (
     shown_subject,
 )
 from pegasus.access.rules import NO_WALLS, CallRequest, Decision, Policy, Ruling, SandboxState, parse_rules
-from pegasus.access.tokens import (
-    CONTROL,
-    MESSAGE,
-    OWNER_GRANT,
-    READ,
-    SCOPES,
-    Credentials,
-    TokenBook,
-    TokenGrant,
-    TokenRefused,
-    hash_token,
-    stored_tokens,
-    tokens_view,
-)
+from pegasus.access.tokens import Credentials, TokenBook, TokenRefused, hash_token, stored_tokens, tokens_view
 
 __all__ = [
     "APPROVALS",

@@ -27,7 +27,8 @@ import attrs
 import trio
 
 from actors import Ref, Signal
-from pegasus.access.tokens import OWNER_GRANT, Credentials, TokenGrant, hash_token
+from pegasus.access.principal import OWNER_GRANT, TokenGrant
+from pegasus.access.tokens import Credentials, hash_token
 from pegasus.messages import Json
 from pegasus.observe import get_logger
 from pegasus.settings import LiveValue
@@ -77,7 +78,9 @@ class WebSessions:
         """Begin without sessions, which `load` reads. credentials: the tokens that count."""
         self._credentials = credentials
         self._home_hash = hash_token(credentials.now.token)
-        self._store = KeyedStore("web-sessions", _read_session, after_read=self._notify)
+        self._changed = Signal()
+        """Wakes those who wait for the end of a session, whenever the sessions have changed."""
+        self._store = KeyedStore("web-sessions", _read_session, after_read=self._changed.notify)
         """By the hash of the id, oldest first."""
         self.follow = self._store.follow
         """Reads them again whenever another node has changed them, until cancelled."""
@@ -86,8 +89,6 @@ class WebSessions:
         self.follow_codes = self._codes.follow
         """Does for the codes what `follow` does."""
         self._clock: Callable[[], int] = lambda: 0
-        self._changed = Signal()
-        """Wakes those who wait for the end of a session, whenever the sessions have changed."""
 
     async def load(self, journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
         """Read the sessions, and write changes to this journal from now on. clock: wall clock, ms.
@@ -98,10 +99,6 @@ class WebSessions:
         self._clock = clock
         await self._store.open(journal)
         await self._codes.open(journal)
-
-    def _notify(self) -> None:
-        """Wake those who wait for the end of a session."""
-        self._changed.notify()
 
     async def find_read(self, id: str) -> TokenGrant | None:
         """Return the rights of a session as `find` does, after reading sessions and tokens if that has not succeeded yet.
@@ -164,7 +161,7 @@ class WebSessions:
             living = [key for key, other in self._store.rows.items() if self._may_count(other)]
             kept = living[-(MOST_SESSIONS - 1) :]
             await self._store.save({session.hash: session}, delete=self._store.rows.keys() - kept)
-            self._notify()
+            self._changed.notify()
         _log.info("signed in", token=grant.name)
         return id
 
@@ -174,7 +171,7 @@ class WebSessions:
         async with self._store.change():
             if hash in self._store.rows:
                 await self._store.save(delete=[hash])
-                self._notify()
+                self._changed.notify()
 
     # ---------------------------------------------------------------- links
 

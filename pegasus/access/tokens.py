@@ -31,26 +31,17 @@ from pathlib import Path
 from typing import Final
 
 import attrs
-import trio
 
 from actors import Ref
-from pegasus.access.principal import OWN_TYPES, Role, is_owner, with_role
+from pegasus.access.principal import MESSAGE, OWNER_GRANT, SCOPES, StoredToken, TokenGrant, own_channel_id
 from pegasus.formatting import quote
-from pegasus.messages import Address, ChannelInfo, InboundMessage, Json
+from pegasus.messages import Address, Json
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, KeyedStore, StorageError, stored_rows
 from pegasus.wire import from_wire, to_wire
 
 PREFIX: Final = "pgs_"
 """Beginning of each token, by which it is found in texts that are not to show it (`pegasus.redaction`)."""
-MESSAGE: Final = "message"
-"""Scope: send messages, and get the replies to them."""
-READ: Final = "read"
-"""Scope: get replies, and call methods that only show something."""
-CONTROL: Final = "control"
-"""Scope: call all methods, with the rights of an owner."""
-SCOPES: Final = (MESSAGE, READ, CONTROL)
-"""All scopes, in the order in which they are shown."""
 MOST_TOKENS: Final = 1000
 """Tokens that may exist. Each hello is compared with all of them."""
 
@@ -66,154 +57,6 @@ class TokenRefused(ValueError):
 
     Example: `await book.add("my phone")` raises it, because a name has no blanks.
     """
-
-
-@attrs.frozen(eq=False, repr=False)
-class StoredToken:
-    """A token as it stands in the file.
-
-    Example::
-
-        StoredToken("phone", hash_token(token), (MESSAGE,), type="web", channel_id="phone", created=1_772_020_800_000)
-    """
-
-    name: str
-    """Name by which its owner revokes it."""
-    hash: str = attrs.field(repr=False)
-    """SHA-256 of the token, in hexadecimal digits."""
-    scopes: tuple[str, ...]
-    """Some of SCOPES."""
-    type: str = ""
-    """Channel type that its client must name; "" = any."""
-    channel_id: str = ""
-    """Conversation that its client must name; "" = `token-<name>`, or none for a bridge."""
-    bridge: bool = False
-    """The client serves all conversations of its type."""
-    created: int = 0
-    """Wall clock, ms."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class TokenGrant:
-    """Rights that come with a token."""
-
-    token: StoredToken
-    """The token as it is stored, without the secret itself."""
-    is_home: bool = False
-    """The token is that of the home, and may all."""
-    revoked: trio.Event = attrs.field(factory=trio.Event)
-    """Set when the token counts no more."""
-
-    @property
-    def name(self) -> str:
-        """Name of the token, for people."""
-        return self.token.name
-
-    def allows(self, scope: str) -> bool:
-        """Return whether the token has a scope."""
-        return self.is_home or scope in self.token.scopes
-
-    @property
-    def is_bound(self) -> bool:
-        """True for the token of one conversation, of a channel type or of a bridge. It shows no conversations of others."""
-        return not self.is_home and bool(self.token.channel_id or self.token.type or self.token.bridge)
-
-    @property
-    def sees_all_conversations(self) -> bool:
-        """True if its client may see what was said in the conversations of others."""
-        return self.allows(CONTROL) and not self.is_bound
-
-    @property
-    def gets_replies(self) -> bool:
-        """True if its client gets replies."""
-        return self.allows(MESSAGE) or self.allows(READ)
-
-    def vouches_for(self, type: str) -> bool:
-        """Return whether its client may speak for an owner on channels of this type.
-
-        One with the scope "control" may. So may a bridge that is bound to the type of a service, because the service has checked who
-        writes. A client that merely may send messages is a guest, whatever it says about itself.
-        """
-        if self.is_home or self.allows(CONTROL):
-            return True
-        return self.token.bridge and self.token.type == type and type not in OWN_TYPES
-
-    def proves_owner(self, type: str) -> bool:
-        """Return whether its client, with a conversation of its own on this type, is an owner's whatever `agent.owners` lists."""
-        return self.is_home and type in OWN_TYPES
-
-    def owners_for(self, type: str, owners: Collection[str]) -> Collection[str]:
-        """Return the entries that name owners among those for whom its client speaks on this type. owners: `agent.owners`."""
-        if self.proves_owner(type):
-            return (*owners, f"{type}:*")
-        return owners if self.vouches_for(type) else ()
-
-    def is_owner(self, channel: ChannelInfo, owners: Collection[str]) -> bool:
-        """Return whether its client counts as an owner on this channel. owners: `agent.owners`."""
-        return is_owner(channel, self.owners_for(channel.type, owners))
-
-    def attest(self, message: InboundMessage, *, is_bridge: bool) -> InboundMessage:
-        """Return the message with what its client has proved about its sender, and without what it claims."""
-        channel = message.channel
-        if self.proves_owner(channel.type) and not is_bridge:
-            return with_role(message, Role.OWNER)
-        account = self.account_of(channel, is_bridge=is_bridge)
-        is_own_door = self.is_own_door(None if is_bridge else channel.channel_id)
-        role = None if self.vouches_for(channel.type) else Role.GUEST
-        return with_role(message, role, account, is_own_door=is_own_door)
-
-    def is_own_door(self, channel_id: str | None) -> bool:
-        """Return whether an owner speaks through its client without anybody in between: it has one conversation and an owner's rights.
-
-        Others pass on what people have written somewhere else. channel_id: None for a bridge.
-        """
-        return channel_id is not None and not self.token.bridge and self.allows(CONTROL)
-
-    def account_of(self, channel: ChannelInfo, *, is_bridge: bool) -> str:
-        """Return the account by which a message of its client is counted, if a guest has written it.
-
-        Users count only behind a bridge that is believed (`vouches_for`). Any other client could name another user, and another
-        conversation, for each message, so that its token counts. Whoever holds the owner's token is counted by conversation.
-        """
-        if is_bridge and self.vouches_for(channel.type):
-            return channel.sender
-        return str(channel.address) if self.is_home else self.name
-
-    @property
-    def channel_id(self) -> str:
-        """Conversation of a client that names none; "" for the owner's token and for a bridge, which name theirs."""
-        return "" if self.is_home or self.token.bridge else own_channel_id(self.token)
-
-    def below(self, id: str) -> str:
-        """Return the channelId for a conversation that a client calls `id`, below that of its token if this fixes none.
-
-        >>> TokenGrant(StoredToken("app", "", (MESSAGE,))).below("chat 7")
-        'token-app/chat 7'
-        """
-        is_free = self.is_home or self.token.bridge or self.token.channel_id
-        return id if is_free else f"{self.channel_id}/{id}"
-
-    def refusal(self, type: str, channel_id: str | None) -> str:
-        """Return why a client with this token may not greet as this channel, "" if it may. channel_id: None for a bridge."""
-        if self.is_home:
-            return ""
-        fixed, who = self.token, f"the token {quote(self.name)}"
-        if fixed.type and type != fixed.type:
-            return f"{who} is for channel type {quote(fixed.type)}, and the hello names {quote(type)}"
-        if fixed.bridge and channel_id is not None:
-            return f"{who} is that of a bridge; leave channelId out of the hello"
-        if fixed.bridge or channel_id in (None, self.channel_id):
-            return ""
-        if fixed.channel_id:
-            return f"{who} is for channelId {quote(fixed.channel_id)}, and the hello names {quote(channel_id)}"
-        if channel_id is not None and channel_id.startswith(self.below("")):
-            return ""
-        own = f"{quote(self.channel_id)}, and those that begin with {quote(self.below(''))}"
-        return f"{who} is for channelId {own}, and the hello names {quote(channel_id)}; --channel fixes another one"
-
-
-OWNER_GRANT: Final = TokenGrant(StoredToken("home", "", SCOPES), is_home=True)
-"""Rights of the token of the home."""
 
 
 class TokenBook:
@@ -358,14 +201,6 @@ class TokenBook:
         # After the write: connections that end before it could come back with the token if the write fails.
         grant.revoked.set()
         _log.info("token revoked", name=name)
-
-
-def own_channel_id(token: StoredToken) -> str:
-    """Return the conversation that a token which is no bridge's is bound to.
-
-    A name of a token has no "/", so nothing below one token's conversation belongs to another token.
-    """
-    return token.channel_id or f"token-{token.name}"
 
 
 def hash_token(token: str) -> str:

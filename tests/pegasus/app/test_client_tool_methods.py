@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from pegasus.access import TokenGrant
-from pegasus.access.tokens import StoredToken
+from pegasus.access.principal import StoredToken
 from pegasus.app.control_plane import ClientToolMethods
 from pegasus.gateway import BadParams, Caller, NotAllowed, NotFound
 from pegasus.messages import Address

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from actors import Child, open_supervisor
-from pegasus.access.tokens import StoredToken, TokenGrant
+from pegasus.access.principal import StoredToken, TokenGrant
 from pegasus.app.control_plane import MemoryMethods, ViewMethods
 from pegasus.app.control_plane.views import TAIL
 from pegasus.gateway import BadParams, Caller, Conflict
