@@ -110,39 +110,31 @@ class ApprovalsContent:
 
     def apply(self, record: Metadata) -> None:
         """Take over the step of a line. Raises ValueError, KeyError, TypeError, AttributeError, and changes nothing then."""
-        _read_line(record, self.approvals, self.grants)
-        self.latest = max(self.latest, *(_time(record.get(name)) for name in ("created", "at")))
-
-
-def _time(value: Json) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def _read_line(record: Metadata, approvals: dict[str, Approval], grants: dict[str, CallGrant]) -> None:
-    """Take over the step that a line tells of. Raises ValueError, KeyError, TypeError, AttributeError, and changes nothing then."""
-    id = str(record["id"])
-    # Lines are known by what they hold, so that they need no field for their kind.
-    if "hash" in record:
-        grant = from_wire(record, CallGrant)
-        scope = AnswerScope(grant.scope)
-        if scope is AnswerScope.ONCE:
-            raise ValueError("a grant that counts once")
-        grants[id] = attrs.evolve(grant, scope=scope)
-    elif record.get("revoked"):
-        grants.pop(id, None)
-    elif "tool" in record:
-        request = from_wire({**record, "calls": record.get("calls") or [record]}, ApprovalRequest)
-        request = attrs.evolve(request, who=Role(request.who))
-        times = require_number(record["created"]), require_number(record["expires"])
-        approvals[id] = Approval(id, request, *times)
-    else:
-        # A step without its opening line is a KeyError, and so one of the problems.
-        approvals[id] = approval = _after_step(approvals[id], record)
-        if record.get("scope") == ALWAYS and approval.is_allowed and approval.request.who is Role.OWNER:
-            call, at = approval.request.first, approval.created
-            grants[id] = CallGrant(
-                id, AnswerScope.ARGUMENTS, call.tool, "", call.digest(approval.request.who), approval.by, at
-            )
+        id = str(record["id"])
+        # Lines are known by what they hold, so that they need no field for their kind.
+        if "hash" in record:
+            grant = from_wire(record, CallGrant)
+            scope = AnswerScope(grant.scope)
+            if scope is AnswerScope.ONCE:
+                raise ValueError("a grant that counts once")
+            self.grants[id] = attrs.evolve(grant, scope=scope)
+        elif record.get("revoked"):
+            self.grants.pop(id, None)
+        elif "tool" in record:
+            request = from_wire({**record, "calls": record.get("calls") or [record]}, ApprovalRequest)
+            request = attrs.evolve(request, who=Role(request.who))
+            times = require_number(record["created"]), require_number(record["expires"])
+            self.approvals[id] = Approval(id, request, *times)
+        else:
+            # A step without its opening line is a KeyError, and so one of the problems.
+            self.approvals[id] = approval = _after_step(self.approvals[id], record)
+            if record.get("scope") == ALWAYS and approval.is_allowed and approval.request.who is Role.OWNER:
+                call, who = approval.request.first, approval.request.who
+                self.grants[id] = CallGrant(
+                    id, AnswerScope.ARGUMENTS, call.tool, "", call.digest(who), approval.by, approval.created
+                )
+        times_of_it = (record.get(name) for name in ("created", "at"))
+        self.latest = max(self.latest, *(time if isinstance(time, int) else 0 for time in times_of_it))
 
 
 def _after_step(approval: Approval, record: Metadata) -> Approval:
