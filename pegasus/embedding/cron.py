@@ -19,7 +19,6 @@ from pegasus.schedule import (
     AddJob,
     EnableJob,
     Job,
-    JobDraft,
     ListJobs,
     RemoveJob,
     RunJob,
@@ -49,8 +48,8 @@ class CronService(Protocol):
     async def run(self, fire: FireJob) -> None:
         """Call `fire` for each job that is due, until cancelled. `fire` raises ScheduleError if the run was not taken."""
 
-    async def add(self, draft: JobDraft) -> Job:
-        """Keep a new job and return it. It must be on disk by then."""
+    async def add(self, draft: Job) -> Job:
+        """Keep a new job under an id that is given to it, and return it. It must be on disk by then."""
 
     async def list(self) -> Sequence[Job]:
         """Return all jobs, oldest first."""

@@ -274,16 +274,11 @@ def _job_line(found: FoundJob, target: ImportTarget, source: str) -> tuple[Impor
         )
     except ScheduleError as error:
         return _left_out("job", found.origin, str(error)), None
-    job = Job(
+    job = attrs.evolve(
+        draft,
         id=f"j-{sha256(f'{source} {found.origin}'.encode()).hexdigest()[:8]}",
-        schedule=draft.schedule,
-        prompt=draft.prompt,
-        channel=str(draft.channel.address),
-        name=draft.name,
-        kind=draft.kind,
         enabled=not found.paused,
         next=None if found.paused else next_run(draft.schedule, now),
-        by=str(OWNER.address),
         outside=() if target.is_mine else ("file",),
     )
     outcome = ImportLine("paused" if found.paused else "imported", "job", found.origin, job.id, "; ".join(found.paused))

@@ -10,8 +10,8 @@ Main Agent or a background task, with the rights of whoever made the job. docs/u
 * `scheduler`: the actor that keeps the jobs and runs each once.
 * `tool`: the tool by which a model keeps jobs.
 
-A job takes this way: `draft_job` checks the values of a tool call, a program or the command line and makes a `JobDraft` of them;
-the keeper makes a `Job` of that, writes the file, and answers `AddJob`. When the job is due, the keeper makes an item of the
+A job takes this way: `draft_job` checks the values of a tool call, a program or the command line and makes a `Job` of them; the keeper
+gives it an id and its next time, writes the file, and answers `AddJob`. When the job is due, the keeper makes an item of the
 inbox (`job_item`) or a task of it, writes the file with the next time, and emits SCHEDULE_FIRED.
 
 Example::
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         AddJob,
         EnableJob,
         Job,
-        JobDraft,
         ListJobs,
         RemoveJob,
         RunJob,
@@ -61,7 +60,6 @@ __all__ = [
     "EnableJob",
     "Heartbeat",
     "Job",
-    "JobDraft",
     "ListJobs",
     "RemoveJob",
     "RunJob",

@@ -44,14 +44,14 @@ MISSED: Final = ("once", "skip")
 
 @attrs.frozen(kw_only=True)
 class Job:
-    """A scheduled job.
+    """A scheduled job. One that is not kept yet (`draft_job`) has no id and no next time: the keeper adds them when it takes it.
 
     Example::
 
         Job(id="j-7f3k", schedule=Schedule(every=900.0), prompt="Is the site up?", channel="cli:main", next=1_772_020_800_000)
     """
 
-    id: str
+    id: str = ""
     """Short name by which people and models refer to it, such as "j-7f3k"; made by the keeper, unique among the jobs."""
     schedule: Schedule
     """The times at which it runs."""
@@ -137,53 +137,14 @@ class Job:
         return principal.is_owner or (self.role is Role.GUEST and bool(principal.guest) and self.by == principal.guest)
 
 
-@attrs.frozen(kw_only=True)
-class JobDraft:
-    """A job that somebody asks for, checked (`draft_job`).
-
-    A draft has no id, no counters and no next time yet: the keeper adds them when it takes it.
-
-    Example::
-
-        draft = draft_job({"schedule": {"at": "2026-12-01T09:00"}, "prompt": "Call Anna"}, now, principal, origin)
-        job = await keeper.ask(AddJob, draft)
-    """
-
-    schedule: Schedule
-    """Its times, with the time zone filled in; at least one of them is in the future."""
-    prompt: str
-    """Words for the model, not blank, at most LONGEST_PROMPT characters."""
-    channel: ChannelInfo
-    """Conversation, thread and person that the result goes to; the one that the job was asked for in, unless another one was named.
-    """
-    name: str = ""
-    """A few words for people; "" if nobody has given it a name."""
-    kind: str = "message"
-    """One of KINDS."""
-    missed: str = "once"
-    """One of MISSED."""
-    enabled: bool = True
-    """False: it is added as a paused job."""
-    principal: Principal
-    """Person who asks for it."""
-    outside: tuple[str, ...] = ()
-    """Labels of the text from outside that the work has read which asks for the job; they go with each run."""
-
-    @property
-    def apart(self) -> bool | None:
-        """Return whether it belongs to a conversation in which guests are heard; None if it speaks elsewhere than it was asked for."""
-        asked_on = self.principal.channel
-        is_here = asked_on is not None and asked_on.address == self.channel.address
-        return self.principal.is_apart if is_here else None
-
-
 def draft_job(
     values: Metadata, now: int, principal: Principal, origin: ChannelInfo | None, outside: Iterable[str] = ()
-) -> JobDraft:
-    """Return the draft for values as they come from a tool call, a program or the command line. Raises ScheduleError.
+) -> Job:
+    """Return the job that values ask for which come from a tool call, a program or the command line. Raises ScheduleError.
 
     values: `schedule` (an object with `cron` and `tz`, `every`, `at`, or `when` in words), `prompt`, and maybe `channel`,
-    `name`, `kind`, `missed`, `enabled`. origin: the channel of a job that names none; None: it must name one.
+    `name`, `kind`, `missed`, `enabled`. principal: who asks for it. origin: the channel of a job that names none; None: it must name
+    one. outside: labels of the text from outside that the work has read which asks for it; they go with each run.
     """
     # A misspelt value is refused instead of ignored: a model that is told so repeats the call correctly.
     known = {"schedule", "prompt", "channel", "name", "kind", "missed", "enabled", "replyTo"}
@@ -200,7 +161,9 @@ def draft_job(
     enabled = values.get("enabled", True)
     if not isinstance(enabled, bool):
         raise ScheduleError(f"enabled: found {quote(enabled)}, allowed: true or false")
-    return JobDraft(
+    channel, asked_on = _channel(values, origin), principal.channel
+    is_here = asked_on is not None and asked_on.address == channel.address
+    return Job(
         schedule=make_schedule(
             now,
             cron=_text(given, "cron"),
@@ -210,13 +173,17 @@ def draft_job(
             when=_text(given, "when"),
         ),
         prompt=prompt,
-        channel=_channel(values, origin),
+        channel=str(channel.address),
+        reply_to=channel.reply_to,
+        user_id=channel.user_id,
         name=_text(values, "name", LONGEST_NAME).strip(),
         kind=_one_of(values, "kind", KINDS),
         missed=_one_of(values, "missed", MISSED),
         enabled=enabled,
-        principal=principal,
+        role=principal.role,
+        by=principal.guest or (str(asked_on.address) if asked_on else ""),
         outside=tuple(outside),
+        apart=principal.is_apart if is_here else None,
     )
 
 
@@ -368,7 +335,7 @@ class ListJobs:
 
 @attrs.frozen(eq=False, repr=False)
 class AddJob:
-    """Make a job. Answered with it when it is on disk. Fails with ScheduleError if there are too many.
+    """Keep a job. Answered with it when it is on disk. Fails with ScheduleError if there are too many.
 
     Fails with StorageError if the disk refuses; then there is no such job.
 
@@ -377,8 +344,8 @@ class AddJob:
 
     reply: Reply[Job]
     """Gets the job with its id and its next time."""
-    draft: JobDraft
-    """The checked values, and the person whose rights the job gets."""
+    draft: Job
+    """The job as `draft_job` returns it."""
 
 
 @attrs.frozen(eq=False, repr=False)

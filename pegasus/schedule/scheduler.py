@@ -57,7 +57,6 @@ from pegasus.schedule.jobs import (
     AddJob,
     EnableJob,
     Job,
-    JobDraft,
     ListJobs,
     RemoveJob,
     RunJob,
@@ -155,6 +154,8 @@ class _JobScheduler:
         self._services = services
         self._store = KeyedStore("jobs", read_job, after_read=self._take_over)
         """The jobs as the file has them, oldest first."""
+        self.follow = self._store.follow
+        """Takes over what other nodes change, until cancelled."""
         self._ahead: dict[str, Job] = {}
         """Jobs by id whose present state the file does not show yet: they were run, or their next time was found."""
         self._known: Mapping[str, Job] = {}
@@ -174,10 +175,6 @@ class _JobScheduler:
         """Read the jobs. Raises StorageError, ActorError."""
         self._store.use(self._services.journal)
         await self._store.ensure_read()
-
-    async def follow(self) -> None:
-        """Take over what other nodes change, until cancelled."""
-        await self._store.follow()
 
     @property
     def _jobs(self) -> dict[str, Job]:
@@ -273,32 +270,16 @@ class _JobScheduler:
             raise ScheduleError(f"there is no job {quote(id, 40)}")
         return job
 
-    async def _add(self, draft: JobDraft) -> Job:
-        """Make a job of a draft. Raises ScheduleError if there are too many."""
-        principal, now = draft.principal, self._services.clock()
-        by = principal.guest or (str(principal.channel.address) if principal.channel else "")
+    async def _add(self, draft: Job) -> Job:
+        """Keep a draft as a job. Raises ScheduleError if there are too many."""
+        now, by = self._services.clock(), draft.by
         if len(self._jobs) >= MOST_JOBS:
             raise ScheduleError(f"there are {MOST_JOBS} jobs already")
-        if not principal.is_owner and sum(job.by == by for job in self._jobs.values()) >= MOST_OF_A_GUEST:
+        if draft.role is not Role.OWNER and sum(job.by == by for job in self._jobs.values()) >= MOST_OF_A_GUEST:
             raise ScheduleError(f"this person has {MOST_OF_A_GUEST} jobs already, which is the most a guest may have")
-        job = Job(
-            id=typed_id("j-", 5, self._services.random, self._jobs),
-            schedule=draft.schedule,
-            prompt=draft.prompt,
-            channel=str(draft.channel.address),
-            reply_to=draft.channel.reply_to,
-            user_id=draft.channel.user_id,
-            name=draft.name,
-            kind=draft.kind,
-            enabled=draft.enabled,
-            missed=draft.missed,
-            # A point in time that has passed since the draft was checked is due at once.
-            next=(next_run(draft.schedule, now) or next_run(draft.schedule, 0)) if draft.enabled else None,
-            role=principal.role,
-            by=by,
-            outside=draft.outside,
-            apart=draft.apart,
-        )
+        # A point in time that has passed since the draft was checked is due at once.
+        next = (next_run(draft.schedule, now) or next_run(draft.schedule, 0)) if draft.enabled else None
+        job = attrs.evolve(draft, id=typed_id("j-", 5, self._services.random, self._jobs), next=next)
         await self._save(job)
         return job
 

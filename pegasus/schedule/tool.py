@@ -122,11 +122,8 @@ async def _add(keeper: Ref[ScheduleMessage], now: int, arguments: Metadata, cont
     # A job keeps the labels of what was read until now; the turn may read more.
     labels = [str(label) for label in context.outside]
     draft = draft_job(values, now, context.principal, context.origin, labels)
-    if (
-        not context.principal.is_owner
-        and context.origin is not None
-        and draft.channel.address != context.origin.address
-    ):
+    origin = context.origin
+    if not context.principal.is_owner and origin is not None and draft.channel_info.address != origin.address:
         raise ToolError("a guest's job may speak only in the conversation that it was asked for in")
     job = await keeper.ask(AddJob, draft)
     # In the machine's zone, since that is what the model tells the person.

@@ -21,7 +21,7 @@ from actors import Ref
 from pegasus.access import AnswerApproval, AnswerScope, ApprovalMessage, Principal, Role, parse_scope
 from pegasus.memory import Author
 from pegasus.messages import Address, InboundMessage
-from pegasus.schedule import AddJob, Job, JobDraft, ScheduleMessage
+from pegasus.schedule import AddJob, Job, ScheduleMessage
 from pegasus.storage import Accept
 from pegasus.update.beginning import NOTES, added_jobs
 from pegasus.update.record import (
@@ -238,17 +238,6 @@ def _added_jobs(record: Record, since: int) -> Iterator[OutsideEvent]:
 
 
 async def _add_job(row: Line, world: ReplayWorld) -> None:
-    job = from_wire(row, Job)
-    person = Principal(job.role, job.channel_info, is_apart=job.apart is True)
-    draft = JobDraft(
-        schedule=job.schedule,
-        prompt=job.prompt,
-        channel=job.channel_info,
-        name=job.name,
-        kind=job.kind,
-        missed=job.missed,
-        principal=person,
-        outside=job.outside,
-    )
     keeper: Ref[ScheduleMessage] = world.tree.root.ref("schedule/keeper")
+    draft = attrs.evolve(from_wire(row, Job), enabled=True, last=None, runs=0, failures=0, judged=None)
     await keeper.ask(AddJob, draft)

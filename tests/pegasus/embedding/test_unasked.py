@@ -160,13 +160,7 @@ class Calendar:
     async def add(self, draft):
         if "never" in draft.prompt:
             raise ScheduleError("prompt: found never")
-        job = Job(
-            id=f"j-{len(self.jobs)}",
-            schedule=draft.schedule,
-            prompt=draft.prompt,
-            channel=str(draft.channel.address),
-            role=draft.principal.role,
-        )
+        job = attrs.evolve(draft, id=f"j-{len(self.jobs)}")
         self.jobs[job.id] = job
         return job
 
