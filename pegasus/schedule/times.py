@@ -137,8 +137,8 @@ def next_run(schedule: Schedule, after: int) -> int | None:
 
 
 def interval_ms(schedule: Schedule) -> int:
-    """Return the time between two runs of an interval, ms."""
-    return round(max(SHORTEST_INTERVAL, schedule.every) * 1000)
+    """Return the time between two runs of an interval, ms. One that somebody has written into the file may be of any length."""
+    return round(min(max(SHORTEST_INTERVAL, schedule.every), LONGEST_INTERVAL) * 1000)
 
 
 def local_zone() -> str:
@@ -156,7 +156,7 @@ def schedule_text(schedule: Schedule) -> str:
     if schedule.cron:
         return f"{schedule.cron} ({schedule.tz or 'UTC'})"
     if schedule.every:
-        return f"every {max(SHORTEST_INTERVAL, schedule.every):g} s"
+        return f"every {interval_ms(schedule) / 1000:g} s"
     with suppress(ScheduleError):  # of a file that somebody has edited
         return f"at {_datetime(schedule.at).isoformat(' ', 'seconds')}"
     return f"at {schedule.at}"

@@ -68,6 +68,12 @@ def test_an_interval_is_counted_from_the_run_before():
     assert schedule_text(Schedule(every=0.0001)) == "every 1 s"
 
 
+@pytest.mark.parametrize("every", [float("inf"), float("nan"), 10**400, -5.0])
+def test_an_interval_that_somebody_has_written_into_the_file_is_one(every):
+    assert NOW < next_run(Schedule(every=every), NOW) <= NOW + 10 * 366 * 86_400_000
+    assert schedule_text(Schedule(every=every)).startswith("every ")
+
+
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
