@@ -20,12 +20,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from actors import ActorError, Ref
+from pegasus.access import Role
 from pegasus.formatting import format_time, quote
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
+from pegasus.outside import OUTSIDE, Untrusted, join_outside, parse_outside
 from pegasus.schedule.times import ScheduleError, schedule_text
 from pegasus.storage import StorageError
-from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
+from pegasus.tools import Effect, LabelledResult, Reach, Tool, ToolContext, ToolError, as_tool_error, parameters
 
 if TYPE_CHECKING:
     from pegasus.schedule.jobs import Job, ScheduleMessage
@@ -75,7 +77,7 @@ def cron_tool(keeper: Ref[ScheduleMessage], clock: Callable[[], int]) -> Tool:
 
 async def _run(
     keeper: Ref[ScheduleMessage], clock: Callable[[], int], arguments: Metadata, context: ToolContext
-) -> Json:
+) -> Json | LabelledResult:
     """Carry out one call. Raises ToolError, whose text says what is allowed.
 
     A job that the person may not see is treated as one that does not exist: the errors are the same, and tell nothing about it.
@@ -88,7 +90,10 @@ async def _run(
                 return await _add(keeper, clock(), arguments, context)
             case "list":
                 jobs = await _visible(keeper, context)
-                return {"jobs": [job_line(job, clock()) for job in jobs[-MOST_LISTED:]], "count": len(jobs)}
+                shown = jobs[-MOST_LISTED:]
+                # A guest has chosen the words of a guest's job, and of others a page may have.
+                labels = join_outside(*map(_labels_of, shown))
+                return LabelledResult({"jobs": [job_line(job, clock()) for job in shown], "count": len(jobs)}, labels)
             case action:
                 job = await _find(keeper, arguments, context)
                 if action == "remove":
@@ -111,7 +116,7 @@ async def _add(keeper: Ref[ScheduleMessage], now: int, arguments: Metadata, cont
     if arguments.get("timezone"):
         schedule["tz"] = arguments["timezone"]
     if delay := arguments.get("delay"):
-        seconds = float(delay) if isinstance(delay, int | float) else 0.0
+        seconds = delay if isinstance(delay, int | float) else 0
         # A delay is one point in time, so that none of the other kinds may stand beside it. The bound keeps the sum within the
         # calendar.
         if schedule.keys() - {"tz"} or not 0 < seconds < 10**9:
@@ -148,3 +153,9 @@ async def _visible(keeper: Ref[ScheduleMessage], context: ToolContext) -> list[J
     from pegasus.schedule.jobs import ListJobs
 
     return [job for job in await keeper.ask(ListJobs) if job.is_visible_to(context.principal)]
+
+
+def _labels_of(job: Job) -> tuple[Untrusted, ...]:
+    """Return the labels of the words of a job."""
+    labels = parse_outside({OUTSIDE: list(job.outside)})
+    return labels if job.role is Role.OWNER else (*labels, Untrusted.GUEST)
