@@ -53,12 +53,15 @@ MODEL: Final = "model"
 """Id of the option that chooses the model."""
 MODE: Final = "mode"
 """Id of the option that chooses where commands run."""
-MODES: Final[Mapping[str, tuple[str, str]]] = {
-    TERMINAL: (
-        "In the editor's terminal",
-        "Commands run in a terminal of the editor, without walls, and each is asked for",
-    ),
-    WALLS: ("Within walls", "Commands run in the background, within the walls around the agent's commands"),
+MODES: Final[Mapping[str, dict[str, Json]]] = {
+    TERMINAL: {
+        "name": "In the editor's terminal",
+        "description": "Commands run in a terminal of the editor, without walls, and each is asked for",
+    },
+    WALLS: {
+        "name": "Within walls",
+        "description": "Commands run in the background, within the walls around the agent's commands",
+    },
 }
 """Name and description of each mode."""
 TAKES_WORDS: Final = frozenset(
@@ -286,11 +289,11 @@ class EditorAgent:
         options: list[Json] = [{**option, "currentValue": current, "options": choices}] if names else []
         if len(session.modes) == 1:
             return {"configOptions": options}
-        modes: list[Json] = [{"value": id, "name": MODES[id][0], "description": MODES[id][1]} for id in session.modes]
+        modes: list[Json] = [{"value": id, **MODES[id]} for id in session.modes]
         option = {"id": MODE, "name": "Commands", "category": "mode", "type": "select"}
         options.append({**option, "currentValue": session.mode, "options": modes})
         # For editors that do not know options yet.
-        known: list[Json] = [{"id": id, "name": MODES[id][0], "description": MODES[id][1]} for id in session.modes]
+        known: list[Json] = [{"id": id, **MODES[id]} for id in session.modes]
         return {"configOptions": options, "modes": {"currentModeId": session.mode, "availableModes": known}}
 
     async def _set_option(self, params: SetOption) -> Json:

@@ -123,11 +123,6 @@ def read_record(path: Path) -> TextRecord | None:
         return NOTHING_KNOWN
 
 
-def write_record(path: Path, record: TextRecord) -> None:
-    """Replace the record; it is on disk then. Raises HomeError."""
-    write_private(path, encode_json(to_wire(record)) + "\n")
-
-
 @attrs.define(eq=False, repr=False)
 class WorkspaceFiles:
     """The owner's files in one folder, as they were when they were last looked at.
@@ -376,9 +371,10 @@ class WorkspaceFiles:
             write()
 
     def _write(self, *, programs_ran: bool) -> None:
-        """Write the record. Blocks. Raises HomeError."""
+        """Write the record; it is on disk then. Blocks. Raises HomeError."""
         if self.record is not None:
-            write_record(self.record, TextRecord(dict(self._texts), dict(self._doubted), programs_ran))
+            record = TextRecord(dict(self._texts), dict(self._doubted), programs_ran)
+            write_private(self.record, encode_json(to_wire(record)) + "\n")
 
     # ------------------------------------------------------------------ what an owner decides
 

@@ -227,30 +227,22 @@ def items_from_metadata(metadata: Metadata) -> OpenItems:
     carried = metadata.get("carried")
     if not isinstance(carried, Mapping):
         return OpenItems()
-    questions = [_parse_question(row) for row in _rows(carried.get("questions"))]
-    tasks = [_parse_task(row) for row in _rows(carried.get("errands"))]
-    return OpenItems(tuple(q for q in questions if q is not None), tuple(task for task in tasks if task is not None))
+    questions: list[OpenQuestion] = []
+    tasks: list[OpenTask] = []
+    for row in _rows(carried.get("questions")):
+        match row:
+            case [int(ts), str(kind), str(channel_id), str(text), bool(ours)]:
+                questions.append(OpenQuestion(ts, Address(kind, channel_id), text, ours))
+    for row in _rows(carried.get("errands")):
+        match row:
+            case [_, str(kind), str(channel_id), str(task_id), str(description), str(question)]:
+                tasks.append(OpenTask(task_id, description, Address(kind, channel_id), question=question))
+    return OpenItems(tuple(questions), tuple(tasks))
 
 
 def _rows(value: Json) -> list[Any]:
     """Return the rows of a list, none if it is something else: a person may have edited the session."""
     return value if isinstance(value, list) else []
-
-
-def _parse_question(row: Any) -> OpenQuestion | None:
-    """Return a question that the opening line of a session carries, None for a row that has another form."""
-    match row:
-        case [int(ts), str(kind), str(channel_id), str(text), bool(ours)]:
-            return OpenQuestion(ts, Address(kind, channel_id), text, ours)
-    return None
-
-
-def _parse_task(row: Any) -> OpenTask | None:
-    """Return a task that the opening line carries, None for a row that has another form. Its state is not kept there."""
-    match row:
-        case [_, str(kind), str(channel_id), str(task_id), str(description), str(question)]:
-            return OpenTask(task_id, description, Address(kind, channel_id), question=question)
-    return None
 
 
 # ------------------------------------------------------------------ the opening line
