@@ -30,8 +30,10 @@ _BLANK_LETTERS: Final = frozenset(
     + "".join(map(chr, [*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]))
 )
 """Characters of other categories that look like nothing: letters and marks without a picture, and variation selectors."""
-_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:[/\\]{2,}", re.IGNORECASE)
-"""Beginning of an address with a host. Browsers take a backslash for a slash."""
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]{0,30}:[/\\]{2,}", re.IGNORECASE)
+"""Beginning of an address with a host. Browsers take a backslash for a slash. Bounded, since each letter may begin one."""
+_LONGEST_LABEL: Final = 63
+"""Characters of a label of a host. A longer one leads nowhere, and is slow to write in ASCII."""
 _STOPS: Final = str.maketrans("\u3002\uff0e\uff61", "...")
 """Full stops of other scripts, which separate the labels of a host like a plain one."""
 _WORD: Final = re.compile(r"""[^\s"'<>()\[\]{},;|`]+""")
@@ -113,10 +115,13 @@ def _is_prose(text: str) -> bool:
 
 
 def _ascii_host(host: str) -> str:
-    """Return a host in the form in which it is looked up."""
+    """Return a host in the form in which it is looked up. A label that is too long for one stays."""
     labels = unicodedata.normalize("NFKC", host.translate(_STOPS)).casefold().split(".")
     return ".".join(
-        label if label.isascii() else f"xn--{label.encode('punycode', 'replace').decode('ascii')}" for label in labels
+        label
+        if label.isascii() or len(label) > _LONGEST_LABEL
+        else f"xn--{label.encode('punycode', 'replace').decode('ascii')}"
+        for label in labels
     )
 
 

@@ -1,5 +1,8 @@
 """Texts in questions: nothing is hidden in them, and addresses that look like others are named."""
 
+from random import Random
+from time import process_time
+
 import pytest
 
 from pegasus.access import question_text, shown_arguments, shown_subject
@@ -53,6 +56,15 @@ def test_an_address_that_looks_like_another_one_is_named(text, note):
 
 def test_notes_about_hosts_are_few_whatever_a_text_holds():
     assert len(host_notes(" ".join(f"https://a{n}@b{n}.example/" for n in range(1000)))) == 10
+
+
+@pytest.mark.parametrize("start", ["", "https://"])
+def test_a_long_word_is_looked_at_in_time(start):
+    letters = Random(0).choices("abcäöüабв中文字", k=50_000)
+    begun = process_time()
+    host_notes("a" * 100_000)
+    host_notes(f"{start}{''.join(letters)}.com")
+    assert process_time() - begun < 5
 
 
 def test_each_argument_has_its_name_and_no_value_looks_like_one():
