@@ -226,7 +226,9 @@ class ThinkLoop:
             )
             entries = (entry,)
         first = (memory_index_entry(now, index),) if index else ()
-        await session.add(*first, *entries)
+        # What was read or resolved for it must not be done again after a crash; all else is made anew from the inbox.
+        is_plain = invocation is None and not message.media
+        await (session.note if is_plain else session.add)(*first, *entries)
 
     async def _keep_attachments(self, item: Item, principal: Principal, *, reads: bool) -> KeptMedia:
         """Return what a message has attached. It is on disk then, so that the entry never names a file that is not there.

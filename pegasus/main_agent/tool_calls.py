@@ -101,7 +101,7 @@ class CallRunner:
                 metadata["media"] = list((await until_written(keep, "media")).refs)
             # A fact, not a decision: the tool has had its effect, so a cancel does not take the result away.
             result = Entry(now, "tool", outcome.content, call_id=call.id, metadata=metadata, failed=outcome.failed)
-            await session.add(result)
+            await (session.note(result) if call.id in reply_outcomes else session.add(result))
             if call.name == USE_SKILL:
                 # this call may have brought a skill into force
                 active = active_skills(session.progress(item.n).skills, toolset.skills)

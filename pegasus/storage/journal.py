@@ -102,7 +102,7 @@ from pegasus.storage.row_files import rows_path
 from pegasus.storage.volume import Volume
 
 FLUSH_AFTER = 0.05
-"""Seconds that notes wait for a write to go along with."""
+"""Seconds that notes, and commits that may be made soon, wait for a write to go along with."""
 RETRY_AFTER = 1.0
 """Seconds after which a flush that the disk refused is tried again, which must not burden a full disk."""
 BATCH_BYTES = 4 << 20
@@ -211,6 +211,8 @@ class _Journal:
         """Lines of the files to which commits with `after` append."""
         self._versions: dict[str, int] = {}
         """Version of each collection of rows that was changed, by its path. Like leases they begin anew with the journal."""
+        self._soon: list[Request] = []
+        """Commits that may wait for a write to go along with, as notes do."""
         self._refusal = ""
         """The error of the last write, "" if it succeeded."""
         self._may_rewrite = False
@@ -254,7 +256,7 @@ class _Journal:
         The time is set when the first note is made and not moved by later ones, so that a steady stream of messages
         does not put the flush off.
         """
-        if work.requests:
+        if work.requests or (self._soon and work.whole_file is not None):
             await self._commit(work.requests)
         # Queries come after the writes of their round, so an asker sees in the answer what it has asked for before.
         for query in work.queries:
@@ -277,7 +279,7 @@ class _Journal:
             await self._items.answer(work.item_queries)
         if work.reply_queries or self._replies.outgoing:
             self._replies.hand_out(work.reply_queries)
-        if not (self._inbox.notes or self._outbox.notes):
+        if not (self._inbox.notes or self._outbox.notes or self._soon):
             self._flush_at = math.inf
         elif self._flush_at == math.inf:
             self._flush_at = trio.current_time() + (RETRY_AFTER if self._refusal else FLUSH_AFTER)
@@ -291,7 +293,8 @@ class _Journal:
         work, size = _MailboxBatch(), 0
         while True:
             if isinstance(message, Request):
-                work.requests.append(message)
+                is_soon = isinstance(message, Commit) and message.soon
+                (self._soon if is_soon else work.requests).append(message)
                 size += _size_of(message)
             elif isinstance(message, Query):
                 work.queries.append(message)
@@ -411,24 +414,24 @@ class _Journal:
 
     # ------------------------------------------------------------------ group commit
 
-    async def _commit(self, requests: Sequence[Request]) -> None:
-        """Write these requests and answer each of them. Raises nothing."""
-        error = await self._write(requests)
-        if error is None:
-            return
-        for request in requests:
+    async def _commit(self, requests: Sequence[Request], *, with_notes: bool = False) -> StorageError | None:
+        """Write what could wait, then these requests, and answer each of them. Return the error if the disk refuses all together."""
+        requests, self._soon = [*self._soon, *requests], []
+        error = refusal = await self._write(requests, with_notes=with_notes)
+        for request in requests if refusal is not None else ():
             # The batch failed as a whole, and perhaps because of one request, such as a path that is a folder. Each is
             # tried alone, so that the others of its round do not fail with it.
             if len(requests) > 1:
                 error = await self._write([request])
             if error is not None:
                 request.reply.fail(StorageError(str(error)))
+        return refusal
 
     async def flush(self) -> StorageError | None:
-        """Write the notes. Return the error if the disk refuses, after reporting it once."""
-        refusal = self._refusal
-        error = await self._write((), with_notes=True)
-        if error is not None and str(error) != refusal:
+        """Write the notes and what could wait. Return the error if the disk refuses, after reporting it once."""
+        before = self._refusal
+        error = await self._commit((), with_notes=True)
+        if error is not None and str(error) != before:
             self._report(f"{error}; what need not be durable at once waits in memory")
         return error
 
@@ -481,7 +484,7 @@ class _Journal:
         """Write what is staged together with the appends of these commits, and make it part of inbox and outbox. Raises StorageError.
 
         The order on disk is inbox, sessions, outbox: each is written before what refers to it. A reply whose session lines are missing
-        cannot come about, nor an inbox that looks lost beside replies.
+        cannot come about, nor an inbox that looks lost beside replies. Notes come behind the sessions.
 
         A batch in which nothing changes (duplicates, keys that are known) needs no write. Answering it at once is safe, since what a
         duplicate repeats is on disk: staged changes never survive the batch that they belong to.
@@ -493,18 +496,21 @@ class _Journal:
         posted = outbox.unwritten() if outbox.staged or with_notes else b""
         for commit in commits:
             batch.add(commit.appends, commit.together)
-        steps = [
-            *([[(inbox.path, accepted)]] if accepted else []),
-            *batch.steps(),
-            *([[(outbox.path, posted)]] if posted else []),
-        ]
+        steps = batch.steps()
+        # What is accepted stands before the sessions that speak of it, and what is done behind those that show it.
+        place = len(steps) if with_notes else 0
+        before = sum(map(len, steps[:place]))
+        if accepted:
+            steps.insert(place, [(inbox.path, accepted)])
+        if posted:
+            steps.append([(outbox.path, posted)])
         if not steps:
             return
         offsets = await self._disk.run(Volume.append_steps, steps)
         self._refusal = ""
         self._lines.confirm_staged()
         if accepted:
-            for item in inbox.written(offsets[0]):
+            for item in inbox.written(offsets[before]):
                 self._activity.message_accepted(item.address.type, is_internal=item.is_internal)
             self._items.has_changed = True
         if posted:

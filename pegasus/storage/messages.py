@@ -193,6 +193,8 @@ class Commit:
     """
     leases: tuple[Lease, ...] = ()
     """Proofs for other owners, where the lines of several are written at once, such as the logs of tasks."""
+    soon: bool = False
+    """The asker does not wait: it may be written a moment later, with others. Whoever reads its files meanwhile sees it."""
 
 
 @attrs.frozen(eq=False, repr=False)

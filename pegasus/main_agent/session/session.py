@@ -4,11 +4,12 @@ What is in memory is what the file will hold. Every write returns only when its 
 something that a power failure takes away, and no reply is sent whose thought is lost. While the disk refuses (full, read-only),
 writing waits and tries again: nothing is dropped, and the agent continues at the same place when there is room.
 
-Two kinds of writes differ in what a cancel leaves behind, which matters because /stop may come while the disk refuses:
+Three kinds of writes differ in what a cancel leaves behind, which matters because /stop may come while the disk refuses:
 
 * `commit` writes a decision (a thought, posts). Cancelled, it has not happened.
-* `add` writes a fact (a message that came in, the result of a tool call). Cancelled, the fact stays in memory, and the next
-  write puts it on disk before anything else.
+* `add` writes a fact (the result of a tool call). Cancelled, the fact stays in memory, and the next write puts it on disk before
+  anything else.
+* `note` writes a fact that is on disk elsewhere, and does not wait.
 
 The progress of the work on an item is read from the session and kept nowhere else, so a restart continues where the think loop was.
 Items are worked on one after another, though not always in the order of their numbers. The entries behind an item's user entry
@@ -27,7 +28,7 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from actors import Ref
+from actors import Answer, Ref
 from pegasus.conversation import (
     Entry,
     Pictures,
@@ -221,7 +222,9 @@ class Session:
         self._make_fence = make_fence
         """Makes the id for the fences of a conversation."""
         self._unwritten: tuple[Entry, ...] = ()
-        """Facts that are in memory and not on disk yet. They stay here if a write is cancelled while the disk refuses."""
+        """Facts that are in memory and perhaps not on disk yet. They stay here if a write is cancelled while the disk refuses."""
+        self._noted: list[tuple[int, Answer[tuple[PostResult, ...]]]] = []
+        """Writes of notes that nobody has waited for: how many of these facts each writes, and its answer."""
         self._writers: dict[Address, set[str]] = {}
         """Ids of the people who were seen in each conversation."""
         self._begin(entries)
@@ -288,6 +291,23 @@ class Session:
         await self._write((), ())
         self.on_written(new, ())
 
+    async def note(self, *entries: Entry) -> None:
+        """Append what a restart finds out by itself: a message, which the inbox has; the result of a reply, which the outbox has.
+
+        The disk is not waited for: they go to it with the next write, or a moment later. Cancelled: as `add`.
+        """
+        noted = sum(count for count, _ in self._noted)
+        if self._lines is None or noted < len(self._unwritten):
+            await self.add(*entries)
+            return
+        new = self._with_chat(entries)
+        self._remember(new)
+        self._unwritten += new
+        lines = ((self.files.path, b"".join(map(encode, new))),)
+        answer = await self._journal.request(Commit, lines, (), self.lease, (), self._lines + noted, (), True)
+        self._noted.append((len(new), answer))
+        self.on_written(new, ())
+
     async def commit(self, entries: Sequence[Entry], posts: tuple[Post, ...] = ()) -> tuple[PostResult, ...]:
         """Append entries and post replies as one durable step; return what became of each post.
 
@@ -315,15 +335,29 @@ class Session:
 
         async def write() -> tuple[PostResult, ...]:
             """Write everything at once. Facts count as written only when the journal has answered."""
-            new = (*self._unwritten, *entries)
+            noted, self._noted = self._noted, []
+            count, after = sum(count for count, _ in noted), self._lines
+            new = (*self._unwritten[count:], *entries)
             appends = ((path, b"".join(map(encode, new))),) if new else ()
-            results = await self._journal.ask(Commit, appends, posts, self.lease, (), self._lines)
+            try:
+                behind = None if after is None else after + count
+                results = await self._journal.ask(Commit, appends, posts, self.lease, (), behind)
+            finally:
+                for count, answer in noted:
+                    await self._settle(count, answer)
             self._unwritten = ()
             if self._lines is not None:
                 self._lines += len(new)
             return results
 
         return await until_written(write, path)
+
+    async def _settle(self, count: int, answer: Answer[tuple[PostResult, ...]]) -> None:
+        """Take the answer to the write of a note. Raises StorageError if it was refused, as what came behind it was."""
+        await answer.get()
+        self._unwritten = self._unwritten[count:]
+        if self._lines is not None:
+            self._lines += count
 
     async def restart(self, begin: Callable[[str], Sequence[Entry]], at: int) -> str:
         """Archive the session and go on with `begin(archive's name)`, as one durable step. Return that name.
@@ -340,7 +374,7 @@ class Session:
             name = await self._journal.ask(ArchiveName, path, at, prefix)
             if self._unwritten or (self.entries and not name):
                 await self._journal.ask(ReplaceFile, path, b"".join(map(encode, self.entries)), self.lease)
-                self._unwritten, self._lines = (), len(self.entries)
+                self._unwritten, self._noted, self._lines = (), [], len(self.entries)
                 name = await self._journal.ask(ArchiveName, path, at, prefix)
             entries = begin(name)
             carried = [with_id(self.entries, carried_over(self.entries, first)) for first in entries[:1]]

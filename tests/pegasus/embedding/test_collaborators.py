@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import trio
+
 from pegasus.embedding import InboundMessage, content_of
 from pegasus.main_agent import actor
 from pegasus.main_agent.session import chat_files
@@ -121,6 +123,7 @@ async def test_a_session_grows_by_turns_and_new_puts_it_aside_whole(autojump_clo
         path = chat_files(Address("cli", "a")).path
         before = disk.content(path)
         await final(agent, "Again", "a")
+        await trio.sleep(1)  # the result of the reply is written a moment later
         assert disk.content(path).startswith(before), "it is only appended to"
         whole = disk.content(path)
         assert "is kept in" in (await final(agent, "/new", "a")).content

@@ -247,6 +247,62 @@ async def test_a_message_that_comes_just_as_a_flush_is_due_is_worked_on(start, m
         assert b'"done"' in disk.content(INBOX)
 
 
+async def request_soon(journal, line, after=None):
+    """Send a commit that may be made a moment later; return its answer."""
+    return await journal.ref.request(Commit, ((SESSION, line),), (), None, (), after, (), True)
+
+
+async def test_a_commit_that_nobody_waits_for_is_made_a_moment_later(start, disk, autojump_clock):
+    async with start(disk) as journal:
+        answer = await request_soon(journal, b"1\n")
+        await trio.sleep(0.04)
+        assert disk.content(SESSION) == b""
+        await trio.sleep(0.02)
+        assert disk.survivor().content(SESSION) == b"1\n"
+        assert await answer.get() == ()
+
+
+async def test_a_commit_that_nobody_waits_for_goes_along_with_the_next_in_its_place(start, disk, autojump_clock):
+    async with start(disk) as journal:
+        _answer = await request_soon(journal, b"1\n", 0)
+        before = disk.operations
+        await journal.ask(Commit, ((SESSION, b"2\n"),), (), None, (), 1)
+        assert disk.survivor().content(SESSION) == b"1\n2\n"
+        alone = disk.operations
+        await journal.ask(Commit, ((SESSION, b"3\n"),), (), None, (), 2)
+        assert alone - before <= (disk.operations - alone) + 2, "one write, and what a new file takes"
+
+
+async def test_whoever_reads_a_file_sees_a_commit_that_nobody_waits_for(start, disk):
+    async with start(disk) as journal:
+        _answer = await request_soon(journal, b"1\n")
+        assert await journal.ask(ReadFile, SESSION) == b"1\n"
+
+
+async def test_a_commit_that_nobody_waits_for_and_that_is_refused_fails_nobody_else(start, disk, autojump_clock):
+    async with start(disk) as journal:
+        disk.files.capacity = 1_000
+        answer = await request_soon(journal, b"x" * 2_000 + b"\n")
+        assert await journal.ask(Commit, ((SESSION, b"2\n"),)) == ()
+        with pytest.raises(StorageError):
+            await answer.get()
+        assert disk.survivor().content(SESSION) == b"2\n"
+
+
+@pytest.mark.parametrize("operation", range(1, 8))
+async def test_what_is_done_is_on_disk_only_behind_the_lines_that_show_it(start, disk, autojump_clock, operation):
+    async with start(disk) as journal:
+        await journal.accept("a")
+        await journal.append(SESSION, b"1\n")
+        disk.lose_power(operation)
+        with suppress(ActorError):
+            _answer = await request_soon(journal, b"2\n")
+            await journal.tell(CompleteItem(1))
+            await trio.sleep(1)
+        after = disk.survivor()
+    assert b'"done"' not in after.content(INBOX) or after.content(SESSION) == b"1\n2\n"
+
+
 async def test_stopping_flushes_durably(start, disk):
     async with start(disk) as journal:
         await journal.accept("a")
@@ -254,10 +310,11 @@ async def test_stopping_flushes_durably(start, disk):
         await journal.tell(CompleteItem(1))
         await journal.tell(Acknowledge(A, 1))
         await journal.append(SESSION, b"1\n")
+        _answer = await request_soon(journal, b"2\n")
     async with start(disk.survivor()) as journal:
         assert await journal.ask(Waiting) == 0
         assert await journal.ask(Unacknowledged, "cli", "main") == ()
-        assert await journal.ask(ReadFile, SESSION) == b"1\n"
+        assert await journal.ask(ReadFile, SESSION) == b"1\n2\n"
 
 
 # ------------------------------------------------------------------ a disk that refuses

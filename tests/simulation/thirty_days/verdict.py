@@ -22,8 +22,8 @@ COMMANDS = {
 _NUMBER = re.compile(r"#(\d+)")
 
 
-PROMPTS = 4
-"""Different ones there may be in all runs together: they name the channels, which are known after the first hour."""
+PROMPTS = 5
+"""Different ones there may be in all runs together: they name the channels, of which there are so many, known after the first hour."""
 CARRIED, AT_ONCE = 5, 8
 """Open tasks that a compaction must carry at least, with a small window; entries behind it in which the end of one may come."""
 

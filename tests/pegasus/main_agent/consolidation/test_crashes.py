@@ -81,7 +81,7 @@ def verify(disk, web):
 
 
 @pytest.mark.parametrize("torn", [0, 30])
-@pytest.mark.parametrize("operation", range(1, 34))
+@pytest.mark.parametrize("operation", range(1, 37))
 async def test_killed_at_any_operation(autojump_clock, operation, torn):
     disk, web, _ = await run_until(operation, torn=torn)
     verify(disk, web)
@@ -95,5 +95,5 @@ async def test_killed_once_more_while_it_makes_up_for_the_first_time(autojump_cl
 
 
 async def test_these_operations_are_all_there_are(autojump_clock):
-    _, _, lost = await run_until(33)
+    _, _, lost = await run_until(36)
     assert not lost

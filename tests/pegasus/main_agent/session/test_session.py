@@ -49,6 +49,68 @@ async def test_lines_that_were_refused_come_before_what_is_written_next(autojump
     assert [json.loads(line)["content"] for line in lines] == ["refused", "second"]
 
 
+def contents(disk):
+    return [json.loads(line)["content"] for line in disk.survivor().content(PATH).splitlines()]
+
+
+async def test_a_note_is_in_memory_at_once_and_on_disk_a_moment_later(autojump_clock):
+    disk = MemoryDisk()
+    async with run_journal(disk) as journal:
+        session = Session((), journal.ref, lines=0)
+        await session.note(Entry(1, "user", "one"))
+        await session.note(Entry(2, "user", "two"))
+        assert [entry.content for entry in session.entries] == ["one", "two"]
+        assert contents(disk) == []
+        await trio.sleep(0.1)
+        assert contents(disk) == ["one", "two"]
+
+
+async def test_a_decision_is_written_behind_the_notes_that_are_under_way(autojump_clock):
+    disk = MemoryDisk()
+    async with run_journal(disk) as journal:
+        session = Session((), journal.ref, lines=0)
+        for number in range(3):
+            await session.note(Entry(1, "user", f"note {number}"))
+            await session.note(Entry(1, "user", f"another {number}"))
+            await session.commit((Entry(2, "assistant", f"answer {number}"),))
+            assert len(contents(disk)) == 3 * number + 3
+    assert contents(disk) == [entry.content for entry in session.entries]
+
+
+@pytest.mark.parametrize("times", [1, 2, 3, 40])
+@pytest.mark.parametrize("operation", range(1, 9))
+async def test_notes_that_the_disk_has_refused_are_written_before_anything_else(autojump_clock, operation, times):
+    disk = MemoryDisk()
+    async with run_journal(disk) as journal:
+        session = Session((), journal.ref, lines=0)
+        await session.commit((Entry(1, "user", "first"),))
+        disk.fail(operation, times=times)
+        await session.note(Entry(2, "user", "second"))
+        await session.note(Entry(3, "user", "third"))
+        await trio.sleep(0.1)
+        await session.note(Entry(4, "user", "fourth"))
+        await session.commit((Entry(5, "assistant", "fifth"),))
+        await session.note(Entry(6, "tool", "sixth", call_id="c"))
+        await session.commit((Entry(7, "assistant", "seventh"),))
+    assert contents(disk) == ["first", "second", "third", "fourth", "fifth", "sixth", "seventh"]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_notes_that_are_under_way_are_in_the_archive(autojump_clock, refused):
+    disk = MemoryDisk()
+    async with run_journal(disk) as journal:
+        session = Session((), journal.ref, lines=0)
+        await session.commit((Entry(1, "user", "first"),))
+        if refused:
+            disk.fail(times=3)
+        await session.note(Entry(2, "user", "second"))
+        name = await session.restart(lambda archived: (Entry(3, "system", f"after {archived}"),), 5)
+        await session.commit((Entry(4, "user", "third"),))
+    lines = disk.survivor().content(f"main/{name}").splitlines()
+    assert [json.loads(line)["content"] for line in lines] == ["first", "second"]
+    assert contents(disk) == [f"after {name}", "third"]
+
+
 async def test_the_opening_names_its_own_archive_when_another_one_of_that_second_is_made_meanwhile(autojump_clock):
     disk = MemoryDisk()
     async with run_journal(disk) as journal:
