@@ -201,11 +201,6 @@ class TaskRegistry:
         """Number of tasks that hold a slot."""
         return sum(entry.holds_slot for entry in self.tasks.values())
 
-    @property
-    def waiting(self) -> int:
-        """Number of tasks that wait for their first slot, including those that are not on disk yet."""
-        return sum(entry.is_waiting for entry in self.tasks.values())
-
     def enqueue(self, entry: TaskEntry, start: Event) -> None:
         """Put a task into the queue for a slot. start: the event that starts it, which is on disk."""
         entry.start = start

@@ -78,8 +78,6 @@ class TaskPlan:
     """Input of the task."""
     steps: tuple[PlanStep, ...]
     """One step for each tool call, or a single one that responds."""
-    reasoning: str = ""
-    """Unused today; kept because older logs have it."""
 
 
 # ------------------------------------------------------------------ data

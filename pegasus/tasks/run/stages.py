@@ -24,7 +24,7 @@ from typing import Final
 import attrs
 import trio
 
-from pegasus.access import folder_of, principal_of
+from pegasus.access import Principal, folder_of, principal_of
 from pegasus.conversation import (
     NOT_REPEATED,
     Entry,
@@ -207,10 +207,8 @@ class Stages:
         commands.remember_lost(all_commands(fsm.context.messages))
 
     def _take_settings(self) -> None:
-        """Work with the tools and rights of this moment from now on: a stage sees one version of the settings."""
-        deps, task = self._deps, self._fsm.context
-        self._toolbox, self._call_context = deps.toolbox.now, deps.context.now
-        self._person = principal_of(task.channel, deps.owners.now, task.input_metadata)
+        """Work with the tools of this moment from now on: a stage sees one version of the settings."""
+        self._toolbox, self._call_context = self._deps.toolbox.now, self._deps.context.now
 
     # ------------------------------------------------------------------ thinking
 
@@ -521,6 +519,11 @@ class Stages:
                 if problem is None:
                     found.append(PlannedCall(tool, arguments, self._tool_context(call.id, call.name)))
         return found
+
+    @property
+    def _person(self) -> Principal:
+        """The person that the task works for, by the settings in force: a call may have waited for its slot since the stage began."""
+        return principal_of(self._fsm.context.channel, self._deps.owners.now, self._fsm.context.input_metadata)
 
     def _has_seen(self, text: str) -> bool:
         """Return whether a text stands in what the task was told or has read."""

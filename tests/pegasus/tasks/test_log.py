@@ -173,7 +173,7 @@ CALLS = st.builds(
 def test_a_thought_is_written_as_every_value_is(calls, text, unsure, goal, done):
     reasoning = Reasoning(text, "tool_use" if calls else "direct", unsure, tuple(calls))
     steps = make_plan(reasoning, goal).steps
-    made = TaskPlan(goal, tuple(attrs.evolve(step, completed=done) for step in steps), text)
+    made = TaskPlan(goal, tuple(attrs.evolve(step, completed=done) for step in steps))
     turn = Entry(BEGAN, "assistant", text)
     payload = said(ReasonDone(reasoning, made, (turn,))).payload
     law = {"reasoning": to_wire(reasoning), "plan": to_wire(made), "newMessages": [to_json(turn)]}

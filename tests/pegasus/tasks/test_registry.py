@@ -56,7 +56,7 @@ def test_places_and_those_who_wait_for_one_are_counted():
     working.holds_slot = True
     registry.register(entry("b"))
     registry.register(entry("c", state=TaskState.SUSPENDED))
-    assert (registry.active, registry.waiting) == (1, 1)
+    assert (registry.active, registry.count_waiting(guests=False)) == (1, 1)
 
 
 def test_a_finished_task_whose_actor_lives_is_removed_once_the_actor_has_ended():
