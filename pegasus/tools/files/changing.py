@@ -203,7 +203,7 @@ def edit(context: ToolContext, path: str, old_string: str, new_string: str, repl
         text = data.decode("utf-8", "surrogateescape")
         old, new = _adapt_line_ends(text, old_string, new_string)
         count = _count_replacements(text, old, new, replace_all, path)
-        size = len(data) + count * (len(_bytes_of(new)) - len(_bytes_of(old)))
+        size = len(data) + count * (len(_encode(new, "utf-8")) - len(_bytes_of(old)))
         if size > MAX_EDIT:  # it could not be edited again
             raise ToolError(f"{path} would grow to {size:,} bytes; edit_file makes files of up to {MAX_EDIT:,}")
         changed = _bytes_of(text.replace(old, new))

@@ -163,6 +163,15 @@ async def test_every_place_is_replaced_if_asked(work, workspace):
     assert (workspace / "f").read_text() == "bb bb bb"
 
 
+async def test_an_edit_writes_no_half_of_a_character(work, workspace):
+    (workspace / "f").write_text("old")
+    for half in ("\ud800", "\udcff"):
+        assert "cannot be written as utf-8" in await work.refused(
+            "edit_file", path="f", old_string="old", new_string=half
+        )
+    assert (workspace / "f").read_text() == "old"
+
+
 async def test_an_edit_keeps_bytes_it_does_not_understand(work, workspace):
     (workspace / "f").write_bytes(b"\xef\xbb\xbfcaf\xe9 old \x80\n")
     await work("edit_file", path="f", old_string="old", new_string="néw")
