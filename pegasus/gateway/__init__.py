@@ -7,7 +7,8 @@ docs/gateway.md describes the protocol for people who write a client.
 Read the files in this order; each uses only those before it:
 
     config        the bounds, the methods that a client may call, and reading their parameters
-    reply_feed    all that one client is sent: its bounded queue, and which reply goes to whom and when
+    send_queue    what waits to be sent to one client: bounded, and in which way, by who has it for the client
+    reply_feed    the replies for one client: which goes to whom, and when
     requests      what a client may say, and what is done about it
     delivery      what comes from the agent, as frames to the feeds, and for the HTTP API
     services      what connections share, and what is known of a client before its first frame

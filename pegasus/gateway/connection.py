@@ -25,8 +25,9 @@ from actors import ActorError
 from pegasus.access import MESSAGE, AccessDenied, TokenGrant
 from pegasus.formatting import quote
 from pegasus.gateway.config import HELLO_BYTES
-from pegasus.gateway.reply_feed import ReplyFeed, SendQueue
+from pegasus.gateway.reply_feed import ReplyFeed
 from pegasus.gateway.requests import Requests, error_frame, read_hello
+from pegasus.gateway.send_queue import SendQueue
 from pegasus.gateway.services import BrowserIdentity, GatewayServices, HandshakeSlot
 from pegasus.observe import get_logger
 from pegasus.protocol import (

@@ -23,7 +23,8 @@ import trio
 from actors import ActorError, Ref
 from pegasus.access import OWNER_GRANT, TokenGrant
 from pegasus.gateway.config import Caller, Params, notice_for
-from pegasus.gateway.reply_feed import ReplyFeed, Routes, SendQueue
+from pegasus.gateway.reply_feed import ReplyFeed, Routes
+from pegasus.gateway.send_queue import SendQueue
 from pegasus.messages import (
     Address,
     ApprovalNotice,

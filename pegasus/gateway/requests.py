@@ -24,7 +24,7 @@ from actors import ActorError, Answer
 from pegasus.access import CONTROL, MESSAGE, OWNER_GRANT, READ, AccessDenied, TokenGrant
 from pegasus.formatting import quote
 from pegasus.gateway.config import BadParams, Caller, EventStream, Methods, Params
-from pegasus.gateway.reply_feed import FrameSource, SendQueue
+from pegasus.gateway.send_queue import FrameSource, SendQueue
 from pegasus.intake import (
     JOURNAL_TIMEOUT,
     NAME_RULE,

@@ -3,7 +3,7 @@
 import trio
 
 from pegasus.gateway.delivery import Hub
-from pegasus.gateway.reply_feed import SendQueue
+from pegasus.gateway.send_queue import SendQueue
 from pegasus.messages import ChannelInfo, ReplyDraft
 from pegasus.protocol import ClientChannel, HelloFrame, encode_frame
 from tests.pegasus.gateway.world import WEB, take, world

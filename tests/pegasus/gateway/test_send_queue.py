@@ -6,8 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from pegasus.gateway import reply_feed
-from pegasus.gateway.reply_feed import ANSWERS, MAX_DRAFTS, SendQueue
+from pegasus.gateway import send_queue
+from pegasus.gateway.send_queue import ANSWERS, MAX_DRAFTS, SendQueue
 from pegasus.protocol import TRY_LATER
 from tests.pegasus.gateway.world import take
 
@@ -59,7 +59,7 @@ async def test_text_beyond_ascii_is_counted_as_four_bytes_a_character():
 @pytest.mark.parametrize("limit", [{"max_frames": 1}, {"max_bytes": 1}], ids=["frames", "bytes"])
 async def test_a_client_that_does_not_read_is_reported_once_however_many_replies_follow(monkeypatch, limit):
     warnings = []
-    monkeypatch.setattr(reply_feed, "_log", SimpleNamespace(warning=lambda event, **_: warnings.append(event)))
+    monkeypatch.setattr(send_queue, "_log", SimpleNamespace(warning=lambda event, **_: warnings.append(event)))
     queue = SendQueue(**limit)
     for _ in range(100):
         queue.push("x")

@@ -3,7 +3,7 @@
 import attrs
 import trio
 
-from pegasus.gateway.reply_feed import MAX_STATES, SendQueue
+from pegasus.gateway.send_queue import MAX_STATES, SendQueue
 from pegasus.messages import ChannelInfo, TaskProgress
 from tests.pegasus.gateway.world import WEB, take, world
 
