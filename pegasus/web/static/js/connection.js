@@ -24,6 +24,8 @@ export class Connection {
     this.number = 0;
     this.lastSeq = null;
     this.seenSeq = null; // the last reply that somebody had in front of them
+    this.madeBefore = 0; // the last reply that was made before this connection
+    this.news = new Set(); // ids of messages that were not accepted before it
     this.lastEvent = null;
     this.pause = FIRST_PAUSE;
     this.outbox = new Map(restored());
@@ -89,6 +91,8 @@ export class Connection {
         this.pause = FIRST_PAUSE;
         this.refusal = "";
         this.agent = frame.agent;
+        this.madeBefore = frame.seq;
+        this.news = new Set(this.outbox.keys());
         keep("pegasus.signedIn", "1");
         this.follow();
         this.change("open");
@@ -192,6 +196,7 @@ export class Connection {
     if (media.length) frame.media = media;
     if (new Blob([JSON.stringify(frame)]).size > LARGEST) return false;
     this.outbox.set(id, frame);
+    this.news.add(id);
     this.keep();
     if (this.state === "open") this.send(frame);
     return true;

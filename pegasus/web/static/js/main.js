@@ -43,8 +43,13 @@ const query = new URLSearchParams(location.search);
 app.shared = ["title", "text", "url"].map((name) => query.get(name)).filter(Boolean).join("\n");
 if (app.shared) history.replaceState(null, "", `${location.pathname}#/chat`);
 
-/** What another page wants to be said: the chat does it when it is there. */
+/** Have the chat say what another part of the page wants to be said: nobody but it shows the text, and hears the answer. */
 app.toSay = "";
+app.say = (text) => {
+  app.toSay = text;
+  if (current?.name === "chat") current.page.sayWaiting();
+  else app.go("chat");
+};
 
 let current = null; // {name, page}
 let frame = null;

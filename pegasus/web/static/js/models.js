@@ -15,8 +15,7 @@ export async function pickModel(app) {
   const current = app.state.status?.model;
   const choose = (model) => {
     dialog.close();
-    app.connection.say(`p-${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 8)}`, `/model ${model}`, []);
-    app.go("chat");
+    app.say(`/model ${model}`);
     setTimeout(() => app.state.refresh(), 1500);
   };
   const list = h("ul", { class: "rows select", "aria-label": T.models.title });

@@ -23,7 +23,7 @@ const log = { messages: [], keys: new Set(), before: undefined, isOwn: false };
 
 export function open(app) {
   const view = new Chat(app);
-  return { element: view.element, focus: view.composer.field, close: () => view.close(), opened: () => view.opened() };
+  return { element: view.element, focus: view.composer.field, close: () => view.close(), opened: () => view.opened(), sayWaiting: () => view.sayWaiting() };
 }
 
 class Chat {
@@ -97,6 +97,11 @@ class Chat {
     } catch (error) {
       if (error.code !== "offline") this.app.notify(T.failed(error.message), true);
     }
+    this.sayWaiting();
+  }
+
+  /** Say what another part of the page wants to be said. */
+  sayWaiting() {
     const { toSay } = this.app;
     this.app.toSay = "";
     if (toSay) this.say(toSay, []);
@@ -159,7 +164,9 @@ class Chat {
     });
     if (isFirst) {
       const rest = log.messages.filter((message) => message.from !== "line" && !ordered.includes(message));
-      log.messages.splice(0, log.messages.length, ...ordered, ...rest);
+      const place = this.placeOfNews(ordered);
+      const [old, fresh] = [true, false].map((isOld) => rest.filter((message) => Boolean(message.isOld) === isOld));
+      log.messages.splice(0, log.messages.length, ...ordered.slice(0, place), ...old, ...ordered.slice(place), ...fresh);
       this.redraw();
     } else {
       const fresh = ordered.filter((message) => !log.messages.includes(message));
@@ -229,17 +236,27 @@ class Chat {
     this.showWaiting();
   }
 
-  add(message) {
+  add(message, place = message.isOld ? this.placeOfNews(log.messages) : log.messages.length) {
     if (isKnown(message)) return null;
     remember(message);
-    log.messages.push(message);
-    return this.place(message, true);
+    log.messages.splice(place, 0, message);
+    if (message === log.messages.at(-1)) return this.place(message, true);
+    this.redraw();
+    return message.element;
+  }
+
+  /** Where what was said since this connection begins: a reply that was made before stands above it, when it comes again. */
+  placeOfNews(messages) {
+    const place = messages.findIndex((message) => message.from === "user" && this.app.connection.news.has(message.id));
+    return place < 0 ? messages.length : place;
   }
 
   takeReply(frame) {
     const { inReplyTo = "", question } = frame.metadata ?? {};
+    const { madeBefore, news } = this.app.connection;
+    const isOld = frame.seq <= madeBefore && !news.has(inReplyTo);
     if (question && inReplyTo && !log.keys.has(`u:${inReplyTo}`)) {
-      this.add({ from: "user", text: question, ts: Date.now(), id: inReplyTo, media: [], keys: [`u:${inReplyTo}`] });
+      this.add({ from: "user", text: question, ts: Date.now(), id: inReplyTo, media: [], isOld, keys: [`u:${inReplyTo}`] });
     }
     const text = frame.text.trim();
     const keys = [`r:${frame.seq}`, `t:${inReplyTo}:${text}`];
@@ -247,7 +264,7 @@ class Chat {
     if (asked && /^\/(new|clear)\b/.test(asked.text)) this.drawLine(asked);
     if (asked && /^\/resume\s+\S/.test(asked.text)) this.startAnew();
     this.takeDraft({ text: "" });
-    const placed = this.add({ from: "agent", text, ts: Date.now(), id: inReplyTo, media: frame.media ?? [], usage: frame.metadata?.usage, isGuests: frame.metadata?.who === "guest", keys });
+    const placed = this.add({ from: "agent", text, ts: Date.now(), id: inReplyTo, media: frame.media ?? [], usage: frame.metadata?.usage, isOld, isGuests: frame.metadata?.who === "guest", keys });
     if (placed) this.announceReply(text);
     this.showTop();
     if (!this.isAtEnd) this.latest.hidden = false;
@@ -284,14 +301,7 @@ class Chat {
   drawLine(command = log.messages.at(-1)) {
     const place = log.messages.indexOf(command) + 1;
     if (!place || command.from === "line" || log.messages[place]?.from === "line") return; // nothing above it, or drawn already
-    const [rule] = fromHistory(LINE);
-    if (place === log.messages.length) {
-      this.add(rule);
-      return;
-    }
-    remember(rule);
-    log.messages.splice(place, 0, rule);
-    this.redraw();
+    this.add(fromHistory(LINE)[0], place);
   }
 
   /** Read a reply out as it looks, not as it was written. */

@@ -106,7 +106,7 @@ class Conversations {
     const archive = ARCHIVE.exec(key)?.[1];
     const chat = decoded(archive ? key.slice(0, -archive.length - 1) : key === "current" ? "" : key);
     const isOurs = !chat || chat === OWN;
-    const goOn = !isOurs ? null : archive ? h("button", { class: "secondary", type: "button", onclick: () => this.resume(archive) }, T.conversations.goOn) : h("a", { class: "secondary", href: "#/chat" }, T.conversations.open);
+    const goOn = !isOurs ? null : archive ? h("button", { class: "secondary", type: "button", onclick: () => this.app.say(`/resume ${archive}`) }, T.conversations.goOn) : h("a", { class: "secondary", href: "#/chat" }, T.conversations.open);
     const other = view === LINES ? [`#/conversations/${encodeURIComponent(key)}`, T.conversations.said] : [`#/conversations/${encodeURIComponent(key)}/${LINES}`, T.conversations.lines];
     const rename = h("button", { class: "icon-button small", type: "button", "aria-label": T.conversations.rename, title: T.conversations.rename, onclick: () => this.rename(row, head) }, icon("edit"));
     const facts = [row?.chat ?? chat, archive ? T.conversations.archived : T.conversations.running].filter(Boolean).join(" · ");
@@ -137,12 +137,6 @@ class Conversations {
     form.addEventListener("keydown", (event) => event.key === "Escape" && end());
     head.replaceWith(form);
     field.select();
-  }
-
-  /** Go on with an archive: what was said in the chat until now becomes one. */
-  resume(archive) {
-    this.app.toSay = `/resume ${archive}`; // by the chat: nobody but it hears the answer
-    this.app.go("chat");
   }
 
   // ------------------------------------------------------------------ what is in it
