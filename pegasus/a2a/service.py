@@ -42,7 +42,7 @@ from pegasus.a2a.forms import (
 from pegasus.a2a.push import PushTarget, PushTargets, TooManyTargetsError
 from pegasus.a2a.record import INPUT_REQUIRED, INTERRUPTED, TaskClient, TaskRecord, client_of
 from pegasus.a2a.watch import LOOK, TaskWatch
-from pegasus.access import AccessDenied, TokenGrant, sender_of
+from pegasus.access import AccessDenied, Principal, TokenGrant
 from pegasus.conversation import keep_media
 from pegasus.formatting import quote
 from pegasus.intake import TooManyMessages, is_name
@@ -106,14 +106,13 @@ class A2aService:
             return known
         client = TaskClient(token, sent.context_id or f"c-{task_id}", sent.message_id)
         try:
-            message = await self._admit(request, sent, client.context)
+            message, principal = await self._admit(request, sent, client.context)
         except A2aError:
             if (known := await self.watch.read_anew(task_id)) is not None:
                 return known
             raise
         text = await self._text_of(message)
         target = await self._put_target(task_id, token, push, 0) if push is not None else None
-        principal = sender_of(message, self._services.intake.owners.now)
         labels = () if principal.is_owner else (Untrusted.GUEST,)
         metadata: dict[str, Json] = {
             "channel": to_wire(message.channel),
@@ -160,11 +159,10 @@ class A2aService:
             raise A2aError(
                 UNSUPPORTED_OPERATION, "the task works; it takes a message when it asks", taskId=record.task_id
             )
-        message = await self._admit(request, sent, record.client.context)
+        message, principal = await self._admit(request, sent, record.client.context)
         text = await self._text_of(message)
         if (push := form.configuration.task_push_notification_config) is not None:
             await self._put_target(record.task_id, record.client.token, push, len(record.updates))
-        principal = sender_of(message, self._services.intake.owners.now)
         outside = () if principal.is_owner else (Untrusted.GUEST,)
         try:
             await self._services.tasks.ask(Resume, record.task_id, text, sent.message_id, outside)
@@ -175,8 +173,8 @@ class A2aService:
             return record
         return await self._own(request, record.task_id)
 
-    async def _admit(self, request: ApiRequest, sent: MessageForm, context: str) -> InboundMessage:
-        """Return a message of a client that may be taken, with what its sender has proved."""
+    async def _admit(self, request: ApiRequest, sent: MessageForm, context: str) -> tuple[InboundMessage, Principal]:
+        """Return a message of a client that may be taken, with what its sender has proved, and the sender."""
         grant = request.grant
         if grant.token.bridge:
             raise A2aError(attrs.evolve(INTERNAL, status=403), "the token of a bridge has no conversation of its own")

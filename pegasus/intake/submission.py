@@ -29,7 +29,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -43,6 +42,7 @@ from pegasus.access import (
     NotListed,
     PairingBook,
     PairingRequired,
+    Principal,
     TokenBook,
     TokenGrant,
     TokenRefused,
@@ -165,15 +165,9 @@ class Intake:
         Cancelled in this wait, nothing was sent; afterwards the message is on its way whether the answer is waited for or not.
         """
         lane = lane_of(message.text)
-        message = await self.admit(message, grant, is_bridge=is_bridge, is_repeated=is_repeated, added=added)
-        if sender_of(message, self.owners.now).is_owner:
-            return await self.journal.request(
-                partial(Accept, message=message, lane=lane, priority=Priority.OWNER, owner=True)
-            )
-        max_of_sender = self.limits.now.waiting
-        return await self.journal.request(
-            partial(Accept, message=message, lane=lane, priority=Priority.PERSON, max_of_sender=max_of_sender)
-        )
+        message, sender = await self.admit(message, grant, is_bridge=is_bridge, is_repeated=is_repeated, added=added)
+        priority, waiting = (Priority.OWNER, 0) if sender.is_owner else (Priority.PERSON, self.limits.now.waiting)
+        return await self.journal.request(Accept, message, lane, priority, sender.is_owner, "", waiting)
 
     async def admit(
         self,
@@ -183,8 +177,8 @@ class Intake:
         is_bridge: bool = True,
         is_repeated: bool = False,
         added: Metadata = MappingProxyType({}),
-    ) -> InboundMessage:
-        """Return the message with what its sender has proved, if it may be taken. It counts as sent then, and is not kept yet.
+    ) -> tuple[InboundMessage, Principal]:
+        """Return the message with what its sender has proved, and the sender, if it may be taken. It counts as sent then.
 
         Arguments and errors are those of `send`. For work that begins with a message and is none of the queue.
         """
@@ -198,14 +192,15 @@ class Intake:
         message = with_role(message, None) if grant is None else grant.attest(message, is_bridge=is_bridge)
         if added:
             message = attrs.evolve(message, metadata={**message.metadata, **added})
-        is_owner = sender_of(message, self.owners.now).is_owner
-        if in_group or not is_owner:
+        sender = sender_of(message, self.owners.now)
+        if in_group or not sender.is_owner:
             message = attrs.evolve(message, metadata={**message.metadata, APART: True})
+            sender = attrs.evolve(sender, is_apart=True)
         if FOLDER in message.metadata:
-            message = await self._with_folder(message, is_own=grant is not None and not is_bridge and is_owner)
-        if not is_owner and self.guests is not None:
+            message = await self._with_folder(message, is_own=grant is not None and not is_bridge and sender.is_owner)
+        if not sender.is_owner and self.guests is not None:
             await self.guests.ask(AdmitGuest, message, is_repeated, timeout=JOURNAL_TIMEOUT)
-        return message
+        return message, sender
 
     async def _with_folder(self, message: InboundMessage, *, is_own: bool) -> InboundMessage:
         """Return a message that names a folder to work in, without it unless an owner's own client says so. Raises InvalidMessage."""

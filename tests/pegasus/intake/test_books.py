@@ -42,8 +42,8 @@ class Journal:
             await trio.sleep(self.delay)
         return answer
 
-    async def request(self, make):
-        self.accepted.append(make(None).message)
+    async def request(self, make, *args):
+        self.accepted.append(make(None, *args).message)
 
 
 def people(journal):
