@@ -9,9 +9,9 @@ Read the files in this order; each uses only those before it:
     config        the bounds, the methods that a client may call, and reading their parameters
     send_queue    what waits to be sent to one client: bounded, and in which way, by who has it for the client
     reply_feed    the replies for one client: which goes to whom, and when
-    requests      what a client may say, and what is done about it
     delivery      what comes from the agent, as frames to the feeds, and for the HTTP API
-    services      what connections share, and what is known of a client before its first frame
+    services      what connections share, and a client of the HTTP server
+    requests      what a client may say, and what is done about it
     connection    one client, from its first byte to its last; imported when the first connects
     server        the actor: accepts connections and serves them; listening, for the HTTP server too
 """
@@ -43,12 +43,12 @@ from pegasus.gateway.delivery import ClientUpdate, Listeners, MessagesMissed
 from pegasus.gateway.requests import CALL_TIMEOUT, check_media_size, read_frame, read_hello, read_message
 from pegasus.gateway.server import (
     GatewayMessage,
-    ServeConnection,
     accept_connections,
     failures_logged,
     open_listeners,
     run_gateway,
 )
+from pegasus.gateway.services import ServeConnection
 
 __all__ = [
     "CALL_TIMEOUT",

@@ -15,7 +15,7 @@ not its sender waits for the answer. Cancelled, the connection is cut without a 
 from __future__ import annotations
 
 import math
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Final
 
 import attrs
@@ -28,7 +28,7 @@ from pegasus.gateway.config import HELLO_BYTES
 from pegasus.gateway.reply_feed import ReplyFeed
 from pegasus.gateway.requests import Requests, error_frame, read_hello
 from pegasus.gateway.send_queue import SendQueue
-from pegasus.gateway.services import BrowserIdentity, GatewayServices, HandshakeSlot
+from pegasus.gateway.services import GatewayServices, ServeConnection
 from pegasus.observe import get_logger
 from pegasus.protocol import (
     BAD_HELLO,
@@ -59,12 +59,12 @@ _log = get_logger("gateway")
 class Connection:
     """One client. Make it with an accepted stream, `run` it, then close the stream.
 
-    place: left when the client has greeted. refusal: why the client is refused once its handshake is done, "" if it is welcome.
-    visitor: what the HTTP server knows about the client; None: it has connected to the gateway's own port.
+    place: closed when the client has greeted. refusal: why the client is refused once its handshake is done, "" if it is welcome.
+    visitor: the question of the HTTP server; None: it has connected to the gateway's own port.
 
     Example::
 
-        connection = Connection(services, stream, place)
+        connection = Connection(services, stream, place, "", None)
         nursery.start_soon(connection.run)
         ...
         connection.close(GOING_AWAY, STOPPING)  # `run` returns when the close frame is sent
@@ -74,10 +74,9 @@ class Connection:
         self,
         services: GatewayServices,
         stream: trio.abc.Stream,
-        place: HandshakeSlot,
-        *,
-        refusal: str = "",
-        visitor: BrowserIdentity | None = None,
+        place: ExitStack,
+        refusal: str,
+        visitor: ServeConnection | None,
     ) -> None:
         self._is_open = False
         """The WebSocket handshake is done, so errors and close frames can be sent."""
@@ -276,21 +275,12 @@ class Connection:
             self._refuse("unauthorized", objection, UNAUTHORIZED)
             return
         hello = self._as_granted(hello, grant)
-        self._requests = Requests(
-            hello.channel,
-            self._services.intake,
-            self._services.methods,
-            self._queue,
-            self._nursery,
-            grant=grant,
-            scope_of_method=self._config.now.scope_of,
-            max_media_bytes=self._config.now.max_media_bytes,
-        )
+        self._requests = Requests(hello.channel, grant, self._services, self._queue, self._nursery)
         self._nursery.start_soon(self._end_when_revoked, grant)
         self._queue.client = str(hello.channel)
         self._socket.max_bytes = self._config.now.max_frame_bytes
         self._socket.takes_fragments = True
-        self._place.leave()
+        self._place.close()
         self._settled.set()
         try:
             await self._welcome(hello, grant)

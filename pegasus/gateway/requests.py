@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import binascii
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TypeAlias
 
@@ -21,14 +21,14 @@ import attrs
 import trio
 
 from actors import ActorError, Answer
-from pegasus.access import CONTROL, MESSAGE, OWNER_GRANT, READ, AccessDenied, TokenGrant
+from pegasus.access import MESSAGE, READ, AccessDenied, TokenGrant
 from pegasus.formatting import quote
-from pegasus.gateway.config import BadParams, Caller, EventStream, Methods, Params
+from pegasus.gateway.config import BadParams, Caller, EventStream, Params
 from pegasus.gateway.send_queue import FrameSource, SendQueue
+from pegasus.gateway.services import GatewayServices
 from pegasus.intake import (
     JOURNAL_TIMEOUT,
     NAME_RULE,
-    Intake,
     InvalidMessage,
     TooManyMessages,
     is_attachment_label,
@@ -77,24 +77,19 @@ class Requests:
 
     Example::
 
-        requests = Requests(hello.channel, intake, methods, queue, nursery)
+        requests = Requests(hello.channel, grant, services, queue, nursery)
         await requests.handle('{"type":"message","id":"m-1","text":"hi"}')   # later in the queue: {"type":"accepted","id":"m-1"}
     """
 
     _own: ClientChannel
     """The channel of the hello."""
-    _intake: Intake
-    _methods: Methods
+    _grant: TokenGrant
+    """Rights of the client's token."""
+    _services: GatewayServices
     _queue: SendQueue
     """Takes the answers."""
     _nursery: trio.Nursery
     """The connection's: has one task for each running call."""
-    _grant: TokenGrant = OWNER_GRANT
-    """Rights of the client's token."""
-    _scope_of_method: Callable[[str], str] = lambda method: CONTROL
-    """Returns the scope that a method needs."""
-    _max_media_bytes: int = 20 << 20
-    """Bytes of all files of one message."""
     sent: deque[str] = attrs.field(init=False, factory=partial(deque, maxlen=MOST_SENT))
     """Ids of the last messages."""
     _calls: int = attrs.field(init=False, default=0)
@@ -105,7 +100,7 @@ class Requests:
         try:
             frame = read_frame(text, self._own)
             if isinstance(frame, InboundMessage):
-                check_media_size(frame, self._max_media_bytes)
+                check_media_size(frame, self._services.config.now.max_media_bytes)
         except BadFrame as error:
             await self._queue.answer(error_frame(error.code, error.message, error.id))
             return
@@ -122,7 +117,7 @@ class Requests:
             case InboundMessage():
                 await self._queue.answer(await self._submit(frame))
             case Acknowledge():
-                await self._intake.journal.tell(frame)
+                await self._services.intake.journal.tell(frame)
             # Calls run beside each other, so without a bound one client could start any number of them.
             case CallFrame() if self._calls >= MAX_CALLS:
                 message = f"{MAX_CALLS} calls are under way already; wait for a result"
@@ -136,7 +131,8 @@ class Requests:
         """Return the scope that a frame needs. A method that does not exist needs the lowest, so that everybody is told so."""
         if not isinstance(frame, CallFrame):
             return MESSAGE
-        return self._scope_of_method(frame.method) if frame.method in self._methods else READ
+        is_known = frame.method in self._services.methods
+        return self._services.config.now.scope_of(frame.method) if is_known else READ
 
     async def _submit(self, message: InboundMessage) -> FrameSource:
         """Hand the message to the intake, and return its answer as far as it is known.
@@ -148,7 +144,7 @@ class Requests:
         is_bridge = self._own.channel_id is None
         self.sent.append(message.id)
         try:
-            answer = await self._intake.send(message, self._grant, is_bridge=is_bridge)
+            answer = await self._services.intake.send(message, self._grant, is_bridge=is_bridge)
         except InvalidMessage as error:
             return error_frame("bad_frame", f"message.{error}", message.id if is_name(message.id) else None)
         except (AccessDenied, TooManyMessages, StorageError, ActorError) as error:
@@ -181,9 +177,9 @@ class Requests:
         Errors keep code and message apart: a program decides by the code, and the message can be shown to a person as it is.
         A method that fails unexpectedly is logged with its traceback; the connection goes on.
         """
-        method = self._methods.get(call.method)
+        method = self._services.methods.get(call.method)
         if method is None:
-            allowed = ", ".join(sorted(self._methods))
+            allowed = ", ".join(sorted(self._services.methods))
             return error_frame(
                 "unknown_method", f"method: found {quote(call.method)}, allowed: {allowed}", call.id
             ), None
@@ -379,8 +375,7 @@ def _check_seq(field: str, value: Json) -> None:
 
 def check_media_size(message: InboundMessage, max_bytes: int) -> None:
     """Raise BadFrame `too_large`, with the id of the message, for too many files, or more than `max_bytes` bytes together."""
-    # Four characters of base64 are three bytes, less one for each "=" at the end. Nothing is decoded for it.
-    size = sum(len(file.data) // 4 * 3 - file.data.count("=", -2) for file in message.media)
+    size = sum(file.size for file in message.media)
     problem = ""
     if size > max_bytes:
         problem = f"found {size:,} bytes, allowed: media.max_bytes = {max_bytes}"

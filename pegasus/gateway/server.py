@@ -17,18 +17,16 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
-import attrs
 import trio
 
-from actors import Inbox, Reply, Signal
-from pegasus.access import TokenGrant
+from actors import Inbox, Signal
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply
 from pegasus.gateway.config import MAX_NEWCOMERS, MAX_PENDING, SILENT_TIME, GatewayConfig, LateMethods, Methods
 from pegasus.gateway.delivery import Hub, Listeners, OpenApprovals, OpenTasks
-from pegasus.gateway.services import BrowserIdentity, GatewayServices, HandshakeSlot
+from pegasus.gateway.services import GatewayServices, ServeConnection
 from pegasus.intake import Intake
 from pegasus.messages import ApprovalNotice, FileEdit, ReplyDraft, Said, TaskProgress, Typing
 from pegasus.observe import Logger, get_logger
@@ -36,9 +34,6 @@ from pegasus.protocol import GOING_AWAY, STOPPING
 from pegasus.settings import LiveValue
 
 if TYPE_CHECKING:  # imports wsproto and h11, which a daemon without clients does not need
-    from pegasus.websocket import Handshake
-
-if TYPE_CHECKING:
     from pegasus.gateway.connection import Connection
 
 GOODBYE_TIME = 2.0
@@ -51,23 +46,6 @@ SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 """Errors of accept() that pass by themselves."""
 
 _log = get_logger("gateway")
-
-
-@attrs.frozen(eq=False, repr=False)
-class ServeConnection:
-    """Question: serve a client that has connected to the HTTP server; answered when it has gone.
-
-    The gateway owns the stream from now on. If the asker leaves, the connection is cut.
-    """
-
-    reply: Reply[None]
-    """Handle for the end of the connection; its value is always None."""
-    stream: trio.abc.Stream
-    """The connection, from which the request of a WebSocket handshake was read. The page that it comes from was checked."""
-    handshake: Handshake
-    """That request."""
-    grant: TokenGrant | None = None
-    """Rights of its cookie; None: the hello must bring a token."""
 
 
 GatewayMessage: TypeAlias = AdapterMessage | ServeConnection
@@ -202,22 +180,22 @@ class Server:
         else:
             await self.serve(stream, place)
 
-    async def take_place(self) -> HandshakeSlot:
-        """Wait for one of the places for newcomers."""
+    async def take_place(self) -> ExitStack:
+        """Wait for one of the places for newcomers. It is free again once what is returned is closed."""
         await self._places.acquire()
-        return HandshakeSlot(self._places)
+        place = ExitStack()
+        place.callback(self._places.release)
+        return place
 
     async def serve_visitor(self, request: ServeConnection) -> None:
         """Serve a client of the HTTP server, which has limits of its own for connections that say nothing."""
         # The asker is the HTTP server. When it leaves, the scope is cancelled, and with it the connection is cut.
         with request.reply.scope():
             place = await self.take_place()
-            await self.serve(request.stream, place, visitor=BrowserIdentity(request.grant, request.handshake))
+            await self.serve(request.stream, place, request)
             request.reply.send(None)
 
-    async def serve(
-        self, stream: trio.abc.Stream, place: HandshakeSlot, *, visitor: BrowserIdentity | None = None
-    ) -> None:
+    async def serve(self, stream: trio.abc.Stream, place: ExitStack, visitor: ServeConnection | None = None) -> None:
         """Serve one connection from its first byte to its last, then close its stream. visitor: see `Connection`.
 
         A failure in it is logged and ends this connection only: a mistake in the code for one client must not disconnect all
@@ -228,14 +206,14 @@ class Server:
 
         # The limit is asked before the connection counts itself. A refused client still gets its handshake, because
         # only over an open WebSocket can it be told why.
-        connection = Connection(self._services, stream, place, refusal=self._refusal(), visitor=visitor)
+        connection = Connection(self._services, stream, place, self._refusal(), visitor)
         self._connections[connection] = None
         try:
             with failures_logged(_log):
                 await connection.run()
         finally:
             del self._connections[connection]
-            place.leave()
+            place.close()
             self._ended.notify()
             await trio.aclose_forcefully(stream)
 

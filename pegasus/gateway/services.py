@@ -1,4 +1,4 @@
-"""Objects that the connections of one run of the gateway share, and what is known of a client before its first frame.
+"""Objects that the connections of one run of the gateway share, and the question by which the HTTP server hands one over.
 
 `connection` stands on wsproto and h11 and is imported when the first client connects; this is what the server needs before.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from actors import Reply
 from pegasus.access import TokenGrant
 from pegasus.gateway.config import GatewayConfig, Methods
 from pegasus.gateway.delivery import Hub
@@ -71,31 +72,19 @@ class GatewayServices:
     """Log of refused clients."""
 
 
-class HandshakeSlot:
-    """One of the places for connections that have not greeted. It is free again after `leave`.
+@attrs.frozen(eq=False, repr=False)
+class ServeConnection:
+    """Question: serve a client that has connected to the HTTP server; answered when it has gone.
 
-    Example::
-
-        place = await server.take_place()
-        await server.serve(stream, place)  # it leaves the place when the client has greeted or gone
+    The HTTP server has looked at its handshake: it comes from an allowed page, or from no page at all. The gateway owns the stream
+    from now on. If the asker leaves, the connection is cut.
     """
 
-    def __init__(self, places: trio.Semaphore) -> None:
-        self._places = places
-        self._is_taken = True
-
-    def leave(self) -> None:
-        """Free the place; a second call does nothing."""
-        if self._is_taken:
-            self._is_taken = False
-            self._places.release()
-
-
-@attrs.frozen
-class BrowserIdentity:
-    """A client whose handshake the HTTP server has looked at: it comes from an allowed page, or from no page at all."""
-
+    reply: Reply[None]
+    """Handle for the end of the connection; its value is always None."""
+    stream: trio.abc.Stream
+    """The connection, from which the request of a WebSocket handshake was read."""
+    handshake: Handshake
+    """That request."""
     grant: TokenGrant | None
     """Rights of its cookie, which count where the hello has no token; None: it has none."""
-    handshake: Handshake
-    """Its request for a WebSocket."""
