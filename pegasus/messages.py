@@ -162,6 +162,11 @@ class Media:
     voice: bool = False
     """A voice message of whoever sent it: what is said in it are their own words."""
 
+    @property
+    def size(self) -> int:
+        """Bytes of the content. Four characters of base64 are three of them, less one for each "=" at the end."""
+        return len(self.data) // 4 * 3 - self.data.count("=", -2)
+
 
 @attrs.frozen
 class StoredFile:

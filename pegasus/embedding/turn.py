@@ -92,7 +92,7 @@ class TurnServices:
 
     async def submit(self, message: InboundMessage) -> int:
         """Return the number of a message in the queue, which is on disk then. Raises MessageRefused, AgentClosed."""
-        size = sum(len(media.data) * 3 // 4 for media in message.media)
+        size = sum(media.size for media in message.media)
         if size > (max_bytes := self.max_bytes.now):
             raise MessageRefused("too_large", f"media: found {size} bytes, allowed: {max_bytes} (media.max_bytes)")
         try:

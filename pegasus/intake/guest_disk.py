@@ -97,7 +97,7 @@ class GuestDisk:
         Cancelled: it may be counted, and is recognised when it comes again.
         """
         limits, account = self._limits.now, message.account
-        size = len(message.text.encode("utf-8", "replace")) + sum(len(media.data) * 3 // 4 for media in message.media)
+        size = len(message.text.encode("utf-8", "replace")) + sum(media.size for media in message.media)
         if not limits.most:
             return
         if account not in self._sent:

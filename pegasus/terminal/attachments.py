@@ -121,8 +121,7 @@ def mention_dropped(pasted: str) -> str:
 
 def describe_attachment(media: Media) -> str:
     """Return the line that shows what goes along: `[attached: notes.txt, 1,204 bytes]`."""
-    size = len(media.data) // 4 * 3 - media.data.count("=", -2)
-    return f"[attached: {media.name}, {size:,} bytes]"
+    return f"[attached: {media.name}, {media.size:,} bytes]"
 
 
 def _mentioned(text: str, folder: Path) -> Iterator[Path]:

@@ -14,6 +14,7 @@ from pegasus.access import GROUP, MENTIONED
 from pegasus.channels.series import FILE, MOST_FILES, SeriesPart, join_texts, note_left_out
 from pegasus.channels.telegram.markup import LONGEST_TEXT
 from pegasus.channels.telegram.updates import TelegramMessage
+from pegasus.markdown import utf16_length
 from pegasus.messages import RELAYED
 from pegasus.quotes import QUOTES, parse_quotes, quotes_metadata
 
@@ -41,7 +42,7 @@ def part_of(heard: TelegramMessage) -> SeriesPart:
 def join_parts(parts: Sequence[TelegramMessage]) -> TelegramMessage:
     """Return the parts of a series as one message, which has the id of the first."""
     first, metadata = parts[0], dict(parts[0].message.metadata)
-    text = join_texts((part.message.text for part in parts), lambda text: _units(text) >= LONGEST_TEXT)
+    text = join_texts((part.message.text for part in parts), lambda text: utf16_length(text) >= LONGEST_TEXT)
     quotes = [quote for part in parts for quote in parse_quotes(part.message.metadata)]
     files = [file for part in parts for file in part.files]
     metadata |= quotes_metadata(list(dict.fromkeys(quotes)))
@@ -57,7 +58,3 @@ def join_parts(parts: Sequence[TelegramMessage]) -> TelegramMessage:
         text = note_left_out(text, len(files) - MOST_FILES)
     message = attrs.evolve(first.message, text=text, metadata=metadata)
     return attrs.evolve(first, message=message, files=tuple(files[:MOST_FILES]), series="")
-
-
-def _units(text: str) -> int:
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2

@@ -33,6 +33,7 @@ import attrs
 from pegasus.access import GROUP, MENTIONED
 from pegasus.channels.series import ALBUM, FILE, FORWARD, SPLIT
 from pegasus.conversation import sanitize_name
+from pegasus.markdown import utf16_length
 from pegasus.messages import RELAYED, ChannelInfo, InboundMessage, Json
 from pegasus.quotes import ANSWERS, FORWARDS, MARKS, Quote, quotes_metadata
 
@@ -211,7 +212,7 @@ def _series_of(message: Mapping[str, Any]) -> str:
     match message:
         case {"media_group_id": str(album)} if album:
             return f"{ALBUM}{album}"
-        case {"text": str(text)} if len(text.encode("utf-16-le", "surrogatepass")) // 2 >= _LEAST_SPLIT:
+        case {"text": str(text)} if utf16_length(text) >= _LEAST_SPLIT:
             return SPLIT
         case _ if _is_forwarded(message):
             return FORWARD
