@@ -184,10 +184,7 @@ class StoredFile:
 
 @attrs.frozen
 class InboundMessage:
-    """A message from a person to the agent.
-
-    Example: `await intake.submit(InboundMessage("hello", ChannelInfo("web", "me"), "m-1"))`.
-    """
+    """A message from a person to the agent."""
 
     text: str
     """Text as it was written."""
@@ -213,10 +210,7 @@ class InboundMessage:
 
 @attrs.frozen
 class OutboundMessage:
-    """A reply of the agent.
-
-    Example: `OutboundMessage("CompleteItem.", ChannelInfo("web", "me"), seq=13)`, made by the journal of a `Post`.
-    """
+    """A reply of the agent."""
 
     text: str
     """Text for the reader; "" if there are only files."""
@@ -345,10 +339,7 @@ class FormChoice:
 
 @attrs.frozen
 class FormField:
-    """A field of a form: `FormField("guests", "integer", "How many come", is_required=True, least=1)`.
-
-    Example: the field above is shown with its description, and an answer of "0" is refused as smaller than 1.
-    """
+    """A field of a form: `FormField("guests", "integer", "How many come", is_required=True, least=1)`."""
 
     name: str
     """Letters, digits, `_`, `.` and `-`."""

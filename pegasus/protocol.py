@@ -110,10 +110,7 @@ class BadFrame(Exception):
 
 @attrs.frozen
 class ClientChannel:
-    """The channel that a client names in its hello: an address, or only a type.
-
-    Example: `str(ClientChannel("web", "me"))` is "web:me", and `str(ClientChannel("matrix"))` is "matrix bridge".
-    """
+    """The channel that a client names in its hello: an address, or only a type."""
 
     type: str
     """Kind of channel, such as "web". It may not have a colon."""
@@ -183,10 +180,7 @@ class MessageFrame:
 
 @attrs.frozen(eq=False, repr=False)
 class AckFrame:
-    """Acknowledgement of all replies up to and including `seq`. It has no answer.
-
-    Example: `AckFrame(12)` when replies 10 to 12 have been shown. Replies that are not acknowledged come again.
-    """
+    """Acknowledgement of all replies up to and including `seq`. It has no answer."""
 
     seq: int
     """Highest number that the client has."""
@@ -228,10 +222,7 @@ class WelcomeFrame:
 
 @attrs.frozen(eq=False, repr=False)
 class AcceptedFrame:
-    """The message with this id is on disk.
-
-    Example: `AcceptedFrame("m-1")` is the answer to `MessageFrame("m-1", "hello")`. From here on the daemon may crash.
-    """
+    """The message with this id is on disk."""
 
     id: str
     """Id that the client has chosen."""
@@ -239,10 +230,7 @@ class AcceptedFrame:
 
 @attrs.frozen(eq=False, repr=False)
 class ResultFrame:
-    """The result of a call.
-
-    Example: `ResultFrame("7", {"pong": "cli"})` is the answer to `CallFrame("7", "ping")`.
-    """
+    """The result of a call."""
 
     id: str
     """Id of the call."""

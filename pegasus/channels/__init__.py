@@ -80,10 +80,7 @@ __all__ = [
 
 
 def make_adapter(type: str, settings: ChannelSettings, context: ServiceContext) -> ServiceAdapter | None:
-    """Return the adapter of a channel type that is enabled, None where none is wanted or exists.
-
-    Example: `make_adapter("telegram", settings.channels["telegram"], context)`.
-    """
+    """Return the adapter of a channel type that is enabled, None where none is wanted or exists."""
     if not settings.enabled:
         return None
     if isinstance(settings, TelegramSettings):

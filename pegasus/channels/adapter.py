@@ -62,11 +62,7 @@ AdapterMessage: TypeAlias = (
 
 
 class ReplyRefused(Exception):
-    """Raised by `Adapter.deliver`: the service will never take this reply. str() is one line for the model.
-
-    Example: `raise ReplyRefused("the bot was blocked by the user")`. `Adapter.take` reports that to the agent
-    and goes on with the next reply.
-    """
+    """Raised by `Adapter.deliver`: the service will never take this reply. str() is one line for the model."""
 
 
 class Adapter:

@@ -42,13 +42,7 @@ _log = get_logger("channels")
 
 
 class SendAttempts:
-    """Sends pieces of replies so that none is shown twice that the service can be asked for, and none is shown three times.
-
-    Example::
-
-        attempts = SendAttempts(log)
-        id = await attempts.find(reply, 0, look_up) or await attempts.make(reply, 0, send)
-    """
+    """Sends pieces of replies so that none is shown twice that the service can be asked for, and none is shown three times."""
 
     def __init__(self, log: DeliveryLog) -> None:
         self._log = log

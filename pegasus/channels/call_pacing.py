@@ -66,10 +66,7 @@ async def try_for(seconds: float, attempt: Callable[[], Awaitable[T]], random: R
 
 
 class ServiceCalls:
-    """Makes calls to one service, each when it is allowed, until they get an answer.
-
-    Example: `me = await pacing.call(partial(api.call, "getMe"))`, `id = await pacing.deliver(channel_id, partial(api.send, text))`.
-    """
+    """Makes calls to one service, each when it is allowed, until they get an answer."""
 
     def __init__(self, random: Random, on_change: Callable[[str], None] = lambda reason: None) -> None:
         """Take the service for reachable. on_change: called with the reason when it is out of reach, and with "" when it is back."""

@@ -101,17 +101,7 @@ class _DeliveredChat:
 
 
 class DeliveryLog:
-    """Record of what one service has taken.
-
-    Example::
-
-        log = DeliveryLog("telegram")
-        await log.load(journal)
-        nursery.start_soon(log.write_all)
-        await log.add_piece(reply, part=0, of=1, id="8121")
-        log.ids_of(reply)      # ["8121"]
-        log.acknowledge(reply)
-    """
+    """Record of what one service has taken."""
 
     def __init__(self, type: str) -> None:
         self._type = type

@@ -97,10 +97,7 @@ class _Series(Generic[M]):
 
 
 class SeriesGatherer(Generic[M]):
-    """Gathers parts, and gives each series to `deliver` when it is whole. M is a message of the service, and can be written to disk.
-
-    Example: `if not await series.take(heard, may_write, nursery): await hand_in(heard)`.
-    """
+    """Gathers parts, and gives each series to `deliver` when it is whole. M: message of the service, which can be written to disk."""
 
     def __init__(
         self,

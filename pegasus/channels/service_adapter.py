@@ -115,10 +115,7 @@ class WebhookWork:
 
 
 class ServiceAdapter(Adapter):
-    """The adapter of one service. `run` is the actor; the object outlives its restarts.
-
-    Example: see the top of this file.
-    """
+    """The adapter of one service. `run` is the actor; the object outlives its restarts."""
 
     has_buttons: bool = False
     """Messages can have buttons, so that owners are asked here who may write. A conversation with an owner has the owner's id then."""

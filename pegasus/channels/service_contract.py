@@ -55,11 +55,7 @@ def yes_buttons(reply: OutboundMessage) -> list[tuple[str, str]]:
 
 @attrs.frozen
 class ChannelState:
-    """State of a service's adapter, for people: `ChannelState("telegram", "parked", "the bot token was refused")`.
-
-    Example: `adapter.state.state` is "up" once the service has answered. `status` of the control plane shows
-    all states.
-    """
+    """State of a service's adapter, for people: `ChannelState("telegram", "parked", "the bot token was refused")`."""
 
     type: str
     """The channel type, as "telegram"."""
@@ -77,11 +73,7 @@ async def _no_answer(*_: object) -> str:
 
 @attrs.frozen(eq=False, repr=False, kw_only=True)
 class ServiceContext:
-    """Everything that the adapters of services are given by the composition root.
-
-    Example: `make_adapter("telegram", settings.channels["telegram"], ServiceContext(intake=intake,
-    clock=clock))`.
-    """
+    """Everything that the adapters of services are given by the composition root."""
 
     intake: Intake
     """The way in."""
@@ -136,11 +128,7 @@ class RateLimited(Exception):
 
 
 class CredentialsRefused(Exception):
-    """The service does not take the token any more. The channel is parked. str() is the reason, without the token.
-
-    Example: `raise CredentialsRefused("Telegram refuses the bot token (Unauthorized)")`. `ServiceAdapter` parks
-    the channel until other settings are read.
-    """
+    """The service does not take the token any more. The channel is parked. str() is the reason, without the token."""
 
 
 class NotKept(Exception):
@@ -174,10 +162,7 @@ class WebhookRequest:
 
 @attrs.frozen
 class WebhookAnswer:
-    """The answer to a request: `WebhookAnswer(200)`, `WebhookAnswer(401, b"wrong signature")`.
-
-    Example: `return WebhookAnswer(503)` makes the service send its message again.
-    """
+    """The answer to a request: `WebhookAnswer(200)`, `WebhookAnswer(401, b"wrong signature")`."""
 
     status: int
     """HTTP status. From 400 on the server sends the body as the message of an error object, unless it is JSON
@@ -191,10 +176,7 @@ class WebhookAnswer:
 
 
 class WebhookReceiver(Protocol):
-    """Takes the requests of one service.
-
-    Example: `answer = await receivers["sms"].receive(request)`; every `ServiceAdapter` is one.
-    """
+    """Takes the requests of one service."""
 
     async def receive(self, request: WebhookRequest) -> WebhookAnswer:
         """Return the answer to a request.

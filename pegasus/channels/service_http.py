@@ -54,10 +54,7 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 @attrs.frozen(eq=False, repr=False)
 class HttpReply:
-    """The whole answer of a service: `HttpReply(200, headers, b"{}")`.
-
-    Example: `(await http.request("GET", "/me")).status_code`.
-    """
+    """The whole answer of a service: `HttpReply(200, headers, b"{}")`."""
 
     status_code: int
     """Below 500, and no redirect: the others are ServiceDown."""
@@ -71,8 +68,6 @@ class ServiceHttp:
     """Connections to a service. Only the transport of httpx2 is used, not its client.
 
     So nothing follows redirects, keeps cookies, or adds headers by itself, and a call costs less CPU (`./scripts/bench doors`).
-
-    Example: see `open_service_http`.
     """
 
     def __init__(self, base_url: str, connect: Callable[[], httpx2.AsyncBaseTransport]) -> None:
@@ -175,12 +170,6 @@ def open_service_http(base_url: str, transport: httpx2.AsyncBaseTransport | None
     """Return connections to a service, none of which is opened before it is needed. transport: in place of the network, for tests.
 
     A proxy of the environment (`HTTPS_PROXY`, `NO_PROXY` …) is used.
-
-    Example::
-
-        http = open_service_http("https://api.telegram.org")
-        async with aclosing(http):
-            response = await http.request("POST", "/bot…/getMe")
     """
     if transport is not None:
         return ServiceHttp(base_url, lambda: transport)

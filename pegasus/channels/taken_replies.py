@@ -20,14 +20,7 @@ from pegasus.storage import Acknowledge, JournalMessage, UnacknowledgedReply
 
 
 class AckTracker:
-    """Numbers of taken replies by conversation.
-
-    Example::
-
-        taken = TakenReplies(journal, partial(journal.ask, OpenReplies))
-        taken.add([reply])
-        await taken.acknowledge(address)     # 3
-    """
+    """Numbers of taken replies by conversation."""
 
     def __init__(
         self,

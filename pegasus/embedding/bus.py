@@ -46,10 +46,7 @@ def _is_time(value: Json) -> bool:
 
 @attrs.frozen
 class InboundChatMessage:
-    """A message from a person to the agent. `pegasus.embedding` calls it `InboundMessage`.
-
-    Example: `InboundMessage("telegram", "u1", "c1", "Hello")`.
-    """
+    """A message from a person to the agent. `pegasus.embedding` calls it `InboundMessage`."""
 
     channel: str
     """Kind of channel: "cli", "telegram" … Any word will do."""
@@ -100,10 +97,7 @@ class InboundChatMessage:
 
 
 class MessageKind(StrEnum):
-    """Kind of a message from the agent.
-
-    Example: `if message.kind is MessageKind.REASONING: continue`.
-    """
+    """Kind of a message from the agent."""
 
     PROGRESS = "progress"
     """The text so far of a turn that is not over. Each replaces the one before."""
@@ -117,10 +111,7 @@ class MessageKind(StrEnum):
 
 @attrs.frozen
 class TurnUsage:
-    """Usage of all model calls for a message: `TurnUsage(1200, 80, 900, 0.0031)`.
-
-    Example: `message.usage.cost` of a final message, in dollars.
-    """
+    """Usage of all model calls for a message: `TurnUsage(1200, 80, 900, 0.0031)`."""
 
     input_tokens: int
     """Tokens of all prompts, what came from a cache included."""

@@ -35,10 +35,7 @@ class AgentClosed(Exception):
 
 
 class ReplyDesk:
-    """Everything that was said and not taken, for the readers of turns and of the rest. The object outlives restarts of its actor.
-
-    Example: `Child("gateway", desk.run, journal)`.
-    """
+    """Everything that was said and not taken, for the readers of turns and of the rest. The object outlives restarts of its actor."""
 
     def __init__(self, journal: Ref[JournalMessage]) -> None:
         self._journal = journal

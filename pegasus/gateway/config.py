@@ -39,12 +39,7 @@ RESERVED_DESCRIPTORS = 256
 
 @attrs.frozen(eq=False, repr=False, kw_only=True)
 class GatewayConfig(Credentials):
-    """The gateway's behaviour. Made by the daemon from the settings; tests change single values.
-
-    Example::
-
-        GatewayConfig(token="s3cret", agent="Pegasus", origins=frozenset({"https://chat.example"}))
-    """
+    """The gateway's behaviour. Made by the daemon from the settings; tests change single values."""
 
     read_methods: Collection[str] = ()
     """Names of the methods that only show something: a token with the scope "read" may call them. All others need "control"."""
@@ -124,11 +119,7 @@ def notice_for(notice: ApprovalNotice, *, is_own_door: bool) -> ApprovalNotice:
 
 
 class BadParams(Exception):
-    """Raised by a method for parameters that it does not take. str() says what was found and what is allowed.
-
-    Example: `raise BadParams(f"limit: found {quote(limit)}, allowed: a number from 1 to 100")`. The caller gets the error
-    `bad_frame` with this text.
-    """
+    """Raised by a method for parameters that it does not take. str() says what was found and what is allowed."""
 
 
 class NotFound(BadParams):

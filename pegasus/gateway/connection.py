@@ -61,13 +61,6 @@ class Connection:
 
     place: closed when the client has greeted. refusal: why the client is refused once its handshake is done, "" if it is welcome.
     visitor: the question of the HTTP server; None: it has connected to the gateway's own port.
-
-    Example::
-
-        connection = Connection(services, stream, place, "", None)
-        nursery.start_soon(connection.run)
-        ...
-        connection.close(GOING_AWAY, STOPPING)  # `run` returns when the close frame is sent
     """
 
     def __init__(

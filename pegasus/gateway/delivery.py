@@ -57,10 +57,7 @@ _log = get_logger("gateway")
 
 
 class MessagesMissed:
-    """Note in place of messages that a reader has missed.
-
-    Example: a reader of `Listeners` that gets one asks the journal for what it has missed (`Unacknowledged`).
-    """
+    """Note in place of messages that a reader has missed."""
 
 
 Heard: TypeAlias = ClientUpdate | ApprovalNotice | MessagesMissed
@@ -110,12 +107,6 @@ class Hub:
 
     After a crash of the gateway a new hub begins empty, and fills as the clients connect again. Nothing is lost by that: what
     was pushed and not acknowledged is read from the journal when its client greets.
-
-    Example::
-
-        feed = await hub.join(hello, queue)
-        await hub.deliver(reply)  # the reply is in the client's queue now
-        await hub.leave(feed)
     """
 
     _journal: Ref[JournalMessage]

@@ -59,10 +59,7 @@ _log = get_logger("gateway")
 
 
 class PushAction(Enum):
-    """The answer of a cursor: what the caller does with a pushed frame.
-
-    Example: `Cursor(sent=3).offer(5, frame)` is READ, because reply 4 has to come first.
-    """
+    """The answer of a cursor: what the caller does with a pushed frame."""
 
     SEND = 1
     """Queue it now; the cursor counts a reply as sent."""
@@ -189,14 +186,7 @@ class Cursor:
 
 
 class Routes:
-    """Feeds by channel type and channelId; those of bridges by channel type and None.
-
-    Example::
-
-        routes.add(feed)
-        for recipient in routes.recipients("web", "c1"):
-            recipient.deliver("c1", 4, frame)
-    """
+    """Feeds by channel type and channelId; those of bridges by channel type and None."""
 
     def __init__(self) -> None:
         self._feeds: dict[tuple[str, str | None], list[ReplyFeed]] = {}
@@ -249,13 +239,6 @@ class ReplyFeed:
     Its life: `look_up_seqs` at the hello, then the welcome is queued, then `run` for as long as the connection lasts. Between
     the hello and the end of the first reading all pushes are kept, so no reply falls between the two and none precedes the
     welcome.
-
-    Example::
-
-        feed = ReplyFeed(hello, queue, journal, routes)
-        seq = await feed.look_up_seqs()
-        queue.put(encode_frame(WelcomeFrame(PROTOCOL, agent, hello.channel, seq)))
-        nursery.start_soon(feed.run)
     """
 
     def __init__(

@@ -73,13 +73,7 @@ _log = get_logger("gateway")
 
 @attrs.define(eq=False, repr=False)
 class Requests:
-    """Carries out what one greeted client says.
-
-    Example::
-
-        requests = Requests(hello.channel, grant, services, queue, nursery)
-        await requests.handle('{"type":"message","id":"m-1","text":"hi"}')   # later in the queue: {"type":"accepted","id":"m-1"}
-    """
+    """Carries out what one greeted client says."""
 
     _own: ClientChannel
     """The channel of the hello."""
@@ -278,10 +272,6 @@ def read_frame(data: str | Mapping[str, Json], own: ClientChannel) -> Incoming:
 
     The error carries the frame's id if it has one that can be echoed: a client finds what was refused by it. An id that is no
     name is left out, because it may be of any length.
-
-    Example::
-
-        read_frame('{"type":"ack","seq":3}', ClientChannel("web", "c1"))  # Acknowledge(Address("web", "c1"), 3)
     """
     # Two sources of the id: a frame that could be read has it as a field; of one that could not, the reader may have
     # found it.

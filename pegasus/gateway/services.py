@@ -29,10 +29,6 @@ class RefusalLog:
 
     A program without a token can connect, and be refused, as often as it likes. Without a bound it could fill the disk with log
     lines.
-
-    Example::
-
-        RefusalLog().log(address, "unauthorized", "wrong token")
     """
 
     PER_MINUTE = 20

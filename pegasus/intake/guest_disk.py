@@ -33,10 +33,7 @@ _DAY: Final = 86_400_000
 
 
 class QuotaReached(AccessDenied):
-    """A guest has sent as much as they may. str() is a sentence for them.
-
-    Example: an adapter writes it into the conversation; the gateway answers the message with it.
-    """
+    """A guest has sent as much as they may. str() is a sentence for them."""
 
 
 @attrs.frozen
@@ -74,10 +71,7 @@ def _read_row(name: str, value: Json) -> tuple[str, dict[str, int] | list[str]]:
 
 @attrs.define(eq=False, repr=False)
 class GuestDisk:
-    """Counts what guests send.
-
-    Example: `await GuestDisk(journal, clock, limits, home.path / "guests").admit(message)` raises QuotaReached if it is too much.
-    """
+    """Counts what guests send."""
 
     _journal: Ref[JournalMessage]
     _clock: Callable[[], int]

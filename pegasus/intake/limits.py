@@ -65,13 +65,7 @@ class _Bucket:
 
 
 class SenderRates:
-    """Counts the messages of guests.
-
-    Example::
-
-        rates = SenderRates(LiveValue(GuestLimits(per_minute=30)))
-        rates.count("slack:U1")     # raises TooManyMessages for the 31st message within a minute
-    """
+    """Counts the messages of guests."""
 
     def __init__(self, limits: LiveValue[GuestLimits]) -> None:
         self.limits = limits

@@ -83,10 +83,7 @@ _INVISIBLE: Final = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u28
 
 
 class InvalidMessage(ValueError):
-    """A field of a message is not what is allowed. str() names the field as it stands on the wire, and what is allowed.
-
-    Example: an empty channelId is refused with "channel.channelId: found …". The gateway answers with `bad_frame`.
-    """
+    """A field of a message is not what is allowed. str() names the field as it stands on the wire, and what is allowed."""
 
 
 @attrs.frozen(eq=False, repr=False)

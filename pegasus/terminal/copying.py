@@ -23,10 +23,7 @@ LONGEST: Final = 74_000
 
 @attrs.frozen
 class Copied:
-    """Result of a /copy: what the person is told, and what the terminal is sent.
-
-    Example: `CopyableAnswers().read("/copy")` says that there is no answer yet.
-    """
+    """Result of a /copy: what the person is told, and what the terminal is sent."""
 
     notice: str
     """Text for the person."""
@@ -36,14 +33,7 @@ class Copied:
 
 @attrs.define
 class CopyableAnswers:
-    """The last answers of a chat.
-
-    Example::
-
-        answers.add("Hello!")
-        answers.read("/copy").sequence  # for the terminal
-        answers.read("hello")           # None: no /copy
-    """
+    """The last answers of a chat."""
 
     _texts: deque[str] = attrs.field(factory=lambda: deque(maxlen=KEPT))
     """Their texts as they were written, oldest first."""

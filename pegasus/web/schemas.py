@@ -28,10 +28,7 @@ _PLAIN: Final[Mapping[Any, str]] = {
 
 
 class SchemaBook:
-    """Schemas of classes by name, made when they are first referred to.
-
-    Example: after `book.schema(tuple[Address, ...])`, `book.found` has "Address".
-    """
+    """Schemas of classes by name, made when they are first referred to."""
 
     def __init__(self, examples: Mapping[str, Json]) -> None:
         self.found: dict[str, Json] = {}

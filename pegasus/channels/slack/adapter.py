@@ -44,12 +44,6 @@ STATUS: Final = "is thinking…"
 class SlackAdapter(ServiceAdapter):
     """The adapter of `[channels.slack]`: `SlackAdapter(settings.channels["slack"], context)`.
 
-    Example::
-
-        adapter = SlackAdapter(settings.channels["slack"], context)
-        Child("slack", adapter.run, journal)         # the actor: hears and delivers
-        await adapter.receive(request)               # without an app_token: a request of the Events API
-
     Its parts: `names` looks ids up, `sender` delivers, `buttons` carries out clicks, `incoming` hears. What
     must survive a crash is in the adapter's delivery log.
     """

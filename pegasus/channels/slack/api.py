@@ -57,10 +57,7 @@ _LIMITED: Final = frozenset({"ratelimited", "rate_limited"})
 
 
 class SlackRefused(ReplyRefused):
-    """An error code of the Web API which the same call would get again. str() is one line with the code.
-
-    Example: `raise SlackRefused("chat.postMessage", "channel_not_found")`.
-    """
+    """An error code of the Web API which the same call would get again. str() is one line with the code."""
 
     def __init__(self, method: str, code: str, needed: str = "") -> None:
         scope = f"; the app needs the scope {needed}" if needed else ""
@@ -69,10 +66,7 @@ class SlackRefused(ReplyRefused):
 
 
 class SlackApi:
-    """The Web API with the tokens of one app.
-
-    Example: see the top of this file.
-    """
+    """The Web API with the tokens of one app."""
 
     def __init__(
         self, base_url: str, bot_token: str, app_token: str = "", transport: httpx2.AsyncBaseTransport | None = None

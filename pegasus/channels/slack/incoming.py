@@ -96,8 +96,6 @@ _log = get_logger("slack")
 class SlackIncoming:
     """Hands what Slack delivers to the agent.
 
-    Example: `SocketMode(api, incoming.enter, is_up)`, where `enter` is called for each delivery and its result awaited.
-
     The result of `enter` may be run as a task or awaited in place. Cancelled, its delivery may not be on disk,
     and those behind it go on.
     """

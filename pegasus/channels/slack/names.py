@@ -37,10 +37,7 @@ LOOKUP_TIME: Final = 1.0
 
 
 class SlackNames:
-    """The names that were looked up.
-
-    Example: see the top of this file.
-    """
+    """The names that were looked up."""
 
     def __init__(self, api: SlackApi) -> None:
         self._api = api

@@ -36,10 +36,7 @@ MOST_FILES: Final = 10
 
 @attrs.frozen
 class SlackIdentity:
-    """The app itself, as auth.test says: `SlackIdentity("U0PEGASUS", "B0PEGASUS", "pegasus")`.
-
-    Example: a message is the app's own if its `user` is `identity.user` or its `bot_id` is `identity.bot`.
-    """
+    """The app itself, as auth.test says: `SlackIdentity("U0PEGASUS", "B0PEGASUS", "pegasus")`."""
 
     user: str
     """Id of the app's user, by which it is mentioned."""

@@ -74,10 +74,7 @@ def shown_text(draft: ReplyDraft) -> str:
 
 
 class SlackSender:
-    """Sends pieces and drafts by the Web API.
-
-    Example: `ts = await SlackSender(api, names, log, context).send(reply, "hello", 0)`.
-    """
+    """Sends pieces and drafts by the Web API."""
 
     def __init__(self, api: SlackApi, names: SlackNames, log: DeliveryLog, context: ServiceContext) -> None:
         self._api = api

@@ -52,10 +52,7 @@ _log = get_logger("slack")
 
 @attrs.frozen(eq=False, repr=False)
 class Delivery:
-    """Something that Slack delivers.
-
-    Example: `take(Delivery("events_api", {"event": {…}}))`; `SlackIncoming.enter` is such a `take`.
-    """
+    """Something that Slack delivers."""
 
     kind: str
     """"events_api", "interactive" or "slash_commands"."""
@@ -87,8 +84,6 @@ async def connect_stream(url: str) -> trio.abc.Stream:
 
 class SocketMode:
     """Keeps a WebSocket to Slack open.
-
-    Example: see the top of this file.
 
     One connection is open as a rule, two while one replaces the other. Each is a `_Link` with a task in the
     nursery of `run`.

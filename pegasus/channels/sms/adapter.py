@@ -81,14 +81,7 @@ _log = get_logger("sms")
 
 
 class SmsAdapter(ServiceAdapter):
-    """The adapter of `[channels.sms]`, and the receiver of Twilio's webhooks: `SmsAdapter(settings.channels["sms"], context)`.
-
-    Example::
-
-        adapter = SmsAdapter(settings.channels["sms"], context)
-        Child("sms", adapter.run, journal)
-        await adapter.receive(request)          # by the HTTP server; needs the actor only for files
-    """
+    """The adapter of `[channels.sms]`, and the receiver of Twilio's webhooks: `SmsAdapter(settings.channels["sms"], context)`."""
 
     def __init__(self, settings: SmsSettings, context: ServiceContext) -> None:
         super().__init__(TYPE, context)

@@ -44,11 +44,7 @@ FILE_CODES: Final = frozenset({21620, 21623, 21628, 21612, 12300, 11200, 19003, 
 
 
 class FileRefused(ReplyRefused):
-    """Twilio refuses a message because of a file that is attached to it.
-
-    Example: `SmsAdapter.send` catches it and sends the same text once more without its pictures, whose links
-    are in the text.
-    """
+    """Twilio refuses a message because of a file that is attached to it."""
 
 
 @attrs.frozen
@@ -72,13 +68,7 @@ class SentSms:
 
 
 class TwilioApi:
-    """The Messages API of one account.
-
-    Example::
-
-        api = TwilioApi("https://api.twilio.com", "AC…", token, "+15550100")
-        sid = await api.send("+15550101", "hello")
-    """
+    """The Messages API of one account."""
 
     def __init__(self, base_url: str, account_sid: str, auth_token: str, sender: str, transport: Any = None) -> None:
         self._base_url = base_url.rstrip("/")

@@ -35,11 +35,7 @@ _LONGEST_NAME: Final = 80
 
 @attrs.frozen(eq=False, repr=False)
 class FileLink:
-    """A file of a reply with the address at which it can be fetched.
-
-    Example: `link_file(file, "https://agent.example.org", token).line` is "report.pdf:
-    https://agent.example.org/channels/sms/media/…".
-    """
+    """A file of a reply with the address at which it can be fetched."""
 
     file: StoredFile
     """The file, as the journal keeps it."""

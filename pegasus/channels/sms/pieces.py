@@ -46,10 +46,7 @@ PLAIN_FORMS: Final = str.maketrans(
 
 @attrs.frozen(eq=False, repr=False)
 class SmsPiece:
-    r"""Text and files of one call.
-
-    Example: `SmsPiece("Here it is\nchart.png: https://…", (link,)).pictures` is `["https://…"]`.
-    """
+    """Text and files of one call."""
 
     text: str
     """Plain text of at most LONGEST characters, the lines of the files included."""

@@ -103,10 +103,7 @@ def _with_place(parts: SplitResult, place: str) -> str:
 
 @attrs.frozen
 class RemoteFile:
-    """A file of a message, to be fetched: `RemoteFile("https://api.twilio.com/…/Media/ME1", "image/jpeg")`.
-
-    Example: `content = await api.fetch(RemoteFile(url, "image/jpeg"))`.
-    """
+    """A file of a message, to be fetched: `RemoteFile("https://api.twilio.com/…/Media/ME1", "image/jpeg")`."""
 
     url: str
     """Its address at Twilio, which needs the account's credentials. It was signed with the form, but is checked
@@ -124,10 +121,7 @@ class RemoteFile:
 
 @attrs.frozen
 class Sms:
-    """A message as Twilio hands it over.
-
-    Example: `read_sms(parse_form(body))` gives `Sms("SM1", "+15550101", "hello")`.
-    """
+    """A message as Twilio hands it over."""
 
     id: str
     """Its MessageSid. The same one is the same message, however often it comes."""

@@ -99,14 +99,7 @@ _log = get_logger("telegram")
 
 
 class TelegramAdapter(ServiceAdapter):
-    """The adapter of `[channels.telegram]`: `TelegramAdapter(settings.channels["telegram"], context)`.
-
-    Example::
-
-        adapter = TelegramAdapter(settings.channels["telegram"], context)
-        Child("telegram", adapter.run, journal)      # the actor: polls, delivers
-        await adapter.receive(request)               # in the mode "webhook": an update, from the HTTP server
-    """
+    """The adapter of `[channels.telegram]`: `TelegramAdapter(settings.channels["telegram"], context)`."""
 
     has_buttons = True
     typing_pause = 4.5  # a sign is shown for 5 s (https://core.telegram.org/bots/api#sendchataction)

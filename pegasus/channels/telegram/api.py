@@ -23,10 +23,7 @@ _FORMAT_WORDS: Final = ("can't parse entities", "can't parse message text", "uns
 
 
 class FormatRefused(ReplyRefused):
-    """Telegram cannot read the markup of a text. It is to be sent as plain text.
-
-    Example: `TelegramSender` catches it, and sends the text once more as `plain_text` shows it.
-    """
+    """Telegram cannot read the markup of a text. It is to be sent as plain text."""
 
 
 class GroupMoved(ReplyRefused):
@@ -41,13 +38,7 @@ class GroupMoved(ReplyRefused):
 
 
 class BotApi:
-    """The Bot API of one bot.
-
-    Example::
-
-        api = BotApi("https://api.telegram.org", token)
-        me = await api.call("getMe")
-    """
+    """The Bot API of one bot."""
 
     def __init__(self, base_url: str, token: str, transport: Any = None) -> None:
         self._path = f"/bot{token}"

@@ -61,10 +61,7 @@ Buttons: TypeAlias = Sequence[tuple[str, str]]
 
 @attrs.frozen
 class TextMessage:
-    """A text, as Telegram's HTML: `TextMessage("<b>CompleteItem</b>")`.
-
-    Example: `await sender.send(reply, TextMessage("<b>CompleteItem</b>", (("Let in", "p:K7QXW2MP"),)), 0)`.
-    """
+    """A text, as Telegram's HTML: `TextMessage("<b>CompleteItem</b>")`."""
 
     html: str
     """Text in Telegram's HTML, at most LONGEST_TEXT characters without its tags."""
@@ -94,10 +91,7 @@ def telegram_pieces(reply: OutboundMessage, buttons: Buttons = ()) -> list[Teleg
 
 
 class TelegramSender:
-    """Sends pieces and drafts by the Bot API. Every method raises what `BotApi.call` raises.
-
-    Example: `id = await TelegramSender(api, log).send(reply, TextMessage("hi"), 0)`.
-    """
+    """Sends pieces and drafts by the Bot API. Every method raises what `BotApi.call` raises."""
 
     def __init__(self, api: BotApi, log: DeliveryLog) -> None:
         self._api = api

@@ -57,10 +57,7 @@ _GROUP_BOT: Final = 1087968824
 
 @attrs.frozen
 class BotName:
-    """Name of the agent on Telegram: `BotName(123, "pegasus_bot")`.
-
-    Example: `BotName(123, "pegasus_bot")`, from the answer to `getMe`.
-    """
+    """Name of the agent on Telegram: `BotName(123, "pegasus_bot")`."""
 
     id: int
     """Number of the bot. Messages of this user are our own."""
@@ -70,11 +67,7 @@ class BotName:
 
 @attrs.frozen
 class FileRef:
-    """A file that is fetched by its id: `FileRef("AgAC…", "photo.jpg", "image/jpeg", 52113)`.
-
-    Example: the adapter asks for its path by the id (`getFile`), and then for its content, before its message
-    is handed on.
-    """
+    """A file that is fetched by its id: `FileRef("AgAC…", "photo.jpg", "image/jpeg", 52113)`."""
 
     file_id: str
     """Telegram's id of the file, which is valid for this bot only."""

@@ -98,8 +98,6 @@ class MetricsRoutes:
     Open where the server is reached over loopback under a loopback name; with the scope "read" elsewhere. A proxy that passes its own
     name on therefore needs a token.
 
-    Example: `Operation("GET", "/metrics", MetricsRoutes(feed).show, "Metrics for Prometheus", None)`.
-
     The scope of that operation is None, so a token is looked at here and not before: whether one is needed
     depends on where the request comes from.
     """
