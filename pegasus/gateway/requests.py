@@ -136,7 +136,8 @@ class Requests:
         # The message is in the journal's mailbox when `send` returns, so messages of one client are accepted in the
         # order in which it sent them, although their answers are waited for later.
         is_bridge = self._own.channel_id is None
-        self.sent.append(message.id)
+        if is_name(message.id):  # no other is taken, and one may have a megabyte
+            self.sent.append(message.id)
         try:
             answer = await self._services.intake.send(message, self._grant, is_bridge=is_bridge)
         except InvalidMessage as error:

@@ -1,16 +1,24 @@
 """The protocol over real sockets, as docs/gateway.md describes it."""
 
 import inspect
+import json
 
 import pytest
 import trio
 from trio_websocket import open_websocket_url
 
-from pegasus.access import ChannelRules, PairingBook, TokenBook
+from actors import Child, open_supervisor
+from pegasus.access import OWNER_GRANT, ChannelRules, PairingBook, TokenBook
 from pegasus.client import open_client
-from pegasus.gateway import BadParams, reply_feed, requests
+from pegasus.gateway import BadParams, GatewayConfig, reply_feed, requests
+from pegasus.gateway.delivery import Hub
+from pegasus.gateway.send_queue import SendQueue
+from pegasus.gateway.services import GatewayServices
+from pegasus.intake import Intake
+from pegasus.protocol import ClientChannel
+from pegasus.settings import LiveValue
 from pegasus.storage import Connected, Disconnected, Overloaded, StorageError
-from tests.pegasus.gateway.world import TOKEN, WEB, RawClient, world
+from tests.pegasus.gateway.world import TOKEN, WEB, FakeJournal, RawClient, world
 
 HELLO = {"type": "hello", "token": TOKEN, "channel": {"type": "web", "channelId": "c1"}}
 
@@ -482,3 +490,13 @@ async def test_the_clients_that_are_connected_are_listed_without_programs_that_o
         await caller.send(type="call", id="1", method="clients")
         result = (await caller.get())["result"]
         assert sorted(client["channelId"] for client in result["clients"]) == ["one", "two"]
+
+
+async def test_an_id_that_is_refused_is_not_remembered():
+    async with open_supervisor([Child("journal", FakeJournal().run)]) as supervisor, trio.open_nursery() as nursery:
+        journal = supervisor.ref("journal")
+        services = GatewayServices(LiveValue(GatewayConfig(token=TOKEN)), Intake(journal), Hub(journal), {})
+        said = requests.Requests(ClientChannel("web", "c1"), OWNER_GRANT, services, SendQueue(), nursery)
+        for id in ("m-1", "x" * 100_000, "m-2"):
+            await said.handle(json.dumps({"type": "message", "id": id, "text": "hi"}))
+        assert list(said.sent) == ["m-1", "m-2"]
