@@ -32,6 +32,8 @@ SLACKBOT: Final = "USLACKBOT"
 """User of Slack's own bot, which has no bot_id."""
 MOST_FILES: Final = 10
 """Files of one message that are read; Slack's own limit."""
+_STRANGE: Final = (LookupError, TypeError, AttributeError, ValueError, OverflowError)
+"""Errors of fields that have other types than documented, or numbers that make no sense."""
 
 
 @attrs.frozen
@@ -171,7 +173,7 @@ def read_payload(kind: str, payload: Mapping[str, Any], identity: SlackIdentity)
         if kind == "slash_commands":
             return _read_command(payload)
         return _read_event(payload["event"], identity)
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError):  # fields of other types than documented
+    except _STRANGE:
         return None
 
 
@@ -274,7 +276,7 @@ def read_thread(
             author = str(message.get("username") or user or bot)
             is_own = user == identity.user or bool(bot and bot == identity.bot)
             attached = _read_files(message.get("files") or (), "")
-        except (KeyError, TypeError, AttributeError, ValueError):  # fields of other types than documented
+        except _STRANGE:
             continue
         note = "attached to it: " + ", ".join(file.name for file in attached) if attached else ""
         if text or note:

@@ -3,6 +3,7 @@
 import pytest
 
 from pegasus.channels.slack.content import shared_in, text_of_blocks
+from pegasus.channels.slack.reading import SlackIdentity, read_payload, read_thread
 from pegasus.testing.services.slack_calls import refused
 from pegasus.testing.services.slack_workspace import BOT_USER
 from tests.pegasus.channels.slack.conftest import FRIEND, OWNER, STRANGER
@@ -171,3 +172,11 @@ def test_nested_elements_do_not_exhaust_the_stack():
     for _ in range(5000):
         element = {"type": "rich_text_section", "elements": [element]}
     assert text_of_blocks([{"type": "rich_text", "elements": [element]}]) == ""
+
+
+@pytest.mark.parametrize("size", [float("inf"), float("nan"), "many", [], {}])
+def test_a_file_of_no_size_that_makes_sense_is_no_message(size):
+    event = {"type": "message", "channel": "C1", "user": FRIEND, "ts": "1.000001", "files": [{"size": size}]}
+    read = read_payload("events_api", {"event": event}, SlackIdentity(BOT_USER, "B0"))
+    assert read is None or read.files[0].size == 0
+    assert read_thread([event], "2.000001", SlackIdentity(BOT_USER, "B0"))[1] in ((), read and read.files)
