@@ -51,7 +51,7 @@ class CopyableAnswers:
         if not self._texts:
             return Copied("There is no answer to copy yet.")
         wanted = " ".join(words) or "1"
-        if not (wanted.isdecimal() and wanted.isascii() and 1 <= int(wanted[:4]) <= len(self._texts)):
+        if wanted not in map(str, range(1, len(self._texts) + 1)):
             return Copied(f"{COPY}: found {quote(wanted, 40)}; allowed: a number from 1 to {len(self._texts)}.")
         text = self._texts[-int(wanted)]
         content = text.encode("utf-8", "replace")

@@ -28,7 +28,7 @@ def test_it_copies_the_last_answer_as_it_was_written(answers):
     assert clipboard(answers.read(" /COPY 2 ")) == "first"
 
 
-@pytest.mark.parametrize("words", ["0", "3", "-1", "x", "²", "9" * 5_000])
+@pytest.mark.parametrize("words", ["0", "3", "00012", "-1", "x", "²", "9" * 5_000])
 def test_an_answer_that_is_not_there_is_told(answers, words):
     copied = answers.read(f"/copy {words}")
     assert "allowed: a number from 1 to 2" in copied.notice
