@@ -208,3 +208,54 @@ def test_what_is_written_in_place_of_a_message_stays_when_it_was_sent_once_more_
     expect(other.locator(".message.user .body", has_text=said)).to_have_count(1)
     expect(other.locator(".message.user .body").last).to_have_text(said)
     assert page.problems == other.problems == []
+
+
+class ScriptedGateway:
+    """The gateway as a window meets it: replies 1 and 2 are of before, and come when the first message was sent."""
+
+    def __init__(self, page):
+        self.history = []
+        self.sockets = []
+        page.route_web_socket("**/ws", self.serve)
+
+    def serve(self, socket):
+        self.sockets.append(socket)
+        socket.on_message(lambda text: self.answer(socket, json.loads(text)))
+
+    def answer(self, socket, frame):
+        channel = {"type": "web", "channelId": "main"}
+        match frame:
+            case {"type": "hello"}:
+                socket.send(
+                    json.dumps({"type": "welcome", "protocol": 1, "agent": "Peggy", "channel": channel, "seq": 2})
+                )
+            case {"type": "call", "id": id, "method": method}:
+                known = {"history.show": {"messages": self.history, "before": None}, "events.subscribe": {"n": 0}}
+                known |= {"approvals.list": {"approvals": []}, "status": {"running": [], "model": "x"}}
+                answer = {"type": "result", "id": id, "result": known[method]} if method in known else None
+                refusal = {"type": "error", "code": "internal", "message": "not here", "id": id}
+                socket.send(json.dumps(answer or refusal))
+            case {"type": "message", "id": id}:
+                socket.send(json.dumps({"type": "accepted", "id": id}))
+                before = {"inReplyTo": "p-0", "question": "/model"}
+                for seq, text, metadata in ((1, "one", before), (2, "two", {}), (3, "three", {"inReplyTo": id})):
+                    reply = {"type": "reply", "seq": seq, "text": text, "channel": channel, "metadata": metadata}
+                    socket.send(json.dumps(reply))
+
+
+def test_what_was_said_before_stands_above_what_was_typed_before_it_came(site):
+    page = site.open()
+    gateway = ScriptedGateway(page)
+    page.reload()
+    expect(page.get_by_label("Message", exact=True)).to_be_focused()
+    say(page, "hello")
+    bodies = page.locator(".message:not(.draft) .body")
+    expect(bodies).to_have_text(["/model", "one", "two", "hello", "three"])
+    gateway.sockets[-1].close()
+    expect(page.locator(".banner")).to_be_visible()
+    say(page, "are you back?")
+    gateway.history = [{"from": "agent", "text": "while you were away", "ts": 1772029800000, "seq": 4}]
+    expect(bodies).to_have_text(
+        ["/model", "one", "two", "hello", "three", "while you were away", "are you back?"], timeout=20_000
+    )
+    page.context.close()

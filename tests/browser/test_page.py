@@ -349,6 +349,19 @@ def test_a_lost_connection_loses_nothing(site):
     assert answers(page).filter(has_text="before the crash").count() == 1
 
 
+def test_a_page_that_gets_no_answer_says_so_and_connects_again(site):
+    page, sockets = site.open(), []
+    page.route_web_socket("**/ws", lambda socket: sockets.append(socket) or socket.connect_to_server())
+    page.reload()
+    expect(page.locator(".model .mono")).to_be_attached()
+    page.route("**/api/status", lambda route: None)  # a network that drops everything
+    sockets[-1].close()
+    expect(page.locator(".banner")).to_be_visible(timeout=15_000)
+    expect(page.locator(".banner")).to_be_hidden(timeout=15_000)
+    assert len(sockets) == 2
+    page.unroute("**/api/status")
+
+
 @pytest.mark.parametrize(("phone", "dark"), [(False, False), (True, True)])
 def test_every_page_can_be_used_without_seeing_it(site, axe, phone, dark):
     page = site.open(sign_in=False, phone=phone, dark=dark)

@@ -4,6 +4,7 @@
 const CHANNEL = { type: "web", channelId: "main" };
 const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 10000;
+const PATIENCE = 3000;
 const KEPT = "pegasus.outbox";
 const LARGEST = 1_000_000; // characters of a frame: the gateway takes 1 MiB
 
@@ -76,6 +77,7 @@ export class Connection {
 
   /** Forget the connection, as after signing out. */
   close() {
+    clearTimeout(this.timer);
     const socket = this.socket;
     this.socket = null;
     if (socket) {
@@ -265,7 +267,7 @@ function restored() {
 /** Whether the cookie counts. A daemon that cannot be reached does not make anybody sign in again. */
 async function isSignedIn() {
   try {
-    return (await fetch("/api/status", { headers: { accept: "application/json" } })).status !== 401;
+    return (await fetch("/api/status", { headers: { accept: "application/json" }, signal: AbortSignal.timeout(PATIENCE) })).status !== 401;
   } catch {
     return true;
   }

@@ -170,8 +170,13 @@ class Chat {
       this.redraw();
     } else {
       const fresh = ordered.filter((message) => !log.messages.includes(message));
-      log.messages.push(...fresh);
-      for (const message of fresh) this.place(message, false);
+      const [news, place] = [ordered, log.messages].map((messages) => this.placeOfNews(messages));
+      const old = fresh.filter((message) => ordered.indexOf(message) < news);
+      const isWithin = old.length && place < log.messages.length;
+      log.messages.splice(place, 0, ...old);
+      log.messages.push(...fresh.slice(old.length));
+      if (isWithin) this.redraw();
+      else for (const message of fresh) this.place(message, false);
     }
     const last = ordered.at(-1);
     if (page.begins && !log.messages.slice(log.messages.indexOf(last) + 1).some((message) => message.from === "line")) this.drawLine(last);
