@@ -47,12 +47,13 @@ if TYPE_CHECKING:
         WebhookReceiver,
         WebhookRequest,
     )
-    from pegasus.channels.turn_follower import FollowedTurn, GrowingText, OnSaid, TurnFollower
+    from pegasus.channels.turn_follower import MOST_REPLIES, FollowedTurn, GrowingText, OnSaid, TurnFollower
 else:
     # The base of the adapters of services, for homes that have some.
     __getattr__ = late_names(__name__)
 
 __all__ = [
+    "MOST_REPLIES",
     "AckTracker",
     "Adapter",
     "AdapterMessage",

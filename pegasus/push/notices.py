@@ -10,7 +10,7 @@ where a person should look twice, and where the browser shows no texts, the butt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -45,12 +45,11 @@ class PushNotice:
     """Seconds for which it is of use."""
 
 
-def reply_notice(agent: str, replies: Sequence[OutboundMessage], *, with_text: bool) -> PushNotice:
-    """Return the notification about replies that nobody has seen, the newest last."""
-    last, more = replies[-1], len(replies) - 1
+def reply_notice(agent: str, last: OutboundMessage, more: int, *, with_text: bool) -> PushNotice:
+    """Return the notification about replies that nobody has seen: the last one, and so many before it."""
     text = last.text.strip() or plural(len(last.files), "file")
     if not with_text:
-        text = "New message" if not more else f"{len(replies)} new messages"
+        text = "New message" if not more else f"{more + 1} new messages"
     elif more:
         text = f"{text}\n(and {plural(more, 'message')} before)"
     return PushNotice(

@@ -18,7 +18,7 @@ asked again with growing pauses, or when it says.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
@@ -26,8 +26,9 @@ import trio
 
 from actors import ActorError, Signal
 from pegasus.access import CONTROL, MESSAGE, TokenGrant
+from pegasus.channels import MOST_REPLIES
 from pegasus.host import HomeError
-from pegasus.messages import Address, ApprovalNotice, ChannelInfo, OutboundMessage
+from pegasus.messages import Address, ApprovalNotice, ChannelInfo
 from pegasus.observe import get_logger
 from pegasus.push.config import PushServices, channel_of
 from pegasus.push.keys import VapidKey, ensure_key
@@ -35,7 +36,7 @@ from pegasus.push.notices import PushNotice, answered_notice, approval_notice, r
 from pegasus.push.sending import PushResult, PushState, send_push
 from pegasus.push.subscriptions import JOURNAL_TIMEOUT, PushSubscription
 from pegasus.retry import Pauses, retry
-from pegasus.storage import StorageError, Unacknowledged
+from pegasus.storage import OpenReplies, Posted, StorageError
 from pegasus.tools import AddressGuard
 
 GRACE: Final = 2.0
@@ -48,8 +49,8 @@ LONGEST_PAUSE: Final = 900.0
 """Seconds after many failures in a row."""
 GIVE_UP_AFTER: Final = 3 * 86_400.0
 """Seconds of failures alone after which a subscription is forgotten. The page makes another one when it is opened."""
-PAGE: Final = 200
-"""Replies that are asked for at once."""
+MOST_FIRST: Final = 2000
+"""Things to tell whose beginning is remembered."""
 MOST_ENDS: Final = 200
 """Approvals whose answer is remembered, for the words of the notification."""
 
@@ -195,30 +196,22 @@ class Pusher:
                 clean=services.clean,
             )
             return message, partial(book.note, row.id, approvals=told), due
-        if row.about == "all" and (replies := await self._unseen(row, channel)):
-            last = replies[-1].seq
-            if (when := self._due(f"{channel.address} {last}")) <= trio.current_time():
-                message = reply_notice(agent, replies, with_text=row.text)
-                return message, partial(book.note, row.id, replies=last), due
-            due = min(due, when)
+        ask = partial(services.journal.ask, timeout=JOURNAL_TIMEOUT)
+        waiting = await ask(OpenReplies, channel.address, MOST_REPLIES) if row.about == "all" else ()
+        if unseen := [reply for reply in waiting if reply.seq > row.replies]:
+            last = unseen[-1]
+            if (when := self._due(f"{channel.address} {last.seq}")) > trio.current_time():
+                due = min(due, when)
+            elif (reply := (await ask(Posted, (last.key,)))[0]) is not None:
+                message = reply_notice(agent, reply, len(unseen) - 1, with_text=row.text)
+                return message, partial(book.note, row.id, replies=last.seq), due
         return None, trio.lowlevel.checkpoint, due
 
     def _due(self, name: str) -> float:
         """Return when something may be told."""
-        if len(self._first) > PAGE * 10:  # of what was told long ago
+        if len(self._first) > MOST_FIRST:  # of what was told long ago
             del self._first[next(iter(self._first))]
         return self._first.setdefault(name, trio.current_time()) + GRACE
-
-    async def _unseen(self, row: PushSubscription, channel: ChannelInfo) -> Sequence[OutboundMessage]:
-        """Return the replies that nobody has seen and that this browser was not told of."""
-        limit, found = PAGE, -1
-        while True:
-            replies = await self._services.journal.ask(
-                Unacknowledged, channel.type, channel.channel_id, (), limit, timeout=JOURNAL_TIMEOUT
-            )
-            if len(replies) <= found or len(replies) < limit:
-                return [reply for reply in replies if reply.seq > row.replies]
-            limit, found = limit * 2, len(replies)
 
     async def _send(self, row: PushSubscription, notice: PushNotice) -> PushResult:
         services = self._services

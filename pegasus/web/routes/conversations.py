@@ -33,7 +33,7 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.access import AccessDenied, TokenGrant
-from pegasus.channels import AckTracker, FollowedTurn, OnSaid, TurnFollower
+from pegasus.channels import MOST_REPLIES, AckTracker, FollowedTurn, OnSaid, TurnFollower
 from pegasus.gateway import ClientUpdate, Listeners, MessagesMissed
 from pegasus.intake import JOURNAL_TIMEOUT, Intake, InvalidMessage, TooManyMessages
 from pegasus.main_agent import OWN_TURN, QUESTION, item_of_key
@@ -45,7 +45,6 @@ from pegasus.storage import (
     Overloaded,
     Posted,
     StorageError,
-    Unacknowledged,
     UnacknowledgedReply,
     load_files,
 )
@@ -57,6 +56,8 @@ MOST_TURNS: Final = 500
 """Turns that are remembered for clients that repeat a request, or ask again for what a response has carried."""
 MOST_BYTES: Final = 32 << 20
 """Bytes of the files of the replies in one response, or a little more."""
+PAGE: Final = 200
+"""Replies in one answer to `replies_after`, beside those that responses have carried."""
 LOOK_AGAIN: Final = 10.0
 """Seconds after which a long poll looks into the journal, whatever it has heard."""
 
@@ -330,21 +331,12 @@ class Conversations:
         return tuple(loaded)
 
     async def _unacknowledged(self, address: Address, after: int) -> Sequence[OutboundMessage]:
-        """Return the replies in the outbox with larger numbers. Asks for more and more, because the oldest come first.
-
-        Raises ActorError and StorageError. The number of replies that are asked for grows fourfold, so that few
-        questions are made.
-        """
-        # The journal is not asked for replies after a number, because that would acknowledge those before it.
-        limit = 200
-        while True:
-            found = await self._journal.ask(
-                Unacknowledged, address.type, address.channel_id, (), limit, timeout=JOURNAL_TIMEOUT
-            )
-            wanted = [reply for reply in found if reply.seq > after]
-            if wanted or len(found) < limit:
-                return wanted
-            limit *= 4
+        """Return the oldest replies in the outbox with larger numbers, PAGE at most. Raises ActorError and StorageError."""
+        # Not by `Unacknowledged`: to ask for replies after a number would acknowledge those before it.
+        waiting = await self._journal.ask(OpenReplies, address, MOST_REPLIES, timeout=JOURNAL_TIMEOUT)
+        keys = [each.key for each in waiting if each.seq > after][:PAGE]
+        posted = await self._journal.ask(Posted, tuple(keys), timeout=JOURNAL_TIMEOUT) if keys else ()
+        return [reply for reply in posted if reply is not None]
 
 
 def _own_id_prefix(address: Address) -> str:

@@ -116,11 +116,11 @@ def test_a_call_can_be_allowed_only_where_all_of_it_is_shown():
 
 
 def test_replies_fit_into_a_message_and_many_are_one():
-    replies = [OutboundMessage(text, MAIN, seq) for seq, text in enumerate(("first", "🦄" * 5000 + "\ud800"), 1)]
-    message = reply_notice("A" * 500, replies, with_text=True)
+    reply = OutboundMessage("🦄" * 5000 + "\ud800", MAIN, 2)
+    message = reply_notice("A" * 500, reply, 1, with_text=True)
     assert len(message.content) <= LARGEST
     assert decode_object(message.content)["seq"] == 2
-    assert decode_object(reply_notice("P", replies, with_text=False).content)["body"] == "2 new messages"
+    assert decode_object(reply_notice("P", reply, 1, with_text=False).content)["body"] == "2 new messages"
     assert decode_object(answered_notice("P", "a-1", "").content)["body"] == "Answered"
 
 
