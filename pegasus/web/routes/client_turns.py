@@ -276,6 +276,13 @@ class ClientTurns:
             await self._conversations.acknowledge_turn(message.channel.address, transcript.replies)
         return turn, transcript
 
+    async def answer(self, request: ApiRequest, sent: ClientMessage) -> tuple[ClientTurn, TurnTranscript, str]:
+        """Do what `run` does, and return the answer as one text, too: the replies, with an empty line between them."""
+        turn, transcript = await self.run(request, sent)
+        text = "\n\n".join(reply.text_with_names for reply in transcript.replies)
+        self.note_answer(request, turn, transcript, text)
+        return turn, transcript, text
+
     def note_answer(self, request: ApiRequest, turn: ClientTurn, transcript: TurnTranscript, text: str) -> None:
         """Note the text that a client gets. To be called before its last part is sent, since the next request may come at once."""
         chat, id = turn.message.channel.channel_id, turn.message.id
@@ -317,11 +324,6 @@ def model_failure(error: ModelError) -> ApiError:
     """Return the answer to a call of a model that has failed. What the client can change is a 4xx."""
     status, code = _FAILURES.get(error.kind, (503, "unavailable"))
     return ApiError(status, code, str(error))
-
-
-def content_of(transcript: TurnTranscript) -> str:
-    """Return the answer as one text: the replies, with an empty line between them."""
-    return "\n\n".join(reply.text_with_names for reply in transcript.replies)
 
 
 class ClientStream(EventStreamResponse):

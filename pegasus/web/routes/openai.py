@@ -44,7 +44,6 @@ from pegasus.web.routes.client_turns import (
     ClientStream,
     ClientTurn,
     ClientTurns,
-    content_of,
     model_of,
 )
 from pegasus.web.routes.conversations import TurnTranscript
@@ -213,9 +212,7 @@ class CompletionRoutes:
             return self._streamed_answer(model, answer, with_usage) if is_streamed else self._answer(model, answer)
         if is_streamed:
             return CompletionStream(self._turns, request, sent, model, with_usage=with_usage)
-        turn, transcript = await self._turns.run(request, sent)
-        content = content_of(transcript)
-        self._turns.note_answer(request, turn, transcript, content)
+        _, transcript, content = await self._turns.answer(request, sent)
         reason: EndReason = "stop" if transcript.is_whole else "length"
         return self._answer(model, content, reason, usage_json(self._turns, transcript))
 

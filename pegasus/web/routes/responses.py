@@ -23,7 +23,7 @@ from pegasus.messages import Json, Metadata
 from pegasus.web.bodies import ResponseAnswer, ResponseBody, ResponseStatus
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, json_response
-from pegasus.web.routes.client_turns import ClientMessage, ClientStream, ClientTurn, ClientTurns, content_of, model_of
+from pegasus.web.routes.client_turns import ClientMessage, ClientStream, ClientTurn, ClientTurns, model_of
 from pegasus.web.routes.conversations import TurnTranscript
 from pegasus.web.routes.openai import answer_without_agent
 from pegasus.web.visitors import ApiError
@@ -225,9 +225,7 @@ class ResponseRoutes:
                 answer = ""
             if answer is not None:
                 return json_response(form.response(secrets.token_hex(12), "completed", answer))
-        turn, transcript = await self._turns.run(request, sent)
-        text = content_of(transcript)
-        self._turns.note_answer(request, turn, transcript, text)
+        turn, transcript, text = await self._turns.answer(request, sent)
         status: ResponseStatus = "completed" if transcript.is_whole else "incomplete"
         return json_response(form.response(turn.message.id, status, text, transcript))
 
