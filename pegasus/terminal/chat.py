@@ -21,6 +21,7 @@ from pegasus.client import (
     Endpoint,
     FindEndpoint,
     open_conversation,
+    write_line,
 )
 from pegasus.formatting import plural, truncate
 from pegasus.host import print_error
@@ -33,7 +34,6 @@ from pegasus.terminal.line_chat import (
     UNSENT_WIDTH,
     InputLines,
     LineChat,
-    write_all,
 )
 from pegasus.terminal.tty import neutralise
 
@@ -68,10 +68,10 @@ async def run_chat(where: FindEndpoint | Endpoint, config: ChatConfig, random: R
             show = neutralise if sys.stdout.isatty() else str
             # stdin and stdout are used by their numbers: Python's own buffers would hold lines back.
             lines = InputLines(sys.stdin.fileno(), longest=config.max_frame_bytes)
-            write = partial(write_all, sys.stdout.fileno())
+            stdout = sys.stdout.fileno()
             line_chat = LineChat(
                 conversation,
-                lambda text: write(show(text)),
+                lambda text: write_line(stdout, show(text).encode("utf-8", "replace")),
                 _report,
                 max_frame_bytes=config.max_frame_bytes,
                 count_rest=lines.count_rest,

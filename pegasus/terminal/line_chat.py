@@ -247,14 +247,3 @@ class InputLines:
     def _extended(self, more: bytes) -> bytes:
         """Return the line begun so far with more text, cut above the longest that is kept."""
         return (self._begun + more)[: self._longest + 1]
-
-
-async def write_all(fd: int, text: str) -> None:
-    """Write the text as UTF-8, waiting while the reader is slow. Raises BrokenPipeError when there is no reader any more."""
-    await trio.to_thread.run_sync(_write_all, fd, text.encode("utf-8", "replace"), abandon_on_cancel=True)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    """Write all bytes, which may take several calls: a pipe takes a part of them only."""
-    with open(fd, "wb", closefd=False) as file:
-        file.write(data)

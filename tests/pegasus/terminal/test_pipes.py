@@ -8,7 +8,8 @@ from contextlib import suppress
 import pytest
 import trio
 
-from pegasus.terminal.line_chat import InputLines, write_all
+from pegasus.client import write_line
+from pegasus.terminal.line_chat import InputLines
 
 
 @pytest.fixture
@@ -80,11 +81,11 @@ async def test_everything_is_written_to_a_slow_reader(pipe):
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(drain)
-        await write_all(writer, text)
+        await write_line(writer, text.encode("utf-8", "replace"))
     assert b"".join(got) == text.encode()
 
 
 async def test_a_reader_that_left_is_reported(pipe):
     os.close(pipe[0])
     with pytest.raises(BrokenPipeError):
-        await write_all(pipe[1], "hello\n")
+        await write_line(pipe[1], b"hello\n")
