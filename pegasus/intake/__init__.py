@@ -28,8 +28,7 @@ from pegasus.intake.commands import (
     lane_of,
 )
 from pegasus.intake.guest_disk import DiskLimits, GuestDisk, QuotaReached
-from pegasus.intake.guest_limits import AdmitGuest, run_guest_limits
-from pegasus.intake.limits import GuestLimits, Priority, TooManyMessages
+from pegasus.intake.limits import AdmitGuest, GuestLimits, Priority, TooManyMessages, run_guest_limits
 from pegasus.intake.submission import (
     JOURNAL_TIMEOUT,
     NAME_RULE,

@@ -3,19 +3,25 @@
 A guest may send some messages a minute and may have some waiting, so that nobody can keep the others waiting. A message
 beyond that is refused with a reason that says when to try again; it is not kept. Owners have no such limits, and the inbox has room
 of its own for them. The messages of a minute are counted by a bucket that fills evenly: somebody who was silent may send as many at
-once as a minute allows. The counts are kept in memory and begin anew at a start. What waits is counted by the inbox.
+once as a minute allows. The counts are kept in memory and begin anew at a start; they belong to an actor (`run_guest_limits`). What
+waits is counted by the inbox, and what is kept on disk by `guest_disk`.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
 
 import attrs
 import trio
 
+from actors import ActorError, Inbox, Reply
+from pegasus.intake.guest_disk import GuestDisk, QuotaReached
+from pegasus.messages import InboundMessage
 from pegasus.settings import LiveValue
+from pegasus.storage import StorageError
 
 MOST_SENDERS: Final = 10_000
 """Senders that are counted. The one that has been silent for the longest time is forgotten first."""
@@ -89,3 +95,41 @@ class SenderRates:
                 f"found more than {per_minute} messages a minute from you, allowed: {per_minute}; try again in {seconds} s"
             )
         bucket.left -= 1
+
+
+@attrs.frozen(eq=False, repr=False)
+class AdmitGuest:
+    """Request: count a guest's message. Fails with TooManyMessages or QuotaReached, and then it is not counted.
+
+    StorageError and ActorError: the count cannot be kept.
+    """
+
+    reply: Reply[None]
+    message: InboundMessage
+    """The message, which is not accepted yet."""
+    is_repeated: bool
+    """True if it was sent before, without an answer. It does not count again for the messages a minute then."""
+
+
+async def run_guest_limits(
+    inbox: Inbox[AdmitGuest], limits: LiveValue[GuestLimits], make_disk: Callable[[], GuestDisk]
+) -> None:
+    """Run the actor. A restart begins with no messages in the last minute; bytes are counted on disk.
+
+    The bytes of a guest's folder are counted in a thread, which others do not wait for.
+    """
+    rates, disk = SenderRates(limits), make_disk()
+
+    async def admit(request: AdmitGuest) -> None:
+        try:
+            if not request.is_repeated:
+                rates.count(request.message.account)
+            await disk.admit(request.message)
+        except (TooManyMessages, QuotaReached, StorageError, ActorError) as error:
+            request.reply.fail(error)
+        else:
+            request.reply.send(None)
+
+    async with trio.open_nursery() as nursery:
+        async for request in inbox:
+            nursery.start_soon(admit, request)

@@ -52,8 +52,7 @@ from pegasus.access import (
 )
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.intake.commands import lane_of
-from pegasus.intake.guest_limits import AdmitGuest
-from pegasus.intake.limits import GuestLimits, Priority, TooManyMessages
+from pegasus.intake.limits import AdmitGuest, GuestLimits, Priority, TooManyMessages
 from pegasus.messages import APART, FOLDER, ChannelInfo, InboundMessage, Metadata, OutboundMessage
 from pegasus.retry import Pauses
 from pegasus.settings import LiveValue
