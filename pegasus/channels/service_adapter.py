@@ -89,6 +89,13 @@ BOT_MESSAGES: Final = 5
 _log = get_logger("channels")
 
 
+def draft_text(draft: ReplyDraft) -> str:
+    """Return the Markdown of a draft: its text, and before that begins the end of the model's reasoning, as a quotation."""
+    if draft.text or not draft.reasoning:
+        return draft.text
+    return f"> 💭 {' '.join(draft.reasoning[-REASONING_LENGTH:].split())}"
+
+
 @attrs.define(eq=False, repr=False)
 class WebhookWork:
     """Work of a webhook, which goes on when its request was answered: `await adapter.start_work(work).is_kept_within(2.5)`."""

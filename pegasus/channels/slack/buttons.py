@@ -11,7 +11,6 @@ Source: https://docs.slack.dev/reference/block-kit/blocks
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from pegasus.access import PAIRING, end_text
@@ -111,25 +110,14 @@ def _approval_key(id: str) -> str:
 
 def blocks_of(reply: OutboundMessage, text: str) -> list[Json] | None:
     """Return the blocks of a reply that has buttons, None for one without. text: mrkdwn."""
-    if approval := str(reply.metadata.get(APPROVAL) or ""):
-        return _approval_blocks(text, approval, yes_buttons(reply)[1:])
-    if code := str(reply.metadata.get(PAIRING) or ""):
-        return _pairing_blocks(text, code)
-    return None
-
-
-def _approval_blocks(text: str, id: str, wider: Sequence[tuple[str, str]]) -> list[Json]:
-    """Return the blocks of a message that asks for an approval. text: mrkdwn. wider: scope and label of each wider yes."""
-    buttons = [_button("Allow once", ALLOW, id, "primary"), _button("Deny", DENY, id, "danger")]
-    return [
-        *section_blocks(text),
-        _actions(*buttons, *(_button(label, f"{SCOPE}{scope}", id) for scope, label in wider)),
-    ]
-
-
-def _pairing_blocks(text: str, code: str) -> list[Json]:
-    """Return the blocks of a message that offers to let somebody in. text: mrkdwn."""
-    return [*section_blocks(text), _actions(_button("Let in", PAIR, code, "primary"))]
+    if id := str(reply.metadata.get(APPROVAL) or ""):
+        buttons = [_button("Allow once", ALLOW, id, "primary"), _button("Deny", DENY, id, "danger")]
+        buttons += [_button(label, f"{SCOPE}{scope}", id) for scope, label in yes_buttons(reply)[1:]]
+    elif code := str(reply.metadata.get(PAIRING) or ""):
+        buttons = [_button("Let in", PAIR, code, "primary")]
+    else:
+        return None
+    return [*section_blocks(text), {"type": "actions", "elements": buttons}]
 
 
 def section_blocks(text: str) -> list[Json]:
@@ -154,10 +142,6 @@ def section_blocks(text: str) -> list[Json]:
         is_code ^= part.count("```") % 2 == 1
         sections.append(opening + part + ("\n```" if is_code else ""))
     return [{"type": "section", "text": {"type": "mrkdwn", "text": part}} for part in sections if part.strip()]
-
-
-def _actions(*buttons: Json) -> Json:
-    return {"type": "actions", "elements": list(buttons)}
 
 
 def _button(text: str, action: str, value: str, style: str = "") -> Json:

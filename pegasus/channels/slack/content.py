@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from pegasus.channels.slack.markup import escape_mrkdwn
 from pegasus.quotes import SHARES, Quote
 
 MOST_NESTED: Final = 20
@@ -82,12 +83,8 @@ def _rich_text(element: Mapping[str, Any], depth: int = 0) -> str:
             return f"<{url}|{text}>" if isinstance(text, str) and text else f"<{url}>"
         case {"type": "text" | "raw_text" | "date" | "color"}:
             text = element.get("text") or element.get("fallback") or element.get("value")
-            return _escaped(text) if isinstance(text, str) else ""
+            return escape_mrkdwn(text) if isinstance(text, str) else ""
     return ""
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 # ------------------------------------------------------------------ attachments

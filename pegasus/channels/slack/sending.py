@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from pegasus.channels.attempts import SendAttempts, undone_unless_sent
 from pegasus.channels.delivery_log import UNSURE, DeliveryLog
-from pegasus.channels.service_adapter import REASONING_LENGTH
+from pegasus.channels.service_adapter import draft_text
 from pegasus.channels.service_contract import ServiceContext
 from pegasus.channels.slack.api import SlackApi, SlackRefused
 from pegasus.channels.slack.buttons import blocks_of
@@ -64,13 +64,6 @@ _NO_THREAD: Final = frozenset(
 """Refusals for a thread that was deleted or locked, or cannot be: the message goes to the conversation itself."""
 
 _log = get_logger("slack")
-
-
-def shown_text(draft: ReplyDraft) -> str:
-    """Return the Markdown of a draft: its text, and before that begins the end of the model's reasoning, as a quotation."""
-    if draft.text or not draft.reasoning:
-        return draft.text
-    return f"> 💭 {' '.join(draft.reasoning[-REASONING_LENGTH:].split())}"
 
 
 class SlackSender:
@@ -190,7 +183,7 @@ class SlackSender:
             await self._delete_draft(name, target)
             return
         # The first piece only: the reply puts its first piece there, too.
-        text = render_mrkdwn(next(iter(split_markdown(shown_text(draft), LONGEST_TEXT, rendered_length)), ""))
+        text = render_mrkdwn(next(iter(split_markdown(draft_text(draft), LONGEST_TEXT, rendered_length)), ""))
         if not text.strip() or shown.startswith(UNSURE):  # one that may be there already cannot be changed
             return
         if shown and shown_in == (thread or ""):

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from functools import partial
 from typing import Final
 from urllib.parse import quote
@@ -53,14 +53,13 @@ from pegasus.channels.sms.webhook import (
     part_of,
     read_sms,
     signed_address,
-    sms_of_json,
 )
 from pegasus.messages import Media, OutboundMessage
 from pegasus.observe import get_logger
 from pegasus.retry import retry
 from pegasus.settings import SmsSettings
 from pegasus.storage import JournalMessage, StorageError
-from pegasus.wire import encode_json, to_wire
+from pegasus.wire import encode_json, from_wire, to_wire
 
 WEBHOOK_PATH: Final = "/channels/sms/twilio"
 """Path that is entered in Twilio's console. It has no secret, since requests are signed."""
@@ -196,9 +195,8 @@ class SmsAdapter(ServiceAdapter):
         Each message gets a task of its own, and nobody waits for them.
         """
         for key in self.log.fact_keys(_pending("")):
-            sms = sms_of_json(self.log.fact(key))
-            if sms is not None:  # facts that cannot be read are left alone
-                self.start_work(partial(self._fetch_and_accept, sms))
+            with suppress(ValueError):  # of another version; it is left alone
+                self.start_work(partial(self._fetch_and_accept, from_wire(self.log.fact(key), Sms)))
 
     async def _fetch_and_accept(self, sms: Sms) -> None:
         """Fetch the files of a message and hand it in until it is kept.

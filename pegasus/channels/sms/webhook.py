@@ -26,7 +26,6 @@ from pegasus.channels.series import MOST_FILES as MOST_IN_SERIES
 from pegasus.channels.sms.pieces import LONGEST, MOST_FILES
 from pegasus.formatting import truncate
 from pegasus.messages import RELAYED, ChannelInfo, InboundMessage, Json, Media
-from pegasus.wire import from_wire
 
 TYPE: Final = "sms"
 """The channel type."""
@@ -206,11 +205,3 @@ def join_parts(parts: Sequence[Sms]) -> Sms:
     if len(files) > MOST_IN_SERIES:
         text = note_left_out(text, len(files) - MOST_IN_SERIES)
     return attrs.evolve(parts[0], text=text, files=tuple(files[:MOST_IN_SERIES]))
-
-
-def sms_of_json(value: Json) -> Sms | None:
-    """Return the message that `to_wire` has written, None for anything else."""
-    try:
-        return from_wire(value, Sms)
-    except ValueError:
-        return None

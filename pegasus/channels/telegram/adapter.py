@@ -39,7 +39,7 @@ from pegasus.access import GROUP, MENTIONED
 from pegasus.channels.account_ids import MessageIds
 from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.series import SeriesGatherer
-from pegasus.channels.service_adapter import DRAFT_PAUSE, REASONING_LENGTH, ServiceAdapter, WebhookWork
+from pegasus.channels.service_adapter import DRAFT_PAUSE, ServiceAdapter, WebhookWork, draft_text
 from pegasus.channels.service_contract import (
     NotKept,
     RateLimited,
@@ -452,9 +452,8 @@ class TelegramAdapter(ServiceAdapter):
         await self.api.call("sendChatAction", {**self.sender.place(typing.channel), "action": "typing"})
 
     async def show_draft(self, draft: ReplyDraft) -> None:
-        """Show a reply while it is written; before it begins, the model's reasoning where the owner wants that."""
-        text = draft.text or (f"💭 {draft.reasoning[-REASONING_LENGTH:]}" if draft.reasoning else "")
-        await self.sender.show_draft(draft.channel, text)
+        """Show a reply while it is written."""
+        await self.sender.show_draft(draft.channel, draft_text(draft))
 
     def draft_pause(self, channel_id: str) -> float:
         """Return the seconds between two states of a draft.

@@ -21,7 +21,7 @@ from typing import Final
 
 import attrs
 
-from pegasus.access import PAIRING, parse_scope
+from pegasus.access import PAIRING, end_text, parse_scope
 from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.delivery_log import DeliveryLog
 from pegasus.channels.service_contract import APPROVAL, ServiceContext, yes_buttons
@@ -37,13 +37,6 @@ DENIED: Final = "deny"
 """Decision of the button that refuses."""
 _NOT_YOURS: Final = "Only my owner may decide about that."
 """Answer to somebody who may not decide."""
-_STATES: Final = {
-    "allowed": "✅ Allowed",
-    "denied": "❌ Denied",
-    "expired": "⌛ Expired",
-    "withdrawn": "Not needed any more",
-}
-"""Words for the end of an approval, by its state."""
 
 
 def buttons_of(reply: OutboundMessage) -> Buttons:
@@ -99,8 +92,7 @@ class TelegramButtons:
 
     async def show(self, notice: ApprovalNotice) -> None:
         """Show that an approval is not open any more."""
-        by = f" by {notice.by}" if notice.by else ""
-        await self._close(f"a:{notice.id}", f"{_STATES.get(notice.state, notice.state)}{by}")
+        await self._close(f"a:{notice.id}", end_text(notice))
 
     async def _close(self, key: str, words: str) -> bool:
         """Write the outcome below the text, without buttons; return False if the message is not known, or was closed before."""

@@ -21,7 +21,6 @@ from pegasus.channels.sms.webhook import (
     read_sms,
     sign_request,
     signed_address,
-    sms_of_json,
 )
 from pegasus.storage import Waiting
 from pegasus.testing.memory_disk import MemoryDisk
@@ -29,7 +28,7 @@ from pegasus.testing.scripted import Hang, ScriptedModel
 from pegasus.testing.services.server import HANG_UP, ServiceResponse
 from pegasus.testing.services.twilio import FakeTwilio
 from pegasus.testing.world import kill
-from pegasus.wire import encode_json, to_wire
+from pegasus.wire import encode_json, from_wire, to_wire
 from tests.pegasus.channels.sms.conftest import FRIEND, OWNER, STRANGER
 
 PNG = (
@@ -336,7 +335,7 @@ def test_what_is_to_be_fetched_is_read_as_it_was_written():
     ]
     sms = read_sms(form)
     assert isinstance(sms, Sms)
-    assert sms_of_json(to_wire(sms)) == sms
+    assert from_wire(to_wire(sms), Sms) == sms
 
 
 async def test_a_message_to_another_number_is_no_message_that_came_before(play, autojump_clock):

@@ -78,7 +78,7 @@ async def test_an_answer_that_is_given_elsewhere_is_shown_here(play, autojump_cl
         assert (await outcome(stage.world, task_id)).result == '"touched"'
         await trio.sleep(5)
         assert question.reply_markup is None
-        assert "✅ Allowed by cli:main" in question.text
+        assert f"{approval} (touch) is allowed by cli:main." in question.text
 
 
 async def test_a_click_after_a_restart_finds_its_message(play, autojump_clock):
