@@ -76,7 +76,6 @@ class TurnServices:
     """Returns that of a queue item."""
     max_bytes: LiveValue[int]
     """The setting `media.max_bytes`."""
-    token: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
 
     async def accept(self, message: InboundMessage, turn: FollowedTurn) -> None:
         """Have a message accepted, and follow its turn. Raises MessageRefused, AgentClosed. Cancelled: it may be accepted."""
@@ -307,7 +306,7 @@ class TurnStream:
         if getattr(self, "_is_begun", False) and not self._is_over:
             replies = self._final.replies if self._final is not None else ()
             with suppress(trio.RunFinishedError):
-                self._services.token.run_sync_soon(partial(_let_go, self._services, self._turn, replies))
+                self._services.desk.token.run_sync_soon(partial(_let_go, self._services, self._turn, replies))
 
 
 def _let_go(services: TurnServices, turn: FollowedTurn, replies: tuple[OutboundMessage, ...]) -> None:
