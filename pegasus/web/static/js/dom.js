@@ -73,6 +73,15 @@ export function splitPage(title, head, list, detail) {
   return h("div", { class: "page split" }, h("h1", { class: "sr-only" }, title), h("section", { class: "master" }, heading, list), detail);
 }
 
+/** A part of an address as it was before it was put there. */
+export function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 /** Read a text to people who use a screen reader. */
 export function announce(text) {
   const announcer = document.getElementById("announcer");

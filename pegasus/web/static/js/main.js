@@ -1,7 +1,7 @@
 // The frame around the pages: navigation, the state of the connection, signing in and out, and which page is shown.
 
 import { Connection, keep, recall } from "./connection.js";
-import { announce, fill, h } from "./dom.js";
+import { announce, decoded, fill, h } from "./dom.js";
 import { icon, wing } from "./icons.js";
 import { Markdown } from "./markdown.js";
 import { pickModel } from "./models.js";
@@ -27,6 +27,9 @@ const app = {
   markdown: new Markdown((method, params) => connection.call(method, params)),
   go: (path) => (location.hash = `#/${path}`),
   notify,
+  failed: (error) => notify(T.failed(error.message), true),
+  /** The same for what is loaded again with the next connection. */
+  notLoaded: (error) => error.code !== "offline" && app.failed(error),
   /** Call `load` now if there is a connection, and with each new one. Returns a function that ends this. */
   whenOpen(load) {
     if (connection.state === "open") load();
@@ -177,14 +180,6 @@ async function show() {
   page.opened?.();
   if (document.activeElement === document.body || !frame.main.contains(document.activeElement)) {
     (page.focus ?? frame.main).focus({ preventScroll: true });
-  }
-}
-
-function decoded(part) {
-  try {
-    return decodeURIComponent(part);
-  } catch {
-    return part;
   }
 }
 

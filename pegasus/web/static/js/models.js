@@ -9,7 +9,7 @@ export async function pickModel(app) {
   try {
     ({ models } = await app.call("completions"));
   } catch (error) {
-    app.notify(T.failed(error.message), true);
+    app.failed(error);
     return;
   }
   const current = app.state.status?.model;

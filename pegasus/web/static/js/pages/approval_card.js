@@ -22,7 +22,7 @@ export function approvalCard(app, notice) {
     try {
       await app.state.answerApproval(notice.id, decision, decision === "allow" ? scope.value() : "once", decision === "allow" ? form?.values() : undefined, only);
     } catch (error) {
-      app.notify(T.failed(error.message), true);
+      app.failed(error);
       buttons.forEach((button) => (button.disabled = false));
     }
   };

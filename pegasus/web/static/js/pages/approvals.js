@@ -23,7 +23,7 @@ export function open(app) {
     try {
       await app.connection.call("approvals.revoke", { id });
     } catch (error) {
-      app.notify(T.failed(error.message), true);
+      app.failed(error);
     }
     await lookAtGrants();
   };

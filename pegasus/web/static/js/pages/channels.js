@@ -21,7 +21,7 @@ export function open(app) {
       shown = key;
       fill(body, pairing(people.codes), channels(states.channels, rules.sections, known.conversations), servers(app, mcp.servers, opened), admitted(people.people));
     } catch (error) {
-      if (error.code !== "offline") app.notify(T.failed(error.message), true);
+      app.notLoaded(error);
     }
   }
 
@@ -29,7 +29,7 @@ export function open(app) {
     try {
       await app.call(method, params);
     } catch (error) {
-      app.notify(T.failed(error.message), true);
+      app.failed(error);
     }
     load();
   }

@@ -95,7 +95,7 @@ class Chat {
       this.layOutAgain();
       this.fillTop();
     } catch (error) {
-      if (error.code !== "offline") this.app.notify(T.failed(error.message), true);
+      this.app.notLoaded(error);
     }
     this.sayWaiting();
   }
@@ -345,7 +345,7 @@ class Chat {
       await this.app.call(method, params);
       return true;
     } catch (error) {
-      this.app.notify(T.failed(error.message), true);
+      this.app.failed(error);
       return false;
     }
   }
@@ -516,7 +516,7 @@ class Chat {
       const receipt = await this.app.call("interrupt");
       this.app.notify(receipt.text);
     } catch (error) {
-      this.app.notify(T.failed(error.message), true);
+      this.app.failed(error);
     }
   }
 

@@ -1,6 +1,6 @@
 // All conversations and archives: find one, read it as it was said or as Pegasus sees it, name it, go on with it.
 
-import { debounced, fill, h, keepList, name, splitPage, visible } from "../dom.js";
+import { debounced, decoded, fill, h, keepList, name, splitPage, visible } from "../dom.js";
 import { fullTime } from "../format.js";
 import { icon } from "../icons.js";
 import { T } from "../texts.js";
@@ -58,7 +58,7 @@ class Conversations {
       this.more.hidden = this.next === null;
       this.mark();
     } catch (error) {
-      if (error.code !== "offline") this.app.notify(T.failed(error.message), true);
+      this.app.notLoaded(error);
     }
   }
 
@@ -161,14 +161,6 @@ class Conversations {
       offset = page.next;
       yield { lines: page.lines.map(sessionLine), isLast: offset === null };
     }
-  }
-}
-
-function decoded(text) {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
   }
 }
 

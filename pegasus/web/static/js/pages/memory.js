@@ -46,7 +46,7 @@ class Memory {
       this.none.hidden = this.files.length > 0;
       if (!this.isEditing) await this.loadDetail();
     } catch (error) {
-      if (error.code !== "offline") this.app.notify(T.failed(error.message), true);
+      this.app.notLoaded(error);
     }
   }
 
@@ -71,7 +71,7 @@ class Memory {
       this.list(hits.filter((hit) => hit.path && this.files.some((file) => file.path === hit.path)).map((hit, index) => ({ ...hit, key: `${hit.path}:${index}`, summary: hit.text ?? hit.snippet ?? "" })));
       if (!this.rows.childElementCount) fill(this.rows, h("li", { class: "hint" }, T.memory.noHits));
     } catch (error) {
-      this.app.notify(T.failed(error.message), true);
+      this.app.failed(error);
     }
     return null;
   }
@@ -137,7 +137,7 @@ class Memory {
       this.app.notify(T.memory.undone);
       this.load();
     } catch (error) {
-      this.app.notify(T.failed(error.message), true);
+      this.app.failed(error);
       button.disabled = false;
     }
   }
@@ -178,7 +178,7 @@ class Memory {
     try {
       await this.app.call("memory.write", { path, content, was });
     } catch (error) {
-      if (!this.isEditing) this.app.notify(T.failed(error.message), true);
+      if (!this.isEditing) this.app.failed(error);
       return error.message;
     }
     this.isEditing = false;

@@ -22,7 +22,7 @@ export function open(app) {
       none.hidden = jobs.length > 0 || place.childElementCount > 0;
       for (const time of rows.querySelectorAll("time[data-at]")) time.textContent = fromNow(Number(time.dataset.at));
     } catch (error) {
-      if (error.code !== "offline") app.notify(T.failed(error.message), true);
+      app.notLoaded(error);
     }
   }
 
@@ -32,7 +32,7 @@ export function open(app) {
       load();
       return "";
     } catch (error) {
-      app.notify(T.failed(error.message), true);
+      app.failed(error);
       return error.message;
     }
   }

@@ -39,7 +39,7 @@ function draw(app, body, answer, load) {
     try {
       await app.call("mcp.trust", { name: answer.name, ...params });
     } catch (error) {
-      app.notify(T.failed(error.message), true);
+      app.failed(error);
     }
     load();
   };

@@ -30,7 +30,7 @@ class SettingsPage {
       this.mayEdit = mayEdit;
       if (!this.body.querySelector("form")) this.draw(); // what somebody types there stays
     } catch (error) {
-      if (error.code !== "offline") this.app.notify(T.failed(error.message), true);
+      this.app.notLoaded(error);
     }
   }
 

@@ -16,7 +16,7 @@ export function open(app) {
         ...(skills.length ? skills.map((skill) => card(app, skill)) : [h("p", { class: "hint" }, T.skills.none)]),
       );
     } catch (error) {
-      if (error.code !== "offline") app.notify(T.failed(error.message), true);
+      app.notLoaded(error);
     }
   }
   return { element, close: app.whenOpen(load) };

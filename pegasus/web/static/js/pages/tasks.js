@@ -69,7 +69,7 @@ class Tasks {
       this.none.hidden = tasks.length > 0;
       this.mark();
     } catch (error) {
-      if (error.code !== "offline") this.app.notify(T.failed(error.message), true);
+      this.app.notLoaded(error);
     }
   }
 
@@ -144,7 +144,7 @@ class Tasks {
       try {
         this.app.notify((await this.app.call(isPaused ? "tasks.continue" : "tasks.suspend", { taskId })).text);
       } catch (error) {
-        this.app.notify(T.failed(error.message), true);
+        this.app.failed(error);
       }
       this.loadDetail();
     };
@@ -158,7 +158,7 @@ class Tasks {
       try {
         await this.app.call("tasks.cancel", { taskId });
       } catch (error) {
-        this.app.notify(T.failed(error.message), true);
+        this.app.failed(error);
       }
       this.loadDetail();
     });
@@ -197,7 +197,7 @@ class Tasks {
         await this.app.call("tasks.resume", { taskId, input: field.value.trim() });
         field.value = "";
       } catch (error) {
-        this.app.notify(T.failed(error.message), true);
+        this.app.failed(error);
       }
       this.loadDetail();
     });

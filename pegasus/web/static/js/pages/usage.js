@@ -20,7 +20,7 @@ export function open(app) {
       report.days ??= [];
       if (report.thisMonth) draw();
     } catch (error) {
-      if (error.code !== "offline") app.notify(T.failed(error.message), true);
+      app.notLoaded(error);
     }
   }
   const off = app.whenOpen(load);
