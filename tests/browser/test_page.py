@@ -362,6 +362,17 @@ def test_a_page_that_gets_no_answer_says_so_and_connects_again(site):
     page.unroute("**/api/status")
 
 
+def test_a_connection_that_is_not_welcomed_is_given_up_for_another_one(site):
+    page, sockets = site.open(), []
+    # The first one is answered by nobody.
+    page.route_web_socket(
+        "**/ws", lambda socket: sockets.append(socket) or (len(sockets) > 1 and socket.connect_to_server())
+    )
+    page.reload()
+    expect(page.locator(".model .mono")).to_be_attached()
+    assert len(sockets) == 2
+
+
 @pytest.mark.parametrize(("phone", "dark"), [(False, False), (True, True)])
 def test_every_page_can_be_used_without_seeing_it(site, axe, phone, dark):
     page = site.open(sign_in=False, phone=phone, dark=dark)

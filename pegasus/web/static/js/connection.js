@@ -4,6 +4,7 @@
 const CHANNEL = { type: "web", channelId: "main" };
 const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 10000;
+const WELCOME_TIME = 10000; // the gateway needs 8 s at most
 const PATIENCE = 3000;
 const KEPT = "pegasus.outbox";
 const LARGEST = 1_000_000; // characters of a frame: the gateway takes 1 MiB
@@ -71,6 +72,7 @@ export class Connection {
       }
       socket.send(JSON.stringify(hello));
     };
+    this.timer = setTimeout(() => socket.close(), WELCOME_TIME);
     socket.onmessage = ({ data }) => this.receive(JSON.parse(data));
     socket.onclose = ({ code }) => this.closed(code);
   }
@@ -90,6 +92,7 @@ export class Connection {
   receive(frame) {
     switch (frame.type) {
       case "welcome":
+        clearTimeout(this.timer);
         this.pause = FIRST_PAUSE;
         this.refusal = "";
         this.agent = frame.agent;
