@@ -12,7 +12,7 @@ which tests and other commands call. `control.answering_command` declares comman
 A command's module is imported when the command is run or its help is shown; importing it adds the command to `pegasus`. So the
 daemon never imports the chat, the chat never imports the daemon, and `pegasus --version` imports neither. That matters twice: a
 daemon without prompt_toolkit and rich takes less memory and starts sooner, and a chat is at its prompt before a process that
-imports both could be. To add a command, enter its module in `MODULES`; the help of the main command imports every module to
+imports both could be. To add a command, enter its module in `USUAL` or `SELDOM`; the help of the main command imports every module to
 show its first sentence, and a test fails for an entry that does not exist.
 
 Global options may stand before the command or after it; the last one counts, and `--set` adds up. click passes an option to the
@@ -49,34 +49,38 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., int])
 
-MODULES: Final[Mapping[str, str]] = {
+USUAL: Final[Mapping[str, str]] = {
     "chat": "chat",
     "send": "send",
     "open": "access",
     "init": "init",
     "status": "status",
     "tree": "status",
-    "trace": "trace",
     "doctor": "doctor",
     "tasks": "work",
     "config": "config",
     "memory": "knowledge",
     "skills": "skills",
     "sessions": "sessions",
-    "persona": "knowledge",
+    "cron": "work",
+    "pair": "access",
+    "mcp": "mcp",
+    "approvals": "access",
+}
+"""Module of `pegasus.cli` that declares each command, in the order of the help."""
+
+SELDOM: Final[Mapping[str, str]] = {
+    "trace": "trace",
     "import": "importing",
     "backup": "backup",
-    "move": "backup",
     "restore": "backup",
+    "move": "backup",
     "migrate": "moving",
     "export": "moving",
     "update": "update",
-    "cron": "work",
-    "pair": "access",
-    "token": "access",
-    "mcp": "mcp",
     "acp": "acp",
-    "approvals": "access",
+    "persona": "knowledge",
+    "token": "access",
     "service": "service",
     "reload": "config",
     "logs": "logs",
@@ -84,29 +88,9 @@ MODULES: Final[Mapping[str, str]] = {
     "drain": "nodes",
     "completion": "completion",
 }
-"""Module of `pegasus.cli` that declares each command, in the order of the help."""
-
-ALSO: Final = (
-    "trace",
-    "import",
-    "backup",
-    "restore",
-    "move",
-    "migrate",
-    "export",
-    "update",
-    "acp",
-    "persona",
-    "token",
-    "service",
-    "reload",
-    "logs",
-    "nodes",
-    "drain",
-    "completion",
-)
-"""Commands that people need seldom. The help names them in one line, so that the others are on the first screen, and does not import
-what they need."""
+"""The same of commands that people need seldom. The help names them in one line, so that the others are on the first screen, and does
+not import what they need."""
+MODULES: Final = {**USUAL, **SELDOM}
 
 COMPLETE_VARIABLE: Final = "_PEGASUS_COMPLETE"
 """Variable by which the script of `pegasus completion` asks what may stand at the cursor."""
@@ -482,12 +466,12 @@ class _MainGroup(CommandGroup):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a line for each command, and one for those that are needed seldom."""
-        names = [name for name in self.list_commands(ctx) if name not in ALSO]
+        names = ["run", *USUAL]
         room = formatter.width - 6 - max(map(len, names))
         commands = [(name, self.get_command(ctx, name)) for name in names]
         rows = [(name, command.get_short_help_str(room)) for name, command in commands if command is not None]
         with formatter.section("Commands"):
-            formatter.write_dl([*rows, ("also", f"{', '.join(ALSO)} (each with --help).")])
+            formatter.write_dl([*rows, ("also", f"{', '.join(SELDOM)} (each with --help).")])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the commands that begin so, or the options.
