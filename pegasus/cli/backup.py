@@ -9,7 +9,7 @@ import click
 
 from pegasus.backup import BackupError, is_sealed, make_backup, read_passphrase, restore_backup
 from pegasus.cli.commands import Options, pegasus, program_name
-from pegasus.cli.control import current_data, is_terminal, print_text
+from pegasus.cli.control import current_data, is_terminal, print_text, report_failure
 from pegasus.cli.other_names import say_instead
 from pegasus.formatting import format_time, plural
 from pegasus.host import Home, HomeError, print_error, wall_clock
@@ -57,9 +57,9 @@ def _carry_out(options: Options, file: Path, passphrase_file: Path | None, *, as
                 home, file.expanduser(), passphrase=passphrase, secrets=passphrase is not None, clock=wall_clock
             )
     except (BackupError, HomeError) as error:
-        return _fail(str(error))
+        return report_failure(str(error))
     except OSError as error:
-        return _fail(f"no backup was made: {error.filename or file}: {error.strerror or error}")
+        return report_failure(f"no backup was made: {error.filename or file}: {error.strerror or error}")
     for line in made.left_out:
         print_error(f"pegasus: not in the backup: {line}")
     kept = "encrypted, with all secrets" if passphrase is not None else "without keys and tokens"
@@ -91,9 +91,9 @@ def run_restore(options: Options, *, file: Path, into: str | None = None, passph
             passphrase = click.prompt("Passphrase", hide_input=True)
         restored = restore_backup(file, home, passphrase=passphrase)
     except (BackupError, HomeError) as error:
-        return _fail(str(error))
+        return report_failure(str(error))
     except OSError as error:
-        return _fail(f"nothing was restored: {error.filename or home}: {error.strerror or error}")
+        return report_failure(f"nothing was restored: {error.filename or home}: {error.strerror or error}")
     at = format_time(restored.created_at, "%Y-%m-%d %H:%M:%S")
     print_text(f"{home}: {plural(restored.files, 'file')} of {at} UTC")
     for path in restored.damaged:
@@ -107,8 +107,3 @@ def run_restore(options: Options, *, file: Path, into: str | None = None, passph
             f"It was in a database, and is in files now: {program_name()} migrate --to ADDRESS puts it into an empty one."
         )
     return 0
-
-
-def _fail(text: str) -> int:
-    print_error(f"pegasus: {text}")
-    return 1

@@ -21,7 +21,7 @@ import click
 
 from pegasus.cli.commands import JSON, OneOf, pegasus
 from pegasus.cli.control import change_files, json_line, print_text, report_failure
-from pegasus.host import Home, print_error, wall_clock
+from pegasus.host import Home, wall_clock
 from pegasus.importing import (
     HOMES,
     ImportLine,
@@ -71,8 +71,7 @@ def run_import(
         lines = plan_import(found, target) if dry_run else change_files(home, partial(carry_out_import, found, target))
     except (UnknownLayout, StorageError) as error:
         # A refusal concerns the import as a whole. What a single page or job lacks is a line of the report, and exit code 0.
-        print_error(f"pegasus: {error}")
-        return 1
+        return report_failure(str(error))
     if as_json:
         print(json_line({"dryRun": dry_run, "lines": [attrs.asdict(line) for line in lines]}))
     else:

@@ -205,7 +205,7 @@ def run_add(
         old = settings_text(source)
         table = _table(command, url, env)
         done = "added" if table else "changed"
-        before = _servers(options)
+        before = options.load()[1].mcp.servers
         if (name in before) == bool(table):
             return report_failure(_describe_wrong_name(name, is_known=name in before))
         changes: list[tuple[tuple[str, ...], object]] = [(path, table)] if table else []
@@ -271,11 +271,6 @@ def _table(command: Sequence[str], url: str | None, env: Sequence[str]) -> dict[
     if command[1:]:
         table["args"] = list(command[1:])
     return table | ({"env": variables} if variables else {})
-
-
-def _servers(options: Options) -> Sequence[str]:
-    """Return the names of the servers in the settings. Raises SettingsError."""
-    return list(options.load()[1].mcp.servers)
 
 
 def _describe_wrong_name(name: str, *, is_known: bool) -> str:

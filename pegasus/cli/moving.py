@@ -10,7 +10,7 @@ import trio
 
 from pegasus.backup import BackupError, copy_data
 from pegasus.cli.commands import Options, pegasus, program_name
-from pegasus.cli.control import print_text
+from pegasus.cli.control import print_text, report_failure
 from pegasus.host import FORMAT, Home, HomeError, own_home, print_error, read_format
 from pegasus.moving import (
     DataFolder,
@@ -44,9 +44,9 @@ def run_migrate(options: Options, *, target: str) -> int:
         with own_home(home):
             moved = _to_database(home, settings, target) if target.startswith(_URLS) else _to_folder(settings, target)
     except (FolderError, StorageError) as error:
-        return _fail(f"nothing was moved: {error}")
+        return report_failure(f"nothing was moved: {error}")
     except OSError as error:
-        return _fail(f"nothing was moved: {error.filename or target}: {error.strerror or error}")
+        return report_failure(f"nothing was moved: {error.filename or target}: {error.strerror or error}")
     _print(moved)
     name = program_name()
     if target.startswith(_URLS):
@@ -108,9 +108,9 @@ def run_export(options: Options, *, folder: Path) -> int:
         else:
             print_text(f"{copy_data(home, folder)} files")
     except (FolderError, StorageError, BackupError) as error:
-        return _fail(str(error))
+        return report_failure(str(error))
     except OSError as error:
-        return _fail(f"{error.filename or folder}: {error.strerror or error}")
+        return report_failure(f"{error.filename or folder}: {error.strerror or error}")
     return 0
 
 
@@ -123,8 +123,3 @@ def _print(moved: Moved) -> None:
         print_error(f"pegasus: {problem}")
     if moved.is_repeat:
         print_text("It was there already.")
-
-
-def _fail(text: str) -> int:
-    print_error(f"pegasus: {text}")
-    return 1
