@@ -33,8 +33,8 @@ import trio
 from pegasus.cli.commands import Options, pegasus, program_name
 from pegasus.cli.config import check_text, write_settings
 from pegasus.cli.control import is_terminal, print_text
-from pegasus.cli.init_outside import ask_channel, ask_secret, ask_web_search
-from pegasus.cli.service import can_install, install_service
+from pegasus.cli.init_outside import ask_channel, ask_secret, ask_web_search, first_mistake
+from pegasus.cli.service import can_install, run_install
 from pegasus.formatting import format_duration, truncate
 from pegasus.host import Home, ensure_token, read_daemon, write_private
 from pegasus.models import (
@@ -109,7 +109,7 @@ def run_init(options: Options, *, yes: bool) -> int:
         write_private(home.workspace / USER_FILE, about)
         print_text(f"wrote  {home.workspace / USER_FILE}")
     print_text(_wrapped(_describe_model(load_settings(source))))
-    if wants_service and (code := install_service(options)):
+    if wants_service and (code := run_install(options, only_print=False, yes=False)):
         return code
     print_text(f"Next: {program_name()}    ({'opens a chat' if wants_service else 'starts it and opens a chat'})")
     return 0
@@ -196,7 +196,7 @@ def _ask_model(home: Home, source: SettingsSource, text: str, refused: Collectio
             changed = _with_model(settings, text, offer)
             return _ask_key(home, source, changed, offer.spec, is_refused=offer.spec.partition("/")[0] in refused)
         except SettingsError as error:
-            click.echo(_wrapped(f"   That does not work: {_without_file(error, source)}"))
+            click.echo(_wrapped(f"   That does not work: {first_mistake(error, source)}"))
 
 
 def _find_at(address: str, settings: Settings) -> list[ModelOffer]:
@@ -333,11 +333,3 @@ def _wrapped(text: str) -> str:
     indent = " " * (len(text) - len(text.lstrip()))
     width = max(20, shutil.get_terminal_size().columns - 1)
     return textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-
-def _without_file(error: SettingsError, source: SettingsSource) -> str:
-    """Return the first mistake without the name of the file, which is not written yet.
-
-    The mistake is about an answer that was just given; the name of a file would mislead.
-    """
-    return str(error).splitlines()[0].removeprefix(f"{source.file}: ")

@@ -61,7 +61,7 @@ def ask_web_search(home: Home, source: SettingsSource, text: str) -> str:
                 check_text(home, source, changed)
                 return changed
         except SettingsError as error:
-            click.echo(f"   That does not work: {_first_line(error, source)}")
+            click.echo(f"   That does not work: {first_mistake(error, source)}")
 
 
 def _with_search(settings: Settings, text: str, service: str, address: str) -> str | None:
@@ -118,7 +118,7 @@ def ask_channel(home: Home, source: SettingsSource, text: str, program: str) -> 
                 continue
             check_text(home, source, changed)
         except SettingsError as error:
-            click.echo(f"   That does not work: {_first_line(error, source)}")
+            click.echo(f"   That does not work: {first_mistake(error, source)}")
             continue
         click.echo(f"   {_HINTS[answer].format(program=program)}")
         return changed
@@ -155,6 +155,6 @@ def ask_secret(question: str, key: str) -> str:
     return str(typed).strip().replace("${", "$${")
 
 
-def _first_line(error: SettingsError, source: SettingsSource) -> str:
+def first_mistake(error: SettingsError, source: SettingsSource) -> str:
     """Return the first mistake without the name of the file, which is not written yet."""
     return str(error).splitlines()[0].removeprefix(f"{source.file}: ")

@@ -24,7 +24,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 import attrs
 import click
@@ -73,31 +73,6 @@ class ServiceState:
     """Its process, None while it does not run."""
 
 
-class ServiceManager(Protocol):
-    """systemd or launchd, for the service of one home."""
-
-    file: Path
-    """File of the unit."""
-
-    def text(self, unit: ServiceUnit) -> str:
-        """Return the text of the unit. Raises ValueError."""
-
-    def check(self) -> None:
-        """Raise ServiceRefused where the manager does not answer."""
-
-    def state(self) -> ServiceState:
-        """Return what the manager knows. Raises ServiceRefused."""
-
-    def start(self) -> None:
-        """Take the unit's file up, and start or restart the service. Raises ServiceRefused when it does not become ready."""
-
-    def restart(self) -> None:
-        """Start or restart the service, and do not wait until it is ready. Raises ServiceRefused."""
-
-    def remove(self) -> None:
-        """Stop the service, and remove its file. Raises ServiceRefused, OSError."""
-
-
 # ------------------------------------------------------------------ the commands
 
 
@@ -117,11 +92,6 @@ def run_install(options: Options, *, only_print: bool, yes: bool) -> int:
         return _install(options, home, settings, only_print=only_print, yes=yes)
     except (ServiceRefused, ValueError) as error:
         return report_failure(str(error))
-
-
-def install_service(options: Options, *, yes: bool = False) -> int:
-    """Install the service, for `pegasus init`; return the exit code, with the reason on stderr."""
-    return run_install(options, only_print=False, yes=yes)
 
 
 @SERVICE.declare("uninstall", PRINT, options_only=True)
@@ -244,7 +214,7 @@ def _lasting_interpreter(home: Home) -> str:
     return sys.executable
 
 
-def _check_nobody_runs(home: Home, manager: ServiceManager) -> None:
+def _check_nobody_runs(home: Home, manager: _ServiceManager) -> None:
     """Raise ServiceRefused for an agent that runs in the home and is not the service's: the service could not start."""
     daemon = read_daemon(home)
     if daemon is not None and daemon.pid != manager.state().pid:
@@ -306,7 +276,7 @@ def _config_folder() -> Path:
     return Path(named) if named.startswith("/") else Path("~/.config").expanduser()
 
 
-def _linger_hint(manager: ServiceManager) -> str:
+def _linger_hint(manager: _ServiceManager) -> str:
     """Return how to keep the service running after signing out, "" where it does or nobody knows."""
     if not isinstance(manager, _Systemd):
         return ""
@@ -324,27 +294,30 @@ def _linger_hint(manager: ServiceManager) -> str:
 # ------------------------------------------------------------------ service managers
 
 
-def _manager_of(options: Options) -> ServiceManager:
+def _manager_of(options: Options) -> _ServiceManager:
     """Return the manager of this system for the home of the command line. Raises HomeError."""
     return _manager(_unit_name(options))
 
 
-def _manager(name: str) -> ServiceManager:
+def _manager(name: str) -> _ServiceManager:
     """Return the manager of this system for a service of this name."""
     return _Launchd(name) if sys.platform == "darwin" else _Systemd(name)
 
 
 class _Systemd:
-    """The user's own systemd."""
+    """The user's own systemd. `_Launchd` has the same methods."""
 
     def __init__(self, name: str) -> None:
         self._name = f"{name}.service"
         self.file = _config_folder() / "systemd" / "user" / self._name
+        """File of the unit."""
 
     def text(self, unit: ServiceUnit) -> str:
+        """Return the text of the unit. Raises ValueError."""
         return systemd_unit(unit)
 
     def check(self) -> None:
+        """Raise ServiceRefused where the manager does not answer."""
         answer = self._call("show-environment")
         if answer.returncode:
             raise ServiceRefused(
@@ -353,10 +326,9 @@ class _Systemd:
             )
 
     def state(self) -> ServiceState:
+        """Return what the manager knows. Raises ServiceRefused."""
         fields = ("ActiveState", "UnitFileState", "MainPID")
-        answer = self._call("show", self._name, "-p", ",".join(fields))
-        if answer.returncode:
-            raise ServiceRefused(f"systemd does not answer for this user ({_reason(answer)})")
+        answer = self._call("show", self._name, "-p", ",".join(fields), refusal="systemd does not answer for this user")
         known = dict(line.split("=", 1) for line in answer.stdout.splitlines() if "=" in line)
         pid = known.get("MainPID", "0")
         return ServiceState(
@@ -369,6 +341,7 @@ class _Systemd:
         )
 
     def start(self) -> None:
+        """Take the unit's file up, and start or restart the service. Raises ServiceRefused when it does not become ready."""
         for arguments in (("daemon-reload",), ("enable", self._name), ("restart", self._name)):
             answer = self._call(*arguments)
             if answer.returncode:
@@ -378,25 +351,23 @@ class _Systemd:
                 )
 
     def restart(self) -> None:
-        answer = self._call("--no-block", "restart", self._name)
-        if answer.returncode:
-            raise ServiceRefused(f"systemctl --user restart {self._name} failed ({_reason(answer)})")
+        """Start or restart the service, and do not wait until it is ready. Raises ServiceRefused."""
+        self._call("--no-block", "restart", self._name, refusal=f"systemctl --user restart {self._name} failed")
 
     def remove(self) -> None:
-        answer = self._call("disable", "--now", self._name)
-        if answer.returncode:
-            raise ServiceRefused(f"systemctl --user disable --now {self._name} failed ({_reason(answer)})")
+        """Stop the service, and remove its file. Raises ServiceRefused, OSError."""
+        self._call("disable", "--now", self._name, refusal=f"systemctl --user disable --now {self._name} failed")
         self.file.unlink(missing_ok=True)
         self._call("daemon-reload")
 
-    def _call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Call systemctl for the user. Raises ServiceRefused."""
+    def _call(self, *arguments: str, refusal: str = "") -> subprocess.CompletedProcess[str]:
+        """Call systemctl for the user. Raises ServiceRefused. refusal: see the function `_call`."""
         environ = dict(os.environ)
         runtime = f"/run/user/{os.getuid()}"
         # `su` and cron leave it out, and systemctl does not find the user's manager then.
         if "XDG_RUNTIME_DIR" not in environ and os.path.isdir(runtime):
             environ["XDG_RUNTIME_DIR"] = runtime
-        return _call(["systemctl", "--user", *arguments], environ)
+        return _call(["systemctl", "--user", *arguments], environ, refusal=refusal)
 
 
 class _Launchd:
@@ -432,14 +403,10 @@ class _Launchd:
 
     def start(self) -> None:
         _call(["launchctl", "bootout", f"{self._domain}/{self._label}"])  # one that is loaded keeps its old text
-        answer = _call(["launchctl", "bootstrap", self._domain, str(self.file)])
-        if answer.returncode:
-            raise ServiceRefused(f"launchctl bootstrap failed ({_reason(answer)})")
+        _call(["launchctl", "bootstrap", self._domain, str(self.file)], refusal="launchctl bootstrap failed")
 
     def restart(self) -> None:
-        answer = _call(["launchctl", "kickstart", "-k", f"{self._domain}/{self._label}"])
-        if answer.returncode:
-            raise ServiceRefused(f"launchctl kickstart failed ({_reason(answer)})")
+        _call(["launchctl", "kickstart", "-k", f"{self._domain}/{self._label}"], refusal="launchctl kickstart failed")
 
     def remove(self) -> None:
         answer = _call(["launchctl", "bootout", f"{self._domain}/{self._label}"])
@@ -456,10 +423,18 @@ class _Launchd:
         return {name: value for name, value in variables.items() if name != "PATH"}
 
 
-def _call(command: Sequence[str], environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a program of the system to its end. Raises ServiceRefused where it is not there or does not end."""
+_ServiceManager: TypeAlias = _Systemd | _Launchd
+
+
+def _call(
+    command: Sequence[str], environ: Mapping[str, str] | None = None, *, refusal: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run a program of the system to its end. Raises ServiceRefused where it is not there or does not end.
+
+    refusal: beginning of the error for another exit code than 0; "": the caller looks at the code.
+    """
     try:
-        return subprocess.run(
+        answer = subprocess.run(
             command,
             env=environ,
             stdin=subprocess.DEVNULL,
@@ -480,6 +455,9 @@ def _call(command: Sequence[str], environ: Mapping[str, str] | None = None) -> s
         ) from None
     except subprocess.TimeoutExpired:
         raise ServiceRefused(f"{shlex.join(command)}: no answer within {_SECONDS:g} s") from None
+    if refusal and answer.returncode:
+        raise ServiceRefused(f"{refusal} ({_reason(answer)})")
+    return answer
 
 
 def _reason(answer: subprocess.CompletedProcess[str]) -> str:

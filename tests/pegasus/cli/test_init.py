@@ -54,12 +54,12 @@ def services(monkeypatch):
     """Installations of a service that were asked for; systemd does not answer until `services.append("systemd")`."""
     services = []
 
-    def install(options):
+    def install(options, *, only_print, yes):
         services.append("installed")
         return 0
 
     monkeypatch.setattr("pegasus.cli.init.can_install", lambda: "systemd" in services)
-    monkeypatch.setattr("pegasus.cli.init.install_service", install)
+    monkeypatch.setattr("pegasus.cli.init.run_install", install)
     for name in ("TAVILY_API_KEY", "BRAVE_API_KEY", "SEARXNG_BASE_URL", "TELEGRAM_BOT_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     return services
