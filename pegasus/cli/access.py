@@ -15,7 +15,7 @@ running.
 from __future__ import annotations
 
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import click
@@ -73,6 +73,7 @@ APPROVALS = pegasus.subgroup("approvals", "What waits for your yes or no.")
 # A name is the token's key: it is shown in lists and logs, where the token itself never is.
 _NAME = click.Argument(["name"])
 B = TypeVar("B", TokenBook, PairingBook)
+T = TypeVar("T")
 _TOKEN_REFUSALS = (TokenRefused, StorageError)
 """Reasons for which nothing is changed, such as a name that does not exist."""
 
@@ -143,15 +144,14 @@ def run_token_add(
 ) -> Answer:
     """Make the token NAME, and print it. "message": send and get replies; "read": also look; "control": all that an owner may."""
 
-    async def add(journal: Ref[JournalMessage]) -> Answer:
-        """Make the token in the book of the home, with the same checks as the daemon has."""
-        book = await _opened(TokenBook(), journal)
+    async def add(book: TokenBook) -> Answer:
+        """Make the token, with the same checks as the daemon has."""
         token = await add_token(
             book, name, scope=scope or "", type=type_ or "", channel=channel or "", bridge=bool(bridge)
         )
         return {"name": name, "token": token}
 
-    return change_files(home, add)
+    return _with_book(home, TokenBook(), add)
 
 
 @answering_command(TOKENS, "list", JSON, method="tokens.list", text=tokens_text)
@@ -171,23 +171,19 @@ def run_token_list(home: Home, settings: Settings) -> Answer:
 )
 def run_token_revoke(home: Home, settings: Settings, *, name: str) -> Answer:
     """Make the token NAME count no more; connections with it end."""
-
-    async def revoke(journal: Ref[JournalMessage]) -> Answer:
-        """Take the token out of the book of the home."""
-        await (await _opened(TokenBook(), journal)).revoke(name)
-        return {"name": name}
-
-    return change_files(home, revoke)
+    _with_book(home, TokenBook(), lambda book: book.revoke(name))
+    return {"name": name}
 
 
-async def _opened(book: B, journal: Ref[JournalMessage]) -> B:
-    """Return a book of the home, whose changes this journal writes.
+def _with_book(home: Home, book: B, work: Callable[[B], Awaitable[T]]) -> T:
+    """Return what `work` does with a book of the home, which is held meanwhile. Raises StorageError if the book cannot be read."""
 
-    The journal is that of this process, which holds the home. Raises StorageError if the book cannot be read.
-    """
-    await book.load(journal, wall_clock)
-    await book.ensure_read()
-    return book
+    async def run(journal: Ref[JournalMessage]) -> T:
+        await book.load(journal, wall_clock)
+        await book.ensure_read()
+        return await work(book)
+
+    return change_files(home, run)
 
 
 # ------------------------------------------------------------------ people
@@ -205,12 +201,12 @@ def people_text(answer: Answer) -> str:
 def run_pair_list(home: Home, settings: Settings) -> Answer:
     """List open codes, and the people who were let in."""
 
-    async def view(journal: Ref[JournalMessage]) -> Answer:
+    async def view(book: PairingBook) -> Answer:
         """Return people and codes as the control plane would. Codes that have run out meanwhile are left out."""
-        # The home is held though nothing is changed: reading goes through a journal, and a home has one.
-        return access_view(*(await _opened(PairingBook(), journal)).view())
+        return access_view(*book.view())
 
-    return change_files(home, view)
+    # The home is held though nothing is changed: reading goes through a journal, and a home has one.
+    return _with_book(home, PairingBook(), view)
 
 
 @answering_command(
@@ -223,12 +219,7 @@ def run_pair_list(home: Home, settings: Settings) -> Answer:
 )
 def run_pair_approve(home: Home, settings: Settings, *, code: str) -> Answer:
     """Let in the person who has CODE."""
-
-    async def approve(journal: Ref[JournalMessage]) -> Answer:
-        """Let the person in, in the file of the home."""
-        return {"who": await (await _opened(PairingBook(), journal)).approve(code, "the command line")}
-
-    return change_files(home, approve)
+    return {"who": _with_book(home, PairingBook(), lambda book: book.approve(code, "the command line"))}
 
 
 @answering_command(
@@ -241,13 +232,9 @@ def run_pair_approve(home: Home, settings: Settings, *, code: str) -> Answer:
 )
 def run_pair_revoke(home: Home, settings: Settings, *, who: str) -> Answer:
     """Let in WHO no more: TYPE:USERID, as the list shows it."""
-
-    async def revoke(journal: Ref[JournalMessage]) -> Answer:
-        """Take the person out. A code that they still have counts no more either."""
-        await (await _opened(PairingBook(), journal)).revoke(who)
-        return {"who": who}
-
-    return change_files(home, revoke)
+    # A code that they still have counts no more either.
+    _with_book(home, PairingBook(), lambda book: book.revoke(who))
+    return {"who": who}
 
 
 # ------------------------------------------------------------------ the web page
@@ -406,7 +393,7 @@ def run_allow(
     chosen: list[Json] = [*(calls or ()), *(places or ())]
     sent: dict[str, Json] = {"id": id_, "scope": scope or typed.value}
     sent |= ({"values": values} if values else {}) | ({"calls": chosen} if chosen else {})
-    return show(home, settings, "approvals.allow", sent, answered_text, lambda: None)
+    return show(home, settings, "approvals.allow", sent, answered_text)
 
 
 # The word of the chat.

@@ -179,7 +179,7 @@ def run_reload(options: Options, *, as_json: bool) -> int:
             raise
         # The agent reports the mistakes itself; without the file it is found by its own announcement.
         settings = load_settings(attrs.evolve(source, file=None))
-    return show(home, settings, "config.reload", {}, json_line if as_json else _reloaded_text, lambda: None)
+    return show(home, settings, "config.reload", {}, json_line if as_json else _reloaded_text)
 
 
 def _reloaded_text(answer: Answer) -> str:

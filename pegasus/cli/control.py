@@ -181,7 +181,7 @@ def show(
     method: str | None,
     params: Mapping[str, Json],
     render: Callable[[Answer], str],
-    offline: Callable[[], Answer | None],
+    offline: Callable[[], Answer | None] = lambda: None,
     refusals: tuple[type[Exception], ...] = (),
     *,
     timeout: float = ANSWER_SECONDS,

@@ -52,8 +52,7 @@ _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 @pegasus.declare("status", JSON, is_client=True)
 def run_status(home: Home, settings: Settings, *, as_json: bool) -> int:
     """Show what the running agent is doing."""
-    render = json_line if as_json else status_text
-    return show(home, settings, "status", {}, render, lambda: None, timeout=STATE_SECONDS)
+    return show(home, settings, "status", {}, json_line if as_json else status_text, timeout=STATE_SECONDS)
 
 
 @pegasus.declare(
@@ -70,8 +69,7 @@ def run_tree(home: Home, settings: Settings, *, as_json: bool, watch: bool) -> i
     """
     render = json_line if as_json else tree_text
     if not watch:
-        is_neutral = not as_json
-        return show(home, settings, "tree", {}, render, lambda: None, timeout=STATE_SECONDS, is_neutral=is_neutral)
+        return show(home, settings, "tree", {}, render, timeout=STATE_SECONDS, is_neutral=not as_json)
     try:
         try:
             trio.run(_watch_tree, find_daemon(home, settings), render)
@@ -129,38 +127,32 @@ def status_text(status: Answer) -> str:
         Doing    nothing
         Waiting  0 messages
 
-    Rows about models appear only where there is something to show: no usage, no row.
+    What the daemon does not say, or an older one does not know, has no row.
     """
-    waiting, granted = status.get("approvals", 0), status.get("granted", 0)
+    waiting, granted, usage = status.get("approvals", 0), status.get("granted", 0), status.get("usage") or {}
+    asked = f"{plural(waiting, 'call')} for your yes or no: {program_name()} approvals list"
+    later = f"{plural(granted, 'yes', 'yeses')} for later calls: {program_name()} approvals granted"
     rows = {
         "Agent": f"{status['agent']} {status['version']}, up for {format_duration(status['uptime'])}",
-        **({"Node": str(status["node"])} if status.get("node") else {}),
-        **({"Database": str(status["database"])} if status.get("database") else {}),
-        **({"Code": f"{CODE_CHANGED}; restart the agent"} if status.get("codeChanged") else {}),
+        "Node": status.get("node"),
+        "Database": status.get("database"),
+        "Code": status.get("codeChanged") and f"{CODE_CHANGED}; restart the agent",
         "Model": model_text(status["model"], status.get("speech") or "", status.get("window") or 0),
         "Doing": _doing(status),
         "Waiting": plural(max(0, status["waiting"] - status.get("inHand", 0)), "message"),
         "Tasks": _tasks_text(status.get("tasks"), status.get("running", ())),
-        **(
-            {"Asked": f"{plural(waiting, 'call')} for your yes or no: {program_name()} approvals list"}
-            if waiting
-            else {}
-        ),
-        **(
-            {"Granted": f"{plural(granted, 'yes', 'yeses')} for later calls: {program_name()} approvals granted"}
-            if granted
-            else {}
-        ),
+        "Asked": waiting and asked,
+        "Granted": granted and later,
         "Handled": plural(status["handled"], "message") + " since the start",
         "Session": plural(status["sessionEntries"], "entry", "entries"),
-        **_sandbox_row(status),
-        **_usage_rows(status),
+        "Walls": _walls(status.get("sandbox") or {}),
+        "Today": usage and amount_text(usage["today"]),
+        "Budgets": usage and "; ".join(map(budget_text, usage["budgets"])),
+        "Failing": "; ".join(f"{model['model']} ({model['why']})" for model in status.get("failingModels", ())),
+        "Channels": "\n         ".join(map(channel_line, status.get("channels", ()))),
+        "MCP": "\n         ".join(map(server_line, status.get("mcp", ()))),
     }
-    if channels := status.get("channels"):
-        rows["Channels"] = "\n         ".join(map(channel_line, channels))
-    if servers := status.get("mcp"):
-        rows["MCP"] = "\n         ".join(map(server_line, servers))
-    return "\n".join(f"{name:<9}{value}" for name, value in rows.items())
+    return "\n".join(f"{name:<9}{value}" for name, value in rows.items() if value)
 
 
 def server_line(server: Answer) -> str:
@@ -197,29 +189,9 @@ def _doing(status: Answer) -> str:
     return "nothing" if doing == "idle" else doing
 
 
-def _sandbox_row(status: Answer) -> dict[str, str]:
-    """Return the row about the walls around commands; none for a daemon of a version without them."""
-    sandbox = status.get("sandbox")
-    if not sandbox:
-        return {}
-    state = sandbox.get("state", "")  # a daemon of a version before says none
-    # What is partial says so in its description, with what is missing.
-    return {"Walls": f"full: {sandbox['description']}" if state == "full" else sandbox["description"]}
-
-
-def _usage_rows(status: Answer) -> dict[str, str]:
-    """Return the rows about the use of models today, and about models that fail.
-
-    A daemon that counts nothing sends no usage. Budgets are those of the settings, with what is used of each.
-    """
-    rows: dict[str, str] = {}
-    if usage := status.get("usage"):
-        rows["Today"] = amount_text(usage["today"])
-        if usage["budgets"]:
-            rows["Budgets"] = "; ".join(map(budget_text, usage["budgets"]))
-    if failing := status.get("failingModels"):
-        rows["Failing"] = "; ".join(f"{model['model']} ({model['why']})" for model in failing)
-    return rows
+def _walls(sandbox: Answer) -> str:
+    """Return which walls there are around commands. What is partial says so in its description, with what is missing."""
+    return ("full: " if sandbox.get("state") == "full" else "") + str(sandbox.get("description", ""))
 
 
 def _tasks_text(tasks: Answer | None, running: Sequence[Answer]) -> str:

@@ -82,17 +82,17 @@ def show_text(task: Answer) -> str:
     """
     rows = {
         "Task": f"{_name(task)} ({task['taskType']})",
-        **({"Id": str(task["taskId"])} if task.get("number") else {}),
+        "Id": task["taskId"] if task.get("number") else "",
         "About": _about(task),
         "State": _state(task) + (f", at {task['doing']}" if task.get("doing") else ""),
-        **({"Commands": "; ".join(task["commands"])} if task.get("commands") else {}),
-        **({"Cause": str(task["cause"])} if task.get("cause") else {}),
+        "Commands": "; ".join(task.get("commands") or ()),
+        "Cause": task.get("cause"),
         # Both times as the person's clock shows them; the span between is how long the task has taken so far.
         "Created": _when(task["createdAt"]),
         "Last change": f"{_when(task['updatedAt'])} (after {format_duration((task['updatedAt'] - task['createdAt']) / 1000)})",
         "Rounds": str(task.get("iteration", 0)),
     }
-    lines = [f"{name:<13}{value}" for name, value in rows.items()]
+    lines = [f"{name:<13}{value}" for name, value in rows.items() if value or name == "About"]
     end = "Ended" if task.get("reason") == STOPPED else "Error"
     for key, title in (("inputText", "Input"), ("question", "Question"), ("result", "Result"), ("error", end)):
         if task.get(key):
@@ -340,7 +340,7 @@ def run_cron_add(
     if when:
         schedule["when"] = " ".join(when)
     text = json_line if as_json else job_text("Added")
-    return show(home, settings, "cron.add", {"schedule": schedule, **given}, text, lambda: None)
+    return show(home, settings, "cron.add", {"schedule": schedule, **given}, text)
 
 
 @answering_command(CRON, "remove", _JOB_ID, JSON, method="cron.remove", text=job_text("Removed"))
