@@ -138,7 +138,12 @@ def _compare(home: Home, options: Options, candidate: Candidate, days: float) ->
     except UpdateError as error:
         print_error(f"pegasus: nothing was compared: {error}")
         return EXIT_NOT_COMPARED
-    for line in report_text(report):
+    return _show_report(report)
+
+
+def _show_report(report: CheckReport, *, as_json: bool = False) -> int:
+    """Print a report; return 0 if nothing is different."""
+    for line in [encode_json(report_json(report))] if as_json else report_text(report):
         print_text(line)
     return EXIT_DIFFERENT if report.different else 0
 
@@ -184,12 +189,7 @@ def _show_check(options: Options, what: str, days: float, *, as_json: bool) -> i
     except (UpdateError, HomeError) as error:
         print_error(f"pegasus: nothing was compared: {error}")
         return EXIT_NOT_COMPARED
-    if as_json:
-        print_text(encode_json(report_json(report)))
-    else:
-        for line in report_text(report):
-            print_text(line)
-    return EXIT_DIFFERENT if report.different else 0
+    return _show_report(report, as_json=as_json)
 
 
 async def _check(home: Home, source: SettingsSource, what: str, days: float) -> CheckReport:
