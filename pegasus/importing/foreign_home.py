@@ -217,18 +217,24 @@ class FoundJob:
 
 
 @attrs.frozen
-class SkippedItem:
-    """Something that is not imported: `SkippedItem("setting", "openclaw.json", "keys and settings stay where they are")`.
+class ImportLine:
+    """A line of the report: `ImportLine("imported", "memory", "workspace/MEMORY.md", "facts/openclaw-memory.md")`."""
 
-    Example: `found.skip("setting", "openclaw.json", "keys and settings stay where they are")` adds one.
-    """
-
+    outcome: Literal["imported", "paused", "there", "left out"]
+    """"there": it was imported before."""
     kind: str
-    """Kind of the thing, as in `ImportLine.kind`."""
+    """"memory", "session", "job", "persona", "setting" or "file"."""
     origin: str
     """Name of the thing in the foreign home."""
-    reason: str
-    """Reason for people, a part of a sentence."""
+    target: str = ""
+    """Name of what it has become; "" if nothing."""
+    reason: str = ""
+    """Reason why it is left out or paused, or parts that are missing; "" if all is well."""
+
+
+def left_out(kind: str, origin: str, reason: str) -> ImportLine:
+    """Return the line of something that is not imported. reason: for people, a part of a sentence."""
+    return ImportLine("left out", kind, origin, reason=reason)
 
 
 @attrs.define
@@ -249,28 +255,9 @@ class Findings:
     """Conversations, each of them one archive."""
     jobs: list[FoundJob] = attrs.field(factory=list)
     """Scheduled jobs."""
-    left_out: list[SkippedItem] = attrs.field(factory=list)
+    left_out: list[ImportLine] = attrs.field(factory=list)
     """Everything that is not imported, with the reasons."""
 
     def skip(self, kind: str, origin: str, reason: str) -> None:
         """Note something that is not imported."""
-        self.left_out.append(SkippedItem(kind, origin, reason))
-
-
-@attrs.frozen
-class ImportLine:
-    """A line of the report: `ImportLine("imported", "memory", "workspace/MEMORY.md", "facts/openclaw-memory.md")`.
-
-    Example: `[line for line in plan_import(found, target) if line.outcome == "left out"]`.
-    """
-
-    outcome: Literal["imported", "paused", "there", "left out"]
-    """"there": it was imported before."""
-    kind: str
-    """"memory", "session", "job", "persona", "setting" or "file"."""
-    origin: str
-    """Name of the thing in the foreign home."""
-    target: str = ""
-    """Name of what it has become; "" if nothing."""
-    reason: str = ""
-    """Reason why it is left out or paused, or parts that are missing; "" if all is well."""
+        self.left_out.append(left_out(kind, origin, reason))

@@ -40,6 +40,7 @@ from pegasus.importing.foreign_home import (
     ImportedNote,
     ImportLine,
     UnknownLayout,
+    left_out,
 )
 from pegasus.importing.rest import add_rest
 from pegasus.main_agent import GLOBAL, SessionFiles, session_files_of
@@ -62,7 +63,7 @@ OWNER: Final = ChannelInfo("cli", "main")
 
 
 def read_foreign_home(path: Path, source: str) -> Findings:
-    """Return what a foreign home has. Blocks while it reads; changes nothing. Raises NotAHome.
+    """Return what a foreign home has. Blocks while it reads; changes nothing. Raises UnknownLayout.
 
     Example: `read_foreign_home(Path.home() / ".openclaw", "openclaw")`.
 
@@ -113,7 +114,7 @@ def plan_import(found: Findings, target: ImportTarget) -> list[ImportLine]:
         *(before("memory", note.origin) or _note_line(note, (folder / note.path).exists()) for note in found.notes),
         *(before("session", session.origin) or _session_line(session) for session in found.sessions),
         *(before("job", job.origin) or _job_line(job, target, found.source)[0] for job in found.jobs),
-        *_lines_of_left_out(found),
+        *found.left_out,
     ]
 
 
@@ -132,7 +133,7 @@ async def carry_out_import(found: Findings, target: ImportTarget, journal: Ref[J
     done = record.setdefault(found.source, {})
     done.update({_key(line.kind, line.origin): line.target for line in lines if line.outcome in ("imported", "paused")})
     await journal.ask(ReplaceFile, RECORD, encode_line(record))
-    return [*lines, *_lines_of_left_out(found)]
+    return [*lines, *found.left_out]
 
 
 class _ImportSteps:
@@ -174,7 +175,7 @@ class _ImportSteps:
         try:
             await memory.write(note.path, _page(note), by)
         except MemoryRefused as error:
-            return _left_out("memory", note.origin, str(error))
+            return left_out("memory", note.origin, str(error))
         return ImportLine("imported", "memory", note.origin, note.path)
 
     async def _session(self, session: FoundSession, taken: set[str]) -> ImportLine:
@@ -224,14 +225,6 @@ class _ImportSteps:
 # ------------------------------------------------------------------ lines
 
 
-def _left_out(kind: str, origin: str, reason: str) -> ImportLine:
-    return ImportLine("left out", kind, origin, reason=reason)
-
-
-def _lines_of_left_out(found: Findings) -> list[ImportLine]:
-    return [_left_out(item.kind, item.origin, item.reason) for item in found.left_out]
-
-
 def _key(kind: str, origin: str) -> str:
     """Return the key of the record for a thing: "memory USER.md"."""
     return f"{kind} {origin}"
@@ -245,7 +238,7 @@ def _before(record: Mapping[str, Mapping[str, str]], found: Findings, kind: str,
 def _note_line(note: ImportedNote, is_there: bool) -> ImportLine:
     """Return the line of a note. is_there: memory has a page of this name."""
     if is_there:
-        return _left_out("memory", note.origin, f"{note.path} is there already; rename or delete it to import this")
+        return left_out("memory", note.origin, f"{note.path} is there already; rename or delete it to import this")
     return ImportLine("imported", "memory", note.origin, note.path)
 
 
@@ -255,7 +248,7 @@ def _session_line(session: FoundSession) -> ImportLine:
     One without entries is left out, and lost parts are named beside the outcome.
     """
     if not session.entries:
-        return _left_out("session", session.origin, "there is nothing in it that was said")
+        return left_out("session", session.origin, "there is nothing in it that was said")
     left = f"{plural(session.left_out, 'part')} left out: no text that can be read" if session.left_out else ""
     return ImportLine("imported", "session", session.origin, reason=left)
 
@@ -273,7 +266,7 @@ def _job_line(found: FoundJob, target: ImportTarget, source: str) -> tuple[Impor
             {**found.values, "name": truncate(str(found.values.get("name", "")), 60)}, now, principal, None
         )
     except ScheduleError as error:
-        return _left_out("job", found.origin, str(error)), None
+        return left_out("job", found.origin, str(error)), None
     job = attrs.evolve(
         draft,
         id=f"j-{sha256(f'{source} {found.origin}'.encode()).hexdigest()[:8]}",
