@@ -20,10 +20,10 @@ Example::
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from ipaddress import ip_network
-from typing import Final, TypeAlias
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from pegasus.host import SHORTEST_TOKEN
@@ -41,8 +41,13 @@ from pegasus.settings.sections import (
 )
 from pegasus.settings.tool_sections import DECISIONS, McpServerSettings
 
-Report: TypeAlias = Callable[[str, str, str, str], None]
-"""Takes key path, found, allowed, hint."""
+
+class Report(Protocol):
+    """Takes a mistake."""
+
+    def __call__(self, key: str, found: str, allowed: str, hint: str = "") -> None:
+        """Add it. key: its path."""
+
 
 LONGEST_SERVER_NAME: Final = 32
 """Characters of the name of an MCP server: half of the name of its tools."""
@@ -93,9 +98,9 @@ def check_settings(settings: Settings, known: set[str]) -> list[SettingsProblem]
     _check_nodes(settings, report)
     for name, agent in settings.agents.items():
         if not is_bare(name):
-            report(f"agents.{name}", f'the name "{name}"', 'letters, digits, "-" and "_"', "")
+            report(f"agents.{name}", f'the name "{name}"', 'letters, digits, "-" and "_"')
         if not _is_web_address(agent.url):
-            report(f"agents.{name}.url", f'"{agent.url}"', "an http:// or https:// address", "")
+            report(f"agents.{name}.url", f'"{agent.url}"', "an http:// or https:// address")
     for name, server in settings.mcp.servers.items():
         _check_mcp(f"mcp.servers.{name}", server, report)
     return problems
@@ -134,7 +139,7 @@ def _check_token(settings: Settings, report: Report) -> None:
     token = settings.gateway.token
     if token and len(token) < SHORTEST_TOKEN:
         allowed = f'at least {SHORTEST_TOKEN} characters, or "" for a token that is made at first start'
-        report("gateway.token", f"a token of {len(token)} characters", allowed, "")
+        report("gateway.token", f"a token of {len(token)} characters", allowed)
 
 
 def _check_origins(settings: Settings, report: Report) -> None:
@@ -145,27 +150,27 @@ def _check_origins(settings: Settings, report: Report) -> None:
     for origin in settings.gateway.allowed_origins:
         scheme, separator, rest = origin.partition("://")
         if not (separator and scheme and rest) or "/" in rest:
-            report("gateway.allowed_origins", f'"{origin}"', 'scheme and host, as "https://example.org"', "")
+            report("gateway.allowed_origins", f'"{origin}"', 'scheme and host, as "https://example.org"')
 
 
 def _check_http(settings: Settings, report: Report) -> None:
     """Refuse a public address that is none, and hosts that no Host header names."""
     url = settings.http.public_url
     if url and (not _is_web_address(url) or urlsplit(url).path.strip("/") or urlsplit(url).query):
-        report("http.public_url", f'"{url}"', 'scheme and host without a path, as "https://pegasus.example"', "")
+        report("http.public_url", f'"{url}"', 'scheme and host without a path, as "https://pegasus.example"')
     for host in settings.http.allowed_hosts:
         before, _, port = host.rpartition(":")
         # A colon belongs to a port only behind a name or behind an IPv6 address in brackets.
         name = before if port.isdigit() and (before.endswith("]") or ":" not in before) else host
         if not _is_host(name) or "*" in name or "/" in name:
-            report("http.allowed_hosts", f'"{host}"', 'names, with a port if need be, as "pegasus.example"', "")
+            report("http.allowed_hosts", f'"{host}"', 'names, with a port if need be, as "pegasus.example"')
 
 
 def _check_hooks(settings: Settings, report: Report) -> None:
     """Refuse a webhook that anybody could call, and a name that no path has."""
     for name, hook in settings.hooks.items():
         if not is_bare(name):
-            report(f"hooks.{name}", f'the name "{name}"', 'letters, digits, "-" and "_"', "")
+            report(f"hooks.{name}", f'the name "{name}"', 'letters, digits, "-" and "_"')
         if not hook.secret:
             hint = "Without one anybody could start work here."
             report(f"hooks.{name}.secret", "nothing", "a secret that the caller signs with", hint)
@@ -178,10 +183,10 @@ def _check_nodes(settings: Settings, report: Report) -> None:
     What the address says is understood by libpq alone, which is asked when the daemon starts.
     """
     if settings.storage.url and not settings.storage.url.startswith(("postgresql://", "postgres://")):
-        report("storage.url", "another address", 'one that begins with "postgresql://", or ""', "")
+        report("storage.url", "another address", 'one that begins with "postgresql://", or ""')
     if len(settings.node.name) > LONGEST_NODE_NAME or settings.node.name != settings.node.name.strip():
         allowed = f"at most {LONGEST_NODE_NAME} characters, without spaces around them"
-        report("node.name", describe_setting(settings.node.name), allowed, "")
+        report("node.name", describe_setting(settings.node.name), allowed)
     _check_web_address("node.address", settings.node.address, report)
 
 
@@ -197,7 +202,7 @@ def _check_owners(settings: Settings, report: Report) -> None:
         kind, colon, name = entry.partition(":")
         if not kind or kind != kind.strip() or (colon and not name):
             allowed = 'a channel type, as "cli", or one with a channelId or userId behind a colon, as "telegram:12345"'
-            report("agent.owners", f'"{entry}"', allowed, "")
+            report("agent.owners", f'"{entry}"', allowed)
 
 
 def _check_channels(settings: Settings, report: Report) -> None:
@@ -206,12 +211,12 @@ def _check_channels(settings: Settings, report: Report) -> None:
         # Names of people's own bridges are welcome, so that only a near miss of a known name is a mistake.
         near = get_close_matches(name.lower(), _CHANNELS, n=1, cutoff=_NEARLY)
         if near and name not in _CHANNELS and name.isalpha():
-            report(f"channels.{name}", "a channel type", f'"{near[0]}", or a name that is less like it', "")
+            report(f"channels.{name}", "a channel type", f'"{near[0]}", or a name that is less like it')
     for name, section in settings.channels.items():
         if isinstance(section, TelegramSettings | SlackSettings | SmsSettings):
             _check_service(f"channels.{name}", section, settings.http, report)
         elif name in _LATER_CHANNELS and section.enabled:
-            report(f"channels.{name}.enabled", "true, which is not in this version yet", "false", "")
+            report(f"channels.{name}.enabled", "true, which is not in this version yet", "false")
 
 
 def _check_service(
@@ -226,7 +231,7 @@ def _check_service(
         return
     if isinstance(section, TelegramSettings) and section.mode == "webhook" and not (http.enabled and http.public_url):
         allowed = '"poll"; for "webhook" http.enabled = true and http.public_url, which Telegram calls'
-        report(f"{path}.mode", '"webhook"', allowed, "")
+        report(f"{path}.mode", '"webhook"', allowed)
     needed = {
         TelegramSettings: ("bot_token",),
         SlackSettings: ("bot_token",),
@@ -235,9 +240,9 @@ def _check_service(
     # Only of an adapter that is to run: a section that is prepared for later may be incomplete.
     for key in needed[type(section)]:
         if not getattr(section, key):
-            report(f"{path}.{key}", "nothing", "a value, since the adapter is enabled", "")
+            report(f"{path}.{key}", "nothing", "a value, since the adapter is enabled")
     if isinstance(section, SlackSettings) and not section.app_token and not section.signing_secret:
-        report(f"{path}.app_token", "nothing", "a value, or one in signing_secret for the Events API", "")
+        report(f"{path}.app_token", "nothing", "a value, or one in signing_secret for the Events API")
 
 
 # ------------------------------------------------------------------ models
@@ -250,10 +255,10 @@ def _check_providers(settings: Settings, report: Report) -> None:
     """
     for name, provider in settings.providers.items():
         if not provider.type:
-            report(f"providers.{name}.type", "nothing", one_of(PROVIDER_TYPES), "")
+            report(f"providers.{name}.type", "nothing", one_of(PROVIDER_TYPES))
         _check_web_address(f"providers.{name}.base_url", provider.base_url, report)
         if provider.wire == "responses" and provider.type != "openai":
-            report(f"providers.{name}.wire", '"responses"', '"", since only type "openai" has two formats', "")
+            report(f"providers.{name}.wire", '"responses"', '"", since only type "openai" has two formats')
         _check_request(f"providers.{name}", provider, report)
     for name, options in settings.models.options.items():
         _check_request(f"models.options.{name}", options, report)
@@ -269,25 +274,25 @@ def _check_request(path: str, options: ProviderSettings | ModelOptionSettings, r
             )
     # -1 stands for "not set", which a range cannot say.
     if -1 < options.temperature < 0:
-        report(f"{path}.temperature", str(options.temperature), "a number from 0 to 2, or -1", "")
+        report(f"{path}.temperature", str(options.temperature), "a number from 0 to 2, or -1")
 
 
 def _check_headers(path: str, headers: Mapping[str, str], report: Report) -> None:
     """Refuse headers that no HTTP request can have, and those that Pegasus sets."""
     for name, value in headers.items():
         if not name or not all(c.isascii() and (c.isalnum() or c in "!#$%&'*+-.^_`|~") for c in name):
-            report(f"{path}.headers", f'the name "{name}"', "letters, digits and -, as X-Title", "")
+            report(f"{path}.headers", f'the name "{name}"', "letters, digits and -, as X-Title")
         elif name.lower() in _OWN_HEADERS:
             report(
                 f"{path}.headers", f'"{name}"', f"other headers than {', '.join(_OWN_HEADERS)}", "Pegasus sets these."
             )
         if not value.isascii():
-            report(f"{path}.headers.{name}", "a value with other characters than ASCII", "ASCII only", "")
+            report(f"{path}.headers.{name}", "a value with other characters than ASCII", "ASCII only")
 
 
 def _check_web_address(path: str, value: str, report: Report) -> None:
     if value and not _is_web_address(value):
-        report(path, f'"{value}"', "an http:// or https:// address", "")
+        report(path, f'"{value}"', "an http:// or https:// address")
 
 
 def _is_web_address(url: str) -> bool:
@@ -314,12 +319,12 @@ def _check_models(settings: Settings, report: Report) -> None:
         roles.append((f"models.routes.{name}.model", route.model))
         if route.max_tokens and route.max_tokens < route.min_tokens:
             allowed = f"0, or at least min_tokens ({route.min_tokens})"
-            report(f"models.routes.{name}.max_tokens", str(route.max_tokens), allowed, "")
+            report(f"models.routes.{name}.max_tokens", str(route.max_tokens), allowed)
     for key, name in roles:
         # Only the first slash separates: models of some providers have more of them in their names.
         provider, _, model = name.partition("/")
         if not provider or not model:
-            report(key, f'"{name}"' if name else "nothing", '"<provider>/<model>"', "")
+            report(key, f'"{name}"' if name else "nothing", '"<provider>/<model>"')
         elif provider not in settings.providers:
             known = ", ".join(settings.providers)
             hint = f"Define it as [providers.{provider}]."
@@ -345,13 +350,13 @@ def _check_tools(settings: Settings, report: Report) -> None:
     for key, entry in ((key, entry) for key, entries in lists for entry in entries):
         if not _is_host(entry):
             allowed = 'host names, "*." before one for all below it, addresses and ranges, as "10.0.0.0/8"; no ports'
-            report(key, f'"{entry}"', allowed, "")
+            report(key, f'"{entry}"', allowed)
     if settings.push.contact and not settings.push.contact.startswith(("mailto:", "https://")):
-        report("push.contact", f'"{settings.push.contact}"', 'an address that begins with "mailto:" or "https://"', "")
+        report("push.contact", f'"{settings.push.contact}"', 'an address that begins with "mailto:" or "https://"')
     search = settings.tools.web_search
     _check_web_address("tools.web_search.base_url", search.base_url, report)
     if search.provider == "searxng" and not search.base_url:
-        report("tools.web_search.base_url", "nothing", 'the address of your SearXNG, since provider = "searxng"', "")
+        report("tools.web_search.base_url", "nothing", 'the address of your SearXNG, since provider = "searxng"')
 
 
 def _is_host(entry: str) -> bool:
@@ -384,13 +389,13 @@ def _check_policy(settings: Settings, report: Report) -> None:
         for key, (value, words) in found.items():
             if not value or (words and value not in words):
                 allowed = one_of(words) if words else 'the name of a tool or a pattern, as "github__*"'
-                report("policy.rules", f"rule {n}: {key} = {describe_setting(value)}", allowed, "")
+                report("policy.rules", f"rule {n}: {key} = {describe_setting(value)}", allowed)
     _check_address("policy.owner_channel", settings.policy.owner_channel, report)
 
 
 def _check_address(path: str, value: str, report: Report) -> None:
     if value and Address.parse(value) is None:
-        report(path, f'"{value}"', 'a channel type and a channelId, as "telegram:12345", or ""', "")
+        report(path, f'"{value}"', 'a channel type and a channelId, as "telegram:12345", or ""')
 
 
 # ------------------------------------------------------------------ tool servers
@@ -400,7 +405,7 @@ def _check_schedule(settings: Settings, report: Report) -> None:
     """Active hours have the form that the heartbeat reads."""
     hours = settings.schedule.active_hours
     if hours and not _HOURS.fullmatch(hours):
-        report("schedule.active_hours", f'"{hours}"', '"", or hours as "08:00-22:00"', "")
+        report("schedule.active_hours", f'"{hours}"', '"", or hours as "08:00-22:00"')
 
 
 def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
@@ -413,29 +418,28 @@ def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
         allowed = (
             f'a name of at most {LONGEST_SERVER_NAME} letters, digits, "-" and "_", without "__" and "_" at the end'
         )
-        report(path, f'the name "{name}"', allowed, "")
+        report(path, f'the name "{name}"', allowed)
     if not server.command and not server.url:
-        report(f"{path}.command", "nothing", "a program, or an address in url", "")
+        report(f"{path}.command", "nothing", "a program, or an address in url")
     # The checks below need to know which kind it is.
     if server.command and server.url:
-        report(f"{path}.url", "a value", "nothing, since there is a command", "")
+        report(f"{path}.url", "a value", "nothing, since there is a command")
         return
     for key in ("args", "env", "cwd") if server.url else ("headers", "auth", "client_id", "client_secret", "scopes"):
         if getattr(server, key):
             kind = "url" if server.url else "command"
-            report(f"{path}.{key}", "a value", f"nothing, since the server has a {kind}", "")
+            report(f"{path}.{key}", "a value", f"nothing, since the server has a {kind}")
     if server.auth == "client_credentials":
         if not server.client_id:
-            report(f"{path}.client_id", "nothing", 'a value, since auth = "client_credentials"', "")
+            report(f"{path}.client_id", "nothing", 'a value, since auth = "client_credentials"')
         if not server.client_secret and not server.client_key:
             report(
                 f"{path}.client_secret",
                 "nothing",
                 'a value here or in client_key, since auth = "client_credentials"',
-                "",
             )
     elif server.client_key:
-        report(f"{path}.client_key", "a value", 'nothing, since auth is not "client_credentials"', "")
+        report(f"{path}.client_key", "a value", 'nothing, since auth is not "client_credentials"')
     _check_kinds(path, server, report)
     _check_web_address(f"{path}.issuer", server.issuer, report)
     _check_web_address(f"{path}.url", server.url, report)
@@ -447,4 +451,4 @@ def _check_kinds(path: str, server: McpServerSettings, report: Report) -> None:
     for key in ("reads", "fetches", "acts", "asks"):
         for name in getattr(server, key):
             if not name or "*" in name[:-1]:
-                report(f"{path}.{key}", describe_setting(name), 'the name of a tool or its beginning, as "get_*"', "")
+                report(f"{path}.{key}", describe_setting(name), 'the name of a tool or its beginning, as "get_*"')

@@ -12,7 +12,7 @@ what a value is but why. Secrets are masked, so that its output can be put into 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -195,12 +195,14 @@ def _section(section: Any, path: str) -> Iterator[str]:
         if below == "providers":
             # Two providers stand for all of them: the file is for reading, and each has the same keys.
             for provider in ("anthropic", "openai"):
-                yield from _provider_table(provider)
+                table = _commented_table(ProviderSettings, f"{below}.{provider}", ProviderSettings(type=provider))
+                yield from _with_variables(table, provider, PROVIDER_VARIABLES)
         elif isinstance(inner, Section) and inner.named:
             for standard, values in getattr(section, name).items():  # those that exist without being written
                 yield from _commented_table(inner.cls, f"{below}.{standard}", values)
             for known, cls in inner.known.items():
-                yield from _service_table(cls, f"{below}.{known}", known)
+                table = _commented_table(cls, f"{below}.{known}", cls())
+                yield from _with_variables(table, known, CHANNEL_VARIABLES)
             yield from _commented_table(
                 inner.cls, below + ('."PROVIDER/MODEL"' if inner.models else ".NAME"), inner.cls()
             )
@@ -225,30 +227,13 @@ def _keys(cls: type[attrs.AttrsInstance]) -> list[tuple[str, Key]]:
     return [(name, key) for name, key in keys_of(cls).items() if isinstance(key, Key)]
 
 
-def _provider_table(name: str) -> Iterator[str]:
-    """Yield the table of a standard provider, whose values are the usual variables.
+def _with_variables(lines: Iterable[str], name: str, usual: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    """Yield the table of a service with the usual variables as values. usual: service and key of each variable.
 
     They are written as `${VARIABLE:-}`: a person who puts the table in force without having set them gets an empty key, as
     without the table, and no error.
     """
-    variables = {key: variable for variable, (provider, key) in PROVIDER_VARIABLES.items() if provider == name}
-    yield f"## {ProviderSettings.__doc__}"
-    yield f"# [providers.{name}]"
-    yield f'# type = "{name}"'
-    for key in ("api_key", "base_url"):
-        yield f"## {dict(_keys(ProviderSettings))[key].doc}"
-        yield f'# {key} = "${{{variables[key]}:-}}"'
-    for key, declared in _keys(ProviderSettings):
-        if key not in ("type", "api_key", "base_url"):
-            yield f"## {declared.doc}"
-            yield f"# {key} = {as_toml(getattr(ProviderSettings(), key))}"
-    yield ""
-
-
-def _service_table(cls: type[attrs.AttrsInstance], path: str, name: str) -> Iterator[str]:
-    """Yield the table of a service with the usual variables as values. `enabled` stands in front, since nothing happens without it."""
-    variables = {key: variable for variable, (service, key) in CHANNEL_VARIABLES.items() if service == name}
-    for line in _commented_table(cls, path, cls()):
-        # The lines are made as for any section, and the values of some are put in afterwards.
+    variables = {key: variable for variable, (service, key) in usual.items() if service == name}
+    for line in lines:
         key = line.removeprefix("# ").partition(" = ")[0]
         yield f'# {key} = "${{{variables[key]}:-}}"' if key in variables and not line.startswith("##") else line
