@@ -27,8 +27,10 @@ from pegasus.access import (
     access_view,
     tokens_view,
 )
+from pegasus.formatting import quote
 from pegasus.gateway import BadParams, Caller, Method, NotAllowed, Params, bad_params_for, require_owner, require_text
 from pegasus.intake import add_token
+from pegasus.main_agent import Place
 from pegasus.messages import Address, Json
 from pegasus.settings import LiveValue
 
@@ -43,6 +45,15 @@ def address_of(caller: Caller, params: Params) -> Address:
     if channel_id is None:
         raise BadParams("channelId: missing; a bridge must name the conversation")
     return Address(kind, channel_id)
+
+
+def place_before(params: Params) -> Place | None:
+    """Return the param `before`, which an earlier answer has named; None if it is left out. Raises BadParams."""
+    if params.get("before") is None:
+        return None
+    if (place := Place.parse(require_text(params, "before"))) is None:
+        raise BadParams(f"before: found {quote(params['before'], 80)}, allowed: what an earlier answer has named")
+    return place
 
 
 @attrs.frozen(eq=False, repr=False)

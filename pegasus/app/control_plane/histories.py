@@ -22,7 +22,7 @@ import trio
 from actors import Ref
 from pegasus.access import Principal, Role
 from pegasus.app.approvals import ANSWER_TIMEOUT
-from pegasus.app.control_plane.access import address_of
+from pegasus.app.control_plane.access import address_of, place_before
 from pegasus.formatting import quote
 from pegasus.gateway import (
     BadParams,
@@ -115,18 +115,11 @@ class HistoryMethods:
         """
         require_all_conversations(caller)
         place = self._place(caller, params)
-        before = Place(place.name, -1)
-        if params.get("before") is not None:
-            named = Place.parse(require_text(params, "before"))
-            if named is None:
-                raise BadParams(
-                    f"before: found {quote(params['before'], 80)}, allowed: what an earlier answer has named"
-                )
-            before = named
-        elif place.name != CURRENT and not await _read(has_session, self.data, place):
+        before = place_before(params)
+        if before is None and place.name != CURRENT and not await _read(has_session, self.data, place):
             raise NotFound(f"key: there is no conversation {quote(place.file)}")
         limit = read_number(params, "limit", PAGE) or PAGE
-        page = await _read(read_conversation, self.data, place.files, before, limit)
+        page = await _read(read_conversation, self.data, place.files, before or Place(place.name, -1), limit)
         return history_json(page, with_channels=True)
 
     async def retry(self, caller: Caller, params: Params) -> Json:

@@ -24,7 +24,7 @@ import trio
 
 from actors import Ref
 from pegasus.app.approvals import ANSWER_TIMEOUT
-from pegasus.app.control_plane.access import address_of
+from pegasus.app.control_plane.access import address_of, place_before
 from pegasus.conversation import BadEntry, decode, to_json
 from pegasus.formatting import quote
 from pegasus.gateway import (
@@ -40,7 +40,6 @@ from pegasus.gateway import (
 from pegasus.json_lines import LONGEST_LINE
 from pegasus.main_agent import (
     PAGE_ROWS,
-    Place,
     SessionPlace,
     SkillInvoker,
     chat_of,
@@ -122,14 +121,7 @@ class ViewMethods:
         if address != Address(caller.type, caller.channel_id or "") and not caller.grant.sees_all_conversations:
             raise BadParams("channelId: the token shows its own conversation only")
         limit = read_number(params, "limit", 50) or 50
-        before = None
-        if params.get("before") is not None:
-            before = Place.parse(require_text(params, "before"))
-            if before is None:
-                raise BadParams(
-                    f"before: found {quote(params['before'], 80)}, allowed: what an earlier answer has named"
-                )
-        scope = self.settings.now.agent.scope
+        before, scope = place_before(params), self.settings.now.agent.scope
         # Abandoned on cancel: a client that leaves must not keep its call until a slow disk has answered. Reading has no
         # effect, so a thread that goes on harms nothing.
         read = partial(read_history, self.data, scope, address, before, limit)
