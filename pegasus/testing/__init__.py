@@ -15,8 +15,8 @@
 Everything but provider, services and bridges runs without threads, sockets and real time, so that a test repeats exactly and an
 hour of waiting costs nothing. Those are real servers because they exist to test clients.
 
-Of the product only `pegasus.update` imports from here, since it replays a home in virtual time. This package exports nothing itself:
-each module, and the package `provider`, is imported for itself, so that a test which needs only a model does not load the HTTP server.
+Of the product only `pegasus.update` imports from here, since it replays a home in virtual time: the names that this package exports.
+Tests import each module, and the package `provider`, for itself, so that one which needs only a model does not load the HTTP server.
 
     from pegasus.testing.scripted import ScriptedModel, reply, say
     from pegasus.testing.world import open_world
@@ -26,3 +26,16 @@ each module, and the package `provider`, is imported for itself, so that a test 
             await world.say("hi")
             assert (await world.next_reply()).text == "hello"
 """
+
+from typing import TYPE_CHECKING
+
+from pegasus.late import late_names
+
+if TYPE_CHECKING:
+    from pegasus.testing.fake_channel import FakeChannel
+    from pegasus.testing.memory_disk import DiskFolder, MemoryDisk
+    from pegasus.testing.world import DiskArchives, DiskMemoryFolder, files_on
+else:
+    __getattr__ = late_names(__name__)
+
+__all__ = ["DiskArchives", "DiskFolder", "DiskMemoryFolder", "FakeChannel", "MemoryDisk", "files_on"]

@@ -31,7 +31,7 @@ from trio.testing import MockClock
 from pegasus.formatting import describe_error, first_cause
 from pegasus.host import Home, HomeError, prepare_data
 from pegasus.settings import SettingsError, SettingsSource, load_settings
-from pegasus.testing.memory_disk import MemoryDisk
+from pegasus.testing import MemoryDisk
 from pegasus.update.beginning import choose_beginning, count_left_out, data_before, is_busy, notes_before
 from pegasus.update.comparison import Comparison, compare
 from pegasus.update.outside_events import OutsideEvent, events_of, starts_of

@@ -66,9 +66,7 @@ from pegasus.settings import LiveSettings, LiveValue, Settings
 from pegasus.skills import BUILT_IN as BUILT_IN_SKILLS
 from pegasus.skills import AcceptedSkills, InstalledSkills, SkillCatalog
 from pegasus.storage import ROW_FILES
-from pegasus.testing.fake_channel import FakeChannel
-from pegasus.testing.memory_disk import DiskFolder, MemoryDisk
-from pegasus.testing.world import DiskArchives, DiskMemoryFolder, files_on
+from pegasus.testing import DiskArchives, DiskFolder, DiskMemoryFolder, FakeChannel, MemoryDisk, files_on
 from pegasus.tools import Effect, Reach, Tool, ToolError, ToolOutcome, standard_tools
 from pegasus.update.comparison import JOINED, Comparison
 from pegasus.update.record import Line, calls_of, facts_of, message_id, parse_lines
