@@ -27,7 +27,7 @@ which it should.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -227,7 +227,9 @@ async def _daemon(world: RealWorld, is_trial: bool) -> int:
                 with trio.CancelScope() as starting:
                     async with trio.open_nursery() as meanwhile:
                         if environment.shared is not None:
-                            meanwhile.start_soon(_answer_waiting, http_listeners, environment)
+                            from pegasus.app.waiting_room import answer_waiting
+
+                            meanwhile.start_soon(answer_waiting, http_listeners, environment.activity)
                             meanwhile.start_soon(_stop_waiting, signals, starting)
                         tree = await start_tree(root, environment)
                         meanwhile.cancel_scope.cancel()
@@ -353,13 +355,6 @@ async def _daemon(world: RealWorld, is_trial: bool) -> int:
     if signals.overran:
         _log.warning("the stop took too long and was cut short", grace=signals.grace)
     return 0
-
-
-async def _answer_waiting(listeners: Sequence[trio.SocketListener], environment: Environment) -> None:
-    """Answer over HTTP that the agent waits for its database, until cancelled."""
-    from pegasus.app.waiting_room import answer_waiting
-
-    await answer_waiting(listeners, environment.activity)
 
 
 async def _stop_waiting(signals: Signals, starting: trio.CancelScope) -> None:

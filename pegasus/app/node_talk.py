@@ -17,6 +17,7 @@ from functools import partial
 from random import Random
 from typing import Final, TypeAlias
 
+import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
@@ -48,29 +49,21 @@ _NAMES: Final = {kind: name for name, kind in KINDS.items()}
 _log = get_logger("nodes")
 
 
+@attrs.frozen(eq=False, repr=False)
 class NodeTalk:
     """The talk of this node with the others: `NodeTalk(journal, nodes, switchboard, gateway, agents, random)`."""
 
-    def __init__(
-        self,
-        journal: Ref[JournalMessage],
-        nodes: NodeList,
-        switchboard: Ref[SwitchboardMessage],
-        gateway: Ref[Said],
-        agents: MainAgents,
-        random: Random,
-    ) -> None:
-        """agents: those of this node, which carry out what others ask for."""
-        self._journal = journal
-        self._nodes = nodes
-        self._switchboard = switchboard
-        self._gateway = gateway
-        self._agents = agents
-        self._random = random
-        self._drafted: dict[Address, float] = {}
-        """Trio's clock when the last draft of a conversation was told."""
-        self._answers: dict[str, trio.MemorySendChannel[list[EndedWork]]] = {}
-        """Takers of answers, by the name of the question."""
+    _journal: Ref[JournalMessage]
+    _nodes: NodeList
+    _switchboard: Ref[SwitchboardMessage]
+    _gateway: Ref[Said]
+    _agents: MainAgents
+    """Those of this node, which carry out what others ask for."""
+    _random: Random
+    _drafted: dict[Address, float] = attrs.field(factory=dict, init=False)
+    """Trio's clock when the last draft of a conversation was told."""
+    _answers: dict[str, trio.MemorySendChannel[list[EndedWork]]] = attrs.field(factory=dict, init=False)
+    """Takers of answers, by the name of the question."""
 
     # ------------------------------------------------------------------ signs
 

@@ -146,7 +146,11 @@ def _make_environment(
             in_force.now.tools, memory, clock=wall_clock, sandbox=world.sandbox, archive_prefix_of=archive_prefix_of
         )
 
-    shared = _open_shared_state(home, in_force, is_trial) if settings.storage.url else None
+    shared = None
+    if settings.storage.url:
+        from pegasus.app.shared_state import open_shared_state
+
+        shared = open_shared_state(in_force, home, is_trial=is_trial)
     stored = stored_files(home, shared)
     return Environment(
         in_force=in_force,
@@ -200,13 +204,6 @@ def _make_environment(
         is_trial=is_trial,
         switch=ModelSwitch(models, reloader.choose),
     )
-
-
-def _open_shared_state(home: Home, in_force: LiveValue[Settings], is_trial: bool) -> SharedState:
-    # Imported where there is a database, and nowhere else.
-    from pegasus.app.shared_state import open_shared_state
-
-    return open_shared_state(in_force, home, is_trial=is_trial)
 
 
 def stored_files(home: Home, shared: SharedState | None) -> StoredFiles:

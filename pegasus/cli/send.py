@@ -25,6 +25,7 @@ from pathlib import Path
 from random import Random
 from typing import Final, TextIO
 
+import attrs
 import click
 import trio
 
@@ -99,7 +100,7 @@ def run_send(
         raise click.BadParameter(str(problem), param_hint="--file") from None
     # The daemon is looked up again at each attempt to connect: after a restart it may listen at another port.
     find = partial(find_daemon, home, settings)
-    sending = _Sending(find, ChannelInfo("cli", channel), text, media, until_done=until_done)
+    sending = _Sending(find, ChannelInfo("cli", channel), text, media, until_done)
     try:
         trio.run(sending.run, wait)
     except NotConnected as error:
@@ -157,23 +158,21 @@ def _refusal(rejected: MessageRejected, text: str) -> str:
     return f"the message was not taken: {rejected.message.removeprefix('message.')}"
 
 
+@attrs.define(eq=False, repr=False)
 class _Sending:
     """A message, and what becomes of it."""
 
-    watch: TurnWatch
+    find: FindEndpoint
+    """Looks the daemon up."""
+    channel: ChannelInfo
+    text: str
+    media: Sequence[Media]
+    until_done: bool
+    """The background tasks of the conversation are waited for, too."""
+    failed: list[TaskProgress] = attrs.field(factory=list, init=False)
+    """Tasks that have failed meanwhile."""
+    watch: TurnWatch = attrs.field(init=False)
     """The turn of the message; made by `run`."""
-
-    def __init__(
-        self, find: FindEndpoint, channel: ChannelInfo, text: str, media: Sequence[Media], *, until_done: bool
-    ) -> None:
-        """find: looks the daemon up. until_done: the background tasks of the conversation are waited for, too."""
-        self.find = find
-        self.channel = channel
-        self.text = text
-        self.media = media
-        self.until_done = until_done
-        self.failed: list[TaskProgress] = []
-        """Tasks that have failed meanwhile."""
 
     @property
     def absence(self) -> str:

@@ -136,22 +136,18 @@ async def carry_out_import(found: Findings, target: ImportTarget, journal: Ref[J
     return [*lines, *found.left_out]
 
 
+@attrs.frozen(eq=False, repr=False)
 class _ImportSteps:
     """The steps of one import.
-
-    Example: `[line async for line in _ImportSteps(found, target, journal, record).lines()]`.
 
     Notes and sessions are written one by one, since each is a file. Jobs are in one file, which is written
     once.
     """
 
-    def __init__(
-        self, found: Findings, target: ImportTarget, journal: Ref[JournalMessage], record: dict[str, dict[str, str]]
-    ) -> None:
-        self._found = found
-        self._target = target
-        self._journal = journal
-        self._record = record
+    _found: Findings
+    _target: ImportTarget
+    _journal: Ref[JournalMessage]
+    _record: Mapping[str, Mapping[str, str]]
 
     async def lines(self) -> AsyncIterator[ImportLine]:
         """Carry out one step after the other, and yield what became of it."""
