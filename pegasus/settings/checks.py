@@ -42,7 +42,7 @@ from pegasus.settings.sections import (
 from pegasus.settings.tool_sections import DECISIONS, McpServerSettings
 
 
-class Report(Protocol):
+class ProblemReport(Protocol):
     """Takes a mistake."""
 
     def __call__(self, key: str, found: str, allowed: str, hint: str = "") -> None:
@@ -120,7 +120,7 @@ def _origin(settings: Settings, key: str) -> str:
 # ------------------------------------------------------------------ addresses
 
 
-def _check_hosts(settings: Settings, report: Report) -> None:
+def _check_hosts(settings: Settings, report: ProblemReport) -> None:
     """Refuse an address that others can reach, unless the person says so.
 
     The connection is not encrypted, and the token would travel in the clear.
@@ -134,7 +134,7 @@ def _check_hosts(settings: Settings, report: Report) -> None:
         report(f"{name}.host", f'"{server.host}", which other machines can reach', allowed, hint)
 
 
-def _check_token(settings: Settings, report: Report) -> None:
+def _check_token(settings: Settings, report: ProblemReport) -> None:
     """Refuse a token that can be guessed."""
     token = settings.gateway.token
     if token and len(token) < SHORTEST_TOKEN:
@@ -142,7 +142,7 @@ def _check_token(settings: Settings, report: Report) -> None:
         report("gateway.token", f"a token of {len(token)} characters", allowed)
 
 
-def _check_origins(settings: Settings, report: Report) -> None:
+def _check_origins(settings: Settings, report: ProblemReport) -> None:
     """Refuse an origin that no browser sends: they have a scheme and a host, and no path.
 
     The gateway compares origins as texts, so that "https://example.org/" would never let anybody in.
@@ -153,7 +153,7 @@ def _check_origins(settings: Settings, report: Report) -> None:
             report("gateway.allowed_origins", f'"{origin}"', 'scheme and host, as "https://example.org"')
 
 
-def _check_http(settings: Settings, report: Report) -> None:
+def _check_http(settings: Settings, report: ProblemReport) -> None:
     """Refuse a public address that is none, and hosts that no Host header names."""
     url = settings.http.public_url
     if url and (not _is_web_address(url) or urlsplit(url).path.strip("/") or urlsplit(url).query):
@@ -166,7 +166,7 @@ def _check_http(settings: Settings, report: Report) -> None:
             report("http.allowed_hosts", f'"{host}"', 'names, with a port if need be, as "pegasus.example"')
 
 
-def _check_hooks(settings: Settings, report: Report) -> None:
+def _check_hooks(settings: Settings, report: ProblemReport) -> None:
     """Refuse a webhook that anybody could call, and a name that no path has."""
     for name, hook in settings.hooks.items():
         if not is_bare(name):
@@ -177,7 +177,7 @@ def _check_hooks(settings: Settings, report: Report) -> None:
         _check_address(f"hooks.{name}.channel", hook.channel, report)
 
 
-def _check_nodes(settings: Settings, report: Report) -> None:
+def _check_nodes(settings: Settings, report: ProblemReport) -> None:
     """Refuse an address of a database that is none, without repeating it, and a node that others cannot name or reach.
 
     What the address says is understood by libpq alone, which is asked when the daemon starts.
@@ -193,7 +193,7 @@ def _check_nodes(settings: Settings, report: Report) -> None:
 # ------------------------------------------------------------------ owners
 
 
-def _check_owners(settings: Settings, report: Report) -> None:
+def _check_owners(settings: Settings, report: ProblemReport) -> None:
     """Refuse an owner without a channel type, or with an empty name behind it.
 
     Owners decide about the agent's identity and model, so that an entry that matches other people than meant must not pass.
@@ -205,7 +205,7 @@ def _check_owners(settings: Settings, report: Report) -> None:
             report("agent.owners", f'"{entry}"', allowed)
 
 
-def _check_channels(settings: Settings, report: Report) -> None:
+def _check_channels(settings: Settings, report: ProblemReport) -> None:
     """Refuse a channel type that is nearly spelled as a known one: the known one would be open to everybody."""
     for name in settings.channels:
         # Names of people's own bridges are welcome, so that only a near miss of a known name is a mistake.
@@ -220,9 +220,9 @@ def _check_channels(settings: Settings, report: Report) -> None:
 
 
 def _check_service(
-    path: str, section: TelegramSettings | SlackSettings | SmsSettings, http: HttpSettings, report: Report
+    path: str, section: TelegramSettings | SlackSettings | SmsSettings, http: HttpSettings, report: ProblemReport
 ) -> None:
-    """Report a malformed address, and an adapter that is to run without what it needs.
+    """ProblemReport a malformed address, and an adapter that is to run without what it needs.
 
     Whether the service takes the credentials shows when the adapter runs.
     """
@@ -248,7 +248,7 @@ def _check_service(
 # ------------------------------------------------------------------ models
 
 
-def _check_providers(settings: Settings, report: Report) -> None:
+def _check_providers(settings: Settings, report: ProblemReport) -> None:
     """Refuse a provider without a type, and a malformed address.
 
     One that is named like a type has that type by default.
@@ -264,7 +264,7 @@ def _check_providers(settings: Settings, report: Report) -> None:
         _check_request(f"models.options.{name}", options, report)
 
 
-def _check_request(path: str, options: ProviderSettings | ModelOptionSettings, report: Report) -> None:
+def _check_request(path: str, options: ProviderSettings | ModelOptionSettings, report: ProblemReport) -> None:
     """Refuse headers that no HTTP request can have, fields of the body that Pegasus makes, and a temperature that is none."""
     _check_headers(path, options.headers, report)
     for name in options.extra_body:
@@ -277,7 +277,7 @@ def _check_request(path: str, options: ProviderSettings | ModelOptionSettings, r
         report(f"{path}.temperature", str(options.temperature), "a number from 0 to 2, or -1")
 
 
-def _check_headers(path: str, headers: Mapping[str, str], report: Report) -> None:
+def _check_headers(path: str, headers: Mapping[str, str], report: ProblemReport) -> None:
     """Refuse headers that no HTTP request can have, and those that Pegasus sets."""
     for name, value in headers.items():
         if not name or not all(c.isascii() and (c.isalnum() or c in "!#$%&'*+-.^_`|~") for c in name):
@@ -290,7 +290,7 @@ def _check_headers(path: str, headers: Mapping[str, str], report: Report) -> Non
             report(f"{path}.headers.{name}", "a value with other characters than ASCII", "ASCII only")
 
 
-def _check_web_address(path: str, value: str, report: Report) -> None:
+def _check_web_address(path: str, value: str, report: ProblemReport) -> None:
     if value and not _is_web_address(value):
         report(path, f'"{value}"', "an http:// or https:// address")
 
@@ -305,7 +305,7 @@ def _is_web_address(url: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.netloc) and " " not in url
 
 
-def _check_models(settings: Settings, report: Report) -> None:
+def _check_models(settings: Settings, report: ProblemReport) -> None:
     """Refuse models without a provider that is defined, and routes whose sizes exclude each other.
 
     Whether the provider has a key, and knows the model, is judged by `pegasus.models`.
@@ -334,7 +334,7 @@ def _check_models(settings: Settings, report: Report) -> None:
 # ------------------------------------------------------------------ tools
 
 
-def _check_tools(settings: Settings, report: Report) -> None:
+def _check_tools(settings: Settings, report: ProblemReport) -> None:
     """Refuse hosts that are none, and a web search without its address.
 
     An entry of `allowed_hosts` opens a hole in a protection, so that a mistyped one must not pass as a name that never fits. One of
@@ -377,7 +377,7 @@ def _is_host(entry: str) -> bool:
 # ------------------------------------------------------------------ policy
 
 
-def _check_policy(settings: Settings, report: Report) -> None:
+def _check_policy(settings: Settings, report: ProblemReport) -> None:
     """Refuse a rule without a tool or with an unknown word: a rule that never fits is a wall that its author believes in."""
     for n, rule in enumerate(settings.policy.rules, 1):
         found = {
@@ -393,7 +393,7 @@ def _check_policy(settings: Settings, report: Report) -> None:
     _check_address("policy.owner_channel", settings.policy.owner_channel, report)
 
 
-def _check_address(path: str, value: str, report: Report) -> None:
+def _check_address(path: str, value: str, report: ProblemReport) -> None:
     if value and Address.parse(value) is None:
         report(path, f'"{value}"', 'a channel type and a channelId, as "telegram:12345", or ""')
 
@@ -401,14 +401,14 @@ def _check_address(path: str, value: str, report: Report) -> None:
 # ------------------------------------------------------------------ tool servers
 
 
-def _check_schedule(settings: Settings, report: Report) -> None:
+def _check_schedule(settings: Settings, report: ProblemReport) -> None:
     """Active hours have the form that the heartbeat reads."""
     hours = settings.schedule.active_hours
     if hours and not _HOURS.fullmatch(hours):
         report("schedule.active_hours", f'"{hours}"', '"", or hours as "08:00-22:00"')
 
 
-def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
+def _check_mcp(path: str, server: McpServerSettings, report: ProblemReport) -> None:
     """Refuse a server that is none or two, and keys of the other kind: their author believes that they have an effect.
 
     The name is the beginning of the tools' names, which providers allow few characters for.
@@ -446,7 +446,7 @@ def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
     _check_headers(path, server.headers, report)
 
 
-def _check_kinds(path: str, server: McpServerSettings, report: Report) -> None:
+def _check_kinds(path: str, server: McpServerSettings, report: ProblemReport) -> None:
     """Refuse a pattern that never fits: a tool that its author wants to be asked about would not be found in the list."""
     for key in ("reads", "fetches", "acts", "asks"):
         for name in getattr(server, key):

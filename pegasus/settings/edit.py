@@ -271,7 +271,7 @@ def _holds(text: str, wanted: Mapping[str, Any]) -> bool:
     """Return whether a text is TOML and holds exactly this, but for sections without keys."""
     try:
         return _without_empty(tomllib.loads(text)) == _without_empty(wanted)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

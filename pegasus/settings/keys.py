@@ -31,10 +31,12 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from pegasus.formatting import escape_unprintable
+from pegasus.formatting import cut_text, escape_unprintable
 
 T = TypeVar("T")
 
+_LONGEST_SHOWN: Final = 300
+"""Characters of a key, and of what was found, that a message shows."""
 _METADATA: Final = "pegasus"
 """Name under which a field's metadata has its Key or Section."""
 
@@ -334,8 +336,9 @@ class SettingsProblem:
     """One more sentence, or ""."""
 
     def __str__(self) -> str:
-        place = f"{self.source}: {self.key}" if self.key else self.source
-        line = f"{place}: found {self.found}; allowed: {self.allowed}" if self.allowed else f"{place}: {self.found}"
+        key, found = cut_text(self.key, _LONGEST_SHOWN), cut_text(self.found, _LONGEST_SHOWN)
+        place = f"{self.source}: {key}" if key else self.source
+        line = f"{place}: found {found}; allowed: {self.allowed}" if self.allowed else f"{place}: {found}"
         line = f"{line}. {self.hint}" if self.hint else line
         # A key or value may hold any character; control characters are escaped, so that a mistake stays one harmless line.
         return escape_unprintable(line)

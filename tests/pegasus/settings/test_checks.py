@@ -284,3 +284,10 @@ def test_the_usual_variable_is_the_token_of_a_section_that_exists(load):
 def test_a_rule_that_never_fits(mistakes, rule, found):
     (line,) = mistakes(f"[[policy.rules]]\n{rule}\n")
     assert f"policy.rules: found rule 1: {found}; allowed: " in line
+
+
+def test_a_mistake_of_any_length_is_a_line_that_can_be_read(mistakes):
+    content = f'"{"k" * 5000}" = 1\n[models]\ndefault = "{"m" * 5000}"\n'
+    lines = mistakes(content)
+    assert len(lines) == 2
+    assert all(len(line) < 1000 for line in lines)

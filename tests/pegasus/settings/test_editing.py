@@ -144,3 +144,8 @@ def test_a_section_of_init_gives_way_to_one_that_is_pasted_below(load):
 def test_other_sections_do_not_give_way(mistakes):
     text = f'[models]\ndefault = "a/b"\n# {BY_INIT}\n[models]\ndefault = "c/d"\n'
     assert mistakes(text) == ["pegasus.toml: `[models]` is declared twice, in lines 1 and 4; leave one of them"]
+
+
+def test_a_file_with_tables_too_deep_for_a_command_is_left_to_its_author():
+    with pytest.raises(EditError, match="change it by hand"):
+        change(f"[{'.'.join(['a'] * 5000)}]\n", "log.level", "debug")
