@@ -93,7 +93,9 @@ def fill_standard_streams() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
     for stream in (sys.stdin, sys.stdout):
-        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+        # In the locale C they are of ASCII, and let bytes pass that are no text; characters beyond it would still raise.
+        is_strict = isinstance(stream, TextIOWrapper) and (stream.errors == "strict" or stream.encoding == "ascii")
+        if isinstance(stream, TextIOWrapper) and is_strict:
             stream.reconfigure(errors="replace")
 
 
