@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -182,18 +183,21 @@ def _start(options: Options, home: Home) -> None:
 
 def _show_check(options: Options, what: str, days: float, *, as_json: bool) -> int:
     """Show what a version does differently, and change nothing."""
-    home = options.home()
+    home, folder = options.home(), Path(tempfile.mkdtemp(prefix="pegasus-candidate-"))
     try:
         with current_data(options, home):
-            report = trio.run(partial(_check, home, options.source(home), what, days))
+            report = trio.run(partial(_check, home, options.source(home), what, folder / "version", days))
     except (UpdateError, HomeError) as error:
         print_error(f"pegasus: nothing was compared: {error}")
         return EXIT_NOT_COMPARED
+    finally:
+        shutil.rmtree(folder / "version", ignore_errors=True)
+        with suppress(OSError):  # the words of an installer that has failed stay, since the error names them
+            folder.rmdir()
     return _show_report(report, as_json=as_json)
 
 
-async def _check(home: Home, source: SettingsSource, what: str, days: float) -> CheckReport:
+async def _check(home: Home, source: SettingsSource, what: str, into: Path, days: float) -> CheckReport:
     """Install the version in an environment for the time of the check, and have it replay a copy of the home."""
-    with tempfile.TemporaryDirectory(prefix="pegasus-candidate-", ignore_cleanup_errors=True) as folder:
-        candidate = await prepare(what, Path(folder) / "version")
-        return await check_update(home, source, [str(candidate.interpreter), "-P"], days=days)
+    candidate = await prepare(what, into)
+    return await check_update(home, source, [str(candidate.interpreter), "-P"], days=days)
