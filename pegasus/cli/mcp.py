@@ -62,7 +62,6 @@ POLL: Final = 0.2
 
 _NAME = click.Argument(["name"], required=False, metavar="[NAME]")
 """Name of a server in the settings."""
-_NONE: Final = "No MCP servers. `pegasus mcp add` makes one, or a section [mcp.servers.NAME] of the settings."
 
 
 @MCP.declare("serve", is_client=True)
@@ -96,12 +95,16 @@ def run_serve(home: Home, settings: Settings) -> int:
     return 0
 
 
+def _no_servers() -> str:
+    return f"No MCP servers. `{program_name()} mcp add` makes one, or a section [mcp.servers.NAME] of the settings."
+
+
 def servers_text(answer: Answer) -> str:
     """Return a line for each server: name, state, tools, protocol, or the reason why it is down.
 
     Servers stand in the order of the settings.
     """
-    return "\n".join(server_line(server) for server in answer["servers"]) or _NONE
+    return "\n".join(server_line(server) for server in answer["servers"]) or _no_servers()
 
 
 @answering_command(MCP, "list", JSON, method="mcp.list", text=servers_text)
@@ -134,7 +137,7 @@ def run_check(home: Home, settings: Settings, *, name: str | None, as_json: bool
         print_text(_result_line(result))
     # No server at all is no failure: the exit code is 0.
     if not results and not as_json:
-        print_text(_NONE)
+        print_text(_no_servers())
     return 1 if any(result.problem for result in results) else 0
 
 
