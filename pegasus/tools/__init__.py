@@ -2,7 +2,7 @@
 
 `base` defines what a tool is, and how a call asks an owner while it runs. `executor` holds the tools by name and runs them: there
 arguments are checked and deadlines enforced. `gate` asks the policy before each call, and `named_files` finds the files that a command
-names. `guest_folders` gives a guest's work the only files that it can reach, `own_folder` an owner's the folder of a chat.
+names. `places` has the folders in which work is at home: the only one that a guest's can reach, and that of an owner's chat.
 `client_tools` are those that a connected program carries out for its conversation, `in_client` the files and commands among them.
 `kept_changes` holds what was in files before tools changed them, as `path_snapshots`, and `diffs` shows the difference. Each
 category has its own file or folder: `files/`, `web/`, `shell` (commands; `pegasus.sandbox` runs them, in their
@@ -52,12 +52,11 @@ from pegasus.tools.client_tools import ClientTools
 from pegasus.tools.command_variables import command_environment, passed_on
 from pegasus.tools.executor import ToolExecutor, is_valid_schema, prepare_arguments
 from pegasus.tools.gate import Gate, PolicyGate, earlier_calls, sending
-from pegasus.tools.guest_folders import own_place, size_of
 from pegasus.tools.kept_changes import COMMAND, FileChange, KeptChanges
 from pegasus.tools.media import save_attachment_tool, speak_tool
 from pegasus.tools.memory import found_json, memory_tools
-from pegasus.tools.own_folder import in_folder, read_rules
 from pegasus.tools.persona import persona_tool
+from pegasus.tools.places import in_folder, own_place, read_rules, size_of
 from pegasus.tools.standard import (
     ALL_TASK_TOOLS,
     MAIN_AGENT_TOOLS,

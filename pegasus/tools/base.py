@@ -239,7 +239,7 @@ class ToolContext:
     open_paths: tuple[Path, ...] = ()
     """Folders in closed ones that are allowed all the same."""
     guests: Path | None = None
-    """Folder with one for each guest (`guest_folders`); None: guests have no files."""
+    """Folder with one for each guest (`places`); None: guests have no files."""
     guest_bytes: int = 0
     """Bytes that a guest's folder may hold; 0 = any number."""
     origin: ChannelInfo | None = None

@@ -55,9 +55,9 @@ from pegasus.storage import StorageError
 from pegasus.tools.base import CallQuestions, Effect, PlannedCall, Reach, Tool, ToolContext, ToolOutcome
 from pegasus.tools.client_tools import ClientTools
 from pegasus.tools.files import is_prompt_file, notes_of_owners, real_path, runs_by_itself
-from pegasus.tools.guest_folders import has_own_place, own_place, quota_refusal, with_folders_of_guests
 from pegasus.tools.in_client import runs_in_client, with_client
 from pegasus.tools.named_files import TooManyNames, named_files
+from pegasus.tools.places import has_own_place, own_place, quota_refusal, with_folders_of_guests
 from pegasus.tools.walls import is_free, unsearched
 from pegasus.wire import encode_json
 

@@ -32,7 +32,7 @@ from pegasus.models import Label, ModelError, ToolSpec
 from pegasus.outside import Untrusted
 from pegasus.storage import JournalMessage, StorageError, is_kept_name, read_kept
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
-from pegasus.tools.guest_folders import own_place
+from pegasus.tools.places import own_place
 
 if TYPE_CHECKING:
     from pegasus.models import AudioModel

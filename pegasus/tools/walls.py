@@ -29,8 +29,7 @@ from pegasus.formatting import cut_text, plural
 from pegasus.observe import get_logger
 from pegasus.sandbox import MOST_ENTRIES, MOST_FOLDERS, MOST_FOUND, AutorunSnapshot, Sandbox
 from pegasus.tools.base import ToolContext
-from pegasus.tools.guest_folders import has_own_place
-from pegasus.tools.own_folder import opened
+from pegasus.tools.places import has_own_place, opened
 
 _log = get_logger("sandbox")
 _NAMED: Final = 5

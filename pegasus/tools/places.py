@@ -1,14 +1,22 @@
-"""The folder of a guest: all files that work for them can reach, `<home>/guests/<key>/`.
+"""The folder that work is at home in, in place of the workspace: that of an owner's chat, and that of a guest.
 
-It lies outside of the workspace, and of the folders that commands may write in. For the file tools of a guest's work it is the
-workspace, and there is nothing else: the owner's files do not exist there. Work for an owner may read the folders of guests, as text
-from outside, and write nothing there. Where a rule of the owner lets guests run commands, those run there, too, and walls hide the
-workspace from them.
+**A folder of an owner's own** (`pegasus chat --folder`). The chat's client names it with each message, and the intake lets only an
+owner's own client do so. It is kept with the task, never among the arguments of a call. Relative paths and commands start there,
+commands may write there, and it is guarded like the workspace, which the work can still reach by whole paths.
+
+Projects have a file with rules for agents that work in them. Its words are text from outside, as those of every other file there: a
+folder of one's own may be a clone of somebody else's.
+
+**The folder of a guest**, `<home>/guests/<key>/`: all files that work for them can reach. It lies outside of the workspace, and of the
+folders that commands may write in. For the file tools of a guest's work it is the workspace, and there is nothing else: the owner's
+files do not exist there. Work for an owner may read the folders of guests, as text from outside, and write nothing there. Where a rule
+of the owner lets guests run commands, those run there, too, and walls hide the workspace from them.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +24,45 @@ import attrs
 
 from pegasus.access import Principal
 from pegasus.formatting import file_key
+from pegasus.guarded_open import open_folder, open_regular
+from pegasus.identity import MAX_TEXT, parse_owner_file
 from pegasus.messages import Metadata
+from pegasus.sandbox import Folders, is_within
 from pegasus.tools.base import Effect, Tool, ToolContext
+
+# ------------------------------------------------------------------ a folder of an owner's own
+
+RULE_FILES: Final = ("AGENTS.md", "CLAUDE.md")
+"""Files with rules for those who work in a folder. The first that says something counts."""
+
+
+def in_folder(context: ToolContext, folder: str) -> ToolContext:
+    """Return the context of a call that works in this folder; "" changes nothing."""
+    if not folder:
+        return context
+    place = Path(folder)
+    allowed = (*context.allowed_paths, place)
+    return attrs.evolve(context, folder=folder, workspace=place, desk=context.workspace, allowed_paths=allowed)
+
+
+def read_rules(folder: str) -> tuple[str, str]:
+    """Return name and text of the file with the rules of a folder, both "" if it has none. Blocks. No link is followed."""
+    with suppress(OSError), open_folder(folder) as descriptor:
+        for name in RULE_FILES:
+            with suppress(OSError), open_regular(name, descriptor) as file:
+                if text := parse_owner_file(file.read(4 * MAX_TEXT), (0, 0, 0)).text:
+                    return name, text
+    return "", ""
+
+
+def opened(folders: Folders, folder: str) -> Folders:
+    """Return the folders of a command that may write to this one as well."""
+    if any(is_within(folder, path) for path in folders.writable):
+        return folders
+    return attrs.evolve(folders, writable=(*folders.writable, folder))
+
+
+# ------------------------------------------------------------------ the folder of a guest
 
 BLOCK: Final = 4096
 """Bytes that the smallest file counts as: many empty ones fill a disk, too."""
