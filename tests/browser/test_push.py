@@ -175,4 +175,6 @@ def test_where_there_is_no_push_service_the_settings_say_so(site):
     card.get_by_role("button", name="Apply").click()
     expect(card.get_by_role("alert")).to_contain_text("That did not work")
     expect(card.get_by_label("Tell me of")).to_have_value("off")
+    page.set_viewport_size({"width": 320, "height": 640})
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+    assert card.evaluate("card => card.scrollWidth <= card.clientWidth"), "the card is cut at its right side"
