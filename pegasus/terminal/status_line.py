@@ -28,7 +28,7 @@ TASK_SECONDS: Final = 1.0
 PATIENCE: Final = 5
 """Seconds of thinking after which the line shows for how long, and how to stop it."""
 SHORTEST_DESCRIPTION: Final = 12
-"""Columns that the description of a task keeps in a narrow window; then the end of the line is cut off."""
+"""Columns that the description of a task keeps in a narrow window. Step and tool give way before that; the time is said longest."""
 
 _FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 """Pictures of the spinner in turn; none on a terminal without Unicode."""
@@ -194,17 +194,17 @@ def _name(task: RunningTask) -> str:
 
 
 def _task_text(tasks: tuple[RunningTask, ...], now: float, dot: str, width: int, *, unicode: bool) -> str:
-    """Return the first task and how many more there are, with its description shortened so that the rest fits."""
+    """Return the first task and how many more there are, with its description shortened, and facts left out, so that the rest fits."""
     task, *others = tasks
     name = f"{_name(task)}: "
-    if task.since is None:
-        facts = ["waits for its turn"]
-    else:
-        facts = [fact for fact in (task.tool, f"step {task.step}" if task.step else "") if fact]
-        facts.append(_clock_text(now - task.since))
+    details = [] if task.since is None else [task.tool, f"step {task.step}" if task.step else ""]
+    facts = ["waits for its turn" if task.since is None else _clock_text(now - task.since)]
     if others:
         facts.append(f"+{len(others)} more")
-    rest = dot + dot.join(facts)
+    rest = dot + dot.join(filter(None, [*details, *facts]))
+    while details and len(name) + SHORTEST_DESCRIPTION + _columns(rest) > width:
+        details.pop()
+        rest = dot + dot.join(filter(None, [*details, *facts]))
     room = max(SHORTEST_DESCRIPTION, width - len(name) - _columns(rest))
     return name + _cut(task.description, room, "…" if unicode else "...") + rest
 

@@ -91,6 +91,19 @@ def test_a_long_description_is_shortened_so_that_the_facts_behind_it_fit():
     assert wide == "task 3: " + "报告" * 5 + "报… · shell_exec · step 2 · 0:41"
 
 
+@pytest.mark.parametrize(
+    ("width", "line"),
+    [
+        (49, "task 3: fetch the r… · shell_exec · step 2 · 0:41"),
+        (48, "task 3: fetch the report · shell_exec · 0:41"),
+        (40, "task 3: fetch the r… · shell_exec · 0:41"),
+        (39, "task 3: fetch the report · 0:41"),
+    ],
+)
+def test_in_a_narrow_window_the_time_stays_and_step_and_tool_give_way(width, line):
+    assert tasks_line(FETCH, width=width) == line
+
+
 def test_the_task_wins_over_a_hint_where_both_do_not_fit():
     status = ChatStatus(online=True, tasks=(FETCH,))
     hint = leaving_hint(status)
@@ -103,9 +116,8 @@ def test_the_task_wins_over_a_hint_where_both_do_not_fit():
 
 
 def test_a_terminal_without_unicode_sees_three_dots():
-    assert "find out... - shell" in tasks_line(
-        attrs.evolve(FETCH, description="find out " + "very " * 50), width=45, unicode=False
-    )
+    line = tasks_line(attrs.evolve(FETCH, description="find out " + "very " * 50), width=45, unicode=False)
+    assert line == "task 3: find out very... - shell_exec - 0:41"
 
 
 def progress(state, **changes):
