@@ -26,7 +26,7 @@ from pegasus.client import (
 from pegasus.formatting import plural, truncate
 from pegasus.host import print_error
 from pegasus.messages import FOLDER
-from pegasus.terminal.greeting import ChatConfig
+from pegasus.terminal.greeting import ChatConfig, greeting
 from pegasus.terminal.history import LONGEST_ENTRY, HistoryFile
 from pegasus.terminal.interactive import InteractiveChat, MakeScreen
 from pegasus.terminal.leaving import Leave
@@ -66,15 +66,22 @@ async def run_chat(where: FindEndpoint | Endpoint, config: ChatConfig, random: R
         if not has_screen():
             # Replies go to stdout as they are, unless it is a terminal, where escape sequences would take effect.
             show = neutralise if sys.stdout.isatty() else str
+            is_seen = sys.stdin.isatty() and sys.stdout.isatty()
             # stdin and stdout are used by their numbers: Python's own buffers would hold lines back.
             lines = InputLines(sys.stdin.fileno(), longest=config.max_frame_bytes)
             stdout = sys.stdout.fileno()
+
+            async def write(text: str) -> None:
+                """Return when the reader has taken the text."""
+                await write_line(stdout, show(text).encode("utf-8", "replace"))
+
             line_chat = LineChat(
                 conversation,
-                lambda text: write_line(stdout, show(text).encode("utf-8", "replace")),
+                write,
                 _report,
                 max_frame_bytes=config.max_frame_bytes,
                 count_rest=lines.count_rest,
+                greet=(lambda agent: write(greeting(agent, config) + "\n\n")) if is_seen else None,
             )
             try:
                 return ChatEnd(await line_chat.run(lines))

@@ -80,8 +80,10 @@ class LineChat:
         *,
         max_frame_bytes: int,
         count_rest: Callable[[], int] = lambda: 0,
+        greet: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
-        """write: returns when the reader has taken the text."""
+        """write: returns when the reader has taken the text. greet: says who is there, by the agent's name; None: nobody looks."""
+        self._greet = greet
         self._watch = TurnWatch(conversation)
         self._conversation = conversation
         self._write = write
@@ -182,7 +184,9 @@ class LineChat:
                 self._report(f"{truncate(tool, 80)} {what} {APPROVE} {id}, or {DENY} {id}")
             case Offline(reason=reason, retry_in=retry) if retry is None or not self._online.is_set():
                 raise DaemonGone(reason)
-            case Online():
+            case Online(agent=agent):
+                if self._greet is not None and not self._online.is_set():
+                    await self._greet(agent)
                 self._online.set()
 
 

@@ -63,9 +63,10 @@ class Pty:
 
     async def wait(self, text):
         """Until the text is shown."""
-        with trio.fail_after(PATIENCE):
+        with trio.move_on_after(PATIENCE):
             while text not in self.glass.shown:
                 await self.read()
+        assert text in self.glass.shown, f"after {PATIENCE} s on {self.glass.shown!r}"
 
     async def read(self):
         await trio.lowlevel.wait_readable(self.master)
@@ -220,6 +221,7 @@ async def test_a_person_gets_a_sentence_instead_of_the_ready_line(home, pty):
 
 async def test_a_dumb_terminal_gets_lines(home, daemon, pty):
     terminal = pty(command(home, "chat"), TERM="dumb")
+    await terminal.wait("Talking with Pegasus (offline/stand-in)")
     terminal.type(b"/status\n")
     await terminal.wait("Up for")
     terminal.type(CTRL_D)
