@@ -14,10 +14,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-import attrs
-
 from pegasus.file_types import is_mail, is_text, recognise
-from pegasus.media.reader_process import PATIENCE, run_reader
+from pegasus.media.reader_process import BY_TASK, PATIENCE, Reading, run_reader
 from pegasus.sandbox import ProcessError
 
 _CHILD: Final = Path(__file__).with_name("document_child.py")
@@ -42,20 +40,6 @@ _DOCUMENTS: Final = (
     "application/vnd.openxmlformats-",
 )
 """Beginnings of the types that are read."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class DocumentText:
-    """The outcome of reading a document."""
-
-    text: str = ""
-    """The text, cut at the bound; "" if there is a problem."""
-    kind: str = ""
-    """Words about it beside its type, such as "3 slides"."""
-    problem: str = ""
-    """Reason why there is no text, for the model; "" if there is."""
-    left_out: str = ""
-    """Description of what was not read, for the model; "" if all of it was."""
 
 
 def is_document(head: bytes) -> bool:
@@ -86,7 +70,7 @@ def _is_wide(head: bytes) -> bool:
 
 async def read_document(
     content: bytes, most_characters: int, charset: str = "", *, patience: float = PATIENCE
-) -> DocumentText:
+) -> Reading:
     """Return the text of a document, at most `most_characters` of it. Raises nothing but Cancelled.
 
     charset: that the sender names, "" if none. Cancelled: the process is ended first, which takes a moment.
@@ -95,7 +79,7 @@ async def read_document(
         hint = "mail" if recognise(content) is None and is_mail(content) else charset
         lines, timed_out = await run_reader(_CHILD, hint, content, most_characters, patience)
     except ProcessError as error:
-        return DocumentText(problem=f"it could not be read: {error}")
+        return Reading(note=f"it could not be read: {error}")
     text = "".join(str(line.get("text", "")) for line in lines).strip()
     kind = next((str(line["kind"]) for line in lines if "kind" in line), "")
     problem = next((_PROBLEMS.get(str(line["problem"]), "") for line in lines if "problem" in line), "")
@@ -104,7 +88,8 @@ async def read_document(
     if not problem and not any("kind" in line for line in lines):
         problem = _PROBLEMS["memory"]
     if not text:
-        return DocumentText(kind=kind, problem=problem or "there is no text in it")
+        return Reading(note=problem or "there is no text in it")
     if any(line.get("left_out") for line in lines):
-        return DocumentText(text, kind, left_out=f"the first {len(text):,} characters are shown; the rest is left out")
-    return DocumentText(text, kind, left_out=f"the rest is left out: {problem}" if problem else "")
+        return Reading(text, kind, f"the first {len(text):,} characters are shown; the rest is left out")
+    # Of an archive only the names of its files are known here.
+    return Reading(text, kind, f"the rest is left out: {problem}" if problem else BY_TASK if kind == "archive" else "")

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
+
 from pegasus.sandbox import CommandLimits
 from pegasus.wire import decode_object
 
@@ -16,6 +18,22 @@ PATIENCE: Final = 20.0
 """Seconds after which the reading is ended."""
 MEMORY: Final = 640 << 20
 """Bytes that the process may have. The libraries themselves take some 60 MB."""
+BY_TASK: Final = "a task can, with save_attachment and this path"
+"""Hint at what the model can do with a file that it is only told about. The path follows in the next line."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class Reading:
+    """The text of an attachment, or why there is none."""
+
+    text: str = ""
+    """Its text; "" if there is none, and then `note` says why."""
+    note: str = ""
+    """Words about it for a model, such as "3 pages"."""
+    left_out: str = ""
+    """Description of what is missing of the text; "" if nothing is."""
+    is_voice: bool = False
+    """The text is the sender's own words."""
 
 
 async def run_reader(

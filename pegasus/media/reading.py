@@ -24,7 +24,7 @@ import trio
 
 from actors import Ref
 from pegasus.file_types import recognise
-from pegasus.formatting import plural
+from pegasus.media.reader_process import Reading
 from pegasus.messages import Media
 from pegasus.models import Label, ModelError
 from pegasus.observe import get_logger
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 _log = get_logger("media")
 
-BY_TASK: Final = "a task can, with save_attachment and this path"
-"""Hint at what the model can do with a file that it is only told about. The path follows in the next line."""
 _CHARSET: Final = re.compile(r"charset=[\"']?([\w.-]{1,40})")
 PDF: Final = "application/pdf"
 """MIME type of the files that `pdf_text` reads."""
@@ -47,20 +45,6 @@ LONGEST_WORDS: Final = 100_000
 """Characters of one recording's text. Somebody who speaks for two hours says less."""
 _NOT_SET: Final = "you cannot hear it: models.transcribe is not set"
 """Note about a recording where no model can hear; it names the setting, so that the model can say what to do."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class Reading:
-    r"""The text of an attachment, or why there is none."""
-
-    text: str = ""
-    """Its text; "" if there is none, and then `note` says why."""
-    note: str = ""
-    """Note about it for a model."""
-    left_out: str = ""
-    """Description of what is missing of the text; "" if nothing is."""
-    is_voice: bool = False
-    """The text is the sender's own words."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -87,15 +71,23 @@ class AttachmentReader:
             if decoded is None:
                 continue
             mime, content, digest = decoded
-            if not is_recording(mime) and room <= 0:
+            if is_recording(mime):
+                readings[index] = await self._transcribe(content, mime, digest, label, is_voice=file.voice)
+            elif room <= 0:
                 readings[index] = Reading(note="it is too long to be shown here beside the others")
-            elif not is_recording(mime):
+            else:
+                from pegasus.media.document_text import read_document
+                from pegasus.media.pdf_text import read_pdf
+
+                # A mail program, and some browsers, say in which character set a text is.
+                charset = _CHARSET.search(file.mime)
                 async with self._readers:
-                    reading = await (_read_pdf(content, room) if mime == PDF else _read_document(content, room, file))
+                    if mime == PDF:
+                        reading = await read_pdf(content, room)
+                    else:
+                        reading = await read_document(content, room, charset[1] if charset else "")
                 room -= len(reading.text)
                 readings[index] = reading
-            else:
-                readings[index] = await self._transcribe(content, mime, digest, label, is_voice=file.voice)
         return readings
 
     async def _transcribe(self, content: bytes, mime: str, digest: str, label: Label, *, is_voice: bool) -> Reading:
@@ -123,24 +115,6 @@ class AttachmentReader:
         except StorageError as error:
             _log.warning("a transcript cannot be kept", file=path, error=str(error))
         return _heard(text, is_voice=is_voice)
-
-
-async def _read_pdf(content: bytes, room: int) -> Reading:
-    from pegasus.media.pdf_text import read_pdf
-
-    found = await read_pdf(content, room)
-    return Reading(found.text, found.problem or plural(found.pages, "page"), found.left_out)
-
-
-async def _read_document(content: bytes, room: int, file: Media) -> Reading:
-    from pegasus.media.document_text import read_document
-
-    # A mail program, and some browsers, say in which character set a text is.
-    charset = _CHARSET.search(file.mime)
-    found = await read_document(content, room, charset[1] if charset else "")
-    # Of an archive only the names of its files are known here.
-    left_out = found.left_out or (BY_TASK if found.kind == "archive" else "")
-    return Reading(found.text, found.kind if found.text else found.problem, left_out)
 
 
 def _heard(text: str, *, is_voice: bool) -> Reading:

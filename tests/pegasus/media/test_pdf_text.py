@@ -10,7 +10,7 @@ from tests.pegasus.media.pdfs import bomb, pdf
 async def test_pages_are_marked():
     found = await read_pdf(pdf("Hello", "", "World"), 1_000)
     assert found.text == "[page 1]\nHello\n[page 2]\n(no text on this page)\n[page 3]\nWorld"
-    assert (found.pages, found.problem, found.left_out) == (3, "", "")
+    assert (found.note, found.left_out) == ("3 pages", "")
 
 
 async def test_what_does_not_fit_is_left_out_and_told():
@@ -32,7 +32,7 @@ async def test_what_does_not_fit_is_left_out_and_told():
 async def test_what_has_no_text_says_why(content, words):
     found = await read_pdf(content, 1_000)
     assert found.text == ""
-    assert words in found.problem
+    assert words in found.note
 
 
 async def test_a_page_that_inflates_without_end_is_given_up():
@@ -41,13 +41,13 @@ async def test_a_page_that_inflates_without_end_is_given_up():
     with trio.fail_after(60):
         found = await read_pdf(content, 1_000)
     assert found.text == ""
-    assert found.problem
+    assert found.note
 
 
 async def test_a_reader_that_takes_too_long_is_killed():
     with trio.fail_after(20):
         found = await read_pdf(pdf("one"), 1_000, patience=0.01)
-    assert "too long" in found.problem
+    assert "too long" in found.note
 
 
 async def test_a_cancel_ends_the_reader():
