@@ -21,7 +21,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 import attrs
@@ -123,23 +123,6 @@ class PromptSize:
 # ------------------------------------------------------------------ the counter of one model
 
 
-class ExactCount(Protocol):
-    """A way to count the tokens of a request exactly.
-
-    Example: `TokenCounter(CountByTable("gpt-5.5"))`.
-    """
-
-    @property
-    def method(self) -> str:
-        """Description for people; "" while it does not work."""
-
-    async def count(self, request: ModelRequest, known: int, new: Sequence[PromptParts]) -> int | None:
-        """Return the tokens of the request; None if they cannot be counted now. Never raises; takes at most 5 seconds.
-
-        known, new: the request as known tokens and the parts that they do not cover, for a way that only counts text.
-        """
-
-
 @attrs.frozen
 class PromptEstimate:
     """Estimate of a prompt before its answer came: `PromptEstimate(known=12_000, tokens=12_340)`.
@@ -194,8 +177,8 @@ class TokenCounter:
     def __init__(self, exact: ExactCount | None = None) -> None:
         self._exact = exact
         self._counted: WeakKeyDictionary[Turn, _CountedPrompt] = WeakKeyDictionary()
-        self._factor = 1.0
-        """Tokens of this model for one token of the estimate."""
+        self.factor = 1.0
+        """Tokens of this model for one token of the estimate, as its provider's counts have shown."""
         self._ceiling = _FIRST_CEILING
         """The same for upper estimates."""
         self._pending: tuple[tuple[object, ...], tuple[int, list[PromptParts]]] | None = None
@@ -206,14 +189,10 @@ class TokenCounter:
         """Way of counting tokens near a limit, for people."""
         return (self._exact.method if self._exact is not None else "") or "estimated from the length of the text"
 
-    @property
-    def factor(self) -> float:
-        """Learned factor of this model's tokenizer against the estimate."""
-        return self._factor
-
     def estimate(self, request: ModelRequest) -> int:
         """Return the approximate tokens of the request. Immediate."""
-        return self._sum(*self._split(request))
+        known, new = self._split(request)
+        return round(known + self.factor * sum(part.tokens for part in new))
 
     def estimate_usage(self, request: ModelRequest, answer: str) -> Usage:
         """Return the approximate usage of a call with this text as its answer. Immediate."""
@@ -235,23 +214,16 @@ class TokenCounter:
         ascii_length = len(texts.encode("ascii", "ignore"))
         return math.floor(_LEAST_PER_ASCII * ascii_length + _LEAST_PER_OTHER * (len(texts) - ascii_length))
 
-    async def count(self, request: ModelRequest) -> int:
-        """Return the tokens of the request as exactly as possible. Never raises; takes at most 5 seconds."""
-        return await self._count(request, *self._split(request))
-
     async def compare(self, request: ModelRequest, limit: int) -> int:
-        """Return the tokens of the request: estimated, but counted where the estimate is within a tenth of the limit."""
-        known, new = self._split(request)
-        estimate = self._sum(known, new)
-        return await self._count(request, known, new) if 0.9 * limit <= estimate <= 1.1 * limit else estimate
+        """Return the tokens of the request: estimated, but counted exactly, if possible, where that is within a tenth of the limit.
 
-    async def _count(self, request: ModelRequest, known: int, new: Sequence[PromptParts]) -> int:
-        """Return the exact count where there is one, else the estimate."""
-        counted = None if self._exact is None else await self._exact.count(request, known, new)
-        return self._sum(known, new) if counted is None else counted
-
-    def _sum(self, known: int, new: Sequence[PromptParts]) -> int:
-        return round(known + self._factor * sum(part.tokens for part in new))
+        Never raises; takes at most 5 seconds.
+        """
+        estimate = self.estimate(request)
+        if self._exact is None or not 0.9 * limit <= estimate <= 1.1 * limit:
+            return estimate
+        counted = await self._exact.count(request, *self._split(request))
+        return estimate if counted is None else counted
 
     def learn(self, request: ModelRequest, usage: Usage) -> PromptEstimate:
         """Take note of the provider's count after an answer. Return what was estimated before.
@@ -261,7 +233,7 @@ class TokenCounter:
         """
         known, new = self._split(request)
         estimated = sum(part.tokens for part in new)
-        estimate = PromptEstimate(known, round(known + self._factor * estimated))
+        estimate = PromptEstimate(known, round(known + self.factor * estimated))
         if not request.turns:
             return estimate
         if usage.prompt_tokens > 0 and estimated > 0 and not _has_new_pictures(request, len(new)):
@@ -273,7 +245,7 @@ class TokenCounter:
             len(request.turns),
             usage.prompt_tokens or estimate.tokens,
             last if is_longer else None,
-            self._factor * (new[-1] if new else turn_parts(last)).tokens if is_longer else 0.0,
+            self.factor * (new[-1] if new else turn_parts(last)).tokens if is_longer else 0.0,
         )
         return estimate
 
@@ -285,7 +257,7 @@ class TokenCounter:
         """
         if not _LEAST <= ratio <= _MOST:
             return
-        self._factor += (ratio - self._factor) * weight / (weight + _INERTIA)
+        self.factor += (ratio - self.factor) * weight / (weight + _INERTIA)
         self._ceiling = max(ratio * _MARGIN, self._ceiling * _DECAY)
 
     def _split(self, request: ModelRequest) -> tuple[int, list[PromptParts]]:
@@ -322,7 +294,7 @@ _COUNT_PAUSE: Final = 300.0
 
 
 class CountByProvider:
-    """`ExactCount` that asks the provider, free of charge (https://platform.claude.com/docs/en/build-with-claude/token-counting).
+    """Exact counts by the provider, free of charge (https://platform.claude.com/docs/en/build-with-claude/token-counting).
 
     A server that does not have this endpoint is not asked again; one that fails is not asked for five minutes.
     """
@@ -347,7 +319,7 @@ class CountByProvider:
         return "counted by the provider" if self._not_before < math.inf else ""
 
     async def count(self, request: ModelRequest, known: int, new: Sequence[PromptParts]) -> int | None:
-        """Return the provider's count, None if it gives none."""
+        """Return the provider's count, None if it gives none. Never raises; takes at most 5 seconds. known, new: as `CountByTable`."""
         if trio.current_time() < self._not_before:
             return None
         pause = _COUNT_PAUSE
@@ -385,7 +357,7 @@ _TABLE_BLOCK: Final = 20_000
 
 
 class CountByTable:
-    """`ExactCount` by OpenAI's own tokenizer, for OpenAI's own models.
+    """Exact counts by OpenAI's own tokenizer, for OpenAI's own models.
 
     Until `load` has succeeded it gives no counts. It only counts text: what came before is known from the provider.
 
@@ -426,7 +398,7 @@ class CountByTable:
             )
 
     async def count(self, request: ModelRequest, known: int, new: Sequence[PromptParts]) -> int | None:
-        """Return the known tokens and the count of the new text, None without a table."""
+        """Return the known tokens and the count of the new text, None without a table. Never raises; takes at most 5 seconds."""
         if self._encoding is None:
             return None
         with trio.move_on_after(_COUNT_PATIENCE):
@@ -442,6 +414,9 @@ class CountByTable:
         """Return the tokens of a text, encoded in blocks."""
         encode = self._encoding.encode_ordinary
         return sum(len(encode(text[start : start + _TABLE_BLOCK])) for start in range(0, len(text), _TABLE_BLOCK))
+
+
+ExactCount: TypeAlias = CountByProvider | CountByTable
 
 
 def _load_encoding(name: str) -> Any:
