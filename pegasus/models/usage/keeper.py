@@ -6,7 +6,9 @@ holds everything that is not written, so that a crash of the actor loses nothing
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date, timedelta
+from functools import cache, partial
 from typing import Final
 
 import trio
@@ -48,13 +50,13 @@ async def serve_usage(
 
 async def keep_usage(tracker: UsageTracker, journal: Ref[JournalMessage]) -> None:
     """Read the files when the first call begins, then write for ever. On cancellation, write what is left first."""
-    months = _Months(journal)
+    months = cache(partial(LineStore, "usage", journal))
     try:
         if not tracker.loaded.is_set():
             await tracker.wanted.wait()
             this_month = date.fromisoformat(format_day(tracker.clock())).replace(day=1)
             looked_at = (this_month - timedelta(days=1), this_month)
-            tracker.load([record for month in looked_at for record in await _read(months[f"{month:%Y-%m}"])])
+            tracker.load([record for month in looked_at for record in await _read(months(f"{month:%Y-%m}"))])
         while True:
             await tracker.news.wait()
             await trio.sleep(GATHERING)
@@ -64,18 +66,6 @@ async def keep_usage(tracker: UsageTracker, journal: Ref[JournalMessage]) -> Non
         with trio.CancelScope(shield=True, deadline=trio.current_time() + GRACE):
             while tracker.unsaved and await _write(tracker, months):
                 pass
-
-
-class _Months(dict[str, LineStore]):
-    """Stores of the months, by YYYY-MM."""
-
-    def __init__(self, journal: Ref[JournalMessage]) -> None:
-        super().__init__()
-        self._journal = journal
-
-    def __missing__(self, month: str) -> LineStore:
-        self[month] = LineStore("usage", self._journal, month)
-        return self[month]
 
 
 async def _read(store: LineStore) -> list[UsageRecord]:
@@ -88,8 +78,8 @@ async def _read(store: LineStore) -> list[UsageRecord]:
     return records
 
 
-async def _write(tracker: UsageTracker, months: _Months) -> bool:
-    """Write a batch of records. Return False if the journal refused it.
+async def _write(tracker: UsageTracker, months: Callable[[str], LineStore]) -> bool:
+    """Write a batch of records. Return False if the journal refused it. months: returns the store of a month, YYYY-MM.
 
     When this is cancelled, or fails behind one of two months, records may be on disk all the same. They are written again; their ids
     count once.
@@ -97,7 +87,7 @@ async def _write(tracker: UsageTracker, months: _Months) -> bool:
     taken = tracker.take_unsaved(BATCH)
     try:
         for month, lines in lines_by_month(taken).items():
-            await months[month].append(*lines)
+            await months(month).append(*lines)
     except (StorageError, ActorError) as error:
         tracker.add_unsaved(older=taken)
         _log.error("usage is not written yet", calls=len(taken), error=str(error))

@@ -37,6 +37,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import suppress
 from datetime import date, timedelta
 from functools import cache, partial
+from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -112,12 +113,7 @@ class UsageRecord:
     estimated: bool = False
     """True if the provider did not count: the answer broke off, or its server never counts."""
     failed: str = ""
-    """Kind of the error, "cancelled", or "" if the call was answered."""
-
-    @property
-    def usage(self) -> Usage:
-        """Tokens of the call."""
-        return Usage(self.prompt_tokens, self.completion_tokens, self.cache_read_tokens, self.cache_write_tokens)
+    """Kind of the error, "cancelled", "defect", or "" if the call was answered."""
 
 
 def lines_by_month(records: Iterable[UsageRecord]) -> dict[str, list[dict[str, Json]]]:
@@ -443,8 +439,9 @@ class UsageTracker:
         """Calls under way, with their reservations."""
         self._call_ended = Signal()
         """Given whenever a call ends."""
-        self._process_id, self._records, self._reservations = f"{rng.getrandbits(40):010x}", 0, 0
-        """The parts of the ids of records and reservations: one for this process, and numbers."""
+        process = f"{rng.getrandbits(40):010x}"
+        self._ids = (f"{process}-{number}" for number in count(1))
+        """Ids of records and reservations, unique among processes."""
         self._unpriced: set[str] = set()
         """Models without a price that were logged."""
         self.configure(budget, prices)
@@ -514,21 +511,18 @@ class UsageTracker:
         except BaseException as error:
             if streamed := call.stream.relay.characters - before:
                 usage = call.target.counter.estimate_usage(call.request, "x" * streamed)
-                failed = getattr(error, "kind", "cancelled")
-                self._record(
-                    call.target.name, call.request.label, opened.ts, usage, estimated=True, failed=failed, opened=opened
-                )
+                self._record(call.target.name, opened, usage, estimated=True, failed=_kind_of(error))
             else:
                 self._settle(opened, Amount())
             raise
         finally:
             self._open.discard(opened)
             self._call_ended.notify()
-        is_counted = bool(response.usage.prompt_tokens or response.usage.completion_tokens)
         usage = response.usage
+        is_counted = bool(usage.prompt_tokens or usage.completion_tokens)
         if not is_counted:
             usage = call.target.counter.estimate_usage(call.request, response.text)
-        self._record(call.target.name, call.request.label, opened.ts, usage, estimated=not is_counted, opened=opened)
+        self._record(call.target.name, opened, usage, estimated=not is_counted)
         return response
 
     async def admit_other(self, name: str, label: Label, tokens: int) -> None:
@@ -548,7 +542,10 @@ class UsageTracker:
 
     def count_other(self, name: str, label: Label, usage: Usage, *, estimated: bool) -> None:
         """Count a call that is no conversation, when it was answered."""
-        self._record(name, label, self.clock(), usage, estimated=estimated)
+        nothing = Amount()
+        shared = tuple(part[0] for limit in self.limits(label) for part in limit.parts(nothing))
+        opened = _OpenCall(label, self.clock(), nothing, shared, next(self._ids))
+        self._record(name, opened, usage, estimated=estimated)
 
     async def _admit(self, call: ModelCall) -> _OpenCall:
         """Return the call with what it may use at most, when it may begin. Raises ModelError of kind "budget" if a budget forbids it.
@@ -588,8 +585,7 @@ class UsageTracker:
 
         Raises ModelError of kind "budget" if all have spent too much. While the database is down, no call begins.
         """
-        self._reservations += 1
-        opened = attrs.evolve(opened, id=f"{self._process_id}/{self._reservations}")
+        opened = attrs.evolve(opened, id=next(self._ids))
         self._open.add(opened)  # other calls of this node must not take the same room meanwhile
         try:
             for limit in limits:
@@ -618,11 +614,12 @@ class UsageTracker:
 
     def _settle(self, opened: _OpenCall, used: Amount) -> None:
         """End the reservations of a call at all nodes."""
+        if self.journal is None:
+            return
         for name in opened.shared:
             spent = used.cost if "_cost/" in name else used.tokens
-            if self.journal is not None:
-                with suppress(ActorError):
-                    self.journal.tell_nowait(SettleBudget(name, opened.id, spent))
+            with suppress(ActorError):
+                self.journal.tell_nowait(SettleBudget(name, opened.id, spent))
 
     def item_usage(self, n: int) -> Usage:
         """Return the tokens of all calls for a message so far, those of its tasks included. n: its number in the queue."""
@@ -657,48 +654,36 @@ class UsageTracker:
                 limits.append(BudgetLimit(scope, cost, tokens, Amount(spent.cost, spent.tokens), reserved, day, group))
         return limits
 
-    def _record(
-        self,
-        name: str,
-        label: Label,
-        ts: int,
-        usage: Usage,
-        *,
-        estimated: bool,
-        failed: str = "",
-        opened: _OpenCall | None = None,
-    ) -> None:
+    def _record(self, name: str, opened: _OpenCall, usage: Usage, *, estimated: bool, failed: str = "") -> None:
         """Count a call, and keep its record until it is written.
 
-        ts: when it began. estimated: the provider did not count. failed: kind of the error, "" if the call was answered. opened: the
-        call, if it was reserved. A model without a price is logged once.
+        estimated: the provider did not count. failed: as `_kind_of`, "" if the call was answered. A model without a price is logged
+        once.
         """
         price = self._price_of(name)
         if price is None and name not in self._unpriced:
             self._unpriced.add(name)
             _log.warning("no price is known for a model: its calls count in tokens only", model=name)
-        self._records += 1
+        label = opened.label
         record = UsageRecord(
-            id=f"{self._process_id}-{self._records}",
-            ts=ts,
+            id=next(self._ids),
+            ts=opened.ts,
             model=name,
             role=label.role,
             channel=None if label.channel is None else label.channel.address,
             item=label.item,
             task_id=label.task_id,
             guest=label.guest,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            cache_read_tokens=usage.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
             cost=None if price is None else round(price.cost(usage), 9),
             estimated=estimated,
             failed=failed,
-            # What is kept for an hour matters to the cost only.
-            **attrs.asdict(usage, filter=lambda field, _: field.name != "cache_hour_tokens"),
         )
         self.add_unsaved(newer=[record])
         self.ledger.add(record)
-        if opened is None:
-            nothing = Amount()
-            names = (part[0] for limit in self.limits(label) for part in limit.parts(nothing))
-            opened = _OpenCall(label, ts, nothing, tuple(names), record.id)
         self._settle(opened, Amount(record.cost or 0.0, usage.prompt_tokens + usage.completion_tokens))
 
     # ------------------------------------------------------------ records and files

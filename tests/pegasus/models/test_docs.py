@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pegasus.conversation.media import LONGEST_TEXT, LONGEST_TEXTS, MOST_BYTES, MOST_PICTURES
-from pegasus.models import OFFLINE, problems
+from pegasus.models import OFFLINE, Usage, problems
 from pegasus.models.catalog import READ_ON, known_price
 from pegasus.models.fallback import LONGEST_PAUSE, PATIENCE
 from pegasus.models.formats.pictures import MOST_BASE64, MOST_PIXELS
@@ -36,7 +36,8 @@ def test_the_examples_are_good_settings(example: str, tmp_path: Path) -> None:
 def test_the_line_of_a_call_is_one() -> None:
     record = parse_record(json.loads(re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)[0]))
     price = known_price(record.model.partition("/")[2])
-    assert record.cost == pytest.approx(price.cost(record.usage), abs=1e-5)
+    used = Usage(record.prompt_tokens, record.completion_tokens, record.cache_read_tokens)
+    assert record.cost == pytest.approx(price.cost(used), abs=1e-5)
     assert f"as their pages showed them on {READ_ON}" in PAGE
 
 

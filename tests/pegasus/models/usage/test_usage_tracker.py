@@ -143,7 +143,7 @@ async def test_what_was_said_before_a_stop_is_counted(autojump_clock) -> None:
         await client(Talker(), kept).generate(request(on_pieces=heard.extend))
     [record] = kept.unsaved
     assert (record.failed, record.estimated) == ("cancelled", True)
-    assert record.usage.completion_tokens > 300
+    assert record.completion_tokens > 300
     assert heard[1:] == [None]
 
 
