@@ -173,8 +173,6 @@ async def ask_target(call: ModelCall) -> ModelResponse:
             answer = call.stream.finish(await target.model.generate(request))
         read, estimate = answer.usage.prompt_tokens, target.counter.learn(call.request, answer.usage)
         target.facts.note_taken(read or estimate.tokens)
-        if not target.facts.has_answered:
-            target.facts.note_answer()
         if 0 < read < estimate.tokens:  # usually by an error of the estimate; the server may also have cut the prompt
             notice = target.facts.check_prompt(call.request, read, estimate, target.counter)
     except BaseException as error:

@@ -187,9 +187,17 @@ class ModelFacts:
     # ------------------------------------------------------------ refusals that do not say why
 
     def note_taken(self, tokens: int) -> None:
-        """Note that a prompt of so many tokens was answered, as its server has counted them, else as they were estimated."""
+        """Note that a prompt of so many tokens was answered, as its server has counted them, else as they were estimated.
+
+        After its first answer the server is asked again: it may tell more now that it has loaded the model.
+        """
         self._shortest_taken = min(tokens, self._shortest_taken or tokens)
         self._longest_taken = max(tokens, self._longest_taken)
+        if not self.has_answered:
+            self.has_answered = True
+            if self._not_before < float("inf"):
+                self._not_before = trio.current_time()
+            self._conclude()
 
     def may_be_too_long(self, request: ModelRequest, tokens: int) -> bool:
         """Return whether a refusal without a known reason may mean the length of the prompt, in whatever words or language.
@@ -205,13 +213,6 @@ class ModelFacts:
         return is_shorter_known and (tokens > self._longest_taken or 2 * tokens > self.context_window)
 
     # ------------------------------------------------------------ prompts that the server cuts
-
-    def note_answer(self) -> None:
-        """Note that the server has answered a call. It may tell more now that it has loaded the model."""
-        if self._not_before < float("inf"):
-            self._not_before = trio.current_time()
-        self.has_answered = True
-        self._conclude()
 
     def check_prompt(self, request: ModelRequest, read: int, estimate: PromptEstimate, counter: TokenCounter) -> str:
         """Return a notice if the server has read only a part of a prompt without saying so, once for each model; else "".

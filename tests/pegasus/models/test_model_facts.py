@@ -67,7 +67,7 @@ async def test_an_assumption_counts_once_the_model_has_answered_or_named_its_win
     refused.note_failure(ModelError("gone", kind="network"))
     assert refused.is_assumed
     refused.note_failure(ModelError("too long", kind="overflow", context_window=4096))
-    answered.note_answer()
+    answered.note_taken(100)
     assert not refused.is_assumed
     assert not answered.is_assumed
 
@@ -124,7 +124,7 @@ async def test_a_server_that_does_not_answer_is_asked_again_later(mock_clock: An
     mock_clock.jump(5)
     await facts.ask_server()
     assert len(asked) == 2
-    facts.note_answer()  # it answers calls, so it will never tell more
+    facts.note_taken(100)  # it answers calls, so it will never tell more
     for _ in range(3):
         mock_clock.jump(5)
         await facts.ask_server()
