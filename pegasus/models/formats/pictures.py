@@ -60,22 +60,18 @@ def picture_type(head: bytes) -> str | None:
 def size_of(head: bytes) -> tuple[int, int] | None:
     """Return width and height in pixels from the beginning of a file; None if it does not contain them."""
     try:
-        return _size(picture_type(head), head)
-    except (struct.error, IndexError):
-        return None
-
-
-def _size(mime: str | None, head: bytes) -> tuple[int, int] | None:
-    """Return width and height. Raises struct.error or IndexError if the file is too short."""
-    if mime == "image/png" and head[12:16] == b"IHDR":
-        width, height = struct.unpack(">II", head[16:24])
-    elif mime == "image/gif":
-        width, height = struct.unpack("<HH", head[6:10])
-    elif mime == "image/webp":
-        return _webp(head)
-    elif mime == "image/jpeg":
-        return _jpeg(head)
-    else:
+        match picture_type(head):
+            case "image/png" if head[12:16] == b"IHDR":
+                width, height = struct.unpack(">II", head[16:24])
+            case "image/gif":
+                width, height = struct.unpack("<HH", head[6:10])
+            case "image/webp":
+                return _webp(head)
+            case "image/jpeg":
+                return _jpeg(head)
+            case _:
+                return None
+    except (struct.error, IndexError):  # the file is too short
         return None
     return width, height
 

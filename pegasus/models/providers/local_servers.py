@@ -24,6 +24,7 @@ tried by a plain TCP connection first, so that a machine without local models do
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from collections.abc import AsyncIterator, Mapping
@@ -181,16 +182,10 @@ async def refuses_key(base_url: str, key: str) -> bool:
     return False
 
 
-def _import_httpx() -> Any:
-    import httpx2
-
-    return httpx2
-
-
 @asynccontextmanager
 async def _open_server(base_url: str, key: str) -> AsyncIterator[_Server]:
     """Open a client for a server. key: sent as a bearer token if it is not empty."""
-    httpx = await trio.to_thread.run_sync(_import_httpx)
+    httpx = await trio.to_thread.run_sync(importlib.import_module, "httpx2")
     headers = {"authorization": f"Bearer {key}"} if key else {}
     # Proxies of the environment are for the world outside; certificates cost 50 ms to load.
     verify = base_url.startswith("https")
