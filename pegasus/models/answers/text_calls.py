@@ -568,6 +568,8 @@ _ROLE: Final = re.compile(r"\s*(?:[#<\[|]*\s*)?(?:system|user|assistant|human|de
 
 def without_echo(text: str, request: ModelRequest) -> str:
     """Return an answer without the prompt that it begins with: a model that only goes on with a text repeats what it was given."""
+    if len(text) < _ECHO:
+        return text
     begin = _plain(request.system[: 4 * _ECHO])[:_ECHO]
     if len(begin) < _ECHO or begin not in _plain(text[: 4 * (_ECHO + _BEFORE_ECHO)])[: _ECHO + _BEFORE_ECHO]:
         return text
