@@ -20,7 +20,7 @@ import trio
 
 from pegasus.models.base import Label, ModelError, Usage
 from pegasus.models.errors import is_temporary, status_error
-from pegasus.models.providers import ProviderClient, RefusedByServer, close_response, read_at_most
+from pegasus.models.providers import ProviderClient, RefusedByServer, close_response
 from pegasus.retry import Pauses
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class EndpointModel:
 
         Raises ModelError: after a few attempts if there is no answer, and at once if one breaks off, since pieces of it are taken.
         """
-        response = await self._retry(partial(self._post, path, body, {}))
+        response = await self._retry(partial(self._post, path, body))
         size = 0
         try:
             with trio.move_on_after(self.timeout) as silence, self._failures():
@@ -110,20 +110,18 @@ class EndpointModel:
 
     async def _attempt(self, path: str, body: bytes, headers: Mapping[str, str], max_bytes: int) -> bytes:
         """Make the call once, and return the body of the answer. Raises ModelError."""
-        response = await self._post(path, body, headers)
-        try:
-            with self._failures():
-                content = await read_at_most(response, max_bytes)
-        finally:
-            await close_response(response)
+        with self._failures():
+            content = await self.client.fetch(
+                path, body, max_bytes, headers={**self.headers, **headers}, query=self.query
+            )
         if len(content) > max_bytes:
             raise self._too_much(max_bytes)
         return content
 
-    async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Any:
+    async def _post(self, path: str, body: bytes) -> Any:
         """Make the call once, and return the response of httpx, which the caller closes. Raises ModelError."""
         with self._failures():
-            return await self.client.post(path, body, headers={**self.headers, **headers}, query=self.query)
+            return await self.client.post(path, body, headers=self.headers, query=self.query)
 
     @contextmanager
     def _failures(self) -> Iterator[None]:

@@ -180,9 +180,11 @@ class ProviderClient:
         else:
             # With its length given, httpx sends the body as one, and not in chunks with a length each.
             content, headers = _Pieces(body), {**headers, "content-length": str(sum(map(len, body)))}
+        if path not in self._urls:
+            self._urls[path] = self._parse_url(self.base_url + path)
         self._posting += 1
         try:
-            response = await self._send(path, content, headers, query)
+            response = await self._send(self._urls[path], content, headers, query)
         finally:
             self._posting -= 1
         self._responses.add(response)
@@ -198,14 +200,9 @@ class ProviderClient:
         finally:
             await close_response(response)
 
-    async def _send(
-        self, path: str, body: bytes | _Pieces, headers: Mapping[str, str], query: Mapping[str, str]
-    ) -> Any:
-        """Send the request. An answer of 400 and more is raised as RefusedByServer."""
-        if path not in self._urls:
-            self._urls[path] = self._parse_url(self.base_url + path)
-        url, params = self._urls[path], query or None
-        request = self._client.build_request("POST", url, content=body, headers=headers, params=params)
+    async def _send(self, url: Any, body: bytes | _Pieces, headers: Mapping[str, str], query: Mapping[str, str]) -> Any:
+        """Send the request. An answer of 400 and more is raised as RefusedByServer. url: of httpx."""
+        request = self._client.build_request("POST", url, content=body, headers=headers, params=query or None)
         response = await self._client.send(request, stream=True)
         if response.status_code < 400:
             return response
@@ -262,12 +259,9 @@ class SdkClient(ProviderClient):
         self._response_type = httpx.Response
         return client
 
-    async def _send(
-        self, path: str, body: bytes | _Pieces, headers: Mapping[str, str], query: Mapping[str, str]
-    ) -> Any:
+    async def _send(self, url: Any, body: bytes | _Pieces, headers: Mapping[str, str], query: Mapping[str, str]) -> Any:
         """Let the SDK send the request. Its error for a status of 400 and more is raised as RefusedByServer."""
-        # With a whole address: the SDK would put one together anew for each call.
-        url, options = self.base_url + path, {"headers": headers, "params": query}
+        options = {"headers": headers, "params": query}
         try:
             return await self._api.post(url, content=body, cast_to=self._response_type, stream=True, options=options)
         except self._sdk.APIStatusError as refusal:
@@ -279,7 +273,7 @@ async def _read_text(response: Any) -> str:
     try:
         return (await read_at_most(response, _LARGEST_REFUSAL)).decode("utf-8", "replace")
     finally:
-        await response.aclose()
+        await close_response(response)
 
 
 async def read_at_most(response: Any, limit: int) -> bytes:
@@ -294,9 +288,13 @@ async def read_at_most(response: Any, limit: int) -> bytes:
 
 
 async def close_response(response: Any) -> None:
-    """Close a response of httpx, also when cancelled, so that its connection is free for the next call; for a second at most."""
-    with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
-        await response.aclose()
+    """Close a response of httpx, also when cancelled, so that its connection is free for the next call; for a second at most.
+
+    Left open, it would hold its connection until the garbage collector comes.
+    """
+    if not response.is_closed:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+            await response.aclose()
 
 
 def _parse(text: str) -> object:

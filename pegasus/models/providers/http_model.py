@@ -41,7 +41,7 @@ import codecs
 import json
 import math
 import random
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 import attrs
 import trio
@@ -59,7 +59,7 @@ from pegasus.models.errors import (
     unreachable_error,
 )
 from pegasus.models.formats import AnswerAssembler, WireFormat
-from pegasus.models.providers.connections import ProviderClient, RefusedByServer, read_at_most
+from pegasus.models.providers.connections import ProviderClient, RefusedByServer, close_response, read_at_most
 from pegasus.models.refusals import event_status, is_loading, is_out_of_quota
 from pegasus.observe import get_logger
 from pegasus.retry import Pauses, requested_pause
@@ -104,26 +104,6 @@ class AttemptFailed(Exception):
 # ------------------------------------------------------------------ framing
 
 
-class StreamDecoder(Protocol):
-    """Decoder of one response.
-
-    Example: `LineDecoder()` for a format with `streams_lines`, `EventDecoder()` for others.
-    """
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """Take a chunk; return the texts that are complete now, in order."""
-
-    def end(self) -> list[bytes]:
-        """Note the end of the response. Return the last text, if only the mark of its end is missing."""
-
-    @property
-    def rest(self) -> bytes:
-        """Bytes after the last complete text."""
-
-    def is_framed(self, rest: bytes) -> bool:
-        """Return False for bytes that cannot be the beginning of a text in this framing: they are something else altogether."""
-
-
 class EventDecoder:
     r"""Decoder of server-sent events.
 
@@ -165,7 +145,7 @@ class EventDecoder:
         return [data for data in events if data.strip()]
 
     def end(self) -> list[bytes]:
-        """Return the data of the last event: it may lack its empty line."""
+        """Return the data of the last event when the response has ended: it may lack its empty line."""
         return self.feed(b"\n\n")
 
     @property
@@ -174,7 +154,7 @@ class EventDecoder:
         return bytes(self._buffer)
 
     def is_framed(self, rest: bytes) -> bool:
-        """Return True for the beginning of an event's line."""
+        """Return True for the beginning of an event's line; anything else is something else than an answer."""
         return rest.removeprefix(codecs.BOM_UTF8).startswith((b"data", b"event", b"id", b"retry", b":"))
 
 
@@ -212,6 +192,10 @@ class LineDecoder:
         return rest.lstrip().startswith(b"{")
 
 
+StreamDecoder: TypeAlias = EventDecoder | LineDecoder
+"""Decoder of one response."""
+
+
 # ------------------------------------------------------------------ the answer
 
 
@@ -227,26 +211,20 @@ class AnswerReader:
 
     Example::
 
-        reader = AnswerReader("lab/x", client, "LAB_API_KEY", request, until, trio.CancelScope(deadline=until))
+        reader = AnswerReader(model, request, until, trio.CancelScope(deadline=until))
         with reader.scope:
             return await reader.read(response, wire.assembler(request))
         …  # too late; with `pieces` it was the limit of silence
     """
 
-    _name: str
-    """`<provider>/<model>`, for messages."""
-    _client: ProviderClient
-    """Client that the responses come from: it knows the exceptions and the secrets."""
-    _key_name: str
-    """Environment variable of the provider's key, "" if it has none."""
+    _model: HttpModel
+    """Model that answers. Its client knows the exceptions and the secrets."""
     _request: ModelRequest
     """The request that is answered."""
     until: float
     """Trio time at which an answer must have begun."""
     scope: trio.CancelScope
     """Scope for the call, with this deadline at first. It is cancelled when a limit has passed."""
-    _decoder: type[StreamDecoder] = EventDecoder
-    """Framing of streamed answers."""
     pieces: int = attrs.field(default=0, init=False)
     """Pieces of the present attempt that have come. Each is at least one token."""
     _stray: bytes = attrs.field(default=b"", init=False)
@@ -262,7 +240,7 @@ class AnswerReader:
         self.announce("")
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "text/html":
-            page = one_line((await self._read_body(response)).decode("utf-8", "replace"), self._client.secrets)
+            page = one_line((await self._read_body(response)).decode("utf-8", "replace"), self._model.client.secrets)
             raise self._senseless(f"a web page instead of a model ({page}); check base_url")
         if kind == "application/json":
             data = await self._read_body(response)
@@ -275,7 +253,7 @@ class AnswerReader:
         if not assembler.complete and self._stray:
             raise self._senseless(self._stray[:400].decode("utf-8", "replace"), can_retry=True)
         if not assembler.complete:
-            raise AttemptFailed(cut_error(self._name), can_retry=True)
+            raise AttemptFailed(cut_error(self._model.name), can_retry=True)
         try:
             answer = assembler.response()
         except _MALFORMED as error:
@@ -291,7 +269,7 @@ class AnswerReader:
         connection be used again. Some servers send their usage after the end of the answer, others never end the stream. An error that
         occurs after the answer was complete is ignored, since nothing is missing.
         """
-        decoder = self._decoder()
+        decoder = self._model.decoder()
         size = 0
         failure: AttemptFailed | None = None
         with trio.CancelScope() as scope:
@@ -306,9 +284,11 @@ class AnswerReader:
                     elif (failure or assembler.complete) and scope.deadline == math.inf:
                         scope.deadline = trio.current_time() + DRAIN
                         self.scope.deadline = math.inf  # only the rest of the stream is left
-            except self._client.read_errors as error:
+            except self._model.client.read_errors as error:
                 if failure is None and not assembler.complete:
-                    failure = AttemptFailed(network_error(self._name, error, self._client.secrets), can_retry=True)
+                    failure = AttemptFailed(
+                        network_error(self._model.name, error, self._model.client.secrets), can_retry=True
+                    )
         if failure is None and not assembler.complete:
             failure = self._feed_rest(decoder, assembler)
         return failure
@@ -362,8 +342,8 @@ class AnswerReader:
         """Return the whole body, cut off at `_LARGEST_ANSWER`."""
         try:
             return await read_at_most(response, _LARGEST_ANSWER)
-        except self._client.read_errors as error:
-            failure = network_error(self._name, error, self._client.secrets)
+        except self._model.client.read_errors as error:
+            failure = network_error(self._model.name, error, self._model.client.secrets)
             raise AttemptFailed(failure, can_retry=True) from error
 
     # ------------------------------------------------------------ failures
@@ -383,13 +363,14 @@ class AnswerReader:
 
     def refusal(self, status: int, body: object) -> AttemptFailed:
         """Return the failure for a refusal: a response with an error status, or an error event that stands for one."""
-        error = status_error(self._name, status, body, self._client.secrets, key_name=self._key_name)
+        model = self._model
+        error = status_error(model.name, status, body, model.client.secrets, key_name=model.key_name)
         can_retry = is_temporary(error) and not is_out_of_quota(body)
         return AttemptFailed(error, can_retry=can_retry, is_loading=is_loading(status, body))
 
     def _senseless(self, detail: str, *, can_retry: bool = False) -> AttemptFailed:
         """Return the failure for an answer that cannot be understood. detail: what was found."""
-        return AttemptFailed(protocol_error(self._name, detail, self._client.secrets), can_retry=can_retry)
+        return AttemptFailed(protocol_error(self._model.name, detail, self._model.client.secrets), can_retry=can_retry)
 
 
 # ------------------------------------------------------------------ the call
@@ -431,9 +412,10 @@ class HttpModel:
         """`<provider>/<model>` as in the settings."""
         self._provider_type = provider_type
         self._wire = wire
-        self._client = client
-        self._key_name = key_name
-        self._decoder: type[StreamDecoder] = LineDecoder if wire.streams_lines else EventDecoder
+        self.client = client
+        self.key_name = key_name
+        self.decoder: type[StreamDecoder] = LineDecoder if wire.streams_lines else EventDecoder
+        """Framing of its streamed answers."""
         self._rng = rng
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
@@ -442,11 +424,11 @@ class HttpModel:
         Raises ModelError: of kind "timeout" when a time limit passes, otherwise the error of the last attempt. Cancelled: the
         connection is closed, also if the provider is still sending.
         """
-        if not self._client.is_ready:
-            await self._client.load()  # before the deadline begins: an import is not the provider's fault
+        if not self.client.is_ready:
+            await self.client.load()  # before the deadline begins: an import is not the provider's fault
         until = trio.current_time() + request.options.timeout
         scope = trio.CancelScope(deadline=until)
-        reader = AnswerReader(self.name, self._client, self._key_name, request, until, scope, self._decoder)
+        reader = AnswerReader(self, request, until, scope)
         failures: list[ModelError] = []
         with scope:
             response = await self._retry(request, reader, failures)
@@ -486,10 +468,7 @@ class HttpModel:
             await trio.sleep(pause)
 
     async def _attempt(self, request: ModelRequest, reader: AnswerReader) -> ModelResponse:
-        """Send the request once and return the answer. Raises AttemptFailed.
-
-        On every exit the response is closed: left open, it would hold its connection until the garbage collector comes.
-        """
+        """Send the request once and return the answer. Raises AttemptFailed. On every exit the response is closed."""
         response, assembler = await self._post(request, reader)
         try:
             return await reader.read(response, assembler)
@@ -497,9 +476,7 @@ class HttpModel:
             reader.retract()
             raise
         finally:
-            if not response.is_closed:
-                with trio.CancelScope(shield=True, deadline=trio.current_time() + DRAIN):
-                    await response.aclose()
+            await close_response(response)
 
     async def _post(self, request: ModelRequest, reader: AnswerReader) -> tuple[Any, AnswerAssembler]:
         """Send the request; return the httpx response, its body unread, and the assembler for it. Raises AttemptFailed.
@@ -507,7 +484,7 @@ class HttpModel:
         While the wire format learns from refusals, the request is repeated at once and without counting: each lesson can be learned
         only once, so this ends. `x-should-retry` is the header by which a server overrides the rule for retries.
         """
-        client, wire, options = self._client, self._wire, request.options
+        client, wire, options = self.client, self._wire, request.options
         while True:
             assembler, body = wire.assembler(request), wire.pieces(request)
             headers = {**wire.headers(request), **options.headers}
@@ -533,7 +510,7 @@ class HttpModel:
         """
         cause: BaseException | None = error
         while cause is not None:
-            if isinstance(cause, self._client.unreachable_errors):
-                return unreachable_error(self.name, self._provider_type, self._client.base_url, cause)
+            if isinstance(cause, self.client.unreachable_errors):
+                return unreachable_error(self.name, self._provider_type, self.client.base_url, cause)
             cause = cause.__cause__ or cause.__context__
-        return network_error(self.name, error, self._client.secrets)
+        return network_error(self.name, error, self.client.secrets)
