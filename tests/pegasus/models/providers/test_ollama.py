@@ -197,9 +197,11 @@ async def test_a_broken_stream_is_tried_again(fault: ProviderAnswer, fast_clock:
 
 async def test_a_cancelled_call_hangs_up() -> None:
     async with opened(OllamaHost(), hang(1)) as (server, service):
-        with trio.move_on_after(0.2):
-            await service.client().generate(request())
-        with trio.fail_after(5):
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(service.client().generate, request())
+                await server.until(lambda server: len(server.requests) == 1)
+                nursery.cancel_scope.cancel()
             await server.until(lambda server: server.hung_up == 1)
 
 
