@@ -147,9 +147,8 @@ def _ask_value(key: str, path: Sequence[str]) -> str:
 
     A value in the command line is kept in the history of the shell. So a script pipes a secret in, and a person types it.
     """
-    if sys.stdin is None or not sys.stdin.isatty():
-        text = "" if sys.stdin is None else sys.stdin.readline().rstrip("\n")
-        if not text:
+    if not sys.stdin.isatty():
+        if not (text := sys.stdin.readline().rstrip("\n")):
             raise EditError(f"there is no value for {key}: give it behind the key, or on stdin")
         return text
     try:

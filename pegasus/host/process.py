@@ -92,6 +92,8 @@ def fill_standard_streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+    if sys.stdin is None:  # whoever reads it finds its end; what is written to no stream is nothing to Python
+        sys.stdin = open(0, closefd=False, encoding="utf-8")  # noqa: SIM115  open as long as the process
     for stream in (sys.stdin, sys.stdout):
         # In the locale C they are of ASCII, and let bytes pass that are no text; characters beyond it would still raise.
         is_strict = isinstance(stream, TextIOWrapper) and (stream.errors == "strict" or stream.encoding == "ascii")

@@ -455,6 +455,26 @@ def test_closed_standard_streams_do_no_harm(user):
 
 
 @pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (["send", "-"], b"found nothing to send"),
+        (["send", "hello", "--file", "-"], b"stdin has nothing"),
+        (["config", "set", "agent.persona"], b"there is no value for agent.persona"),
+    ],
+)
+def test_a_closed_stdin_is_an_empty_one(user, command, reason):
+    done = subprocess.run(
+        [sys.executable, "-m", "pegasus", *command],
+        preexec_fn=lambda: os.close(0),
+        stderr=subprocess.PIPE,
+        timeout=20,
+        check=False,
+    )
+    assert reason in done.stderr
+    assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
     ("encoding", "shown"),
     [
         ("latin-1", "gr\xfc\xdfe ? ?"),
