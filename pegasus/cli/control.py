@@ -314,10 +314,15 @@ def fit_terminal(row: str) -> str:
     cannot be read as a table, and `show` prints each text in full.
     """
     width = shutil.get_terminal_size(fallback=(0, 0)).columns
-    if not width or len(row) <= width or not is_terminal(sys.stdout):
+    if not width or (row.isascii() and len(row) <= width) or not is_terminal(sys.stdout):
+        return row
+    import wcwidth  # a tenth of the command's time, needed for rows that are cut or have other characters
+
+    row = neutralise(row)  # what has no width now would have one when it is printed
+    if wcwidth.width(row, control_codes="ignore") <= width:
         return row
     mark = "…" if is_utf8(sys.stdout.encoding) else "..."
-    return row[: width - len(mark)] + mark
+    return wcwidth.clip(row, 0, width - len(mark), control_codes="ignore", propagate_sgr=False).rstrip() + mark
 
 
 def report_failure(message: str) -> int:

@@ -85,7 +85,7 @@ def skills_text(answer: Answer) -> str:
         for skill in answer["skills"]
     ]
     if lines:
-        lines.insert(0, row("NAME", "ORIGIN", "CONTEXT", "CALLED BY", "PURPOSE"))
+        lines.insert(0, fit_terminal(row("NAME", "ORIGIN", "CONTEXT", "CALLED BY", "PURPOSE")))
     lines += [
         f"{skill['name']}: installed from {skill['installedFrom']}"
         + (f", commit {skill['revision']}" if skill["revision"] else "")

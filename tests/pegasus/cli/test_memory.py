@@ -52,6 +52,9 @@ def test_a_row_is_cut_for_a_terminal_only(pegasus, home, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert fit_terminal("x" * 41) == "x" * 39 + "…"
     assert fit_terminal("x" * 40) == "x" * 40
+    assert fit_terminal("ü" * 40) == "ü" * 40
+    assert fit_terminal("茶" * 20) == "茶" * 20, "each takes the place of two"
+    assert fit_terminal("茶" * 21) == "茶" * 19 + "…"
 
 
 def test_without_a_daemon_the_answers_are_those_of_one(pegasus, home):
