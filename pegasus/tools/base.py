@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 import attrs
+import trio
 
 from actors import ActorError, Ref
 from pegasus.access import (
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 ERROR: Final = "Error: "
 """Beginning of the content of a failed call."""
+WITHDRAWN_WITHIN: Final = 1.0
+"""Seconds that a question which nobody waits for any more may take to be found."""
 MAX_RESULT: Final = 25_600
 """Characters of a result if the context window is not known: 5 % of 128,000 tokens (see
 `pegasus.tools.standard.base_context`)."""
@@ -178,12 +181,19 @@ class CallQuestions:
     async def ask(self, question: OwnerQuestion, number: int) -> str:
         """Ask, and return the id of the approval, which is on disk. number: 1 for the first question of the call.
 
-        Raises ApprovalError if too many wait already, StorageError and ActorError.
+        Raises ApprovalError if too many wait already, StorageError and ActorError. Cancelled: nobody is asked, or not any more.
         """
         why = f"the {question.source} asks before it goes on"
         call = AskedCall(self._key(number), self.tool, self.arguments, why)
         request = ApprovalRequest((call,), self.principal.role, self.principal.channel, self.task_id, question)
-        return (await self.approvals.ask(SeekApproval, request)).id
+        try:
+            return (await self.approvals.ask(SeekApproval, request)).id
+        except trio.Cancelled:  # the question may be on its way to the disk
+            with trio.move_on_after(WITHDRAWN_WITHIN) as scope, suppress(ActorError):
+                scope.shield = True
+                if approval := await self.approvals.ask(FindApproval, call.key):
+                    self.withdraw(approval.id)
+            raise
 
     async def wait(self, id: str) -> Approval:
         """Return the approval when it is not open any more. Raises ApprovalError, ActorError."""

@@ -4,6 +4,7 @@ import os
 
 import attrs
 import pytest
+import trio
 
 from actors import Child, open_supervisor
 from pegasus.access import (
@@ -12,20 +13,23 @@ from pegasus.access import (
     ApprovalState,
     CallRequest,
     Decision,
+    FindApproval,
     Policy,
     Principal,
     Role,
     SandboxState,
+    SeekApproval,
+    WithdrawApprovals,
     parse_rules,
 )
 from pegasus.access.rules import PolicyRule
-from pegasus.messages import ChannelInfo
+from pegasus.messages import ChannelInfo, OwnerQuestion
 from pegasus.models import ToolSpec
 from pegasus.outside import Untrusted
 from pegasus.settings import LiveValue
 from pegasus.storage import StorageError
 from pegasus.tools import Effect, PolicyGate, Reach, Tool, ToolContext, ToolExecutor, parameters
-from pegasus.tools.base import ToolOutcome
+from pegasus.tools.base import CallQuestions, ToolOutcome
 from pegasus.tools.files import file_tools
 from pegasus.tools.gate import MOST_LINKS, describe_call
 
@@ -438,3 +442,29 @@ def test_a_link_to_a_prompt_file_or_in_its_place_is_that_file(context):
     (context.workspace / "AGENTS.md").symlink_to("docs.md")
     call = describe_call(tool("move_file", "file"), {"from": "notes.txt", "to": "AGENTS.md"}, context)
     assert call.reaches_out
+
+
+async def test_a_question_whose_call_has_ended_while_it_was_written_is_withdrawn(autojump_clock):
+    """The deadline of a call may come in that moment; the task goes on, and nobody would wait for an answer."""
+    withdrawn, asked = [], []
+
+    async def keeper(inbox):
+        async for message in inbox:
+            match message:
+                case SeekApproval(reply, request):
+                    await trio.sleep(1)  # the disk
+                    asked.append(Approval("a-1", request, 0, 1))
+                    reply.send(asked[0])
+                case FindApproval(reply, key):
+                    reply.send(next((each for each in asked if each.request.first.key == key), None))
+                case WithdrawApprovals(task_ids, id):
+                    withdrawn.append((task_ids, id))
+
+    async with open_supervisor(name="services") as root:
+        approvals = await root.start_child(Child("keeper", keeper))
+        questions = CallQuestions(approvals, "book", {}, "t1/c1", "t1", OWNER)
+        with trio.move_on_after(0.5) as scope:
+            await questions.ask(OwnerQuestion("MCP server hotel", "Which room?"), 1)
+        assert scope.cancelled_caught
+        await trio.sleep(1)
+        assert withdrawn == [(("t1",), "a-1")]
