@@ -16,7 +16,7 @@ from pegasus.conversation import Entry
 from pegasus.formatting import quote
 from pegasus.messages import APART, ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
-from pegasus.outside import Untrusted, join_outside, parse_outside
+from pegasus.outside import join_outside, parse_outside
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import GetContext, ListTasks, TaskAgentMessage
 from pegasus.tasks.core.task_states import TaskError, TaskState
@@ -80,16 +80,11 @@ def _task_list(agent: Ref[TaskAgentMessage]) -> Tool:
         with as_tool_error(ActorError, StorageError):
             found = await agent.ask(ListTasks, date)
         visible = [task for task in found if is_visible(task.channel, context.principal, task.metadata)]
-        return LabelledResult(
-            [_summary(task) for task in visible], join_outside(*(_labels_of_order(task) for task in visible))
-        )
+        # A summary shows nothing but what the task was told to do.
+        labels = join_outside(*(parse_outside(task.metadata) for task in visible))
+        return LabelledResult([_summary(task) for task in visible], labels)
 
     return Tool(spec, run, "task", Effect.PURE, reach=Reach.INSIDE)
-
-
-def _labels_of_order(task: TaskView) -> tuple[Untrusted, ...]:
-    """Return the labels of what a task was told to do, which is all that its summary shows of it."""
-    return parse_outside(task.metadata)
 
 
 def _summary(task: TaskView) -> dict[str, Json]:

@@ -44,10 +44,10 @@ logs from then on, and its persister ends as soon as it notices, and the agent a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 import trio
@@ -115,6 +115,7 @@ from pegasus.tasks.log.task_logs import (
 )
 
 _log = get_logger("persister")
+_T = TypeVar("_T")
 
 RETRY_AFTER: Final = 15.0
 """Seconds until a refused replacement of pending.json is tried again, if nobody waits for it."""
@@ -251,7 +252,7 @@ class _Store:
         """
         # A node that gives everything back gets no lease, and begins nothing until that is over.
         self._lease = await until_owned(self._journal, self._lease.owner)
-        index = await self._read_or_report(INDEX)
+        index = await self._read_or_report(INDEX, partial(self._journal.ask, ReadFile, INDEX)) or b""
         if index:
             index = await self._repair(INDEX, index, placeholder=b"\n")
         self._last_number = last_number(index)
@@ -268,26 +269,22 @@ class _Store:
 
     async def _read_pending(self) -> PendingList:
         """Read the list as it is on disk. What cannot be read counts as missing, where there is one node."""
-        try:
-            rows = await self._journal.ask(ReadRows, PENDING_ROWS)
-        except StorageError as error:
-            if self.is_shared:
-                raise
-            _log.error("a list of tasks cannot be read, move it away", path=PENDING, error=str(error))
+        rows = await self._read_or_report(PENDING, partial(self._journal.ask, ReadRows, PENDING_ROWS))
+        if rows is None:
             return read_pending(b"")
         found = read_pending(rows.content)
         self._stored, self._version = {entry.task_id: entry for entry in found.entries}, rows.version
         return found
 
-    async def _read_or_report(self, path: str) -> bytes:
-        """Return the content of a list, b"" if it cannot be read, which is logged with what to do about it."""
+    async def _read_or_report(self, path: str, read: Callable[[], Awaitable[_T]]) -> _T | None:
+        """Return what is read of a list, None if that fails where there is one node, which is logged with what to do about it."""
         try:
-            return await self._journal.ask(ReadFile, path)
+            return await read()
         except StorageError as error:
             if self.is_shared:
                 raise
             _log.error("a list of tasks cannot be read, move it away", path=path, error=str(error))
-            return b""
+            return None
 
     async def _find_unfinished(self) -> list[PendingTask]:
         """Return the tasks of the last days that are not over, or were over only lately. Unreadable logs are left out."""
