@@ -51,24 +51,15 @@ LONGEST_LINE: Final = 100_000
 
 
 class Problem(Exception):
-    """The document cannot be read. str() is the word for the reason.
-
-    Example: `raise Problem("password")`. The program writes the word and ends.
-    """
+    """The document cannot be read. str() is the word for the reason."""
 
 
 class Full(Exception):
-    """There is no room for more text.
-
-    Example: raised by `Output(3).write("text")`. The program says so and ends.
-    """
+    """There is no room for more text."""
 
 
 class Output:
-    """The text, written in pieces up to a bound.
-
-    Example: `Output(20_000).write("Annual report")`.
-    """
+    """The text, written in pieces up to a bound."""
 
     def __init__(self, room: int) -> None:
         self._room = room
@@ -143,10 +134,7 @@ def read(content: bytes, hint: str, output: Output) -> None:
 
 
 class PartsArchive:
-    """An archive whose parts are read within a bound.
-
-    Example: `PartsArchive(content).part("word/document.xml")`.
-    """
+    """An archive whose parts are read within a bound."""
 
     def __init__(self, content: bytes) -> None:
         self._zip = zipfile.ZipFile(BytesIO(content))
@@ -310,8 +298,6 @@ class Flow:
     """Text that flows through paragraphs and tables, as a parser meets it.
 
     Word and PowerPoint have their text in elements `t`, OpenDocument has it in all elements of a paragraph.
-
-    Example: `parse(part, flow.start, flow.end, flow.text)`.
     """
 
     SKIPPED: Final = frozenset(

@@ -37,12 +37,7 @@ _BYTES_PER_TOKEN: Final = 1_000
 
 @attrs.frozen(eq=False, repr=False)
 class AudioModel(EndpointModel):
-    """A model that hears or speaks.
-
-    Example:
-        model = AudioModel("openai/whisper-1", "whisper-1", client, usage, timeout=120.0)
-        text = await model.transcribe(recording, "audio/ogg", Label("transcribe", channel))
-    """
+    """A model that hears or speaks."""
 
     async def transcribe(self, audio: bytes, mime: str, label: Label) -> str:
         """Return the words of a recording. Raises ModelError. Cancelled: the connection is closed, and nothing is counted."""

@@ -28,12 +28,7 @@ from pegasus.settings import ModelSettings
 
 @attrs.frozen
 class ToolSpec:
-    """Description of a tool for the model.
-
-    Example::
-
-        ToolSpec("current_time", "Tell the time.", {"type": "object", "properties": {"zone": {"type": "string"}}})
-    """
+    """Description of a tool for the model."""
 
     name: str
     """Name by which the model calls it. A wire format may have to change it for a service (`wire_name`), and
@@ -149,10 +144,7 @@ NO_LABEL = Label()
 
 @attrs.frozen
 class TextPiece:
-    """Piece of the answer's text. The pieces together are `ModelResponse.text`.
-
-    Example: `on_pieces([TextPiece("Hel")])`, then `on_pieces([TextPiece("lo")])`.
-    """
+    """Piece of the answer's text. The pieces together are `ModelResponse.text`."""
 
     text: str
     """The next characters, never "" when a listener gets it."""
@@ -160,10 +152,7 @@ class TextPiece:
 
 @attrs.frozen
 class ReasoningPiece:
-    """Piece of the model's reasoning. It is never part of the answer's text.
-
-    Example: `on_pieces([ReasoningPiece("The user asks for")])`.
-    """
+    """Piece of the model's reasoning. It is never part of the answer's text."""
 
     text: str
     """"" where the provider keeps the reasoning to itself and only shows that the model is at work."""
@@ -171,10 +160,7 @@ class ReasoningPiece:
 
 @attrs.frozen
 class CallBegun:
-    """Beginning of a tool call. Calls may be written at the same time, so pieces of several may alternate.
-
-    Example: `on_pieces([CallBegun(0, "current_time")])`, before the pieces of its arguments.
-    """
+    """Beginning of a tool call. Calls may be written at the same time, so pieces of several may alternate."""
 
     number: int
     """Place of the call in the answer, from 0."""
@@ -187,8 +173,6 @@ class CallPiece:
     """Piece of a call's arguments. The pieces of a call together are the JSON text of its arguments, or nothing for none.
 
     The model may write JSON that is broken or cut off, so a call counts only once it is in the response.
-
-    Example: `on_pieces([CallPiece(0, '{"zone": "Eur')])`.
     """
 
     number: int
@@ -257,8 +241,6 @@ class ModelRequest:
 
     Every call of an `AssistantTurn` has its `ToolResult` in the `UserTurn` after it, and there are no other results. Providers
     reject anything else.
-
-    Example: `await model.generate(ModelRequest("You are helpful.", (UserTurn(text="Hi"),), max_tokens=200))`.
     """
 
     system: str

@@ -22,14 +22,7 @@ _log = get_logger("models")
 
 
 class ChatChoices:
-    """The models that were chosen for chats, in memory and on disk.
-
-    Example:
-        choices = ChatChoices()
-        await choices.load(journal)
-        await choices.choose(Address("web", "c1"), "anthropic/claude-opus-5-5")
-        choices.get(Address("web", "c1"))  # "anthropic/claude-opus-5-5", also after a restart
-    """
+    """The models that were chosen for chats, in memory and on disk."""
 
     def __init__(self) -> None:
         self._store = KeyedStore("model-choices", _read_choice)

@@ -208,8 +208,6 @@ class CallLimit:
     The wait does not count for `models.timeout`. A cancelled call gives its place back.
 
     Where several nodes share the state, each has the same part of the places, and one at least.
-
-    Example: `compose([CallLimit(3)])`.
     """
 
     def __init__(self, places: int, nodes: int = 1) -> None:
@@ -273,8 +271,6 @@ class Routing:
     It stands outside of the fallbacks, so that a call that is repeated with another model is not sent back by a rule.
 
     routes: rules with their targets, in the order of the settings file.
-
-    Example: `compose([Routing([(settings.routes["pictures"], target)]), CallLimit(3)])`.
     """
 
     def __init__(self, routes: Sequence[tuple[RouteSettings, ModelTarget]]) -> None:

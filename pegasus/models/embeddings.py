@@ -32,13 +32,7 @@ MOST_ANSWERED: Final = 32 << 20
 
 @attrs.frozen(eq=False, repr=False)
 class EmbeddingModel(EndpointModel):
-    """A model that makes vectors of texts.
-
-    Example::
-
-        [vector] = await model.embed(["a cup of tea"], Label("embed"), within=2.0)
-        len(vector)  # 768, say: the same for each text of this model
-    """
+    """A model that makes vectors of texts."""
 
     path: str = "/embeddings"
     """Path of the endpoint below the address of the client."""

@@ -145,8 +145,6 @@ class Fallback:
     """Middleware that tries the fallback models when the target of a call is down.
 
     fallbacks: the models of `models.fallback`, in order. Each model has its own time limit.
-
-    Example: `compose([Fallback([cheaper, local], after=3, pause=30.0), CallLimit(3)])`.
     """
 
     def __init__(self, fallbacks: Sequence[ModelTarget], *, after: int = 3, pause: float = 30.0) -> None:

@@ -73,12 +73,6 @@ class ModelFacts:
     name: `<provider>/<model>`. configured: window of the settings, 0 for none. known: window by the model's name, 0 if that is not
     known. describe: asks the server about the model, None if it does not answer; it takes at most two seconds and never raises.
     None for servers that do not tell.
-
-    Example::
-
-        facts = ModelFacts("ollama/qwen3:8b", known=0, is_local=True, describe=describe)
-        await facts.ask_server()
-        facts.context_window        # what the server has said, else an assumption
     """
 
     def __init__(
@@ -268,10 +262,7 @@ _OFFLINE: Final = "offline/"
 
 @attrs.frozen
 class ModelTraits:
-    """Facts about one model.
-
-    Example: `ModelTraits(calls_tools=True)` for a model whose silence is deliberate.
-    """
+    """Facts about one model."""
 
     calls_tools: bool = False
     """True if it has called a tool that it was offered."""
@@ -286,14 +277,7 @@ class ModelTraits:
 
 
 class TraitStore:
-    """The traits of all models, in memory and on disk.
-
-    Example:
-        traits = TraitStore()
-        await traits.load(journal)
-        await traits.learn("ollama/qwen3:0.6b", writes_text=True)
-        traits.get("ollama/qwen3:0.6b").writes_text  # True, also after a restart
-    """
+    """The traits of all models, in memory and on disk."""
 
     def __init__(self) -> None:
         self._store = KeyedStore("model-traits", _read_traits)

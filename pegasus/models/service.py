@@ -140,8 +140,6 @@ class ModelService(ClientSource):
 
     Creating it imports no SDK and opens no connection. rng: randomness of the pauses between retries. usage: counts and limits calls;
     None: nothing does. Raises ModelConfigError if the default model, a fallback or a rule cannot work.
-
-    Example: see the top of this file.
     """
 
     def __init__(

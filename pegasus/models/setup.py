@@ -55,8 +55,6 @@ class ModelSetup:
     previous: the setup that this one replaces. Its connections are used further where the provider's account is the same, so that a
     reload that changes something else costs no TLS handshake. Token counters and breakers begin anew: the provider behind a name
     may be another.
-
-    Example: see the top of this file.
     """
 
     def __init__(

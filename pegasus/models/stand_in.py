@@ -96,8 +96,6 @@ class StandIn:
     It follows the same contract as a model, because everything that tests and newcomers see with it must hold with a model too: calls
     have ids that are unique in the conversation, the answer is streamed, and only tools that the request offers are called.
 
-    Example: `response = await StandIn().generate(request)`.
-
     Nothing is kept between calls, so one object may serve any number of conversations at the same time.
     """
 

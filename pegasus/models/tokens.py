@@ -66,10 +66,7 @@ def text_tokens(text: str) -> float:
 
 @attrs.frozen(eq=False, repr=False)
 class PromptParts:
-    """A part of a prompt, taken apart for counting.
-
-    Example: `PromptParts(("You are helpful.",), 4.0).tokens` is 8.0.
-    """
+    """A part of a prompt, taken apart for counting."""
 
     texts: tuple[str, ...]
     """Texts that are measured by their characters, or counted by a tokenizer."""
@@ -106,11 +103,7 @@ def _json(value: Json) -> str:
 
 @attrs.frozen
 class PromptSize:
-    """Size of a prompt beside the window that it must fit into: `PromptSize(90_000, 128_000)`.
-
-    Example: `size = await service.measure(request, 0.8)`; a compaction begins where `size.tokens` is above that
-    share of `size.window`.
-    """
+    """Size of a prompt beside the window that it must fit into: `PromptSize(90_000, 128_000)`."""
 
     tokens: int
     """Tokens of the request: estimated, or counted where it is close."""
@@ -125,11 +118,7 @@ class PromptSize:
 
 @attrs.frozen
 class PromptEstimate:
-    """Estimate of a prompt before its answer came: `PromptEstimate(known=12_000, tokens=12_340)`.
-
-    Example: `counter.learn(request, usage).tokens` beside `usage.prompt_tokens` tells how far off the estimate
-    was.
-    """
+    """Estimate of a prompt before its answer came: `PromptEstimate(known=12_000, tokens=12_340)`."""
 
     known: int
     """Tokens of this conversation that the provider had counted, 0 if it had counted none."""
@@ -360,12 +349,6 @@ class CountByTable:
     """Exact counts by OpenAI's own tokenizer, for OpenAI's own models.
 
     Until `load` has succeeded it gives no counts. It only counts text: what came before is known from the provider.
-
-    Example::
-
-        table = CountByTable("gpt-5.5")
-        await table.load()                           # once, in the background; counts are None before
-        await table.count(request, 0, parts)
     """
 
     def __init__(self, model: str) -> None:

@@ -70,8 +70,6 @@ _USER_BEHIND_RESULTS: Final = "user behind results"
 class ChatWire(WireFormat):
     """`WireFormat` of Chat Completions, for one model of one server.
 
-    Example: `ChatWire("qwen3:8b").body(request)` is the JSON body for a POST to `<base URL>/chat/completions`.
-
     dialect: what is peculiar to the service. is_own: OpenAI itself, not a server that only speaks its format.
 
     It learns more from refusals than others: the name of the length limit, whether usage can be asked for, whether effort can be set,

@@ -51,13 +51,7 @@ def thinking_way(model: str) -> str:
 
 
 class ThinkingSwitch:
-    """Decision about thinking for one model, which learns from refusals.
-
-    Example::
-
-        switch = ThinkingSwitch("claude-sonnet-5-5")
-        switch.fields(request)  # {"thinking": {"type": "adaptive", "display": "summarized"}}
-    """
+    """Decision about thinking for one model, which learns from refusals."""
 
     def __init__(self, model: str) -> None:
         self._way = thinking_way(model)

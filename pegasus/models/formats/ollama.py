@@ -51,8 +51,6 @@ class OllamaWire(WireFormat):
     model should have the same. An answer gets at most half of it: a longer one would push its own question out.
 
     It learns from refusals whether the model can think, and whether it takes a word for how much.
-
-    Example: `OllamaWire("qwen3:8b").body(request)` is the JSON body for a POST to `/api/chat`.
     """
 
     path = "/api/chat"

@@ -163,12 +163,6 @@ class RefusedPictures:
     """Pictures that one model has refused. A turn with such pictures is sent with a line of text for each of them.
 
     Which models can see is not looked up anywhere: the first refusal says it. What was learned holds until the restart.
-
-    Example::
-
-        refused = RefusedPictures()
-        refused.learn(400, {"error": "this model cannot see images"}, request)
-        refused.hides(request.turns[-1])        # True if the refusal was about pictures
     """
 
     def __init__(self) -> None:

@@ -67,8 +67,6 @@ class ResponsesWire(WireFormat):
 
     It learns from refusals to leave out what a model or an account does not take: the effort, the summary (some accounts are not
     verified for it), the encrypted reasoning, and reasoning items that this account cannot decrypt.
-
-    Example: `ResponsesWire("gpt-6.1-terra").body(request)` is the JSON body for a POST to `<base URL>/responses`.
     """
 
     path = "/responses"

@@ -70,10 +70,7 @@ _UNLIMITED: Final = 1 << 31
 
 @attrs.frozen
 class WireCall:
-    """Tool call of an earlier answer, as a request repeats it: `WireCall("call_1", "reply", {"text": "Hi"}, '{"text":"Hi"}')`.
-
-    Example: `{"id": call.id, "function": {"name": call.name, "arguments": call.json}}` in Chat Completions.
-    """
+    """Tool call of an earlier answer, as a request repeats it: `WireCall("call_1", "reply", {"text": "Hi"}, '{"text":"Hi"}')`."""
 
     id: str
     """Its id on the wire."""
@@ -114,11 +111,7 @@ class _SentTurns:
 
 @attrs.frozen(eq=False, repr=False)
 class WireAnswer:
-    """Earlier answer of the model, as a request repeats it: `WireAnswer("It is noon.")`.
-
-    Example: `assistant_messages(WireAnswer("", (call,)))` of a format makes the messages of an answer that only
-    calls a tool.
-    """
+    """Earlier answer of the model, as a request repeats it: `WireAnswer("It is noon.")`."""
 
     text: str
     """Text of the answer. It may be blank."""

@@ -170,10 +170,7 @@ class ModelConfigError(ValueError):
 
 @attrs.frozen(repr=False)
 class ProviderAccount:
-    """A provider as it is used. Its repr does not show the key.
-
-    Example: `find_providers(settings.providers)["openai"].url`.
-    """
+    """A provider as it is used. Its repr does not show the key."""
 
     name: str
     """Name of the section in the settings, before the "/" of a model's name."""

@@ -40,10 +40,7 @@ _LARGEST_REFUSAL: Final = 1024 * 1024
 
 
 class RefusedByServer(Exception):
-    """Response with an error status.
-
-    Example: `except RefusedByServer as refusal: refusal.status_code` around `client.post(…)`.
-    """
+    """Response with an error status."""
 
     def __init__(self, status_code: int, body: object, response: Any) -> None:
         super().__init__(f"status {status_code}")
@@ -219,8 +216,6 @@ class SdkClient(ProviderClient):
     """`ProviderClient` whose requests are made by Anthropic's official SDK.
 
     api_key: "" for a server that needs none; the SDK wants a word all the same. headers: additions to every request.
-
-    Example: `SdkClient(api_key, "https://api.anthropic.com", {})`; it is used like every `ProviderClient`.
     """
 
     package = "anthropic"

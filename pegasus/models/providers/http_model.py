@@ -208,13 +208,6 @@ class AnswerReader:
     limit holds again, counted from the beginning of the call. So attempts that break off one after another end as well.
 
     Only pieces count: text, reasoning, calls. Comments and other events that a server sends to keep a connection open do not.
-
-    Example::
-
-        reader = AnswerReader(model, request, until, trio.CancelScope(deadline=until))
-        with reader.scope:
-            return await reader.read(response, wire.assembler(request))
-        …  # too late; with `pieces` it was the limit of silence
     """
 
     _model: HttpModel
@@ -390,12 +383,6 @@ class HttpModel:
 
     provider_type, key_name: type of the provider, and environment variable of its key ("" if it has none), for error messages.
     rng: randomness of the pauses.
-
-    Example:
-        client = SdkClient(api_key, "https://api.anthropic.com", {})
-        wire = AnthropicWire("claude-sonnet-5-5")
-        model = HttpModel("anthropic/claude-sonnet-5-5", "anthropic", wire, client, rng=Random())
-        response = await model.generate(request)
     """
 
     def __init__(

@@ -73,10 +73,7 @@ LOCAL_SERVERS: Final = (
 
 @attrs.frozen
 class LocalModel:
-    """Model of a server, as the server describes it.
-
-    Example: `LocalModel("ollama", "qwen3:8b", "Ollama", "http://localhost:11434").spec` is "ollama/qwen3:8b".
-    """
+    """Model of a server, as the server describes it."""
 
     provider: str
     """Provider in the settings, before the "/" of the model's name."""

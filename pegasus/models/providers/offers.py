@@ -26,10 +26,7 @@ _WELL_KNOWN: Final = ("anthropic", "openai", "gemini", "openrouter")
 
 @attrs.frozen(eq=False, repr=False)
 class ModelOffer:
-    """Model that can be chosen: `ModelOffer("ollama/qwen3:8b", "Ollama on this machine")`.
-
-    Example: `for offer in await find_offers(settings): print(offer.spec, offer.why)`.
-    """
+    """Model that can be chosen: `ModelOffer("ollama/qwen3:8b", "Ollama on this machine")`."""
 
     spec: str
     """`<provider>/<model>`."""

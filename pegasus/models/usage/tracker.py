@@ -145,10 +145,7 @@ def parse_record(line: Metadata) -> UsageRecord:
 
 @attrs.define(eq=False, repr=False)
 class UsageSum:
-    """Usage of several calls together.
-
-    Example: `ledger.days["2026-11-22"].tokens`.
-    """
+    """Usage of several calls together."""
 
     calls: int = 0
     """Number of calls, those that failed included."""
@@ -202,14 +199,7 @@ NOTHING: Final = UsageSum()
 
 
 class UsageLedger:
-    """All sums.
-
-    Example::
-
-        ledger = UsageLedger(records)
-        ledger.add(record)
-        ledger.items[12].cost           # dollars for the message with this number
-    """
+    """All sums."""
 
     def __init__(self, records: Iterable[UsageRecord] = ()) -> None:
         self.days: dict[str, UsageSum] = {}
@@ -328,11 +318,7 @@ SCOPES: Final = (
 
 @attrs.frozen(eq=False, repr=False)
 class BudgetLimit:
-    """A budget that a call falls under.
-
-    Example: `BudgetLimit(SCOPES[0], 5.0, 0, Amount(4.99), Amount(), "2026-11-22").refusal(Amount(4.99),
-    Amount(0.1))` says why.
-    """
+    """A budget that a call falls under."""
 
     scope: BudgetScope
     """Calls that it is about."""
