@@ -17,6 +17,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -346,7 +347,7 @@ class ModelService(ClientSource):
         It takes up to a minute. A call that is made meanwhile waits for the SDK, but not for the table. An error of the SDK occurs
         again at the first call, which reports it.
         """
-        await trio.to_thread.run_sync(_import_answers, abandon_on_cancel=True)
+        await trio.to_thread.run_sync(import_module, "pegasus.models.answers", abandon_on_cancel=True)
         await self.prepare("default")
         setup = self._setup
         spec = self.target("default").name
@@ -370,10 +371,6 @@ class ModelService(ClientSource):
         replaced, self._replaced = self._replaced, []
         await close_clients(replaced)
         await self._setup.aclose()
-
-
-def _import_answers() -> None:
-    from pegasus.models import answers  # noqa: F401
 
 
 class ChatModels(ClientSource):
