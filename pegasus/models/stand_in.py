@@ -325,7 +325,9 @@ def _after(call: ToolCall, result: ToolResult) -> PlannedCall | None:
             log = f"`{command_name()} memory log` shows it, `memory undo` takes it back"
             return _reply(f"Noted: {fact} ({_USER_FACTS}; {log}).")
         case "memory_read":
-            return _reply(_shorten(str(value.get("content") or "Nothing so far.")))
+            lines = str(value.get("content") or "").splitlines()
+            facts = "\n".join(line for line in lines if not line.startswith(("# ", "> Summary:"))).strip()
+            return _reply(_shorten(facts or "Nothing so far."))
         case "cron":
             due = value.get("next")
             return _reply(f"I will remind you at {due}." if due else f"That did not work: {result.content}")

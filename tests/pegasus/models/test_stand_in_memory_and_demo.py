@@ -30,7 +30,7 @@ async def test_it_remembers(autojump_clock) -> None:
         noted = await ask(world, "remember that I like tea")
         assert noted.startswith("Noted: I like tea (facts/user.md;")
         assert "- I like tea" in world.disk.content("memory/facts/user.md").decode()
-        assert "I like tea" in await ask(world, "What do you remember?")
+        assert await ask(world, "What do you remember?") == "- I like tea", "without the head of the file"
 
 
 async def test_it_survives_a_crash_with_what_it_was_told(autojump_clock) -> None:
