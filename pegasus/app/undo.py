@@ -19,6 +19,7 @@ from actors import ActorError
 from pegasus.access import Principal
 from pegasus.app.services import Services
 from pegasus.formatting import quote
+from pegasus.host import command_name
 from pegasus.memory import Author, Change, MemoryRefused
 from pegasus.messages import InboundMessage
 from pegasus.storage import StorageError
@@ -90,7 +91,8 @@ class UndoCommand:
         if lines:
             return "\n".join(lines)
         if self.person.is_owner:
-            return "There is no change of my memory or of a file to take back. pegasus memory log shows older ones of memory."
+            log = f"{command_name()} memory log shows older ones of memory"
+            return f"There is no change of my memory or of a file to take back. {log}."
         return "There is no change of a file of yours to take back."
 
     @property
@@ -158,4 +160,4 @@ class UndoCommand:
 
 def undone_line(change: Change) -> str:
     """Return what an undo of memory has done, with the number that takes it back again."""
-    return f"Change {change.undoes} of {change.path} is taken back (pegasus memory undo {change.n} makes it again)."
+    return f"Change {change.undoes} of {change.path} is taken back ({command_name()} memory undo {change.n} makes it again)."

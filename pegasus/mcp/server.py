@@ -25,6 +25,7 @@ import attrs
 import trio
 
 from actors import Inbox, Signal
+from pegasus.host import command_name
 from pegasus.mcp.calls import ReportProgress, ServerCalls, Work
 from pegasus.mcp.faults import ServerDown, first_fault
 from pegasus.mcp.listing import (
@@ -388,7 +389,8 @@ class McpServer:
         self._has_advised = True
         return (
             f"Nobody has said what the tools of {self.name} do, so each call counts as one that changes something; "
-            f"`pegasus mcp add {self.name}`, or the web page (Channels), sorts them, and those that only read are asked about no more"
+            f"`{command_name()} mcp add {self.name}`, or the web page (Channels), sorts them, "
+            "and those that only read are asked about no more"
         )
 
     async def call(self, tool: ListedTool, arguments: Metadata, context: ToolContext) -> ResultWithImages | AwaitsOwner:

@@ -324,19 +324,23 @@ async def test_a_guest_changes_only_their_own_conversation(autojump_clock, comma
 # ------------------------------------------------------------------ /undo
 
 
-async def test_undo_takes_back_the_last_changes_of_memory(autojump_clock):
+async def test_undo_takes_back_the_last_changes_of_memory(autojump_clock, monkeypatch):
+    monkeypatch.setenv("PEGASUS_COMMAND", "./scripts/run")
     async with open_world(ScriptedModel([])) as world:
         memory = world.tree.services.memory
         for n in range(3):
             await memory.append("facts/user.md", f"- Likes: tea {n}", by=Author())
         await world.say("/undo")
-        assert "facts/user.md is taken back" in (await world.next_reply()).text
+        done = "Change 3 of facts/user.md is taken back (./scripts/run memory undo 4 makes it again)."
+        assert (await world.next_reply()).text == done
         assert "tea 2" not in await memory.read("facts/user.md")
         await world.say("/undo 5")
         assert (await world.next_reply()).text.count("is taken back") == 2
         assert "facts/user.md" not in [file.path for file in await memory.list()]
         await world.say("/undo")
-        assert "no change of my memory" in (await world.next_reply()).text
+        answer = (await world.next_reply()).text
+        assert "no change of my memory" in answer
+        assert "./scripts/run memory log shows older ones" in answer
 
 
 @pytest.mark.parametrize("words", ["0", "-1", "x", "²", "1 2", "99999"])

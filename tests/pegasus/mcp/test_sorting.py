@@ -208,7 +208,8 @@ async def test_a_server_that_somebody_has_sorted_gives_no_advice(keys):
     assert tool.advice() == ""
 
 
-async def test_the_advice_about_a_server_that_nobody_has_sorted_is_given_once():
+async def test_the_advice_about_a_server_that_nobody_has_sorted_is_given_once(monkeypatch):
+    monkeypatch.setenv("PEGASUS_COMMAND", "./scripts/run")
     look, do = (await made(server(), {"name": "look"}, {"name": "do"})).tools
-    assert "`pegasus mcp add lab`" in look.advice()
+    assert "`./scripts/run mcp add lab`" in look.advice()
     assert look.advice() == do.advice() == ""
