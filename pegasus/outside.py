@@ -6,7 +6,7 @@ tasks that are begun by somebody who has read it. The labels of a conversation s
 of its entries, so that a restart knows them too.
 
     metadata = {"outside": ["web"]}
-    parse_outside(metadata) == (Outside.WEB,)
+    parse_outside(metadata) == (Untrusted.WEB,)
 """
 
 from __future__ import annotations

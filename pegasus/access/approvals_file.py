@@ -143,6 +143,8 @@ def _after_step(approval: Approval, record: Metadata) -> Approval:
         return attrs.evolve(approval, is_carried_out=True)
     if isinstance(used := record.get("used"), dict):
         places = {key: require_number(place) for key, place in used.items()}
+        if not {*places.values()} <= {*range(len(approval.request.calls))}:
+            raise ValueError("used: no such call")
         return attrs.evolve(approval, used={**approval.used, **places})
     allowed = record.get("allowed")
     if "allowed" in record and not isinstance(allowed, list):

@@ -276,6 +276,17 @@ async def test_damaged_lines_allow_nothing(autojump_clock):
             assert not await is_covered(keeper, MAIL), bad
 
 
+async def test_a_line_about_a_call_that_no_plan_has_is_passed_over(autojump_clock):
+    disk = Disk()
+    async with kept(disk) as keeper:
+        plan = request(attrs.evolve(COMMAND, key="t1/p/1"), is_plan=True)
+        await allow(keeper, plan, AnswerScope.ONCE)
+        id = (await keeper.ask(SeekApproval, plan)).id
+    disk.content += b'{"id":"%s","used":{"t1/c1":7}}\n' % id.encode()
+    async with kept(disk) as keeper:
+        assert (await keeper.ask(SeekApproval, request(COMMAND))).allows(COMMAND.key)
+
+
 # ------------------------------------------------------------------ several calls
 
 
