@@ -109,7 +109,7 @@ class ApprovalsContent:
     """Newest time that stands in it, wall clock, ms; 0 if none does."""
 
     def apply(self, record: Metadata) -> None:
-        """Take over the step of a line. Raises ValueError, KeyError, TypeError, AttributeError, and changes nothing then."""
+        """Take over the step of a line. Raises ValueError, LookupError, TypeError, AttributeError, and changes nothing then."""
         id = str(record["id"])
         # Lines are known by what they hold, so that they need no field for their kind.
         if "hash" in record:
@@ -138,13 +138,12 @@ class ApprovalsContent:
 
 
 def _after_step(approval: Approval, record: Metadata) -> Approval:
-    """Return the approval after a step that is not its first. Raises ValueError, KeyError, TypeError, AttributeError."""
+    """Return the approval after a step that is not its first. Raises ValueError, LookupError, TypeError, AttributeError."""
     if record.get("carriedOut"):
         return attrs.evolve(approval, is_carried_out=True)
+    calls = range(len(approval.request.calls))
     if isinstance(used := record.get("used"), dict):
-        places = {key: require_number(place) for key, place in used.items()}
-        if not {*places.values()} <= {*range(len(approval.request.calls))}:
-            raise ValueError("used: no such call")
+        places = {key: calls[require_number(place)] for key, place in used.items()}
         return attrs.evolve(approval, used={**approval.used, **places})
     allowed = record.get("allowed")
     if "allowed" in record and not isinstance(allowed, list):
@@ -155,5 +154,5 @@ def _after_step(approval: Approval, record: Metadata) -> Approval:
         scope=parse_scope(str(record.get("scope") or "")) or AnswerScope.ONCE,
         by=str(record.get("by") or ""),
         reason=str(record.get("reason") or ""),
-        allowed=tuple(map(require_number, allowed)) if isinstance(allowed, list) else None,
+        allowed=tuple(calls[require_number(place)] for place in allowed) if isinstance(allowed, list) else None,
     )

@@ -263,7 +263,14 @@ async def test_damaged_lines_allow_nothing(autojump_clock):
     async with kept(disk) as keeper:
         await allow(keeper, request(MAIL, attrs.evolve(COMMAND, key="t1/c2")), AnswerScope.ONCE, calls=(0,))
     [opening, closing, *_] = disk.content.splitlines(keepends=True)
-    for bad in (b'"allowed":"0"', b'"allowed":null', b'"allowed":[0.5]', b'"allowed":{}', b'"allowed":["0"]'):
+    for bad in (
+        b'"allowed":"0"',
+        b'"allowed":null',
+        b'"allowed":[0.5]',
+        b'"allowed":{}',
+        b'"allowed":["0"]',
+        b'"allowed":[2]',
+    ):
         disk.content = opening + closing.replace(b'"allowed":[0]', bad)
         assert bad in disk.content
         async with kept(disk) as keeper:
