@@ -33,27 +33,17 @@ class TokenReach:
         return self.grant.allows(READ) and not self.grant.is_bound
 
     @property
-    def changes_everything(self) -> bool:
-        """True if it may change all tasks, and see what was said in other conversations."""
-        return self.grant.sees_all_conversations
-
-    @property
-    def sees_tasks(self) -> bool:
-        """True if there are tasks that it may see."""
-        return self.grant.gets_replies
-
-    @property
     def changes_tasks(self) -> bool:
         """True if there are tasks that it may change."""
-        return self.talks or self.changes_everything
+        return self.talks or self.grant.sees_all_conversations
 
     def sees(self, task: Mapping[str, Json]) -> bool:
         """Return whether it may see this task, which is in the form of `task_json`."""
-        return self.sees_everything or (self.sees_tasks and self._is_own(task))
+        return self.sees_everything or (self.grant.gets_replies and self._is_own(task))
 
     def changes(self, task: Mapping[str, Json]) -> bool:
         """Return whether it may answer or cancel this task."""
-        return self.changes_everything or (self.talks and self._is_own(task))
+        return self.grant.sees_all_conversations or (self.talks and self._is_own(task))
 
     def _is_own(self, task: Mapping[str, Json]) -> bool:
         metadata = task.get("metadata")

@@ -100,7 +100,7 @@ class ServedResources:
         ]
 
     async def _logs(self) -> Sequence[Resource]:
-        if not self._reach.sees_tasks:
+        if not self._reach.grant.gets_replies:
             return ()
         tasks = (await self._ask("tasks.list"))["tasks"]
         return [
@@ -116,7 +116,7 @@ class ServedResources:
         ]
 
     async def _archives(self, offset: int) -> tuple[Sequence[Resource], str | None]:
-        if not self._reach.changes_everything:
+        if not self._reach.grant.sees_all_conversations:
             return (), None
         page = await self._ask("history.list", offset=offset, limit=PAGE)
         found = [
@@ -137,8 +137,8 @@ class ServedResources:
         reach = self._reach
         rows = (
             (reach.sees_everything, f"{MEMORY}{{+path}}", "memory", "A file of the agent's memory", _MARKDOWN),
-            (reach.sees_tasks, f"{TASKS}{{taskId}}/log", "task-log", "The events of a background task", _JSON),
-            (reach.changes_everything, f"{ARCHIVES}{{key}}", "archive", "An archived conversation", _JSON),
+            (reach.grant.gets_replies, f"{TASKS}{{taskId}}/log", "task-log", "The events of a background task", _JSON),
+            (reach.grant.sees_all_conversations, f"{ARCHIVES}{{key}}", "archive", "An archived conversation", _JSON),
         )
         return ListResourceTemplatesResult(
             resource_templates=[
@@ -182,7 +182,7 @@ class ServedResources:
         return _JSON, _format(await self._ask("tasks.log", taskId=id))
 
     async def _read_archive(self, key: str) -> tuple[str, str] | None:
-        if not self._reach.changes_everything:
+        if not self._reach.grant.sees_all_conversations:
             return None
         return _JSON, _format(await self._ask("history.show", key=key, limit=LONGEST_ARCHIVE))
 

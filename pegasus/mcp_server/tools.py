@@ -442,7 +442,7 @@ def make_tools() -> tuple[ServedTool, ...]:
                 task,
                 "reads",
             ),
-            lambda reach: reach.sees_tasks,
+            lambda reach: reach.grant.gets_replies,
             list_tasks,
         ),
         ServedTool(
@@ -454,7 +454,7 @@ def make_tools() -> tuple[ServedTool, ...]:
                 one_task,
                 "reads",
             ),
-            lambda reach: reach.sees_tasks,
+            lambda reach: reach.grant.gets_replies,
             get_task,
         ),
         ServedTool(

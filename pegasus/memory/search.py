@@ -238,7 +238,7 @@ class Searcher:
         An archive does not change once it is written, except that it may be deleted. Its state in the index is marked as
         unfinished (`?`) until its end is reached, so that a search that is interrupted is continued by the next.
         """
-        there = dict(archives_in(self._stored, prefix))
+        there = dict(_archives_in(self._stored, prefix))
         for path in [path for path in known if _is_archive_of(path, prefix) and path not in there]:
             index.begin()
             index.remove(path)
@@ -432,7 +432,7 @@ def _is_archive_of(name: str, prefix: str) -> bool:
     return name.startswith(prefix) and ARCHIVE.fullmatch(name, len(prefix)) is not None
 
 
-def archives_in(stored: StoredFiles, prefix: str = "") -> list[tuple[str, Stamp]]:
+def _archives_in(stored: StoredFiles, prefix: str) -> list[tuple[str, Stamp]]:
     """Return name and stamp of every archived session whose name begins so, newest first."""
     found = stored.scan(_folder_of(prefix), lambda name: _is_archive_of(name, prefix))
     return sorted(((file.name, (file.changed, file.size, file.identity)) for file in found), reverse=True)

@@ -104,14 +104,15 @@ def _notes_about(word: str) -> Iterator[str]:
         if not host.isascii():
             yield f"{shown} leads to {written}"
         elif "xn--" in written:
-            yield f"{shown} stands for {make_visible(_unicode_host(written))}"
+            yield f"{shown} stands for {make_visible('.'.join(map(_decoded, written.split('.'))))}"
     elif scheme is not None or user or ("xn--" in written and not _is_prose(plain)):
         yield f"{shown} is written {written} and has letters of another alphabet"
 
 
 def _is_prose(text: str) -> bool:
     """Return whether a word with full stops is no host, such as the end of one sentence and the beginning of the next."""
-    return text.rpartition(".")[2].casefold() != text.rpartition(".")[2] or not text.rpartition(".")[2].isascii()
+    last = text.rpartition(".")[2]
+    return last.casefold() != last or not last.isascii()
 
 
 def _ascii_host(host: str) -> str:
@@ -125,12 +126,8 @@ def _ascii_host(host: str) -> str:
     )
 
 
-def _unicode_host(host: str) -> str:
-    """Return a host with its labels in their own alphabet. A label that is no punycode stays."""
-    return ".".join(_decoded(label) for label in host.split("."))
-
-
 def _decoded(label: str) -> str:
+    """Return a label of a host in its own alphabet. One that is no punycode stays."""
     try:
         return label if not label.startswith("xn--") else label[4:].encode("ascii").decode("punycode")
     except (UnicodeError, ValueError):
