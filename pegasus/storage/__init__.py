@@ -16,7 +16,6 @@ implement the same messages with a database. docs/storage.md states what is prom
     journal                 the actor: gathers messages, writes them as one batch, answers
     reply_queries           handing out replies
     inbox, outbox           state of the two logs, pure
-    inbox_records           records of the inbox's log
     item_queue              items that are not done, and handing them out
     directory               known addresses and the way of a reply
     record_log              what the two logs share: staging, reading at a start, rewriting
