@@ -296,8 +296,11 @@ class MemoryTables:
         return tuple(StoredItem(n, each.item, each.discarded) for n, each in sorted(found, key=lambda pair: pair[0]))
 
     def newest_items(self, node: int) -> Mapping[Lease, int]:
-        owned = [key for key in self._open if key in self._owned and self._owned[key].owner == node]
-        return {Lease(key, self._owned[key].token): self._newest[key] for key in owned}
+        return {
+            Lease(key, owned.token): self._newest[key] if key in self._open else 0
+            for key, owned in self._owned.items()
+            if owned.owner == node
+        }
 
     def note(self, done: Sequence[tuple[int, Lease | None, int]], acknowledged: Mapping[Address, int]) -> None:
         for n, lease, at in done:

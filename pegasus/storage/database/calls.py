@@ -144,6 +144,10 @@ class OrderedWork:
                 if self._latest.get(key) is ended:
                     del self._latest[key]
 
+    def is_busy(self, key: str) -> bool:
+        """Return whether there is work with this key that has not ended."""
+        return key in self._latest
+
     async def wait_for(self, beginning: str = "") -> None:
         """Wait until all work has ended that was started by now with a key that begins in this way."""
         for event in [event for key, event in self._latest.items() if key.startswith(beginning)]:

@@ -192,7 +192,7 @@ class _Engine:
             notes,
             clock,
             self._activity,
-            claim_again=self._claim_again,
+            on_unknown=self._release_unknown,
             is_global=scope != "chat",
             hands_out=hands_out,
         )
@@ -262,6 +262,7 @@ class _Engine:
 
     async def _until_end(self, task: Callable[[], Awaitable[object]]) -> None:
         """Do what nobody waits for. At the end of the process a database that is down is no error of it."""
+        BEFORE_REPEAT.set(lambda: None)  # a request that has led to it is another one's
         try:
             await task()
         except DatabaseDown:
@@ -278,9 +279,10 @@ class _Engine:
         for scope in tuple(self._leased):
             scope.cancel()
 
-    def _claim_again(self, key: str) -> None:
-        """Take a lease of a key that this node owns and does not know of."""
-        self._do(key, partial(self._items.claim_again, self._node, key))
+    def _release_unknown(self, key: str) -> None:
+        """Give back a key that this node owns and does not know of. One that is being taken or given back is known in a moment."""
+        if not self._work.is_busy(key):
+            self._do(key, partial(self._items.release_unknown, self._node, key))
 
     def _begin_anew(self) -> None:
         """Tell the other nodes of the connections, after this node has registered anew."""

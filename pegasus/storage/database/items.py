@@ -28,6 +28,7 @@ from pegasus.storage.inbox import KEPT_LINE
 from pegasus.storage.inbox_messages import CompleteItem, ItemDone, LaneDone, NextChat, NextItem, ReturnItem, TakeItem
 from pegasus.storage.item_queue import ItemQueries, ItemQuery, ItemQueue, QueuedItem
 from pegasus.storage.leases import Lease, LeaseLost, chat_owner
+from pegasus.storage.messages import StorageError
 from pegasus.wire import decode_object, from_wire
 
 TAKEN_AT_ONCE: Final = 16
@@ -53,11 +54,11 @@ class OwnedItems:
         clock: Callable[[], int],
         activity: Activity,
         *,
-        claim_again: Callable[[str], object],
+        on_unknown: Callable[[str], object],
         is_global: bool,
         hands_out: bool,
     ) -> None:
-        """Make an empty queue. claim_again: lets `claim_again` be called when nobody else works on the key.
+        """Make an empty queue. on_unknown: lets `release_unknown` be called when nobody else works on the key.
 
         is_global: conversations without a session of their own share one. The rest is as in `run_database_journal`.
         """
@@ -66,7 +67,7 @@ class OwnedItems:
         self._notes = notes
         self._clock = clock
         self._activity = activity
-        self._claim_again = claim_again
+        self._on_unknown = on_unknown
         self._is_global = is_global
         self._hands_out = hands_out
         self.queue = ItemQueue()
@@ -162,9 +163,13 @@ class OwnedItems:
         if (owned := self.ownership.keys.get(key)) is not None:
             # From here on the old lease ends nothing any more. What it has ended is written before a new token makes that void.
             owned.token = 0
-        await self._notes.flush()
-        id = node.id
-        lease = await self._calls.until_done(lambda: self._database.claim(id, key))
+        try:
+            await self._notes.flush()
+            id = node.id
+            lease = await self._calls.until_done(lambda: self._database.claim(id, key))
+        except StorageError:  # the asker has left; a claim that was done, or is done later, is found by the next look
+            self.ownership.lose([key])
+            raise
         # After a pause the answer may be read when the registration that it was given to has ended, and another node owns the key.
         if id == node.id:
             if lease is None:
@@ -180,11 +185,11 @@ class OwnedItems:
         """Let other nodes have a key whose lease nobody here uses any more."""
         await self._release(node, [lease])
 
-    async def claim_again(self, node: NodeLease, key: str) -> None:
-        """Take a lease of a key that this node owns in the database, unless it has one by now. It may be given back then."""
+    async def release_unknown(self, node: NodeLease, key: str) -> None:
+        """Let other nodes have a key that this node owns in the database, unless it knows of that by now."""
         if key not in self.ownership.keys and node.is_alive:
             with suppress(LeaseLost):
-                await self._claim(node, key)
+                await self._release(node, [await self._claim(node, key)])
 
     # ------------------------------------------------------------------ looking
 
@@ -210,15 +215,15 @@ class OwnedItems:
                 if id != node.id:
                     return
                 await self._load([lease.owner for lease in leases if self.ownership.gain(lease)])
-        due = await self._database.newest_items(id)
+        owned = await self._database.newest_items(id)
         if id != node.id:
             return
         # A claim whose caller had given up was done late: what is noted under the lease that this node has is without effect.
-        self.ownership.lose([lease.owner for lease in due if self.ownership.is_behind(lease)])
-        newest = {lease.owner: n for lease, n in due.items()}
+        self.ownership.lose([lease.owner for lease in owned if self.ownership.is_behind(lease)])
+        newest = {lease.owner: n for lease, n in owned.items()}
         for key in sorted(newest.keys() - self.ownership.keys.keys()):
             # The answer to a call that has taken it was lost.
-            self._claim_again(key)
+            self._on_unknown(key)
         behind = [
             key for key, n in newest.items() if key in self.ownership.keys and self.ownership.keys[key].newest < n
         ]

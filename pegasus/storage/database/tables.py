@@ -371,7 +371,7 @@ class Database(Protocol):
     ) -> tuple[Lease, ...]:
         """Take at most so many due keys without a living owner, those first that have waited for longest; return their new leases.
 
-        The same call once more takes others: keys that a call without an answer has taken are seen in `newest_items`, and claimed.
+        The same call once more takes others: keys that a call without an answer has taken are seen in `newest_items`, and given back.
         Kinds: beginnings of keys up to "/", such as "chat" and "main". A key is due while an item of it is not done, or its task is
         not at its end. control_only: only keys with an item of lane "control". A node whose lease has ended gets nothing.
         """
@@ -421,7 +421,7 @@ class Database(Protocol):
         ...
 
     async def newest_items(self, node: int) -> Mapping[Lease, int]:
-        """Return the newest lease of each key of this node that has an item which is not done, and the number of its newest item."""
+        """Return the newest lease of each key of this node, and the number of its newest item; 0 if all of its items are done."""
         ...
 
     async def note(self, done: Sequence[tuple[int, Lease | None, int]], acknowledged: Mapping[Address, int]) -> None:

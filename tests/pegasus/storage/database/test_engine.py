@@ -270,6 +270,43 @@ async def test_a_lease_whose_asker_has_left_is_given_back(database, autojump_clo
         await b.ask(TakeLease, "schedule")
 
 
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.UNANSWERED, Fate.LATE])
+@pytest.mark.parametrize("drained", [False, True])
+async def test_a_lease_whose_asker_has_left_before_an_answer_that_is_lost_is_given_back(
+    database, autojump_clock, fate, drained
+):
+    async with run_node(database, "a") as a, run_node(database, "b") as b:
+        await trio.sleep(0.1)
+        held = [await a.ask(TakeLease, key) for key in ("main", "channel/sms")]
+        fates = [fate, fate]
+        database.fate = lambda link, method: fates.pop() if method == "claim" and fates else Fate.DONE
+        for key in ("schedule", held[0].owner):
+            with trio.move_on_after(LOOK):
+                await a.ask(TakeLease, key)
+        if drained:
+            await database.link("operator").drain("a")
+        await trio.sleep(database.lateness + LEASE)
+        await b.ask(TakeLease, "schedule")
+        assert (await b.ask(TakeLease, "main")).token > held[0].token
+        if not drained:
+            with pytest.raises(LeaseLost):
+                await b.ask(TakeLease, held[1].owner)
+
+
+async def test_a_lease_whose_asker_has_left_is_given_back_when_the_database_is_there_again(database, autojump_clock):
+    async with run_node(database, "a") as a, run_node(database, "b") as b:
+        await trio.sleep(0.1)
+        lost = [Fate.LOST]
+        database.fate = lambda link, method: lost.pop() if method == "give_back" and lost else Fate.DONE
+        delays = iter((0, 1))
+        database.latency = lambda: next(delays, 0)
+        with trio.move_on_after(LOOK):
+            await a.ask(TakeLease, "schedule")
+        await trio.sleep(LEASE)
+        await b.ask(TakeLease, "schedule")
+        assert (await a.accept("m1")).n == 1
+
+
 async def test_what_a_node_ends_in_order_is_taken_at_once(database, autojump_clock):
     async with run_node(database, "b") as b:
         async with run_node(database, "a") as a:
