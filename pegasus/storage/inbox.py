@@ -237,7 +237,6 @@ class InboxLog(RecordLog[QueuedItem]):
         if digest in self.staged:
             return Accepted(self.staged[digest].value.n, duplicate=True)
         is_owners = is_from_owner(priority, marked=owner)
-        message = self._placed(message, is_owners=is_owners)
         staged = [
             each.value for each in self.staged.values() if (each.value.lane, each.value.is_owners) == (lane, is_owners)
         ]
@@ -262,7 +261,7 @@ class InboxLog(RecordLog[QueuedItem]):
             return None
         senders = None if request.owner else (report.account,)
         is_owners = is_from_owner(priority, marked=request.owner)
-        report = self._placed(report, is_owners=is_owners)
+        report, _ = place(report, self._heard_at(channel.address), is_owners=is_owners)
         is_apart = report.metadata.get(APART) is True
         numbers = self.queue.discardable(channel.address, request.before, request.priority, senders, apart=is_apart)
         if not numbers:
@@ -273,15 +272,14 @@ class InboxLog(RecordLog[QueuedItem]):
         self._stage(item, message, at)
         return len(numbers)
 
-    def _placed(self, message: InboundMessage, *, is_owners: bool) -> InboundMessage:
-        """Return the message with the conversation that it belongs to (`place`), and note who is heard there."""
-        address = message.channel.address
-        message, hears = place(message, self._directory.guest_of(address), is_owners=is_owners)
-        self._directory.note_heard(address, hears)
-        return message
+    def _heard_at(self, address: Address) -> str:
+        """Return who is heard at an address, as `Directory.guest_of` does, when what is staged is written."""
+        staged = (item.hears for item, _ in reversed(self.staged.values()) if item.address == address)
+        return next(staged, self._directory.guest_of(address))
 
     def _stage(self, item: QueuedItem, message: InboundMessage, at: int) -> int:
-        """Stage a new item with the next number, and return that."""
+        """Stage a new item with the next number, and return that. Its message gets the conversation that it belongs to."""
+        message, item.hears = place(message, self._heard_at(item.address), is_owners=item.is_owners)
         item.n = self.last_n + len(self.staged) + 1
         item.is_apart = message.metadata.get(APART) is True
         item.at, item.is_internal = at, message.is_internal
@@ -401,6 +399,7 @@ class InboxLog(RecordLog[QueuedItem]):
         self._forget_old_ids()
         for item in values:
             self._directory.add(item.address)
+            self._directory.note_heard(item.address, item.hears)
             self.queue.add(item)
             for discarded in item.discards:
                 self.queue.remove(discarded)

@@ -83,6 +83,8 @@ class QueuedItem:
     """Numbers of items that it takes the place of (`Discard`)."""
     is_apart: bool = False
     """True if it belongs to a conversation in which guests are heard."""
+    hears: str = ""
+    """Who is heard at its address with it, as `Directory.guest_of` returns that when it is written."""
     at: int = 0
     """Wall clock when it was accepted, ms; 0 if a file from before does not say."""
     is_internal: bool = False

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 
+import attrs
 import pytest
 
 from pegasus.json_lines import Line
-from pegasus.messages import Address, ChannelInfo, InboundMessage
+from pegasus.messages import APART, Address, ChannelInfo, InboundMessage
 from pegasus.storage.directory import Directory
 from pegasus.storage.inbox import InboxLog, message_in
 from pegasus.storage.inbox_messages import Accepted, Discard, Overloaded
@@ -271,6 +273,26 @@ def test_addresses_of_messages_and_of_connections_are_known_afterwards():
     again = file.reload()
     assert list(again.directory) == [Address("web", "c1"), Address("cli", "main")]
     assert not again.directory.has_bridge("sms")
+
+
+def test_a_guest_is_heard_once_their_message_is_written():
+    file = File(max_waiting=1)
+    guest, report = message("g", channel=("sms", "1")), message("\x1fr", channel=("sms", "1"))
+    accept = partial(file.log.accept, lane="main", at=AT)
+    assert isinstance(accept(message("z", channel=("sms", "2")), priority=1), Accepted)
+    assert isinstance(accept(attrs.evolve(guest, metadata={APART: True}), priority=1), Overloaded)
+    assert file.directory.heard == {}, "it was refused"
+    file.log.drop_staged()
+    accept(attrs.evolve(guest, metadata={APART: True}), priority=1)
+    accept(report, priority=0)
+    assert [item.is_apart for item, _ in file.log.staged.values()] == [True, True], "what is staged counts for what follows"
+    file.log.drop_staged()
+    accept(report, priority=0)
+    assert [item.is_apart for item, _ in file.log.staged.values()] == [False]
+    file.write()
+    accept(attrs.evolve(guest, metadata={APART: True}), priority=1)
+    file.write()
+    assert file.directory.heard == file.reload().directory.heard == {Address("sms", "1"): guest.account}
 
 
 # ------------------------------------------------------------------ loading
