@@ -19,7 +19,7 @@ implement the same messages with a database. docs/storage.md states what is prom
     item_queue              items that are not done, and handing them out
     directory               known addresses and the way of a reply
     record_log              what the two logs share: staging, reading at a start, rewriting
-    disk                    the thread for the disk's work, batches of appends, numbers of lines, messages about whole files
+    disk                    the thread for the disk's work, batches of appends
     volume                  all-or-nothing changes of files
     database                the second engine, for several nodes that share a database server
     files                   the operations of a disk, also below a folder that others write in

@@ -1,4 +1,4 @@
-"""The disk as the journal uses it: a thread for the work, batches of appends, numbers of lines, and messages about whole files.
+"""The disk as the journal uses it: a thread for the work, and batches of appends.
 
 The disk's work blocks, and a sync takes milliseconds. So the `Volume` lives in a thread, and is reached by `Disk.run` only.
 
@@ -6,12 +6,6 @@ A *batch* is the appends of many requests as few steps, without changing an orde
 files that are synced together. It is durable before the next step is begun (`Volume.append_steps`). The appends of a request that
 must be in order are in different steps. Nothing orders the files of different requests, such as the sessions of two chats, nor the
 logs of different tasks within one; so they share a step: a disk syncs many files at once in about the time of one.
-
-Some commits say by how many lines they were decided (`Commit.after`). The number of lines of a file is counted when the first such
-commit to it comes, and kept while this process is the only one that appends to it (`LineCounts`). Lines that are staged count for the
-commits behind them in the batch; they are part of the number when the batch is on disk.
-
-Messages about a whole file are rare, and each ends a round of the journal's loop.
 """
 
 from __future__ import annotations
@@ -19,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -30,19 +24,7 @@ from outcome import Outcome
 from trio import lowlevel
 
 from pegasus.storage.files import Files, OsFiles
-from pegasus.storage.messages import (
-    Archive,
-    ArchiveName,
-    Changed,
-    Commit,
-    ReadFile,
-    ReadFiles,
-    RemoveOldFiles,
-    ReplaceFile,
-    SetAside,
-    StorageError,
-    WholeFile,
-)
+from pegasus.storage.messages import Commit
 from pegasus.storage.volume import Volume
 
 T = TypeVar("T")
@@ -189,70 +171,6 @@ class Batch:
         return [[(path, b"".join(data)) for path, data in step.items()] for step in self._steps]
 
 
-# ------------------------------------------------------------------ numbers of lines
-
-KEPT: Final = 10_000
-"""Files whose numbers are kept. A file that is forgotten is counted again, which reads it once."""
-
-
-class LineCounts:
-    r"""The numbers of lines that are known.
-
-    >>> counts.learn("sessions/web%3Ac1.jsonl", 12)
-    >>> counts.stage(Commit(reply, (("sessions/web%3Ac1.jsonl", b"{}\n"),), after=12))
-    >>> counts.confirm_staged()
-    """
-
-    def __init__(self) -> None:
-        self._written: dict[str, int] = {}
-        """Lines of each file on disk, the file that was counted first at the beginning."""
-        self._staged: dict[str, int] = {}
-        """Lines of files with those of the batch."""
-
-    def unknown(self, requests: Iterable[object]) -> list[str]:
-        """Return the files that must be counted before the commits among these requests can be staged."""
-        paths: list[str] = []
-        for request in requests:
-            if isinstance(request, Commit) and request.after is not None and request.appends:
-                path = request.appends[0][0]
-                if path not in self._written and path not in paths:
-                    paths.append(path)
-        return paths
-
-    def learn(self, path: str, lines: int) -> None:
-        """Keep the number of a file that was counted."""
-        self._written[path] = lines
-        if len(self._written) > KEPT:
-            del self._written[next(iter(self._written))]
-
-    def stage(self, commit: Commit) -> None:
-        """Count the lines of a commit. Raises Changed, after which nothing is counted, if it was decided by another number."""
-        if commit.after is not None and commit.appends:
-            path = commit.appends[0][0]
-            lines = self._staged.get(path, self._written.get(path, -1))
-            if lines != commit.after:
-                raise Changed(f"{path} has {lines} lines, and not {commit.after} as when this was decided")
-        if not self._written:
-            return
-        for path, data in (*commit.appends, *commit.together):
-            if path in self._written:
-                self._staged[path] = self._staged.get(path, self._written[path]) + data.count(b"\n")
-
-    def confirm_staged(self) -> None:
-        """Note that what is staged is on disk."""
-        self._written.update(self._staged)
-        self._staged.clear()
-
-    def drop_staged(self) -> None:
-        """Forget what is staged."""
-        self._staged.clear()
-
-    def forget(self, paths: Sequence[str]) -> None:
-        """Forget files that were changed in another way than by appending."""
-        for path in paths:
-            self._written.pop(path, None)
-
-
 def repeats(commit: Commit, content: bytes) -> bool:
     """Return whether the lines of a commit stand in its first file where they were to be appended: it was done already."""
     if commit.after is None or not commit.appends:
@@ -265,45 +183,3 @@ def repeats(commit: Commit, content: bytes) -> bool:
         if not begin:
             return False
     return bool(lines) and content.startswith(lines, begin)
-
-
-# ------------------------------------------------------------------ whole files
-
-
-async def answer_whole_file(
-    message: WholeFile, disk: Disk, flush: Callable[[], Awaitable[StorageError | None]]
-) -> None:
-    """Do what the message asks for, and answer it. Its paths are valid. Raises StorageError.
-
-    flush: writes the notes, and returns the error if the disk refuses. Archiving first flushes them: a session that was archived
-    cannot show any more what is done.
-    """
-    match message:
-        case ReadFile(reply, path):
-            reply.send(await disk.run(Volume.read, path))
-        case ReadFiles(reply, paths):
-            reply.send(await disk.run(_read_each, paths))
-        case ReplaceFile(reply, path, content):
-            await disk.run(Volume.replace, path, content)
-            reply.send(None)
-        case SetAside(reply, path, content):
-            reply.send(await disk.run(Volume.keep_copy, path, content))
-        case RemoveOldFiles(reply, paths, since, before, limit, names, spared):
-            reply.send(await disk.run(Volume.remove_old, paths, since, before, limit, names, spared))
-        case Archive(reply, path, content, at, name, prefix):
-            if (error := await flush()) is not None:
-                raise error
-            reply.send(await disk.run(Volume.archive, path, content, at, name, prefix))
-        case ArchiveName(reply, path, at, prefix):
-            reply.send(await disk.run(Volume.archive_name, path, at, prefix))
-
-
-def _read_each(volume: Volume, paths: Sequence[str]) -> tuple[bytes | StorageError, ...]:
-    """Return the content of each file, or the error in its place, so that one bad file does not hide the others."""
-    contents: list[bytes | StorageError] = []
-    for path in paths:
-        try:
-            contents.append(volume.read(path))
-        except StorageError as error:
-            contents.append(error)
-    return tuple(contents)

@@ -54,7 +54,7 @@ from actors import Inbox, Reply
 from pegasus.messages import OutboundMessage
 from pegasus.observe import Activity, MessageDone, ReplyPosted, get_logger
 from pegasus.storage.directory import Directory, resolve
-from pegasus.storage.disk import Batch, Disk, LineCounts, answer_whole_file, repeats
+from pegasus.storage.disk import Batch, Disk, repeats
 from pegasus.storage.inbox import MAX_WAITING, InboxLog
 from pegasus.storage.inbox_messages import (
     Accept,
@@ -72,6 +72,7 @@ from pegasus.storage.leases import GiveBack, Lease, LeaseLost, LostLease, TakeLe
 from pegasus.storage.messages import (
     Acknowledge,
     Archive,
+    ArchiveName,
     Changed,
     Commit,
     Connected,
@@ -81,13 +82,16 @@ from pegasus.storage.messages import (
     NextChange,
     NextReplies,
     NextTold,
+    PostResult,
     PutRows,
+    ReadFile,
     ReadFiles,
     ReadRows,
     RemoveOldFiles,
     ReplaceFile,
     ReserveBudget,
     Route,
+    SetAside,
     SettleBudget,
     StorageError,
     StoredRows,
@@ -108,6 +112,8 @@ RETRY_AFTER = 1.0
 BATCH_BYTES = 4 << 20
 """A batch takes no more requests once they hold about this many bytes. It bounds memory and the time until the
 first of them is answered."""
+KEPT_COUNTS = 10_000
+"""Files whose numbers of lines are kept. One that is forgotten is counted again, which reads it once."""
 NOTICE_PRIORITY = 2
 """Priority of an item about an undelivered reply: after what people write, like the notifications of tasks."""
 
@@ -207,8 +213,10 @@ class _Journal:
         self._replies = ReplyQueries(disk, self._outbox, report)
         self._leases: dict[str, int] = {}
         """Fencing token of the newest lease of each owner key."""
-        self._lines = LineCounts()
-        """Lines of the files to which commits with `after` append."""
+        self._lines: dict[str, int] = {}
+        """Lines of the files to which commits with `after` append, those that are staged included; what was counted first is first.
+
+        A file is counted when the first such commit comes, and again after anything else than an append that succeeds."""
         self._versions: dict[str, int] = {}
         """Version of each collection of rows that was changed, by its path. Like leases they begin anew with the journal."""
         self._soon: list[Request] = []
@@ -380,14 +388,36 @@ class _Journal:
             if isinstance(message, WholeCollection):
                 await self._do_collection(message, rows_path(message.collection, message.owner))
                 return
-            paths = message.paths if isinstance(message, (ReadFiles, RemoveOldFiles)) else (message.path,)
-            check_paths(paths)
+            check_paths(message.paths if isinstance(message, ReadFiles | RemoveOldFiles) else (message.path,))
             self._check_lease(getattr(message, "lease", None))
-            if isinstance(message, ReplaceFile | Archive):
-                self._lines.forget(paths)
-            await answer_whole_file(message, self._disk, self.flush)
+            reply: Reply[Any] = message.reply
+            reply.send(await self._use_file(message))
         except (StorageError, LeaseLost, Changed, ValueError) as error:
             message.reply.fail(error)
+
+    async def _use_file(self, message: WholeFile) -> object:
+        """Do what a message with a valid path asks for, and return the answer. Raises StorageError."""
+        run = self._disk.run
+        match message:
+            case ReadFile(_, path):
+                return await run(Volume.read, path)
+            case ReadFiles(_, paths):
+                return await run(Volume.read_each, paths)
+            case ReplaceFile(_, path, content):
+                self._lines.pop(path, None)
+                return await run(Volume.replace, path, content)
+            case SetAside(_, path, content):
+                return await run(Volume.keep_copy, path, content)
+            case RemoveOldFiles(_, paths, since, before, limit, names, spared):
+                return await run(Volume.remove_old, paths, since, before, limit, names, spared)
+            case ArchiveName(_, path, at, prefix):
+                return await run(Volume.archive_name, path, at, prefix)
+            case Archive(_, path, content, at, name, prefix):
+                self._lines.pop(path, None)
+                # A session that was archived cannot show any more what is done.
+                if (error := await self.flush()) is not None:
+                    raise error
+                return await run(Volume.archive, path, content, at, name, prefix)
 
     async def _do_collection(self, message: WholeCollection, path: str) -> None:
         """Read or replace the rows in a file. Raises StorageError, Changed and ValueError."""
@@ -437,12 +467,12 @@ class _Journal:
 
     async def _write(self, requests: Sequence[Request], *, with_notes: bool = False) -> StorageError | None:
         """Stage, write and answer. If an error is returned, nothing has happened and nobody was answered."""
-        if (error := await self._count_lines(requests)) is not None:
-            return error
-        answers = [(request, self._stage(request)) for request in requests]
-        valid = [request for request, answer in answers if not isinstance(answer, Exception)]
+        answers = [(request, await self._stage(request)) for request in requests]
+        commits = [
+            request for request, answer in answers if isinstance(request, Commit) and not isinstance(answer, Exception)
+        ]
         try:
-            await self._append([request for request in valid if isinstance(request, Commit)], with_notes=with_notes)
+            await self._append(commits, with_notes=with_notes)
         except StorageError as error:
             self.drop_staged()
             self._refusal = str(error)
@@ -456,15 +486,6 @@ class _Journal:
                 reply.fail(answer)
             else:
                 reply.send(answer)
-        return None
-
-    async def _count_lines(self, requests: Sequence[Request]) -> StorageError | None:
-        """Count the lines of files that `after` is compared with. Return the error if one cannot be read."""
-        try:
-            for path in self._lines.unknown(requests):
-                self._lines.learn(path, await self._disk.run(Volume.count_lines, path))
-        except StorageError as error:
-            return error
         return None
 
     async def _answer_repeated(self, commit: Commit, changed: Changed) -> None:
@@ -508,7 +529,8 @@ class _Journal:
             return
         offsets = await self._disk.run(Volume.append_steps, steps)
         self._refusal = ""
-        self._lines.confirm_staged()
+        while len(self._lines) > KEPT_COUNTS:
+            del self._lines[next(iter(self._lines))]
         if accepted:
             for item in inbox.written(offsets[before]):
                 self._activity.message_accepted(item.address.type, is_internal=item.is_internal)
@@ -526,14 +548,10 @@ class _Journal:
         """Forget what is staged, since it could not be written."""
         self._inbox.drop_staged()
         self._outbox.drop_staged()
-        self._lines.drop_staged()
+        self._lines.clear()
 
-    def _stage(self, request: Request) -> object:
+    async def _stage(self, request: Request) -> object:
         """Return the answer to be given after the write, or an error. With an error nothing of the request is staged."""
-        outbox = self._outbox
-        # A commit may have several posts. If one cannot be written, those before it in the same commit are taken back,
-        # and those of other requests stay.
-        staged_replies = len(outbox.staged)
         try:
             if isinstance(request, Accept):
                 answer = self._inbox.accept(
@@ -553,16 +571,32 @@ class _Journal:
                 return self._inbox.discard(request, self._clock())
             for lease in request.leases:
                 self._check_lease(lease)
-            check_paths(path for path, _ in (*request.appends, *request.together))
-            posted = [outbox.post(post, resolve(self._directory, post), self._clock()) for post in request.posts]
-            self._lines.stage(request)
-            return tuple(posted)
+            return await self._stage_commit(request)
         except (TypeError, ValueError) as error:
-            outbox.drop_staged(keep=staged_replies)
             return ValueError(f"cannot be written: {error}")
-        except (LeaseLost, Changed) as error:
-            outbox.drop_staged(keep=staged_replies)
+        except (LeaseLost, Changed, StorageError) as error:
             return error
+
+    async def _stage_commit(self, commit: Commit) -> tuple[PostResult, ...]:
+        """Stage posts and count lines. Raises ValueError, TypeError, Changed, and StorageError if a file cannot be counted."""
+        appends, lines, outbox = (*commit.appends, *commit.together), self._lines, self._outbox
+        check_paths(path for path, _ in appends)
+        if commit.after is not None and commit.appends:
+            path = commit.appends[0][0]
+            if path not in lines:
+                lines[path] = await self._disk.run(Volume.count_lines, path)
+            if lines[path] != commit.after:
+                raise Changed(f"{path} has {lines[path]} lines, and not {commit.after} as when this was decided")
+        staged_replies = len(outbox.staged)
+        try:
+            posted = [outbox.post(post, resolve(self._directory, post), self._clock()) for post in commit.posts]
+        except (TypeError, ValueError):
+            outbox.drop_staged(keep=staged_replies)  # the posts before the one that cannot be written
+            raise
+        for path, data in appends:
+            if path in lines:
+                lines[path] += data.count(b"\n")
+        return tuple(posted)
 
     # ------------------------------------------------------------------ rewriting
 

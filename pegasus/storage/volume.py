@@ -212,6 +212,16 @@ class Volume:
             return self._files.read(path)[: self._sizes_to_restore.get(path)]
         return b""
 
+    def read_each(self, paths: Sequence[str]) -> tuple[bytes | StorageError, ...]:
+        """Return the content of each file, or the error in its place, so that one bad file does not hide the others."""
+        contents: list[bytes | StorageError] = []
+        for path in paths:
+            try:
+                contents.append(self.read(path))
+            except StorageError as error:
+                contents.append(error)
+        return tuple(contents)
+
     def count_lines(self, path: str) -> int:
         """Return the number of lines of a file, 0 if there is none."""
         return self.read(path).count(b"\n")

@@ -250,7 +250,8 @@ class Postgres:
             if (await self._rows("select pegasus.forget(%s)", _FORGOTTEN_AT_ONCE))[0][0]:
                 self._forget_at = trio.current_time() + 1.0
         rows = await self._rows(
-            "select key, token, case when due_at is null then 0 else last_n end from pegasus.owned where owner = %s", node
+            "select key, token, case when due_at is null then 0 else last_n end from pegasus.owned where owner = %s",
+            node,
         )
         return {Lease(key, token): n for key, token, n in rows}
 

@@ -168,6 +168,16 @@ async def test_lines_are_counted_again_when_the_file_was_replaced(journal):
     await journal.ask(Commit, ((SESSION, b"1\n"),), (), None, (), 0)
 
 
+async def test_a_number_of_lines_is_kept_for_the_batch_that_needs_it(monkeypatch):
+    monkeypatch.setattr("pegasus.storage.journal.KEPT_COUNTS", 1)
+    other = "sessions/web%3Ac2.jsonl"
+    async with run_journal(MemoryDisk()) as journal:
+        await journal.ask(Commit, ((SESSION, b"1\n"),), (), None, (), 0)
+        async with trio.open_nursery() as nursery:
+            for path, after in ((other, 0), (SESSION, 1)):
+                nursery.start_soon(journal.ask, Commit, ((path, b"2\n"),), (), None, (), after)
+
+
 @pytest.mark.parametrize("operation", range(1, 6))
 async def test_a_commit_that_the_disk_refused_may_be_made_again(operation):
     disk = MemoryDisk()

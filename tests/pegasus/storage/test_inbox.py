@@ -285,7 +285,9 @@ def test_a_guest_is_heard_once_their_message_is_written():
     file.log.drop_staged()
     accept(attrs.evolve(guest, metadata={APART: True}), priority=1)
     accept(report, priority=0)
-    assert [item.is_apart for item, _ in file.log.staged.values()] == [True, True], "what is staged counts for what follows"
+    assert [item.is_apart for item, _ in file.log.staged.values()] == [True, True], (
+        "what is staged counts for what follows"
+    )
     file.log.drop_staged()
     accept(report, priority=0)
     assert [item.is_apart for item, _ in file.log.staged.values()] == [False]

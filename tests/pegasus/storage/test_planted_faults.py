@@ -9,7 +9,6 @@ import pytest
 import trio
 
 from pegasus.storage import Commit, StorageError
-from pegasus.storage import disk as disk_module
 from pegasus.storage import journal as journal_module
 from pegasus.testing.memory_disk import MemoryDisk
 
@@ -17,50 +16,42 @@ from . import test_fencing as promises
 from .conftest import run_journal
 
 FAULTS = {
-    "the lease of a commit is not looked at": ("journal", "            self._check_lease(request.lease)\n", ""),
-    "further leases of a commit are not looked at": ("journal", "for lease in request.leases:", "for lease in ():"),
-    "the lease of a file is not looked at": (
-        "journal",
-        'self._check_lease(getattr(message, "lease", None))',
-        "pass",
-    ),
-    "an item is taken without a lease": ("journal", "if isinstance(message, TakeItem) and", "if False and"),
+    "the lease of a commit is not looked at": ("            self._check_lease(request.lease)\n", ""),
+    "further leases of a commit are not looked at": ("for lease in request.leases:", "for lease in ():"),
+    "the lease of a file is not looked at": ('self._check_lease(getattr(message, "lease", None))', "pass"),
+    "an item is taken without a lease": ("if isinstance(message, TakeItem) and", "if False and"),
     "an item is ended without a lease": (
-        "journal",
         "if not self._is_lost(lease):\n                    self._complete(n)",
         "if True:\n                    self._complete(n)",
     ),
     "an item is given back without a lease": (
-        "journal",
         "if not self._is_lost(lease):\n                    self._inbox.queue.take_back(n)",
         "if True:\n                    self._inbox.queue.take_back(n)",
     ),
-    "the newest lease does not count": ("journal", "lease.token < self._leases", "lease.token <= self._leases"),
-    "the lines before a commit do not count": ("disk", "if lines != commit.after:", "if False:"),
-    "a commit with other lines before it is done": ("journal", "if not is_done:", "if False:"),
-    "a commit that is repeated is refused": ("journal", "if not is_done:", "if True:"),
-    "staged lines count though they were refused": ("journal", "        self._lines.drop_staged()\n", ""),
-    "staged lines do not count though they are written": ("journal", "        self._lines.confirm_staged()\n", ""),
-    "lines are not counted again": ("journal", "self._lines.forget(paths)", "pass"),
-    "the version of rows does not count": ("journal", "if known < version:", "if False:"),
+    "the newest lease does not count": ("lease.token < self._leases", "lease.token <= self._leases"),
+    "the lines before a commit do not count": ("if lines[path] != commit.after:", "if False:"),
+    "a commit with other lines before it is done": ("if not is_done:", "if False:"),
+    "a commit that is repeated is refused": ("if not is_done:", "if True:"),
+    "staged lines count though they were refused": ("        self._lines.clear()\n", ""),
+    "staged lines do not count though they are written": ('lines[path] += data.count(b"\\n")', "pass"),
+    "lines are not counted again": (
+        "self._lines.pop(path, None)\n                return await run(Volume.replace",
+        "return await run(Volume.replace",
+    ),
+    "lines are not counted again after an archive": (
+        "self._lines.pop(path, None)\n                # A session",
+        "# A session",
+    ),
+    "the version of rows does not count": ("if known < version:", "if False:"),
 }
 
 
-def copied(module, old, new):
-    """Return a copy of a module in which one text is replaced."""
-    source = inspect.getsource(module)
+def journal_with(old, new):
+    """Return the journal's actor from a copy of its module in which one text is replaced."""
+    source = inspect.getsource(journal_module)
     assert source.count(old) == 1, f"planted once: {old!r}"
-    copy = ModuleType(f"{module.__name__}_copy")
-    exec(compile(source.replace(old, new), module.__file__, "exec"), vars(copy))
-    return copy
-
-
-def journal_with(file, old, new):
-    """Return the journal's actor with a fault."""
-    if file == "journal":
-        return copied(journal_module, old, new).run_journal
-    copy = copied(journal_module, "_OWN_FILES = (", "_OWN_FILES = (")
-    copy.LineCounts = copied(disk_module, old, new).LineCounts
+    copy = ModuleType(f"{journal_module.__name__}_copy")
+    exec(compile(source.replace(old, new), journal_module.__file__, "exec"), vars(copy))
     return copy.run_journal
 
 
@@ -105,7 +96,7 @@ async def keeps_promises(actor):
 
 
 async def test_the_journal_itself_keeps_its_promises():
-    assert await keeps_promises(journal_with("journal", "_OWN_FILES = (", "_OWN_FILES = ("))
+    assert await keeps_promises(journal_with("_OWN_FILES = (", "_OWN_FILES = ("))
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
