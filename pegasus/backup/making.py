@@ -15,7 +15,7 @@ import fcntl
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
@@ -36,11 +36,9 @@ from pegasus.backup.archive import (
 )
 from pegasus.backup.blanking import holds_secret, without_secrets
 from pegasus.backup.sealing import MAGIC, Sealer
-from pegasus.backup.snapshot import BackupError, FoundFile, Snapshot, SnapshotChanged, take_snapshot
-from pegasus.host import Home, read_format
+from pegasus.backup.snapshot import BackupError, FoundFile, Snapshot, SnapshotChanged, with_snapshot
+from pegasus.host import Home, read_format, sync_folder
 
-_ATTEMPTS: Final = 200
-"""Attempts at most. Each holds one more file fast."""
 _SMALL: Final = 1 << 20
 """Bytes of a file at the top of the home that is searched for secrets at most."""
 _CONFIG: Final = "pegasus.toml"
@@ -68,23 +66,16 @@ def make_backup(home: Home, target: Path, *, passphrase: str | None, secrets: bo
     if not home.data.is_dir():
         raise BackupError(f"{home}: there is nothing to back up")
     with _part_of(target, home) as stream:
-        held: set[str] = set()
-        for _ in range(_ATTEMPTS):
+
+        def write(snapshot: Snapshot, held: Collection[str]) -> Made:
             stream.seek(0)
             stream.truncate()
-            try:
-                with (
-                    take_snapshot(home, secrets=secrets, held=held) as snapshot,
-                    _Contents(home, snapshot, held, target) as contents,
-                ):
-                    if not secrets:
-                        contents.blank()
-                    return _write(home, snapshot, contents, stream, passphrase, secrets=secrets, at=clock())
-            except SnapshotChanged as changed:
-                held.add(changed.path)
-        raise BackupError(
-            f"{home}: files change faster than they can be read; stop the agent, and make the backup then"
-        )
+            with _Contents(home, snapshot, held, target) as contents:
+                if not secrets:
+                    contents.blank()
+                return _write(home, snapshot, contents, stream, passphrase, secrets=secrets, at=clock())
+
+        return with_snapshot(home, write, secrets=secrets)
 
 
 def _write(
@@ -123,7 +114,7 @@ def _write(
 class _Contents:
     """Contents of the files of a snapshot: the files themselves, copies of some, and texts in place of others. A context manager."""
 
-    def __init__(self, home: Home, snapshot: Snapshot, held: set[str], target: Path) -> None:
+    def __init__(self, home: Home, snapshot: Snapshot, held: Collection[str], target: Path) -> None:
         """held: files that are copied. target: the disk of the backup takes the copies, too."""
         self.emptied: list[str] = []
         self._folder = target.absolute().parent
@@ -239,11 +230,7 @@ def _part_of(target: Path, home: Home) -> Iterator[BinaryIO]:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
             raise
-    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(target.parent)
 
 
 def _is_named(path: Path, descriptor: int) -> bool:

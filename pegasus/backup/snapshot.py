@@ -30,20 +30,25 @@ import os
 import posixpath
 import stat
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeVar
 
 import attrs
 
 from pegasus.guarded_open import open_folder, open_regular
 from pegasus.host import Home
 
+T = TypeVar("T")
+
 MOST_OPEN: Final = 2_000
 """Files of `data` that are kept open at most, the newest first."""
 _LOCK_WAIT: Final = 30.0
 """Seconds to wait for the journal. One change takes milliseconds, on a slow disk seconds."""
+_ATTEMPTS: Final = 200
+"""Snapshots that are taken at most for one use. Each holds one more file fast."""
 _LOOKS: Final = 50
 """Looks at files that somebody changes in spite of the lock."""
 _IMMUTABLE: Final = ("media", "transcripts")
@@ -149,6 +154,17 @@ class Snapshot:
                 raise SnapshotChanged(file.path)
             yield stream
 
+    def copy(self, home: Home, file: FoundFile, target: Path) -> None:
+        """Write a file as it was found, in a folder that is made. Raises SnapshotChanged, and OSError."""
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        left = file.size
+        with self.read(home, file) as stream, target.open("wb") as copy:
+            while left and (data := stream.read(min(left, 1 << 20))):
+                copy.write(data)
+                left -= len(data)
+        if left:
+            raise SnapshotChanged(file.path)
+
 
 def _matches(file: FoundFile, home: Home) -> bool:
     try:
@@ -160,6 +176,21 @@ def _matches(file: FoundFile, home: Home) -> bool:
         file.size,
         file.changed,
     )
+
+
+def with_snapshot(home: Home, use: Callable[[Snapshot, Collection[str]], T], *, secrets: bool) -> T:
+    """Return what `use` makes of a snapshot; while it raises SnapshotChanged, of another one. Raises what `take_snapshot` does.
+
+    use: is given the snapshot, and the files that were found replaced by now.
+    """
+    held: set[str] = set()
+    for _ in range(_ATTEMPTS):
+        try:
+            with take_snapshot(home, secrets=secrets, held=held) as snapshot:
+                return use(snapshot, held)
+        except SnapshotChanged as changed:
+            held.add(changed.path)
+    raise BackupError(f"{home}: files change faster than they can be read; stop the agent, and try again")
 
 
 def take_snapshot(home: Home, *, secrets: bool, held: Collection[str] = ()) -> Snapshot:

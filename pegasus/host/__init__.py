@@ -52,6 +52,7 @@ from pegasus.host.home import (
     read_token,
     replace_private,
     resolve_home,
+    sync_folder,
     write_private,
 )
 from pegasus.host.own_folder import folder_problem
@@ -103,6 +104,7 @@ __all__ = [
     "replace_private",
     "resolve_home",
     "silence_stream",
+    "sync_folder",
     "wall_clock",
     "write_format",
     "write_private",

@@ -276,6 +276,15 @@ def replace_private(path: Path, text: str) -> None:
         raise
 
 
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable. Raises OSError."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
 # ------------------------------------------------------------------ lock
 
 

@@ -22,6 +22,7 @@ from typing import Final
 import attrs
 import trio
 
+from pegasus.host import sync_folder
 from pegasus.moving.folder import DataFolder, FolderError, FolderWriter, Tally
 from pegasus.storage.database import Content, Database
 
@@ -129,11 +130,7 @@ def put_in_place(part: Path, folder: Path) -> bool:
             raise FolderError(f"{folder}: is not empty; give another folder")
         return True
     os.replace(part, folder)  # of folders only an empty one is replaced
-    descriptor = os.open(folder.absolute().parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(folder.absolute().parent)
     return False
 
 

@@ -27,7 +27,7 @@ from typing import Final, TypeAlias
 import attrs
 
 from pegasus.guarded_open import open_regular
-from pegasus.host import replace_private
+from pegasus.host import replace_private, sync_folder
 from pegasus.messages import Json
 from pegasus.wire import decode_object, encode_json
 
@@ -139,15 +139,6 @@ class AcceptedSkills:
         # A crash leaves the old file or the new one. The folder is synced too, since the name is an entry of it.
         replace_private(self.path, encode_json({"skills": dict(entries)}) + "\n")
         sync_folder(self.path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Bring the names in a folder onto the disk. Raises OSError."""
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def parse_manifest(entry: object) -> Manifest | None:

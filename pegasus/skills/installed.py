@@ -24,8 +24,9 @@ from typing import Final
 
 import attrs
 
+from pegasus.host import sync_folder
 from pegasus.messages import Json
-from pegasus.skills.acceptance import AcceptedSkills, Manifest, file_hash, manifest_of, parse_manifest, sync_folder
+from pegasus.skills.acceptance import AcceptedSkills, Manifest, file_hash, manifest_of, parse_manifest
 from pegasus.skills.skill import NAME
 from pegasus.wire import encode_json
 

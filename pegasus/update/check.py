@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import trio
 
-from pegasus.backup import BackupError, FoundFile, Snapshot, SnapshotChanged, take_snapshot, without_secrets
+from pegasus.backup import BackupError, FoundFile, Snapshot, with_snapshot, without_secrets
 from pegasus.host import Home
 from pegasus.settings import SettingsSource
 from pegasus.update.candidate import UpdateError
@@ -30,8 +30,6 @@ from pegasus.wire import decode_json, encode_json
 
 LIMIT: Final = 1800.0
 """Seconds that a replay may take. A week of thousands of messages takes less than a minute."""
-_ATTEMPTS: Final = 20
-"""Times that a copy is begun, if files are replaced meanwhile."""
 _TEXTS: Final = (
     "workspace/memory/",
     "workspace/skills/",
@@ -80,18 +78,12 @@ async def check_update(
 
 def _copy_home(home: Home, source: SettingsSource, copy: Path) -> None:
     """Copy what is replayed, as it is at one moment. Raises BackupError, OSError, UpdateError."""
-    held: set[str] = set()
-    for _ in range(_ATTEMPTS):
-        try:
-            with take_snapshot(home, secrets=False, held=held) as snapshot:
-                for file in snapshot.files:
-                    if _is_wanted(file):
-                        _copy_file(home, snapshot, file, copy)
-            break
-        except SnapshotChanged as changed:
-            held.add(changed.path)
-    else:
-        raise UpdateError(f"{home}: files change faster than they can be read; stop the agent, and check then")
+
+    def copy_wanted(snapshot: Snapshot, _: object) -> None:
+        for file in filter(_is_wanted, snapshot.files):
+            snapshot.copy(home, file, copy / file.path)
+
+    with_snapshot(home, copy_wanted, secrets=False)
     (copy / "data").mkdir(exist_ok=True)
     version = home.data / "VERSION"
     if version.is_file():
@@ -107,16 +99,6 @@ def _is_wanted(file: FoundFile) -> bool:
         return False
     is_on_top = "/" not in path.removeprefix("workspace/")
     return path.startswith("data/") or (file.size <= _LARGEST and (is_on_top or path.startswith(_TEXTS)))
-
-
-def _copy_file(home: Home, snapshot: Snapshot, file: FoundFile, copy: Path) -> None:
-    target = copy / file.path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    left = file.size
-    with snapshot.read(home, file) as stream, target.open("wb") as written:
-        while left and (piece := stream.read(min(left, 1 << 20))):
-            written.write(piece)
-            left -= len(piece)
 
 
 def _write_settings(source: SettingsSource, copy: Path) -> None:

@@ -32,7 +32,17 @@ import attrs
 
 from pegasus import __version__
 from pegasus.backup import BackupError, restore_backup
-from pegasus.host import Home, HomeBusy, HomeError, Notifier, own_home, print_error, wall_clock, write_private
+from pegasus.host import (
+    Home,
+    HomeBusy,
+    HomeError,
+    Notifier,
+    own_home,
+    print_error,
+    sync_folder,
+    wall_clock,
+    write_private,
+)
 from pegasus.launching import CURRENT, go_on_as_current
 from pegasus.observe import get_logger
 from pegasus.wire import decode_json, encode_line, from_wire, to_wire
@@ -96,7 +106,7 @@ def set_current(home: Home, name: str) -> None:
             aside.unlink(missing_ok=True)
             aside.symlink_to(name)
             aside.replace(link)
-        _sync(home.versions)
+        sync_folder(home.versions)
     except OSError as error:
         raise HomeError(f"{link}: cannot be changed ({error.strerror})", exit_code=1) from None
 
@@ -210,7 +220,7 @@ def read_switch(home: Home) -> Switch | None:
 def write_switch(home: Home, switch: Switch) -> None:
     """Note where an update stands. Raises HomeError."""
     write_private(home.versions / "switch.json", encode_line(to_wire(switch)).decode())
-    _sync(home.versions)
+    sync_folder(home.versions)
 
 
 def complete_switch(home: Home) -> None:
@@ -278,7 +288,7 @@ def _restore_data(home: Home, switch: Switch) -> None:
         if home.data.exists():
             home.data.rename(old)
         apart.data.rename(home.data)
-        _sync(home.path)
+        sync_folder(home.path)
         shutil.rmtree(apart.path, ignore_errors=True)
     except (BackupError, HomeError, OSError) as error:
         reason = f"{error.filename or home.data}: {error.strerror}" if isinstance(error, OSError) else str(error)
@@ -287,12 +297,3 @@ def _restore_data(home: Home, switch: Switch) -> None:
             f"The data from before it is in {backup}",
             exit_code=1,
         ) from None
-
-
-def _sync(folder: Path) -> None:
-    """Bring the names in a folder to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
