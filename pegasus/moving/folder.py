@@ -24,7 +24,7 @@ from pegasus.guarded_open import open_regular
 from pegasus.host import FORMAT
 from pegasus.json_lines import BadLine
 from pegasus.messages import Json
-from pegasus.storage import ROW_FILES, collection_of, owner_of, row_key, rows_path
+from pegasus.storage import ROW_FILES, collection_of, row_key, rows_path
 from pegasus.storage.database import (
     Content,
     FileContents,
@@ -93,7 +93,7 @@ class DataFolder:
                 path = name.removesuffix(".next")
                 if path in present:
                     continue
-            file = FileContents(path, self._read(name), self._written(name), owner_of(path))
+            file = FileContents(path, self._read(name), self._written(name))
             collection = collection_of(path)
             if collection is not None and collection[0] in ROW_FILES:
                 found_rows, problems = _rows_of(*collection, file.content)
@@ -139,7 +139,7 @@ class DataFolder:
         while (name := f"{path}.bad-{n}") in present:
             n += 1
         present.add(name)
-        return FileContents(name, content, self._written(path), owner_of(name))
+        return FileContents(name, content, self._written(path))
 
 
 def _raw(bad: Collection[BadLine]) -> bytes:

@@ -465,11 +465,8 @@ class MemoryTables:
                 self._seen[address] = self._seen.pop(address, "")
 
     def addresses(self, channel_id: str | None, limit: int) -> tuple[KnownAddress, ...]:
-        connected = {
-            Address(type, id) for node, type, id in self._connected if id is not None and self._is_living(node)
-        }
         known = [
-            KnownAddress(address, heard, address in connected)
+            KnownAddress(address, heard)
             for address, heard in reversed(self._seen.items())
             if channel_id is None or escape_field(address.channel_id) == escape_field(channel_id)
         ]
@@ -489,7 +486,7 @@ class MemoryTables:
         found = {path: self.lines.get(path, [])[count:] for path, count in after.items()}
         return {path: lines for path, lines in found.items() if lines}
 
-    def replace(self, path: str, key: str, content: bytes, at: int, lease: Lease | None) -> None:
+    def replace(self, path: str, content: bytes, at: int, lease: Lease | None) -> None:
         self._check(lease)
         self._put(path, content, at)
 
@@ -500,7 +497,7 @@ class MemoryTables:
             self._blobs[path] = content
         self._written[path] = at
 
-    def archive(self, id: str, path: str, key: str, name: str, content: bytes, at: int, lease: Lease | None) -> bool:
+    def archive(self, id: str, path: str, name: str, content: bytes, at: int, lease: Lease | None) -> bool:
         if id in self._done:
             return True
         self._check(lease)

@@ -84,8 +84,8 @@ class DatabaseFiles:
                 return await self._read_each(paths)
             case ReplaceFile(_, path, content, lease):
                 _check_lines(path, content)
-                key, at = owner_of(path), self._clock()
-                return await until_done(lambda: database.replace(path, key, content, at, lease))
+                at = self._clock()
+                return await until_done(lambda: database.replace(path, content, at, lease))
             case SetAside(_, path, content):
                 return await self._set_aside(path, content)
             case RemoveOldFiles():
@@ -164,8 +164,8 @@ class DatabaseFiles:
             if await self._read(copy) == content:
                 return copy
             n += 1
-        key, at = owner_of(path), self._clock()
-        await self._calls.until_done(lambda: self._database.replace(copy, key, content, at, None))
+        at = self._clock()
+        await self._calls.until_done(lambda: self._database.replace(copy, content, at, None))
         return copy
 
     async def _archive_name(self, path: str, at: int, prefix: str) -> str:
@@ -182,16 +182,16 @@ class DatabaseFiles:
     async def _archive(self, message: Archive) -> str:
         # A session that was archived cannot show any more what is done.
         await self._notes.flush()
-        path, content, at, lease, key = message.path, message.content, message.at, message.lease, owner_of(message.path)
+        path, content, at, lease = message.path, message.content, message.at, message.lease
         _check_lines(path, content)
         name = await self._archive_name(path, at, message.prefix)
         if message.name not in (None, name):
             raise StorageError(f"{path}: its archive would be {name!r} and not {message.name!r}")
         if not name:
-            await self._calls.until_done(lambda: self._database.replace(path, key, content, at, lease))
+            await self._calls.until_done(lambda: self._database.replace(path, content, at, lease))
             return ""
         new = message.prefix + name
-        archive = partial(self._database.archive, self._new_id(), path, key, new, content, at, lease)
+        archive = partial(self._database.archive, self._new_id(), path, new, content, at, lease)
         if not await self._calls.until_done(archive):
             raise StorageError(f"{path} cannot be archived as {name!r}, since that name is taken")
         return name

@@ -421,12 +421,10 @@ class Postgres:
         """See `Database`."""
         escaped = None if channel_id is None else escape_field(channel_id)
         found = await self._rows(
-            "select a.type, a.channel_id, a.heard, exists (select from pegasus.connection c join pegasus.node n on n.id = c.node "
-            "where c.type = a.type and c.channel_id = a.channel_id and not c.is_whole and n.until > clock_timestamp()) "
-            "from pegasus.address a where %s::text is null or a.escaped = %s order by a.seen desc limit %s",
+            "select type, channel_id, heard from pegasus.address where %s::text is null or escaped = %s order by seen desc limit %s",
             *(escaped, escaped, limit),
         )
-        return tuple(KnownAddress(Address(type, id), heard, is_connected) for type, id, heard, is_connected in found)
+        return tuple(KnownAddress(Address(type, id), heard) for type, id, heard in found)
 
     async def served_types(self) -> frozenset[str]:
         """See `Database`."""
@@ -460,7 +458,7 @@ class Postgres:
             lines[path].append(body)
         return lines
 
-    async def replace(self, path: str, key: str, content: bytes, at: int, lease: Lease | None) -> None:
+    async def replace(self, path: str, content: bytes, at: int, lease: Lease | None) -> None:
         """See `Database`."""
         await self._rows(
             "select pegasus.replace(%s, %s::text[], %b, %s::bigint, %s::text[], %s::bigint[])",
@@ -468,9 +466,7 @@ class Postgres:
             size=len(content),
         )
 
-    async def archive(
-        self, id: str, path: str, key: str, name: str, content: bytes, at: int, lease: Lease | None
-    ) -> bool:
+    async def archive(self, id: str, path: str, name: str, content: bytes, at: int, lease: Lease | None) -> bool:
         """See `Database`."""
         [(is_done,)] = await self._rows(
             "select pegasus.archive(%s, %s, %s, %s::text[], %b, %s::bigint, %s::text[], %s::bigint[])",

@@ -229,8 +229,6 @@ class KnownAddress:
     """The address."""
     heard: str = ""
     """Account of the one guest who was heard there, "*" for several, "" for none."""
-    is_connected: bool = False
-    """True if a client of a living node is connected for it."""
 
 
 @attrs.frozen
@@ -318,8 +316,6 @@ class FileContents:
     """All that it holds."""
     at: int
     """Wall clock of its last change, ms."""
-    key: str = ""
-    """Owner key of the lines, as `fill` needs it; `contents` need not know it."""
 
 
 @attrs.frozen(repr=False)
@@ -512,13 +508,11 @@ class Database(Protocol):
         """Return the lines of files behind so many. A file that has none there is left out."""
         ...
 
-    async def replace(self, path: str, key: str, content: bytes, at: int, lease: Lease | None) -> None:
+    async def replace(self, path: str, content: bytes, at: int, lease: Lease | None) -> None:
         """Let a file hold exactly this. A path that ends in .jsonl is kept as lines. at: wall clock, ms. Raises LeaseLost."""
         ...
 
-    async def archive(
-        self, id: str, path: str, key: str, name: str, content: bytes, at: int, lease: Lease | None
-    ) -> bool:
+    async def archive(self, id: str, path: str, name: str, content: bytes, at: int, lease: Lease | None) -> bool:
         """Rename a file and begin it anew with this content. False if a file of the new name exists.
 
         name: file name beside the path. id: as in `DurableStep`. Raises LeaseLost.

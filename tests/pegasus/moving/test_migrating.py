@@ -71,7 +71,7 @@ async def test_a_database_that_goes_away_in_the_middle_has_everything_or_nothing
 
 async def test_a_database_that_holds_something_else_is_refused(database, data, tmp_path):
     link = database.link("a")
-    await link.replace("main/current.jsonl", "main", b"{}\n", 1, None)
+    await link.replace("main/current.jsonl", b"{}\n", 1, None)
     with pytest.raises(FolderError, match=r"not empty \(found lines of conversations: 1\)"):
         await move_to_database(folder(data), link)
     assert await link.read("main/current.jsonl") == b"{}\n"
@@ -111,7 +111,7 @@ async def test_what_a_move_that_was_killed_has_left_is_in_nobodys_way(database, 
 async def test_a_full_disk_leaves_no_folder(database, data, tmp_path, monkeypatch):
     link = database.link("a")
     await move_to_database(folder(data), link)
-    await link.replace("media/..", "x", b"x", 1, None)
+    await link.replace("media/..", b"x", 1, None)
     with pytest.raises(FolderError, match="allowed: paths below the folder"):
         await move_to_folder(link, tmp_path / "back")
     assert [path for path in tmp_path.iterdir() if path != data] == []

@@ -57,7 +57,7 @@ async def test_a_session_that_was_archived_is_written_anew_with_its_archive(mirr
     await mirrored.append('{"n":1}', '{"n":2}')
     await mirrored.look()
     archive = CHAT.replace(".jsonl", ".2026-02-25-143000.jsonl")
-    await mirrored.link.archive("step-a", CHAT, "chat/web%3Ac1", archive.rpartition("/")[2], b'{"begin":1}\n', 9, None)
+    await mirrored.link.archive("step-a", CHAT, archive.rpartition("/")[2], b'{"begin":1}\n', 9, None)
     await mirrored.append('{"n":3}', '{"n":4}')
     await mirrored.look()
     assert mirrored.text() == '{"begin":1}\n{"n":3}\n{"n":4}\n'

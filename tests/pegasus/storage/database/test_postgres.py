@@ -133,7 +133,7 @@ async def test_a_lock_that_is_held_too_long_is_an_error_for_an_operator(postgres
 async def test_much_may_take_longer_than_an_answer_may(postgres_url):
     content = bytes(range(256)) * 40_000
     async with opened(postgres_url, patience=1) as database:
-        await database.replace("media/x.bin", "media", content, 1, None)
+        await database.replace("media/x.bin", content, 1, None)
         assert await database.read("media/x.bin") == content
 
 
