@@ -283,7 +283,7 @@ class InboxLog(RecordLog[QueuedItem]):
         item.n = self.last_n + len(self.staged) + 1
         item.is_apart = message.metadata.get(APART) is True
         item.at, item.is_internal = at, message.is_internal
-        line = _message_line(item, message, at)
+        line = message_line(item.n, at, item.lane, item.priority, item.is_owners, to_wire(message), item.discards)
         item.span = Span(0, len(line))
         item.message = message if len(line) <= KEPT_LINE else None
         self.staged[item.digest] = Staged(item, line)
@@ -304,7 +304,7 @@ class InboxLog(RecordLog[QueuedItem]):
         """
         item = self.queue.remove(n)
         if item is not None:
-            self.notes["done", n] = encode_line({"type": "done", "n": n, **({"at": at} if at else {})})
+            self.notes["done", n] = done_line(n, at)
         return item
 
     def connected(self, type: str, channel_id: str | None) -> None:
@@ -446,19 +446,25 @@ def is_from_owner(priority: int, *, marked: bool) -> bool:
     return marked or not priority
 
 
-def _message_line(item: QueuedItem, message: InboundMessage, at: int) -> bytes:
+def message_line(
+    n: int, at: int, lane: str, priority: int, is_owners: bool, message: Json, discards: Sequence[int] = ()
+) -> bytes:
     """Return the record of an accepted message. Default values are left out, as most messages have them."""
-    record: dict[str, Json] = {"type": "message", "n": item.n, "at": at}
-    if item.lane != MAIN:
-        record["lane"] = item.lane
-    if item.priority:
-        record["rank"] = item.priority
-    if item.is_owners and item.priority:
+    record: dict[str, Json] = {"type": "message", "n": n, "at": at}
+    if lane != MAIN:
+        record["lane"] = lane
+    if priority:
+        record["rank"] = priority
+    if is_owners and priority:
         record["owner"] = True
-    if item.discards:
-        record["discards"] = list(item.discards)
-    record["message"] = to_wire(message)
-    return encode_line(record)
+    if discards:
+        record["discards"] = list(discards)
+    return encode_line({**record, "message": message})
+
+
+def done_line(n: int, at: int) -> bytes:
+    """Return the record of an item that is done. at: wall clock, ms; 0 = not known."""
+    return encode_line({"type": "done", "n": n, **({"at": at} if at else {})})
 
 
 def ids_lines(ids: Iterable[tuple[int, int]]) -> list[bytes]:

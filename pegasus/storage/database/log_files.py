@@ -16,7 +16,7 @@ from typing import Any, Final
 import attrs
 
 from pegasus.json_lines import BadLine, Line, scan_lines
-from pegasus.messages import Address, ChannelInfo, Json
+from pegasus.messages import Address, ChannelInfo
 from pegasus.storage.database.tables import (
     Content,
     InboxItem,
@@ -27,7 +27,7 @@ from pegasus.storage.database.tables import (
     ReplyNumbers,
 )
 from pegasus.storage.directory import Directory
-from pegasus.storage.inbox import InboxLog, directory_lines, ids_lines
+from pegasus.storage.inbox import InboxLog, directory_lines, done_line, ids_lines, message_line
 from pegasus.storage.item_queue import MAIN, QueuedItem
 from pegasus.storage.leases import chat_owner
 from pegasus.storage.outbox import OutboxLog, keys_line, numbering_line
@@ -93,26 +93,13 @@ def inbox_file(contents: Iterable[Content]) -> bytes:
     ids = [(int(item.item.dedupe, 16), item.n) for item in items if not item.item.message]
     lines = [encode_line({"type": "compacted", "lastN": numbers.last_n}), *ids_lines(ids)]
     whole = [item for item in items if item.item.message]
-    lines += map(_message_line, whole)
-    for item in whole:
-        if item.done_at is not None:
-            at: dict[str, Json] = {"at": item.done_at} if item.done_at else {}
-            lines.append(encode_line({"type": "done", "n": item.n, **at}))
+    for each in whole:
+        item = each.item
+        message = decode_json(item.message)
+        lines.append(message_line(each.n, item.at, item.lane, item.priority, item.is_owners, message))
+    lines += [done_line(each.n, each.done_at) for each in whole if each.done_at is not None]
     heard = ((each.address, each.heard) for each in addresses if each.heard)
     return b"".join([*lines, *directory_lines((each.address for each in addresses), heard)])
-
-
-def _message_line(item: InboxItem) -> bytes:
-    """Return the record of an accepted message, as the inbox writes it."""
-    accepted = item.item
-    record: dict[str, Json] = {"type": "message", "n": item.n, "at": accepted.at}
-    if accepted.lane != MAIN:
-        record["lane"] = accepted.lane
-    if accepted.priority:
-        record["rank"] = accepted.priority
-    if accepted.is_owners and accepted.priority:
-        record["owner"] = True
-    return encode_line({**record, "message": decode_json(accepted.message)})
 
 
 def outbox_contents(content: bytes, written: int = 0) -> tuple[list[Content], list[BadLine]]:
