@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Set
+from collections.abc import Awaitable, Callable, Collection, Iterator, Set
 from itertools import chain, count
 from typing import Final, TypeAlias
 
@@ -248,7 +248,8 @@ class ItemQueries:
     Handing out is not durable. An item counts as handed out until it is done; a taker that crashes gets it again. An
     asker that has left (its task was cancelled) is skipped, and nothing counts as handed out to it.
 
-    >>> await queries.answer([NextItem(reply)])
+    >>> queries.ask(NextItem(reply))
+    >>> await queries.answer()
     """
 
     def __init__(self, queue: ItemQueue, read: Callable[[QueuedItem], Awaitable[InboundMessage | None]]) -> None:
@@ -256,34 +257,48 @@ class ItemQueries:
         """The items; only who has taken an item is changed."""
         self._read = read
         """Reads a message back that is not held in memory. None: it is not in its file any more, and the item is done."""
-        self.open: list[ItemQuery] = []
+        self._open: list[ItemQuery] = []
         """Queries in the order in which they came."""
+        self._new: list[ItemQuery] = []
+        """Queries that have come since the last `answer`."""
         self.has_changed = False
-        """The items have changed since the last `answer`: it may find something for an open query."""
+        """Queries have come, or the items have changed, since the last `answer`."""
 
-    async def answer(self, new: Iterable[ItemQuery] = ()) -> None:
-        """Answer the queries that can be answered now, the new ones among them, and keep the others.
+    @property
+    def waiting(self) -> list[ItemQuery]:
+        """Return the queries that somebody waits for."""
+        return [query for query in (*self._open, *self._new) if not query.reply.abandoned]
 
-        To be called after each batch, if there are new queries or the items have changed. An earlier query that is replaced fails.
+    def ask(self, query: ItemQuery) -> None:
+        """Take a query for the next `answer`."""
+        self._new = [other for other in self._new if not other.reply.abandoned]
+        self._new.append(query)
+        self.has_changed = True
+
+    async def answer(self) -> None:
+        """Answer the queries that can be answered now, and keep the others. An earlier query that is replaced fails.
+
+        To be called after each batch, if something has changed.
         """
+        new, self._new = self._new, []
         for query in new:
             self._keep(query)
-        queries, self.open, self.has_changed = self.open, [], False
+        queries, self._open, self.has_changed = self._open, [], False
         for query in sorted(queries, key=lambda query: _ORDER.index(type(query))):
             try:
                 if not query.reply.abandoned and not await self._answer(query):
-                    self.open.append(query)
+                    self._open.append(query)
             except StorageError as error:
                 query.reply.fail(error)
 
     def _keep(self, query: ItemQuery) -> None:
         """Add a query to the open ones. An earlier one that it replaces fails."""
-        for other in self.open:
+        for other in self._open:
             if _is_replaced(other, query):
-                self.open.remove(other)
+                self._open.remove(other)
                 other.reply.fail(StorageError(f"another {type(other).__name__} has taken the place of this one"))
                 break
-        self.open.append(query)
+        self._open.append(query)
 
     async def _answer(self, query: ItemQuery) -> bool:
         """Answer with the item that is asked for. Return False if there is none, and the asker waits for one."""

@@ -170,7 +170,7 @@ async def run_journal(
 
 @attrs.define
 class _MailboxBatch:
-    """Messages that were taken from the mailbox. Queries for items and replies may have to wait for some."""
+    """Messages that were taken from the mailbox, and have not taken effect yet."""
 
     requests: list[Request] = attrs.field(factory=list)
     """Messages that need a write. All of them go to disk with one sync."""
@@ -178,10 +178,6 @@ class _MailboxBatch:
     """Messages that are answered from what is on disk after that write."""
     whole_file: WholeFile | WholeCollection | None = None
     """Came after all others."""
-    item_queries: list[ItemQuery] = attrs.field(factory=list)
-    """Queries for items. They are kept until there is an item."""
-    reply_queries: list[NextReplies] = attrs.field(factory=list)
-    """Queries for replies, likewise."""
 
 
 class _Journal:
@@ -199,8 +195,8 @@ class _Journal:
     ) -> None:
         self._activity = activity
         self._hands_out = hands_out
-        self._held: list[ItemQuery | LostChats | LostLease | NextChange | NextTold] = []
-        """Queries that are never answered: about what others do, and all for items if none is handed out."""
+        self._held: list[LostChats | LostLease | NextChange | NextTold] = []
+        """Queries about what other nodes do. They are never answered."""
         self._mailbox = mailbox
         self._disk = disk
         self._clock = clock
@@ -280,13 +276,9 @@ class _Journal:
         if self._may_rewrite:
             await self._rewrite()
         # Items and replies are handed out at the end: whatever was accepted or posted in this round is on disk.
-        if not self._hands_out:
-            for item_query in work.item_queries:
-                self._hold(item_query)
-        elif work.item_queries or self._items.has_changed:
-            await self._items.answer(work.item_queries)
-        if work.reply_queries or self._replies.outgoing:
-            self._replies.hand_out(work.reply_queries)
+        if self._hands_out and self._items.has_changed:
+            await self._items.answer()
+        self._replies.hand_out()
         if not (self._inbox.notes or self._outbox.notes or self._soon):
             self._flush_at = math.inf
         elif self._flush_at == math.inf:
@@ -310,9 +302,9 @@ class _Journal:
                 if isinstance(message, TakeItem) and self._is_lost(message.lease):
                     message.reply.fail(_lease_lost(message.lease))
                 else:
-                    work.item_queries.append(message)
+                    self._items.ask(message)
             elif isinstance(message, NextReplies):
-                work.reply_queries.append(message)
+                self._replies.ask(message)
             elif isinstance(message, LostChats | LostLease | NextChange | NextTold):
                 self._hold(message)
             elif isinstance(message, WholeFile | WholeCollection):
@@ -374,7 +366,7 @@ class _Journal:
         except StorageError as error:
             query.reply.fail(error)
 
-    def _hold(self, query: ItemQuery | LostChats | LostLease | NextChange | NextTold) -> None:
+    def _hold(self, query: LostChats | LostLease | NextChange | NextTold) -> None:
         """Keep a query that is never answered, since its asker would fail if nobody could answer any more."""
         self._held = [other for other in self._held if not other.reply.abandoned]
         self._held.append(query)

@@ -50,7 +50,8 @@ class ReplyHandout:
     asker that crashes in between gets it again. There is one asker. A second query comes from a new incarnation of that
     actor, and the old query fails, so that no reply is given to an actor that is gone.
 
-    >>> replies.hand_out([NextReplies(reply)])
+    >>> replies.ask(NextReplies(reply))
+    >>> replies.hand_out()
     """
 
     def __init__(self) -> None:
@@ -67,8 +68,8 @@ class ReplyHandout:
             self._position += 1
             self.outgoing.append((self._position, reply))
 
-    def _keep(self, query: NextReplies) -> None:
-        """Take a query for the open one. It confirms all positions up to `handed`, and replaces an earlier one."""
+    def ask(self, query: NextReplies) -> None:
+        """Take a query for the next `hand_out`. It confirms all positions up to `handed`, and replaces an earlier one."""
         if self.open is not None:
             self.open.reply.fail(StorageError("another NextReplies has taken the place of this one"))
         self.open = query
@@ -77,14 +78,12 @@ class ReplyHandout:
             # rewritten.
             self.outgoing.popleft()[1].message = None
 
-    def hand_out(self, new: Iterable[NextReplies] = ()) -> None:
-        """Give the next replies to whoever waits for them. new: queries that have come since the last call.
+    def hand_out(self) -> None:
+        """Give the next replies to whoever waits for them.
 
         Until it is confirmed the text of a reply is in memory. A reply without one was acknowledged before it was handed out
         (by a client that knew it from an earlier process), and is passed over.
         """
-        for query in new:
-            self._keep(query)
         if self.open is None:
             return
         waiting = (DueReply(position, stored.message) for position, stored in self.outgoing if stored.message)

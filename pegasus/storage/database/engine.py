@@ -322,7 +322,8 @@ class _Engine:
             case NextTold():
                 self._told.ask(message)
             case NextReplies():
-                self._replies.handout.hand_out([message])
+                self._replies.handout.ask(message)
+                self._replies.handout.hand_out()
             case _ if isinstance(message, ItemQuery):
                 if self._items.ask(message):
                     self._look_for_items.note()

@@ -75,7 +75,6 @@ class OwnedItems:
         self.ownership = Ownership(self._drop, activity)
         """The keys that this node owns."""
         self._queries = ItemQueries(self.queue, self._read_back)
-        self._new_queries: list[ItemQuery] = []
         self._sign = trio.Event()
         """Set when a query has come or the items have changed."""
         self._has_agents_of_chats = False
@@ -106,9 +105,7 @@ class OwnedItems:
                 reply.fail(LeaseLost(f"somebody else has the lease of {query.lease.owner}"))
             case _:
                 self._has_agents_of_chats = self._has_agents_of_chats or isinstance(query, NextChat)
-                # Where nothing is handed out they are kept, since their askers would fail if nobody could answer.
-                self._new_queries = [other for other in self._new_queries if not other.reply.abandoned]
-                self._new_queries.append(query)
+                self._queries.ask(query)
                 self._sign.set()
                 # An agent that waits for the items of its chat owns that already.
                 return isinstance(query, NextChat) or (isinstance(query, NextItem) and query.address is None)
@@ -199,8 +196,7 @@ class OwnedItems:
             await self._sign.wait()
             self._sign = trio.Event()
             if self._hands_out:
-                new, self._new_queries = self._new_queries, []
-                await self._queries.answer(new)
+                await self._queries.answer()
 
     async def look(self, node: NodeLease) -> None:
         """Take what is due and wanted here, load items that came from other nodes, and give back what nobody here wants."""
@@ -251,7 +247,7 @@ class OwnedItems:
     def _wanted_kinds(self) -> frozenset[str]:
         """Return the kinds of keys whose items somebody here waits for."""
         kinds: set[str] = set()
-        for query in self._waiting():
+        for query in self._queries.waiting:
             if isinstance(query, NextChat):
                 kinds.add("chat")
             elif isinstance(query, NextItem) and query.address is None:
@@ -261,12 +257,8 @@ class OwnedItems:
 
     def _wants_commands_only(self) -> bool:
         """Return whether there is room for the commands of chats, and for nothing else."""
-        queries = [query for query in self._waiting() if isinstance(query, NextChat)]
+        queries = [query for query in self._queries.waiting if isinstance(query, NextChat)]
         return bool(queries) and all(query.lanes == ("control",) for query in queries)
-
-    def _waiting(self) -> list[ItemQuery]:
-        """Return the queries that somebody waits for."""
-        return [query for query in (*self._queries.open, *self._new_queries) if not query.reply.abandoned]
 
     async def _load(self, keys: Collection[str]) -> None:
         """Load the items of these keys that are not in memory."""
