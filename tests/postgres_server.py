@@ -69,6 +69,9 @@ class PostgresServer:
             )
         rules = self.data / "pg_hba.conf"
         rules.write_text("host all locked 127.0.0.1/32 scram-sha-256\n" + rules.read_text())
+        self._make_certificate()
+
+    def _make_certificate(self):
         for name, content in zip(("server.crt", "server.key"), _self_signed(), strict=True):
             file = self.data / name
             file.touch(mode=0o600)
@@ -104,6 +107,11 @@ class PostgresServer:
     def promote(self):
         """Let a replica write, as the server that it followed is gone."""
         self._run("pg_ctl", "-D", self.data, "-w", "promote")
+
+    def change_certificate(self):
+        """Show another certificate, from a moment later on."""
+        self._make_certificate()
+        self.execute("select pg_reload_conf()")
 
     def signal(self, number):
         """Send a signal to all of its processes: SIGSTOP is a partition as its clients see it."""

@@ -485,6 +485,31 @@ async def test_the_certificate_of_the_server_is_checked(postgres_server, postgre
     distrusting.close()
 
 
+async def test_a_certificate_that_is_changed_under_way_is_waited_for(postgres_server, postgres_url, tmp_path):
+    trusted = tmp_path / "trusted.crt"
+    trusted.write_bytes(postgres_server.certificate.read_bytes())
+    end = "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and backend_type = 'client backend'"
+    async with opened(f"{postgres_url}?sslmode=verify-full&sslrootcert={trusted}", patience=0.5) as database:
+        await database.commit(step("1", after=0))
+        postgres_server.change_certificate()
+        words = ""
+        with trio.fail_after(10):
+            while "certificate" not in words:
+                postgres_server.execute(end)
+                try:
+                    await database.read("x.jsonl")
+                except DatabaseDown as error:
+                    words = str(error)
+        with pytest.raises(DatabaseDown, match="certificate"):
+            await database.next_notices()
+        trusted.write_bytes(postgres_server.certificate.read_bytes())
+        with trio.fail_after(10):
+            while True:
+                with suppress(DatabaseDown):
+                    assert await database.read("x.jsonl") == b"line of 1\n"
+                    break
+
+
 def test_doctor_sees_that_a_primary_is_read_only(postgres_url):
     setting = "?options=-c%20default_transaction_read_only%3D"
     assert [look_at_database(f"{postgres_url}{setting}{value}").is_read_only for value in ("on", "off")] == [
