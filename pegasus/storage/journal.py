@@ -168,18 +168,6 @@ async def run_journal(
             await journal.flush()
 
 
-@attrs.define
-class _MailboxBatch:
-    """Messages that were taken from the mailbox, and have not taken effect yet."""
-
-    requests: list[Request] = attrs.field(factory=list)
-    """Messages that need a write. All of them go to disk with one sync."""
-    queries: list[Query] = attrs.field(factory=list)
-    """Messages that are answered from what is on disk after that write."""
-    whole_file: WholeFile | WholeCollection | None = None
-    """Came after all others."""
-
-
 class _Journal:
     """State and loop of the actor."""
 
@@ -252,23 +240,24 @@ class _Journal:
                     message = await self._mailbox.receive()
                 except trio.EndOfChannel:
                     return
-            await self._work(self._gather(message))
+            await self._work(message)
 
-    async def _work(self, work: _MailboxBatch) -> None:
-        """Do one round of the loop, and set the time of the next flush.
+    async def _work(self, message: JournalMessage | None) -> None:
+        """Do one round of the loop, beginning with a message, and set the time of the next flush. None: only a flush is due.
 
         The time is set when the first note is made and not moved by later ones, so that a steady stream of messages
         does not put the flush off.
         """
-        if work.requests or (self._soon and work.whole_file is not None):
-            await self._commit(work.requests)
+        requests, queries, whole_file = self._gather(message)
+        if requests or (self._soon and whole_file is not None):
+            await self._commit(requests)
         # Queries come after the writes of their round, so an asker sees in the answer what it has asked for before.
-        for query in work.queries:
+        for query in queries:
             await self._answer(query)
         # It was the last message of the round, so all appends from before it are in the file by now, and none from
         # after it.
-        if work.whole_file is not None:
-            await self._do_whole_file(work.whole_file)
+        if whole_file is not None:
+            await self._do_whole_file(whole_file)
         # The deadline may have passed while the batch was written; the flush is then due in this round.
         if self._flush_at <= trio.current_time():
             await self.flush()
@@ -284,20 +273,24 @@ class _Journal:
         elif self._flush_at == math.inf:
             self._flush_at = trio.current_time() + (RETRY_AFTER if self._refusal else FLUSH_AFTER)
 
-    def _gather(self, message: JournalMessage | None) -> _MailboxBatch:
-        """Return what waits in the mailbox, beginning with `message`, up to a message about a whole file.
+    def _gather(
+        self, message: JournalMessage | None
+    ) -> tuple[list[Request], list[Query], WholeFile | WholeCollection | None]:
+        """Return the requests and queries that wait in the mailbox, up to a message about a whole file. Others take effect.
 
         A file that is read, replaced or archived must contain every append that was asked for before and none that was
-        asked for after, so such a message ends the round. `message` is None when only a flush is due.
+        asked for after, so such a message ends the round.
         """
-        work, size = _MailboxBatch(), 0
+        requests: list[Request] = []
+        queries: list[Query] = []
+        size = 0
         while True:
             if isinstance(message, Request):
                 is_soon = isinstance(message, Commit) and message.soon
-                (self._soon if is_soon else work.requests).append(message)
+                (self._soon if is_soon else requests).append(message)
                 size += _size_of(message)
             elif isinstance(message, Query):
-                work.queries.append(message)
+                queries.append(message)
             elif isinstance(message, ItemQuery):
                 if isinstance(message, TakeItem) and self._is_lost(message.lease):
                     message.reply.fail(_lease_lost(message.lease))
@@ -308,17 +301,16 @@ class _Journal:
             elif isinstance(message, LostChats | LostLease | NextChange | NextTold):
                 self._hold(message)
             elif isinstance(message, WholeFile | WholeCollection):
-                work.whole_file = message
-                return work
+                return requests, queries, message
             elif message is not None:
                 self._apply(message)
             # The rest waits in the mailbox and is the next batch.
             if size > BATCH_BYTES:
-                return work
+                return requests, queries, None
             try:
                 message = self._mailbox.receive_nowait()
             except (trio.WouldBlock, trio.EndOfChannel):
-                return work
+                return requests, queries, None
 
     def _apply(self, message: Immediate) -> None:
         """Let a message take effect that needs no write before."""
