@@ -84,7 +84,7 @@ class QueuedItem:
     is_apart: bool = False
     """True if it belongs to a conversation in which guests are heard."""
     hears: str = ""
-    """Who is heard at its address with it, as `Directory.guest_of` returns that when it is written."""
+    """Account that `Directory.guest_of` returns for its address when it is written."""
     at: int = 0
     """Wall clock when it was accepted, ms; 0 if a file from before does not say."""
     is_internal: bool = False

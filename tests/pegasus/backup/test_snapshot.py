@@ -46,7 +46,7 @@ def test_a_file_that_was_not_open_when_it_was_replaced_makes_another_attempt(hom
         write(home, "data/tokens.json.tmp", b"new %d" % len(taken)).replace(home.data / "tokens.json")
         return found
 
-    monkeypatch.setattr("pegasus.backup.making.take_snapshot", replace_after)
+    monkeypatch.setattr(snapshot, "take_snapshot", replace_after)
     back_up(home, tmp_path / "b")
     assert taken == [set(), {"data/tokens.json"}]
     restore(tmp_path / "b", tmp_path / "copy")
