@@ -35,7 +35,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import trio
-from trio.lowlevel import checkpoint
 
 from actors._events import ActorDied, ActorError, AskCycle
 
@@ -62,9 +61,8 @@ class Exchange:
 
     __slots__ = (
         "_answer",
-        "_receive",
         "_scopes",
-        "_send",
+        "_settled",
         "asker",
         "deadline",
         "holder",
@@ -92,12 +90,9 @@ class Exchange:
         """True if there is neither an answer nor a reason why none is needed."""
         self.left = False
         """True if the asker does not wait any more."""
-        self._send: trio.MemorySendChannel[tuple[object, BaseException | None]]
-        self._receive: trio.MemoryReceiveChannel[tuple[object, BaseException | None]]
-        self._send, self._receive = trio.open_memory_channel(1)
-        """Way of the answer: a value, or an error in its place."""
-        self._answer: tuple[object, BaseException | None] | None = None
-        """The answer, once the asker has received it."""
+        self._answer: tuple[object, BaseException | None]
+        """Value, or an error in its place. There is none before `_settled` is set."""
+        self._settled = trio.Event()
         self._scopes: list[trio.CancelScope] = []
         """Scopes from `Reply.scope`, to be cancelled when the asker leaves."""
 
@@ -133,7 +128,8 @@ class Exchange:
         """Answer with a value, or with an error if one is given. The exchange must be open."""
         self.open = False
         self._release()
-        self._send.send_nowait((value, error))
+        self._answer = value, error
+        self._settled.set()
 
     def fail(self, kind: type[ActorError], why: str, cause: BaseException | None = None) -> None:
         """Settle with an error of this class. Without effect if the exchange is not open."""
@@ -172,10 +168,7 @@ class Exchange:
 
     async def wait(self) -> object:
         """Return the answer or raise the error, now and at every later call. On cancel, the asker has not left."""
-        if self._answer is None:
-            self._answer = await self._receive.receive()
-        else:
-            await checkpoint()
+        await self._settled.wait()
         value, error = self._answer
         if error is not None:
             raise error
