@@ -261,8 +261,13 @@ class ItemQueries:
         """Queries in the order in which they came."""
         self._new: list[ItemQuery] = []
         """Queries that have come since the last `answer`."""
-        self.has_changed = False
-        """Queries have come, or the items have changed, since the last `answer`."""
+        self._changed: set[Address | None] = set()
+        """Addresses whose items have changed, or that somebody has asked about, since the last `answer`; None: about any."""
+
+    @property
+    def has_changed(self) -> bool:
+        """Return whether `answer` may find something."""
+        return bool(self._changed)
 
     @property
     def waiting(self) -> list[ItemQuery]:
@@ -273,23 +278,31 @@ class ItemQueries:
         """Take a query for the next `answer`."""
         self._new = [other for other in self._new if not other.reply.abandoned]
         self._new.append(query)
-        self.has_changed = True
+        self._changed.add(getattr(query, "address", None))
+
+    def note_change(self, item: QueuedItem) -> None:
+        """Note that an item is in the queue, or is done."""
+        self._changed.add(item.address)
 
     async def answer(self) -> None:
         """Answer the queries that can be answered now, and keep the others. An earlier query that is replaced fails.
 
-        To be called after each batch, if something has changed.
+        To be called after each batch, if something has changed. With an agent for each chat there are many queries, each about the
+        items of its chat; only those are looked at whose items have changed.
         """
         new, self._new = self._new, []
         for query in new:
             self._keep(query)
-        queries, self._open, self.has_changed = self._open, [], False
-        for query in sorted(queries, key=lambda query: _ORDER.index(type(query))):
+        changed, self._changed = {None, *self._changed}, set()
+        due = [query for query in self._open if getattr(query, "address", None) in changed or query.reply.abandoned]
+        for query in sorted(due, key=lambda query: _ORDER.index(type(query))):
             try:
-                if not query.reply.abandoned and not await self._answer(query):
-                    self._open.append(query)
+                is_open = not query.reply.abandoned and not await self._answer(query)
             except StorageError as error:
                 query.reply.fail(error)
+                is_open = False
+            if not is_open:
+                self._open.remove(query)
 
     def _keep(self, query: ItemQuery) -> None:
         """Add a query to the open ones. An earlier one that it replaces fails."""

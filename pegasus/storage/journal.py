@@ -318,7 +318,6 @@ class _Journal:
             case CompleteItem(n, lease):
                 if not self._is_lost(lease):
                     self._complete(n)
-                    self._items.has_changed = True
             case ReturnItem(n, lease):
                 if not self._is_lost(lease):
                     self._inbox.queue.take_back(n)
@@ -339,6 +338,7 @@ class _Journal:
         """Take an item out of the queue, and count it."""
         now = self._clock()
         if (item := self._inbox.done(n, now)) is not None:
+            self._items.note_change(item)
             self._activity.message_done(
                 MessageDone(n=n, address=item.address, began=item.at, ended=now, is_internal=item.is_internal)
             )
@@ -517,8 +517,8 @@ class _Journal:
             del self._lines[next(iter(self._lines))]
         if accepted:
             for item in inbox.written(offsets[before]):
+                self._items.note_change(item)
                 self._activity.message_accepted(item.address.type, is_internal=item.is_internal)
-            self._items.has_changed = True
         if posted:
             # Only now may an adapter send them: what is sent and not on disk would be sent again with another number.
             replies = outbox.written(offsets[-1])

@@ -314,6 +314,7 @@ class OwnedItems:
         item.is_apart, item.at, item.is_internal = new.is_apart, new.at, new.is_internal
         item.message = _message_of(stored) if len(new.message) <= KEPT_LINE else None
         self.queue.add(item)
+        self._queries.note_change(item)
         self._activity.message_picked_up(new.address.type, new.at)
         self._sign.set()
 
@@ -329,6 +330,7 @@ class OwnedItems:
     def _remove(self, item: QueuedItem) -> None:
         """Take an item that is done out of the queue."""
         self.queue.remove(item.n)
+        self._queries.note_change(item)
         if (owned := self.ownership.keys.get(self._key_of_item(item))) is not None:
             owned.items.discard(item.n)
             owned.since = trio.current_time()
