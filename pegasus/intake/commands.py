@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 from pegasus.conversation import sanitize_for_prompt
+from pegasus.host import command_name
 
 LEAVING_COMMANDS: Final = ("/exit", "/quit")
 """Commands of the terminal that end the chat. They are not sent."""
@@ -287,9 +288,9 @@ def _guess(name: str, known: Collection[str]) -> str:
     """Return the sentence about what was probably meant, "" if nobody can tell."""
     ours = OTHER_NAMES.get(name.replace("_", "-"), "")
     if ours.startswith("pegasus "):
-        return f" On the command line `{ours}` does that."
+        ours = f"On the command line `{ours}` does that."
     if ours.endswith("."):
-        return f" {ours}"
+        return f" {ours}".replace("`pegasus ", f"`{command_name()} ")
     if ours and not ours.startswith("/"):
         what = "attaches a file" if ours.startswith("@") else "opens an editor"
         return f" In a terminal {ours} {what}."

@@ -82,6 +82,14 @@ def test_what_other_agents_call_it_leads_to_ours(name, says):
     assert says in describe_unknown(name, COMMANDS)
 
 
+@pytest.mark.parametrize("name", ["/think", "/init"])
+def test_the_command_line_is_named_as_it_is_called_in_this_installation(name, monkeypatch):
+    monkeypatch.setenv("PEGASUS_COMMAND", "./scripts/run")
+    answer = describe_unknown(name, COMMANDS)
+    assert "`./scripts/run " in answer
+    assert "pegasus" not in answer
+
+
 def test_no_name_of_another_agent_hides_a_command_or_leads_nowhere():
     assert not OTHER_NAMES.keys() & COMMANDS
     commands = {ours for ours in OTHER_NAMES.values() if ours.startswith("/")}
