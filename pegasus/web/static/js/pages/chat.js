@@ -6,7 +6,6 @@ import { icon, wing } from "../icons.js";
 import { copyButton, insert, plainText } from "../markdown.js";
 import { T } from "../texts.js";
 import { Composer } from "./composer.js";
-import { approvalCard } from "./approval_card.js";
 
 const PAGE = 100;
 const CHUNK = 20;
@@ -601,7 +600,9 @@ class Chat {
     this.work.hidden = !tasks.length;
   }
 
-  showApprovals() {
+  /** Show what the owner is asked. The card is loaded with the first question, since most conversations have none. */
+  async showApprovals() {
+    const { approvalCard } = this.app.state.approvals.size ? await import("./approval_card.js") : {};
     const open = [...this.app.state.approvals.values()];
     keepList(this.asking, this.showsAll ? open : open.slice(0, 1), (notice) => notice.id, (notice) => approvalCard(this.app, notice));
     this.asking.hidden = !open.length;
