@@ -108,7 +108,7 @@ from pegasus.storage.one_owner import run_while_owner, until_owned, until_wanted
 from pegasus.storage.outbox import UNDELIVERED_REPLY, undelivered_item
 from pegasus.storage.retention import RetentionRule, media_rule, remove_old_files
 from pegasus.storage.row_files import LINE_FILES, ROW_FILES, collection_of, row_key, rows_path
-from pegasus.storage.stored_files import FolderFiles, ScannedFile, StoredFiles, read_stored, size_of
+from pegasus.storage.stored_files import FolderFiles, ScannedFile, StoredFiles, read_beside, read_stored, size_of
 from pegasus.storage.volume import Volume
 
 __all__ = [
@@ -193,6 +193,7 @@ __all__ = [
     "media_rule",
     "own_channel",
     "owner_of",
+    "read_beside",
     "read_kept",
     "read_stored",
     "remove_old_files",

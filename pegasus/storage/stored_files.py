@@ -10,10 +10,17 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, TypeVar
 
 import attrs
+import trio
+
+from actors import Ref
+from pegasus.storage.messages import JournalMessage, ReadFiles
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -68,6 +75,15 @@ class FolderFiles:
                     except FileNotFoundError:
                         continue
                     yield ScannedFile(entry.name, status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+async def read_beside(journal: Ref[JournalMessage], read: Callable[..., T], *args: object) -> T:
+    """Return `read(*args)`, made in a thread once all is written that the journal was told before (`Commit.soon`).
+
+    On cancel the thread is left alone: reading has no effect, and a slow disk must not hold the caller.
+    """
+    await journal.ask(ReadFiles, ())
+    return await trio.to_thread.run_sync(partial(read, *args), abandon_on_cancel=True)
 
 
 def read_stored(files: StoredFiles, path: str) -> bytes:

@@ -11,13 +11,11 @@ A conversation has what an owner has said in private, so only owners get in here
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from secrets import token_hex
-from typing import Final, TypeVar
+from typing import Final
 
 import attrs
-import trio
 
 from actors import Ref
 from pegasus.access import Principal, Role
@@ -58,9 +56,7 @@ from pegasus.main_agent import (
 )
 from pegasus.messages import GOES_BACK, ChannelInfo, InboundMessage, Json
 from pegasus.settings import LiveValue, Settings
-from pegasus.storage import Accept, JournalMessage, KnownAddresses, Overloaded, StoredFiles
-
-T = TypeVar("T")
+from pegasus.storage import Accept, JournalMessage, KnownAddresses, Overloaded, StoredFiles, read_beside
 
 PAGE: Final = 50
 """Messages of a page if the caller names no number."""
@@ -105,7 +101,7 @@ class HistoryMethods:
         find = require_text(params, "find") if params.get("find") else ""
         limit = min(read_number(params, "limit", PAGE_ROWS) or PAGE_ROWS, MOST_ROWS)
         offset, given = read_number(params, "offset", 0), self.names.all
-        page = await _read(list_conversations, self.data, given, find, offset, limit)
+        page = await read_beside(self.journal, list_conversations, self.data, given, find, offset, limit)
         return {"conversations": [conversation_json(row) for row in page.rows], "next": page.next}
 
     async def show(self, caller: Caller, params: Params) -> Json:
@@ -116,10 +112,16 @@ class HistoryMethods:
         require_all_conversations(caller)
         place = self._place(caller, params)
         before = place_before(params)
-        if before is None and place.name != CURRENT and not await _read(has_session, self.data, place):
+        if (
+            before is None
+            and place.name != CURRENT
+            and not await read_beside(self.journal, has_session, self.data, place)
+        ):
             raise NotFound(f"key: there is no conversation {quote(place.file)}")
         limit = read_number(params, "limit", PAGE) or PAGE
-        page = await _read(read_conversation, self.data, place.files, before or Place(place.name, -1), limit)
+        page = await read_beside(
+            self.journal, read_conversation, self.data, place.files, before or Place(place.name, -1), limit
+        )
         return history_json(page, with_channels=True)
 
     async def retry(self, caller: Caller, params: Params) -> Json:
@@ -143,7 +145,7 @@ class HistoryMethods:
         place, name = self._place(caller, params), params.get("name")
         if not isinstance(name, str):
             raise BadParams(f"name: found {quote(name, 40)}, allowed: a text")
-        key = await _read(conversation_name_key, self.data, place)
+        key = await read_beside(self.journal, conversation_name_key, self.data, place)
         if key is None:
             raise NotFound(f"key: there is no conversation {quote(place.file)}")
         with bad_params_for(NameRefused):
@@ -158,7 +160,7 @@ class HistoryMethods:
         place = self._place(caller, params)
         if place.name != CURRENT:
             raise Conflict(f"key: {quote(place.file)} is an archive; go on with it first (/resume)")
-        found = await _read(find_message, self.data, place.files, id)
+        found = await read_beside(self.journal, find_message, self.data, place.files, id)
         if found is None:
             what = "no message of an owner" if id is None else f"no message {quote(id, 80)} of an owner"
             raise NotFound(f"{'key' if id is None else 'id'}: there is {what} in this conversation to go back to")
@@ -188,8 +190,3 @@ class HistoryMethods:
         if place is None:
             raise NotFound(f"key: there is no conversation {quote(key, 80)}")
         return place
-
-
-async def _read(read: Callable[..., T], *args: object) -> T:
-    """Return what reading gives. Abandoned on cancel: reading has no effect, and a slow disk must not hold the caller."""
-    return await trio.to_thread.run_sync(partial(read, *args), abandon_on_cancel=True)

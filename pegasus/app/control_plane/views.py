@@ -55,7 +55,7 @@ from pegasus.messages import Address, Json
 from pegasus.models import LanguageModel
 from pegasus.settings import LiveValue, Settings
 from pegasus.skills import SkillCatalog, skill_view
-from pegasus.storage import JournalMessage, KnownAddresses, StoredFiles
+from pegasus.storage import JournalMessage, KnownAddresses, StoredFiles, read_beside
 from pegasus.web import render_markdown
 from pegasus.wire import decode_json
 
@@ -122,10 +122,8 @@ class ViewMethods:
             raise BadParams("channelId: the token shows its own conversation only")
         limit = read_number(params, "limit", 50) or 50
         before, scope = place_before(params), self.settings.now.agent.scope
-        # Abandoned on cancel: a client that leaves must not keep its call until a slow disk has answered. Reading has no
-        # effect, so a thread that goes on harms nothing.
-        read = partial(read_history, self.data, scope, address, before, limit)
-        return history_json(await trio.to_thread.run_sync(read, abandon_on_cancel=True))
+        page = await read_beside(self.journal, read_history, self.data, scope, address, before, limit)
+        return history_json(page)
 
     async def markdown(self, caller: Caller, params: Params) -> Json:
         """Return the HTML of each of `texts` (Markdown), which a page may insert as it is."""
@@ -166,8 +164,8 @@ class ViewMethods:
         require_all_conversations(caller)
         find = require_text(params, "chat") if params.get("chat") else ""
         limit = read_number(params, "limit", PAGE_ROWS) or PAGE_ROWS
-        read = partial(list_sessions, self.data, find, read_number(params, "offset", 0) or 0, limit)
-        page = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+        offset = read_number(params, "offset", 0) or 0
+        page = await read_beside(self.journal, list_sessions, self.data, find, offset, limit)
         return {"sessions": [session_json(row) for row in page.rows], "total": page.total, "next": page.next}
 
     async def show_session(self, caller: Caller, params: Params) -> Json:
@@ -183,7 +181,7 @@ class ViewMethods:
             raise NotFound(f"file: found {quote(name, 80)}, allowed: a name of sessions.list")
         read = partial(_session_lines, self.data, place, max(1, offset), limit)
         try:
-            chat, lines, following = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+            chat, lines, following = await read_beside(self.journal, read)
         except FileNotFoundError:
             raise NotFound(f"file: there is no session {quote(name)}") from None
         return {"file": place.file, "chat": chat or None, "lines": lines, "next": following}
