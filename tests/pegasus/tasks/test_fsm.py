@@ -466,7 +466,7 @@ reasonings = st.builds(
     Reasoning, names, st.sampled_from(["tool_use", "direct"]), st.booleans(), st.lists(calls, max_size=3).map(tuple)
 )
 steps = st.builds(PlanStep, st.integers(0, 99), names, names.filter(bool), st.none() | calls, st.booleans())
-plans = st.builds(TaskPlan, names, st.lists(steps, min_size=1, max_size=3).map(tuple), names)
+plans = st.builds(TaskPlan, names, st.lists(steps, min_size=1, max_size=3).map(tuple))
 
 
 @given(reasonings, plans)
