@@ -25,7 +25,9 @@ that stands in several chains has one breaker, so all callers learn from each ot
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import attrs
@@ -149,18 +151,12 @@ class Fallback:
 
     def __init__(self, fallbacks: Sequence[ModelTarget], *, after: int = 3, pause: float = 30.0) -> None:
         self._fallbacks = tuple(fallbacks)
-        self._after, self._pause = after, pause
-        self._breakers: dict[str, CircuitBreaker] = {}
-
-    def breaker(self, name: str) -> CircuitBreaker:
-        """Return the breaker of a model. There is one for each model, in whatever chain it stands."""
-        if name not in self._breakers:
-            self._breakers[name] = CircuitBreaker(self._after, self._pause)
-        return self._breakers[name]
+        self.breakers = defaultdict[str, CircuitBreaker](partial(CircuitBreaker, after, pause))
+        """By model: there is one for each, in whatever chain it stands."""
 
     def failing(self) -> Mapping[str, BreakerStatus]:
         """Return the breakers of the models that failed when they were last asked."""
-        statuses = {name: breaker.status for name, breaker in self._breakers.items()}
+        statuses = {name: breaker.status for name, breaker in self.breakers.items()}
         return {name: status for name, status in statuses.items() if status.failures}
 
     async def __call__(self, call: ModelCall, next: Next) -> ModelResponse:
@@ -174,11 +170,11 @@ class Fallback:
         targets = [call.target, *(target for target in self._fallbacks if target.name != call.target.name)]
         if len(targets) == 1:
             return await next(call)
-        ready = [target for target in targets if self.breaker(target.name).lets_through]
-        has_alternative = any(self.breaker(target.name).state == "closed" for target in ready[1:])
+        ready = [target for target in targets if self.breakers[target.name].lets_through]
+        has_alternative = any(self.breakers[target.name].state == "closed" for target in ready[1:])
         errors: list[ModelError] = []
         for target in [*ready, *(target for target in targets if target not in ready)]:
-            is_probe = self.breaker(target.name).begin_probe()
+            is_probe = self.breakers[target.name].begin_probe()
             limited = attrs.evolve(call, patience=PATIENCE) if is_probe and has_alternative else call
             try:
                 return await self._ask(target, limited, next, is_probe=is_probe)
@@ -195,7 +191,7 @@ class Fallback:
         A refusal ("auth", "request", "overflow", "protocol") closes the breaker: the provider answered, so it is not down. A call that
         a budget forbade and a call that was cancelled say nothing about it.
         """
-        breaker = self.breaker(target.name)
+        breaker = self.breakers[target.name]
         try:
             response = await next(await call.to(target))
         except BaseException as error:

@@ -31,7 +31,7 @@ def chain(*models: LanguageModel, after: int = 2, pause: float = 30.0) -> ModelC
 
 
 def first_breaker(model: ModelClient) -> CircuitBreaker:
-    return model._source.middleware[0].breaker("lab/0")
+    return model._source.middleware[0].breakers["lab/0"]
 
 
 async def ask(model: ModelClient, **fields: object) -> str:
@@ -284,8 +284,8 @@ async def test_text_of_one_model_alone_is_not_taken_back(autojump_clock) -> None
 async def test_chains_share_the_breaker_of_a_model_and_report_it(autojump_clock) -> None:
     fallback = Fallback([])
     assert fallback.failing() == {}
-    fallback.breaker("lab/a").failed("down")
-    assert fallback.breaker("lab/a") is fallback.breaker("lab/a")
+    fallback.breakers["lab/a"].failed("down")
+    assert fallback.breakers["lab/a"] is fallback.breakers["lab/a"]
     assert fallback.failing()["lab/a"].why == "down"
 
 
