@@ -21,7 +21,7 @@ from pegasus.file_types import extension_of
 from pegasus.messages import Json
 from pegasus.models.base import Label, ModelError, Usage
 from pegasus.models.endpoint_model import EndpointModel
-from pegasus.models.formats import encode_json
+from pegasus.models.formats import encode_json, usage_of
 from pegasus.models.tokens import text_tokens
 from pegasus.wire import WireError, decode_object
 
@@ -59,11 +59,12 @@ class AudioModel(EndpointModel):
         body = _multipart(boundary, [("model", self.model_id), *fields], audio, f"audio.{extension_of(mime)}", mime)
         headers = {"content-type": f"multipart/form-data; boundary={boundary}"}
         answer = await self._call("/audio/transcriptions", body, headers, MOST_SAID)
-        said, usage = answer.decode("utf-8", "replace"), None
+        said, usage = answer.decode("utf-8", "replace"), Usage()
         if dict(fields).get("response_format", "json").endswith("json"):
             facts = self._facts(answer)
-            said, usage = str(facts["text"]), _usage_of(facts.get("usage"))
-        self._count(label, usage, round(text_tokens(said)))
+            said, usage = str(facts["text"]), usage_of(facts.get("usage"), "input_tokens", "output_tokens")
+        # A service that counts seconds tells no tokens.
+        self._count(label, usage if usage.prompt_tokens else None, round(text_tokens(said)))
         return answer
 
     def _facts(self, answer: bytes) -> dict[str, Json]:
@@ -114,13 +115,3 @@ def _multipart(boundary: str, fields: Sequence[tuple[str, str]], content: bytes,
     )
     head += f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\nContent-Type: {mime}\r\n\r\n'
     return head.encode("utf-8", "replace") + content + f"\r\n--{boundary}--\r\n".encode()
-
-
-def _usage_of(facts: object) -> Usage | None:
-    """Return the tokens that a service has counted; None if it counts seconds, or nothing."""
-    if not isinstance(facts, dict):
-        return None
-    prompt, completion = facts.get("input_tokens"), facts.get("output_tokens")
-    if type(prompt) is int and type(completion) is int and 0 <= prompt < 1 << 40 and 0 <= completion < 1 << 40:
-        return Usage(prompt, completion)
-    return None

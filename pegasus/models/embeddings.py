@@ -20,7 +20,7 @@ import trio
 from pegasus.models.base import Label, ModelError, Usage
 from pegasus.models.endpoint_model import EndpointModel
 from pegasus.models.fallback import CircuitBreaker
-from pegasus.models.formats import encode_json
+from pegasus.models.formats import encode_json, usage_of
 from pegasus.models.tokens import text_tokens
 from pegasus.wire import WireError, decode_object
 
@@ -72,12 +72,12 @@ class EmbeddingModel(EndpointModel):
         answer = await self._call(self.path, body, {}, MOST_ANSWERED)
         # In a thread: a batch is some megabytes of numbers.
         vectors, counted = await trio.to_thread.run_sync(_read, answer, len(texts), self.name)
-        self._count(label, None if counted is None else Usage(counted, 0), tokens)
+        self._count(label, Usage(counted, 0) if counted else None, tokens)
         return vectors
 
 
-def _read(answer: bytes, count: int, name: str) -> tuple[Sequence[array[float]], int | None]:
-    """Return the vectors of an answer, and the tokens that the server has counted. Raises ModelError."""
+def _read(answer: bytes, count: int, name: str) -> tuple[Sequence[array[float]], int]:
+    """Return the vectors of an answer, and the tokens that the server has counted, 0 if it has not. Raises ModelError."""
     try:
         facts = decode_object(answer.decode("utf-8", "replace"))
         data: Any = facts.get("data")
@@ -90,8 +90,7 @@ def _read(answer: bytes, count: int, name: str) -> tuple[Sequence[array[float]],
             f"{name}: its server answered with something else than vectors of the texts", kind="server"
         ) from None
     usage: Any = facts.get("usage")
-    tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-    return vectors, tokens if type(tokens) is int and 0 < tokens < 1 << 40 else None
+    return vectors, usage_of(usage, "prompt_tokens", "completion_tokens").prompt_tokens
 
 
 def _vector(numbers: object) -> array[float]:

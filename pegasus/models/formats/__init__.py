@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from pegasus.models.formats.claude_thinking import thinking_way
     from pegasus.models.formats.ollama import OllamaWire, usual_window
     from pegasus.models.formats.responses import ResponsesWire, is_reasoning_model
-    from pegasus.models.formats.wire_format import AnswerAssembler, ToolNames, WireFormat, encode_json, unfinished
+    from pegasus.models.formats.wire_format import (
+        AnswerAssembler,
+        ToolNames,
+        WireFormat,
+        encode_json,
+        unfinished,
+        usage_of,
+    )
 else:
     # Of the formats, only that of the model that is used is imported.
     __getattr__ = late_names(__name__)
@@ -51,5 +58,6 @@ __all__ = [
     "read_again",
     "thinking_way",
     "unfinished",
+    "usage_of",
     "usual_window",
 ]

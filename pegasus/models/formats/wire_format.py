@@ -532,7 +532,9 @@ def usage_of(usage: Any, prompt: str, completion: str) -> Usage:
     """
     if not isinstance(usage, Mapping):
         return Usage()
-    details, read = usage.get(f"{prompt}_details") or {}, token_count(usage.get(prompt))
+    details, read = usage.get(f"{prompt}_details"), token_count(usage.get(prompt))
+    if not isinstance(details, Mapping):
+        details = {}
     return Usage(
         read,
         max(token_count(usage.get(completion)), token_count(usage.get("total_tokens")) - read),

@@ -141,6 +141,7 @@ def test_arguments_may_come_as_an_object() -> None:
 def test_missing_usage_is_zero() -> None:
     assert chunks({"content": "x"}).usage == Usage()
     assert chunks({"content": "x"}, usage={"prompt_tokens": 3, "completion_tokens": None}).usage == Usage(3)
+    assert chunks({"content": "x"}, usage={"prompt_tokens": 3, "prompt_tokens_details": "none"}).usage == Usage(3)
 
 
 def test_usage_may_come_in_the_last_chunk_with_choices() -> None:
