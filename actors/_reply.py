@@ -35,6 +35,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import trio
+from trio.lowlevel import checkpoint
 
 from actors._events import ActorDied, ActorError, AskCycle
 
@@ -61,8 +62,9 @@ class Exchange:
 
     __slots__ = (
         "_answer",
+        "_receive",
         "_scopes",
-        "_settled",
+        "_send",
         "asker",
         "deadline",
         "holder",
@@ -90,9 +92,12 @@ class Exchange:
         """True if there is neither an answer nor a reason why none is needed."""
         self.left = False
         """True if the asker does not wait any more."""
-        self._answer: tuple[object, BaseException | None]
-        """Value, or an error in its place. There is none before `_settled` is set."""
-        self._settled = trio.Event()
+        self._send: trio.MemorySendChannel[tuple[object, BaseException | None]]
+        self._receive: trio.MemoryReceiveChannel[tuple[object, BaseException | None]]
+        self._send, self._receive = trio.open_memory_channel(1)
+        """Way of the answer: a value, or an error in its place."""
+        self._answer: tuple[object, BaseException | None] | None = None
+        """The answer, once the asker has received it."""
         self._scopes: list[trio.CancelScope] = []
         """Scopes from `Reply.scope`, to be cancelled when the asker leaves."""
 
@@ -128,8 +133,7 @@ class Exchange:
         """Answer with a value, or with an error if one is given. The exchange must be open."""
         self.open = False
         self._release()
-        self._answer = value, error
-        self._settled.set()
+        self._send.send_nowait((value, error))
 
     def fail(self, kind: type[ActorError], why: str, cause: BaseException | None = None) -> None:
         """Settle with an error of this class. Without effect if the exchange is not open."""
@@ -168,7 +172,10 @@ class Exchange:
 
     async def wait(self) -> object:
         """Return the answer or raise the error, now and at every later call. On cancel, the asker has not left."""
-        await self._settled.wait()
+        if self._answer is None:
+            self._answer = await self._receive.receive()
+        else:
+            await checkpoint()
         value, error = self._answer
         if error is not None:
             raise error
