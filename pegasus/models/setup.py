@@ -183,7 +183,6 @@ class ModelSetup:
         facts = self._facts(spec, provider, model_id, options["default"].context_window)
         if kind.wire is None or kind.connect is None:
             return ModelTarget(spec, StandIn(spec), TokenCounter(), facts, is_offline=True)
-        from pegasus.models.formats import AnthropicWire
         from pegasus.models.providers import HttpModel
 
         if provider.name not in self._clients:
@@ -192,7 +191,10 @@ class ModelSetup:
         exact: ExactCount | None = None
         # Servers of others that speak this format may lack the endpoint. They refuse the first count, and are
         # not asked again.
-        if isinstance(wire, AnthropicWire):
+        if provider.type == "anthropic":
+            from pegasus.models.formats import AnthropicWire  # no other model's start needs it
+
+            assert isinstance(wire, AnthropicWire)  # noqa: S101 its type makes that
             exact = CountByProvider(client, wire.count_path, wire.count_body, options)
         elif provider.type == "openai" and provider.is_own_service:
             exact = self.tables[spec] = CountByTable(model_id)
