@@ -17,7 +17,7 @@ LATE = {
     # libraries
     "anthropic", "anyio", "asyncio", "cronsim", "cryptography", "email", "h11", "httpx2", "jiter", "json_repair", "jsonschema_rs",
     "mcp", "openai", "opentelemetry", "prompt_toolkit", "psycopg", "pydantic", "re2", "rich", "selectolax", "starlette", "tiktoken",
-    "tomlkit", "trio_websocket", "tzlocal", "wsproto", "yaml",
+    "tomlkit", "trio_websocket", "tzlocal", "wcwidth", "wsproto", "yaml",
     # what many homes do not use, or when somebody asks for it
     "click.shell_completion", "pegasus.a2a", "pegasus.app.shared_state", "pegasus.app.telemetry", "pegasus.app.undo",
     "pegasus.app.waiting_room", "pegasus.backup", "pegasus.channels.service_contract", "pegasus.channels.slack",
