@@ -45,7 +45,6 @@ from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin
 
 import attrs
 from cattrs import ClassValidationError, Converter, IterableValidationError
-from cattrs.cols import homogenous_tuple_structure_factory
 from cattrs.errors import AttributeValidationNote, IterableValidationNote
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
@@ -284,7 +283,22 @@ def _tuple_structure(annotation: Any, converter: Converter) -> _Structure:
     """Return the structure of `tuple[X, ...]`, or of `tuple[X, Y]`, whose list must have just these items."""
     kinds = get_args(annotation)
     if kinds[-1] is Ellipsis:
-        items = homogenous_tuple_structure_factory(annotation, converter)
+        try:
+            hook = converter.get_structure_hook(kinds[0])
+        except RecursionError:  # a class that has items of its own kind
+            hook = converter.structure
+
+        def items(value: Any, _: Any) -> tuple[Any, ...]:
+            """Return the items. The first that does not fit ends it: a stranger may send half a million of them."""
+            found: list[Any] = []
+            for index, item in enumerate(value):
+                try:
+                    found.append(hook(item, kinds[0]))
+                except Exception as error:
+                    note = IterableValidationNote("", index, kinds[0])
+                    error.__notes__ = [*getattr(error, "__notes__", ()), note]
+                    raise IterableValidationError(str(annotation), [error], annotation) from None
+            return tuple(found)
     else:
         hooks = [(converter.get_structure_hook(item), item) for item in kinds]
 

@@ -191,3 +191,24 @@ def test_what_json_cannot_hold_is_replaced():
     deep.append(deep)
     found = writable_object({"a": (float("nan"), b"x", {7: True})} | {"b": deep}, levels=2)
     assert found == {"a": [None, "b'x'", {"7": True}], "b": [["(nested too deep)"]]}
+
+
+ITEMS_READ = []
+
+
+@attrs.frozen
+class Item:
+    n: int = attrs.field(validator=lambda _, __, value: ITEMS_READ.append(value))
+
+
+@attrs.frozen
+class Box:
+    items: tuple[Item, ...]
+
+
+def test_the_first_item_that_does_not_fit_ends_the_reading():
+    ITEMS_READ.clear()
+    wrong = [{"n": 1}, {"n": "two"}, *[{"n": 3}] * 1000, {"n": "four"}]
+    with pytest.raises(WireError, match=r'items\[1\]\.n: found "two"'):
+        from_wire({"items": wrong}, Box)
+    assert ITEMS_READ == [1]
