@@ -47,6 +47,7 @@ import ast
 import html
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
@@ -570,7 +571,7 @@ def without_echo(text: str, request: ModelRequest) -> str:
     """Return an answer without the prompt that it begins with: a model that only goes on with a text repeats what it was given."""
     if len(text) < _ECHO:
         return text
-    begin = _plain(request.system[: 4 * _ECHO])[:_ECHO]
+    begin = _beginning(request.system[: 4 * _ECHO])
     if len(begin) < _ECHO or begin not in _plain(text[: 4 * (_ECHO + _BEFORE_ECHO)])[: _ECHO + _BEFORE_ECHO]:
         return text
     prompt = "\n".join(map(_plain, _sources(request)))
@@ -580,6 +581,12 @@ def without_echo(text: str, request: ModelRequest) -> str:
         if _plain(line) not in prompt and not _ROLE.fullmatch(line):
             return "".join(lines[number:])
     return ""
+
+
+@lru_cache(maxsize=16)
+def _beginning(prompt: str) -> str:
+    """Return the beginning of a prompt as answers are compared with it; most answers are to one of few prompts."""
+    return _plain(prompt)[:_ECHO]
 
 
 def _sources(request: ModelRequest) -> Iterator[str]:
