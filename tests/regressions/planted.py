@@ -128,8 +128,9 @@ REGRESSIONS: Final = (
     Regression(
         "a guest counts as the owner",
         "pegasus/intake/submission.py",
-        "is_owner = sender_of(message, self.owners.now).is_owner",
-        "is_owner = True",
+        "(Priority.OWNER, 0) if sender.is_owner else (Priority.PERSON, self.limits.now.waiting)\n"
+        "        return await self.journal.request(Accept, message, lane, priority, sender.is_owner,",
+        "Priority.OWNER, 0\n        return await self.journal.request(Accept, message, lane, priority, True,",
     ),
     Regression(
         "the words of a guest are not fenced",
@@ -147,7 +148,7 @@ REGRESSIONS: Final = (
     Regression(
         "the result of a tool is not written",
         "pegasus/main_agent/tool_calls.py",
-        "            await session.add(result)\n",
+        "            await (session.note(result) if call.id in reply_outcomes else session.add(result))\n",
         "            if not outcome.failed or call.name == 'reply':\n                await session.add(result)\n",
     ),
     Regression(
@@ -294,8 +295,8 @@ REGRESSIONS: Final = (
     Regression(
         "the interval of a job is cut in half",
         "pegasus/schedule/times.py",
-        "    return round(max(SHORTEST_INTERVAL, schedule.every) * 1000)\n",
-        "    return round(max(SHORTEST_INTERVAL, schedule.every) * 500)\n",
+        "    return round(min(max(SHORTEST_INTERVAL, schedule.every), LONGEST_INTERVAL) * 1000)\n",
+        "    return round(min(max(SHORTEST_INTERVAL, schedule.every), LONGEST_INTERVAL) * 500)\n",
     ),
     Regression(
         "a job that was removed stays",
@@ -305,9 +306,9 @@ REGRESSIONS: Final = (
     ),
     Regression(
         "a job speaks in the terminal",
-        "pegasus/schedule/scheduler.py",
-        "            channel=str(draft.channel.address),\n",
-        '            channel="cli:main",\n',
+        "pegasus/schedule/jobs.py",
+        "        channel=str(channel.address),\n",
+        '        channel="cli:main",\n',
     ),
     # ---------------------------------------------------------------- conversations
     Regression(
