@@ -463,12 +463,12 @@ def clean_text(text: str) -> str:
 def _escape_bracket(found: re.Match[str]) -> str:
     before, blanks, bracket, line = found.groups()
     is_imitation = _IMITATION.match(found.string, found.start(3)) or (
-        not found[0].isascii() and _IMITATION.match(_plain_look(bracket + line))
+        not found[0].isascii() and _IMITATION.match(plain_look(bracket + line))
     )
     return f"{before}{blanks}\\{bracket}{line}" if is_imitation else found[0]
 
 
-def _plain_look(line: str) -> str:
+def plain_look(line: str) -> str:
     """Return the line in the plain small letters that it looks like, with plain blanks and without marks.
 
     Look-alikes are replaced before, too: a compatible form may be another letter, as a lunate sigma becomes the usual one.

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from pegasus.conversation import plain_look
 from pegasus.loopback import is_loopback
 from pegasus.mcp.listing import clean
 from pegasus.messages import FormChoice, FormField, Json, OwnerQuestion
@@ -43,10 +44,12 @@ _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 """Words of a name: `apiKey`, `APIKey`, `API_KEY` and `api-key` have two, and `shipping` does not have the word `pin`."""
 _SECRETS: Final = frozenset(
     {"password", "passwd", "passphrase", "passcode", "secret", "secrets", "token", "credential", "credentials"}
-    | {"pin", "otp", "cvv", "cvc", "apikey", "passwort", "kennwort", "geheimnis"}
+    | {"passwords", "pin", "otp", "cvv", "cvc", "apikey", "passwort", "kennwort", "geheimnis", "contrasena"}
 )
 """Words in names and titles of fields that ask for a secret."""
-_SECRET_PAIRS: Final = frozenset({("api", "key"), ("private", "key"), ("access", "key"), ("card", "number")})
+_SECRET_PAIRS: Final = frozenset(
+    {("api", "key"), ("private", "key"), ("access", "key"), ("card", "number"), ("de", "passe")}
+)
 """The same for two words that follow one another: `key` alone may be a key of a keyboard or a map."""
 
 
@@ -145,6 +148,8 @@ def _read_field(name: object, schema: object, *, is_required: bool) -> FormField
 
 
 def _asks_for_secret(text: str) -> bool:
+    if not text.isascii():  # letters of other alphabets that look like ours
+        text = plain_look(text)
     words = [word.lower() for word in _WORD.findall(text)]
     return not _SECRETS.isdisjoint(words) or any(pair in _SECRET_PAIRS for pair in pairwise(words))
 

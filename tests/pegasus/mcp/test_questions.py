@@ -120,6 +120,11 @@ def test_forms_that_nobody_is_shown(schema):
         ("access.token", ""),
         ("otp", ""),
         ("x", "PIN"),
+        ("x", "Your p\u0430ssw\u043erd"),
+        ("x", "Ｐａｓｓｗｏｒｄ"),
+        ("x", "Passwords"),
+        ("x", "Contraseña"),
+        ("x", "Mot de passe"),
     ],
 )
 def test_a_form_that_asks_for_a_secret_is_refused(name, title):
