@@ -10,7 +10,8 @@ it sends is our JSON, and what comes back is read by `AnswerReader` like any oth
 translate the whole history anew (8 ms of CPU at 2,000 messages, against 1 ms, and more with each message), and its typed events cost
 four times ours. Its stream drops events without an `event:` line, which some servers with the same API send, and has no bound for an
 answer that does not end. And its retries would not do: only `HttpModel` knows the deadline, can repeat an answer that broke off after
-its status line said 200, and counts both kinds of failures together.
+its status line said 200, and counts both kinds of failures together. Its requests cost 0.9 of the 5.2 million instructions of a call,
+for options that are copied and headers that are put together anew.
 
 Both are imported at the first use, in a thread: either soon after the daemon is ready (`warm_up` of the service) or at the first
 call, which then waits for it.
