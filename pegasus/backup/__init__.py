@@ -17,20 +17,18 @@ from pegasus.backup.exporting import copy_data
 from pegasus.backup.making import make_backup
 from pegasus.backup.restoring import SPARE, restore_backup
 from pegasus.backup.sealing import is_sealed, read_passphrase
-from pegasus.backup.snapshot import BackupError, FoundFile, Snapshot, SnapshotChanged, take_snapshot, with_snapshot
+from pegasus.backup.snapshot import BackupError, FoundFile, Snapshot, with_snapshot
 
 __all__ = [
     "SPARE",
     "BackupError",
     "FoundFile",
     "Snapshot",
-    "SnapshotChanged",
     "copy_data",
     "is_sealed",
     "make_backup",
     "read_passphrase",
     "restore_backup",
-    "take_snapshot",
     "with_snapshot",
     "without_secrets",
 ]

@@ -33,7 +33,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Final, TypeVar
 
 import attrs
@@ -116,9 +115,11 @@ class Snapshot:
     def __enter__(self) -> Snapshot:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files that are held."""
         for stream in self._opened.values():
             stream.close()
 
@@ -213,10 +214,10 @@ def take_snapshot(home: Home, *, secrets: bool, held: Collection[str] = ()) -> S
                     raise SnapshotChanged("data")
             _find_rest(home, snapshot, secrets=secrets)
         except (SnapshotChanged, FileNotFoundError):
-            snapshot.__exit__(None, None, None)
+            snapshot.close()
             time.sleep(0.01)
         except BaseException:
-            snapshot.__exit__(None, None, None)
+            snapshot.close()
             raise
         else:
             return snapshot

@@ -57,7 +57,7 @@ from pegasus.storage.inbox_messages import (
 )
 from pegasus.storage.journal import FLUSH_AFTER, run_journal
 from pegasus.storage.keyed_store import KeyedStore, LineStore, stored_lines, stored_rows
-from pegasus.storage.leases import GiveBack, Lease, LeaseLost, LostLease, TakeLease, chat_owner, owner_of, task_owner
+from pegasus.storage.leases import GiveBack, Lease, LeaseLost, LostLease, TakeLease, chat_owner, owner_of
 from pegasus.storage.media_files import (
     MEDIA_FOLDER,
     TRANSCRIPTS,
@@ -68,7 +68,6 @@ from pegasus.storage.media_files import (
     read_kept,
 )
 from pegasus.storage.messages import (
-    LONGEST_TOLD,
     Acknowledge,
     Archive,
     ArchiveName,
@@ -108,13 +107,12 @@ from pegasus.storage.one_owner import run_while_owner, until_owned, until_wanted
 from pegasus.storage.outbox import UNDELIVERED_REPLY, undelivered_item
 from pegasus.storage.retention import RetentionRule, media_rule, remove_old_files
 from pegasus.storage.row_files import LINE_FILES, ROW_FILES, collection_of, row_key, rows_path
-from pegasus.storage.stored_files import FolderFiles, ScannedFile, StoredFiles, read_beside, read_stored, size_of
+from pegasus.storage.stored_files import FolderFiles, StoredFiles, read_beside, read_stored, size_of
 from pegasus.storage.volume import Volume
 
 __all__ = [
     "FLUSH_AFTER",
     "LINE_FILES",
-    "LONGEST_TOLD",
     "MEDIA_FOLDER",
     "ROW_FILES",
     "TRANSCRIPTS",
@@ -169,7 +167,6 @@ __all__ = [
     "RetentionRule",
     "ReturnItem",
     "Route",
-    "ScannedFile",
     "SetAside",
     "SettleBudget",
     "StorageError",
@@ -205,7 +202,6 @@ __all__ = [
     "size_of",
     "stored_lines",
     "stored_rows",
-    "task_owner",
     "undelivered_item",
     "until_owned",
     "until_wanted",

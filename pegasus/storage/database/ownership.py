@@ -75,10 +75,10 @@ class Ownership:
         owned = self.keys.get(lease.owner)
         return owned is not None and 0 < owned.token < lease.token
 
-    def check(self, leases: Iterable[Lease | None]) -> None:
+    def check(self, leases: Iterable[Lease]) -> None:
         """Raise LeaseLost if one of these is not the newest of its key."""
         for lease in leases:
-            if lease is not None and not self.holds(lease):
+            if not self.holds(lease):
                 raise LeaseLost(f"somebody else has the lease of {lease.owner}")
 
     # ------------------------------------------------------------------ who is told
