@@ -6,7 +6,7 @@ import os
 
 from pegasus.messages import INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage
 from pegasus.moving import DataFolder, FolderWriter
-from pegasus.storage import ROW_FILES, Acknowledge, Commit, CompleteItem, FileDisk, Post
+from pegasus.storage import ROW_FILES, Acknowledge, Commit, CompleteItem, FileDisk, KnownAddresses, Post
 from pegasus.storage.inbox_messages import Accept
 from tests.pegasus.storage.conftest import AT, CLI, WEB, run_journal
 from tests.pegasus.storage.database.conftest import postgres_server, postgres_url, server
@@ -57,6 +57,7 @@ async def furnish(data):
             await journal.ask(Commit, lines, (Post(key, f"answer {key}", channel.channel_id, channel, to=channel),))
         await journal.tell(Acknowledge(CLI.address, 1))
         await journal.tell(Acknowledge(GUEST.address, 1))
+        await journal.ask(KnownAddresses)  # a note that waits in the mailbox when the journal stops is lost
     (data / "VERSION").write_bytes(b"2\n")
     for path, content in {
         "sessions/web%3Ac1.jsonl": b'{"role":"user"}\r\n\n{"not json\n',

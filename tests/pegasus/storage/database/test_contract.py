@@ -510,6 +510,26 @@ async def test_all_that_it_holds_is_put_into_an_empty_database_and_read_from_it(
     assert [each.message.seq for each in await database.commit(step("1", posts=[reply("k1"), reply("k3")]))] == [1, 3]
 
 
+async def test_contents_are_those_of_one_moment_whatever_is_taken_over_meanwhile(server, database, node, other):
+    [n] = await accept(database, item("1"))
+    await database.claim(node, CHAT)
+    await database.commit(step("1", lines=[("chats/x.jsonl", ("a",))], posts=[reply("k1")]))
+    link = await server.link("c")
+    async with link.contents() as found:
+        contents = [await anext(found), await anext(found)]
+        await database.leave(node)
+        lease = await database.claim(other, CHAT)
+        await accept(database, item("2"), node=other)
+        await database.note([(n, lease, 7)], {})
+        await database.commit(
+            step("2", node=other, leases=[lease], lines=[("chats/x.jsonl", ("b",))], posts=[reply("k2")])
+        )
+        contents += [each async for each in found]
+    assert [(each.n, each.done_at) for each in contents if isinstance(each, InboxItem)] == [(n, None)]
+    assert [each.key for each in contents if isinstance(each, PostedReply)] == ["k1"]
+    assert [each.content for each in contents if isinstance(each, FileContents)] == [b"a\n"]
+
+
 # ------------------------------------------------------------------ notices
 
 
