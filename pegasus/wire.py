@@ -58,6 +58,8 @@ DEEPEST = 64
 """Levels that free-form JSON (metadata) may nest. It is far below the depth at which writing it out again would fail."""
 DEEPEST_FOREIGN = 32
 """Levels that lists and objects of strangers may nest: far below what recursive readers can take."""
+MOST_ITEMS = 10_000
+"""Items of a list of strangers, each of which takes some time to read. What they may send is mostly far less, and is refused later."""
 END_OF_INTEGERS = 2**64
 """Whole numbers of strangers of this size and beyond are refused, because most JSON readers change them."""
 
@@ -181,11 +183,16 @@ def _converter() -> Converter:
 @cache
 def _foreign_converter() -> Converter:
     """Return the converter that reads what strangers have sent."""
-    return _make_converter(_checked_foreign, _check_foreign, DEEPEST_FOREIGN)
+    return _make_converter(_checked_foreign, _check_foreign, DEEPEST_FOREIGN, MOST_ITEMS)
 
 
-def _make_converter(read_scalar: Callable[..., Any], check: Callable[[object, int], None], levels: int) -> Converter:
-    """Return a converter. read_scalar: called as `_checked` is. check: refuses free-form JSON that could not be written again."""
+def _make_converter(
+    read_scalar: Callable[..., Any], check: Callable[[object, int], None], levels: int, items: float = math.inf
+) -> Converter:
+    """Return a converter. read_scalar: called as `_checked` is. check: refuses free-form JSON that could not be written again.
+
+    items: that a list may have.
+    """
 
     def read_any(value: object, _: object) -> object:
         """Return any JSON value."""
@@ -204,7 +211,7 @@ def _make_converter(read_scalar: Callable[..., Any], check: Callable[[object, in
     converter.register_unstructure_hook_func(_is_json_object, lambda value: value)
     converter.register_structure_hook_factory(attrs.has, _class_structure)
     converter.register_unstructure_hook_factory(attrs.has, _class_unstructure)
-    converter.register_structure_hook_factory(_is_tuple, _tuple_structure)
+    converter.register_structure_hook_factory(_is_tuple, lambda cls, converter: _tuple_structure(cls, converter, items))
     converter.register_structure_hook_factory(_is_choice, _choice_structure)
     converter.register_structure_hook_func(_is_literal, _literal)
     return converter
@@ -279,8 +286,8 @@ def _is_tuple(annotation: Any) -> bool:
     return get_origin(annotation) is tuple
 
 
-def _tuple_structure(annotation: Any, converter: Converter) -> _Structure:
-    """Return the structure of `tuple[X, ...]`, or of `tuple[X, Y]`, whose list must have just these items."""
+def _tuple_structure(annotation: Any, converter: Converter, most: float) -> _Structure:
+    """Return the structure of `tuple[X, ...]`, of so many items at most, or of `tuple[X, Y]`, whose list must have just these."""
     kinds = get_args(annotation)
     if kinds[-1] is Ellipsis:
         try:
@@ -290,6 +297,8 @@ def _tuple_structure(annotation: Any, converter: Converter) -> _Structure:
 
         def items(value: Any, _: Any) -> tuple[Any, ...]:
             """Return the items. The first that does not fit ends it: a stranger may send half a million of them."""
+            if len(value) > most:
+                raise _Misfit(f"found a list of {len(value):,}, allowed: {most:,} items")
             found: list[Any] = []
             for index, item in enumerate(value):
                 try:

@@ -212,3 +212,11 @@ def test_the_first_item_that_does_not_fit_ends_the_reading():
     with pytest.raises(WireError, match=r'items\[1\]\.n: found "two"'):
         from_wire({"items": wrong}, Box)
     assert ITEMS_READ == [1]
+
+
+def test_a_stranger_sends_no_list_that_takes_seconds_to_read():
+    ITEMS_READ.clear()
+    with pytest.raises(WireError, match="items: found a list of 10,001, allowed: 10,000 items"):
+        from_wire({"items": [{"n": 1}] * 10_001}, Box, is_foreign=True)
+    assert ITEMS_READ == []
+    assert len(from_wire({"items": [{"n": 1}] * 10_001}, Box).items) == 10_001
