@@ -455,7 +455,6 @@ def strike_task(task: Task, perturbation: Perturbation, main: trio.CancelScope |
 
 # ------------------------------------------------------------ places
 
-OWN: Final = MACHINERY[0]
 OTHERS: Final = (*MACHINERY, contextlib.__file__)
 """Files whose frames are left out of the stacks of a deadlock: nobody looks for the fault of a program there."""
 HOLDABLE: Final = (trio.Lock, trio.StrictFIFOLock, trio.CapacityLimiter)
@@ -471,21 +470,20 @@ def own_stack(task: Task, names: dict[Task, str]) -> tuple[str, ...]:
     """
     lines: list[str] = []
     own: list[FrameType] = []
-    inner = outermost = ""
+    inner = ""
     for frame, line in task.iter_await_frames():
         code = frame.f_code
         if not code.co_filename.startswith(OTHERS):
             lines.append(f"{code.co_filename}:{line} in {code.co_qualname}")
             own.append(frame)
-            inner = outermost = ""
+            inner = ""
             continue
         target = frame.f_locals.get("self")
-        is_named = " for " in inner or outermost.startswith(OWN)  # "Ref.ask" says more than the event within it
-        if isinstance(target, AWAITABLE) and not is_named and code.co_name != "__aenter__":
+        if isinstance(target, AWAITABLE) and " for " not in inner and code.co_name != "__aenter__":
             name = f"{type(target).__name__}.{code.co_name}"
             inner = f"waits in {name}{_variable_of(target, own)}{_holders_of(target, names)}"
         elif not inner:
-            inner, outermost = f"waits in {code.co_qualname}", code.co_filename
+            inner = f"waits in {code.co_qualname}"
     return (*lines, inner) if inner else tuple(lines)
 
 
