@@ -19,7 +19,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-NO_INDEX = {"PIP_NO_INDEX": "1", "PIP_NO_COMPILE": "1"}
+NO_INDEX = {"PIP_NO_INDEX": "1", "PIP_NO_COMPILE": "0"}
+"""Variables with which pip installs what it is given. 0 has it compile nothing: pip takes the value for that of `compile`."""
 
 
 @cache
