@@ -71,6 +71,7 @@ from pegasus.tasks.run.task import (
     CancelStage,
     EndedStage,
     FinishStage,
+    GoOn,
     ResumeOrder,
     ResumeTask,
     SuspendAfterStage,
@@ -320,17 +321,26 @@ class TaskScheduler:
     async def continue_paused(self, name: str) -> TaskView:
         """Let a task go on that a person has paused. Raises TaskError, StorageError."""
         entry = await self._state.find(await self._state.resolve(name))
+        pausing = entry.pausing
+        if pausing is not None and not await self._take_back(entry):
+            await pausing.wait()
         if entry.pausing is not None:
             entry.pausing.set()
             entry.pausing = None
-            if entry.ref is not None:
-                with suppress(ActorError):
-                    await entry.ref.tell(SuspendAfterStage(""))
         elif entry.view.waits_for == FOR_PERSON:
             await self.resume(entry.task_id, ResumeOrder(""))
-        else:
+        elif pausing is None:
             raise TaskError(f"task {entry.view.number or entry.task_id} is not paused: it {activity_of(entry.view)}")
         return entry.view
+
+    async def _take_back(self, entry: TaskEntry) -> bool:
+        """Take a pause back that has not begun. Return False if that it begins is on its way to the disk."""
+        if entry.starting is not None:
+            await entry.starting.wait()
+        if entry.ref is not None:
+            with suppress(ActorError):
+                return await entry.ref.ask(GoOn)
+        return entry.view.state is TaskState.SUSPENDED  # it waits for an answer, and would pause behind that
 
     async def resume(self, name: str, order: ResumeOrder) -> None:
         """Resume a task. Returns when TASK_RESUMED is on disk, since the caller then confirms it to a person.

@@ -114,9 +114,17 @@ class SuspendAfterStage:
     """
 
     reason: str
-    """Reason for the log and the view of the task; "" takes a request back that was not carried out yet."""
+    """Reason for the log and the view of the task."""
     cause: Event | None = None
     """Event on the bus that asks for this, if there is one."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class GoOn:
+    """Take a SuspendAfterStage back."""
+
+    reply: Reply[bool]
+    """Receives False if it is too late: the suspension is on its way to the disk. Fails with ActorError if the actor has ended."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -163,7 +171,7 @@ class ResumeTask:
     """Content of the resume."""
 
 
-TaskMessage: TypeAlias = CancelStage | SuspendAfterStage | FinishStage | ResumeTask | Deliver
+TaskMessage: TypeAlias = CancelStage | SuspendAfterStage | GoOn | FinishStage | ResumeTask | Deliver
 """Everything that the actor of a task accepts."""
 
 
@@ -392,8 +400,12 @@ class _TaskRun:
                     self._nursery.start_soon(self._answer_cancel)
                 else:  # answered when the stage has ended
                     self._scope.cancel()
-            case SuspendAfterStage(reason):
-                self._requests.suspend = message if reason else None
+            case SuspendAfterStage():
+                self._requests.suspend = message
+                self.tell_soon()
+            case GoOn(reply):
+                self._requests.suspend = None
+                reply.send(not any(isinstance(event.data, TaskSuspended) for event in self._recording))
                 self.tell_soon()
             case ResumeTask():
                 self._requests.resume = message

@@ -468,6 +468,37 @@ async def test_a_task_that_is_suspended_while_its_answer_is_written_is_completed
         assert replay(shelf.logs[task_id], task_id).task.state is TaskState.COMPLETED
 
 
+@pytest.mark.parametrize("place", ["at work", "in the queue"])
+async def test_a_pause_that_is_taken_back_while_the_disk_refuses_it_holds_nothing(place, autojump_clock):
+    """Whoever is told that the task goes on must not find it paused a moment later."""
+    written = trio.Event()
+
+    class Refusing(MemoryFolder):
+        async def gate(self, inbox):
+            async for message in inbox:
+                if any(event.type is EventType.TASK_SUSPENDED for event in message.events):
+                    await written.wait()
+                self.write(message.events)
+                message.reply.send({})
+
+    first = [After(5, "done")] if place == "in the queue" else []
+    model = ScriptedModel([*first, say("", call("slow", "a", x=2)), "went on"])
+    async with open_desk(model, shelf=Refusing(), limits=TaskLimits(max_active=1)) as desk:
+        for _ in first:
+            await desk.submit("before")
+        task_id = await desk.submit("the job")
+        await trio.sleep(1)
+        pausing = await desk.agent.request(Suspend, task_id)
+        await trio.sleep(3)
+        going_on = await desk.agent.request(Continue, task_id)
+        await trio.sleep(3)
+        written.set()
+        with trio.fail_after(60):
+            await pausing.get()
+            assert (await going_on.get()).waits_for == ""
+            assert (await desk.outcome(task_id)).result == "went on"
+
+
 async def test_a_task_that_is_suspended_while_it_thinks_of_its_answer_gives_it_when_it_goes_on(autojump_clock):
     model = ScriptedModel([After(5, "done")])
     async with open_desk(model) as desk:
