@@ -247,11 +247,13 @@ class SdkClient(ProviderClient):
                 return httpx.Response(response.status_code, headers=kept, text=text, request=request)
 
         client = BoundedConnection(**options)
-        # Only `HttpModel` knows how long a call may take.
-        headers = {**self._additions, "x-stainless-timeout": sdk.Omit()}
-        self._api = sdk.AsyncAnthropic(
-            http_client=client, max_retries=0, default_headers=headers, open_telemetry=False, **self._options
+        api = sdk.AsyncAnthropic(
+            http_client=client, max_retries=0, default_headers=self._additions, open_telemetry=False, **self._options
         )
+        # What the SDK tells of this machine with each call (system, processor, Python) is not the service's business, and how long a
+        # call may take only `HttpModel` knows.
+        told = [name for name in api.default_headers if name.lower().startswith("x-stainless-")]
+        self._api = api.with_options(default_headers=dict.fromkeys((*told, "x-stainless-timeout"), sdk.Omit()))
         self._response_type = httpx.Response
         return client
 
