@@ -190,14 +190,12 @@ def _become_worker(session: pytest.Session, connection: Connection, name: str) -
         config.pluginmanager.register(reporting := _Reporting(config))
         _run_tests(session, connection, reporting)
         code = 0
-    except BaseException as error:
+    except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all, and the main process once more
-        if not isinstance(
-            error, KeyboardInterrupt | BrokenPipeError | EOFError
-        ):  # with these, the main process is over
-            traceback.print_exc()
         with contextlib.suppress(BaseException):
-            session._setupstate.teardown_exact(None)  # or what fixtures have started would run on
+            session._setupstate.teardown_exact(None)
+    except BaseException:
+        traceback.print_exc()
     finally:
         try:
             threading._shutdown()  # type: ignore[attr-defined]
