@@ -12,9 +12,7 @@ import pytest
 import trio
 
 from pegasus.sandbox import landlock
-from tests.blackbox.support.command import environment
 from tests.blackbox.support.daemon import STARTED, Daemon
-from tests.blackbox.support.forks import share_server
 from tests.blackbox.support.serving import Stage, standing
 from tests.blackbox.support.shared_state import IS_SHARED
 from tests.blackbox.support.work import Workplace
@@ -37,12 +35,6 @@ def pytest_itemcollected(item):
         item.add_marker(pytest.mark.skip(f"the state is in a database, and this test is of files: {files.args[0]}"))
     mark = item.get_closest_marker("deadline")
     item.obj = _limited(item.obj, mark.args[0] if mark else DEADLINE)
-
-
-def pytest_collection_finish(session):
-    is_shared = session.config.getoption("workers", 0) and not session.config.option.collectonly
-    if is_shared and any(item.get_closest_marker("blackbox") for item in session.items):
-        share_server(environment())
 
 
 def _limited(test, seconds):

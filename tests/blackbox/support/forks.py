@@ -1,12 +1,12 @@
 """Processes of Pegasus without the cost of a start: forked from a process that has imported everything.
 
-Starting the interpreter and importing Pegasus is most of what a short process costs, and is the same each time. So a server, one
-for each pytest process or for all forked workers (`share_server`), imports Pegasus once and forks for each program. The fork is a
-process like any other: it has its own pid, environment, directory and standard streams, can be signalled and killed, and at its
-end waits for its threads and calls the functions of `atexit`. Only the imports are not its own, and it does not tear its modules
-down: that would copy all memory that it shares with the server, which costs more than most programs do. Some tests of terminals,
-pipes and services start `python -m pegasus` itself (tests/pegasus/terminal/test_process.py, `test_cli`, `test_signals`), the chat
-starts its daemon itself, and PEGASUS_SPAWN=1 makes all tests do so.
+Starting the interpreter and importing Pegasus is most of what a short process costs, and is the same each time. So a server, one for
+each pytest process, imports Pegasus once and forks for each program. The fork is a process like any other: it has its own pid,
+environment, directory and standard streams, can be signalled and killed, and at its end waits for its threads and calls the functions
+of `atexit`. Only the imports are not its own, and it does not tear its modules down: that would copy all memory that it shares with
+the server, which costs more than most programs do. Some tests of terminals, pipes and services start `python -m pegasus` itself
+(tests/pegasus/terminal/test_process.py, `test_cli`, `test_signals`), the chat starts its daemon itself, and PEGASUS_SPAWN=1 makes all
+tests do so.
 
 The server has no threads, since only the thread that forks would live on in the fork. It is told what to start on a socket, with
 the descriptors of the streams and of a pipe into which it writes the exit status, and ends when the socket is closed.
@@ -15,7 +15,6 @@ the descriptors of the streams and of a pipe into which it writes the exit statu
 from __future__ import annotations
 
 import atexit
-import fcntl
 import gc
 import importlib
 import io
@@ -28,7 +27,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -111,10 +109,8 @@ class _Server:
         for end in (self._socket, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MOST)
         with theirs:
-            # What runpy warns of would be on the terminal: this module has been imported by its package.
-            command = [sys.executable, "-W", "ignore::RuntimeWarning:runpy", "-m", __name__, str(theirs.fileno())]
+            command = [sys.executable, "-m", __name__, str(theirs.fileno())]
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=dict(env), cwd=ROOT)
-        self._turn = tempfile.TemporaryFile()  # noqa: SIM115 locked by the worker whose turn it is, as long as that lives
         atexit.register(self.close)
 
     def close(self) -> None:
@@ -122,21 +118,11 @@ class _Server:
         self._process.wait()
 
     def fork(self, order: Mapping[str, object], descriptors: Sequence[int]) -> int:
-        fcntl.lockf(self._turn, fcntl.LOCK_EX)
-        try:
-            socket.send_fds(self._socket, [json.dumps(order).encode()], list(descriptors))
-            return int(self._socket.recv(20))
-        finally:
-            fcntl.lockf(self._turn, fcntl.LOCK_UN)
+        socket.send_fds(self._socket, [json.dumps(order).encode()], list(descriptors))
+        return int(self._socket.recv(20))
 
 
 _server: list[_Server] = []
-
-
-def share_server(base: Mapping[str, str]) -> None:
-    """Start the server before workers are forked from this process, so that all of them use it."""
-    if not os.environ.get("PEGASUS_SPAWN"):
-        _server.append(_Server(base))
 
 
 def fork_program(
