@@ -21,7 +21,7 @@ Imports the SDK, so it is imported late.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
@@ -37,7 +37,7 @@ from mcp.client.auth.utils import (
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata, OAuthMetadata, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
-from pegasus.mcp.connection import explain, open_connection
+from pegasus.mcp.connection import McpConnection, explain, open_connection
 from pegasus.mcp.faults import ServerDown, first_fault
 from pegasus.mcp.listing import clean
 from pegasus.mcp.oauth import CLIENT_NAME, PersonAuth, StoredTokens, metadata_of
@@ -57,10 +57,21 @@ _PAGE: Final = (
 _NOT_THAT: Final = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
-async def sign_in_by_browser(settings: McpServerSettings, file: TokenFile, show: Callable[[str], None]) -> int:
+async def count_tools(connection: McpConnection) -> int:
+    """Return the number of a server's tools: a list is the cheapest request that a server refuses without a valid token."""
+    return len(await connection.list_tools())
+
+
+async def sign_in_by_browser(
+    settings: McpServerSettings,
+    file: TokenFile,
+    show: Callable[[str], None],
+    work: Callable[[McpConnection], Awaitable[int]] = count_tools,
+) -> int:
     """Let a person sign in in a browser on this machine; return the number of the server's tools.
 
-    show: shows a line to the person. Raises ServerDown. What was kept for the server before is dropped.
+    show: shows a line to the person. work: what to do with the connection, whose requests may ask the person for more. Raises
+    ServerDown. What was kept for the server before is dropped.
 
     The callback is on this machine, so the browser must be, too; `sign_in_by_code` is for all others.
     """
@@ -75,7 +86,7 @@ async def sign_in_by_browser(settings: McpServerSettings, file: TokenFile, show:
                 show(url)
 
             tokens, handlers = StoredTokens(file, settings), {"redirect_handler": redirect, "callback_handler": result}
-            return await _count_tools(settings, PersonAuth(settings, tokens, address, **handlers))
+            return await _connect(settings, PersonAuth(settings, tokens, address, **handlers), work)
 
 
 @contextmanager
@@ -90,16 +101,17 @@ def _explained() -> Iterator[None]:
         raise ServerDown(reason) from None
 
 
-async def _count_tools(settings: McpServerSettings, auth: httpx2.Auth) -> int:
-    """Connect with these tokens, and return the number of the server's tools. Raises ServerDown.
+async def _connect(
+    settings: McpServerSettings, auth: httpx2.Auth, work: Callable[[McpConnection], Awaitable[int]] = count_tools
+) -> int:
+    """Connect with these tokens, and return what `work` returns. Raises ServerDown.
 
-    A list is the cheapest request that a server refuses without a valid token. The time for it includes what the person takes: the
-    SDK asks them in the middle of the connection's first request.
+    The time for it includes what the person takes: the SDK asks them in the middle of the connection's first request.
     """
     remote = RemoteServer(settings.url, settings.headers, auth)
     with trio.move_on_after(PATIENCE):
         async with open_connection(open_remote(remote, sse=False), lambda: None, legacy=False) as connection:
-            return len(await connection.list_tools())
+            return await work(connection)
     raise ServerDown(f"nobody has signed in within {PATIENCE / 60:g} minutes")
 
 
@@ -179,7 +191,7 @@ async def _sign_in_by_code(settings: McpServerSettings, file: TokenFile, show: C
     # Kept before the token: whoever refreshes it needs to know where. A crash in between leaves a file without a token.
     file.update(authorization=metadata_of(metadata))
     await tokens.set_tokens(token)
-    return await _count_tools(settings, PersonAuth(settings, tokens))
+    return await _connect(settings, PersonAuth(settings, tokens))
 
 
 async def _discover(client: httpx2.AsyncClient, url: str) -> tuple[dict[str, Any], str]:

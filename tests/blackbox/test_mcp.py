@@ -87,7 +87,7 @@ async def test_a_call_by_work_that_has_read_words_of_a_server_needs_an_owners_ye
             asked = await client.get("approval", state="open")
             assert (asked["tool"], asked["arguments"]) == ("lab__echo", {"text": "two"})
             assert "Nobody has said what the tools of lab do" in asked["why"]
-            assert "`pegasus mcp add lab`" in asked["why"]
+            assert "mcp add lab`" in asked["why"]
             await client.call("approvals.answer", id=asked["id"], decision="allow")
             assert await heard(client) == ['completed: {"text":"two"}']
         await daemon.stop()

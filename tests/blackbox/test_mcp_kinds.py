@@ -151,7 +151,7 @@ async def test_what_the_owner_says_counts_from_the_next_call_of_a_task_on(tmp_pa
             await client.say("do tidy")
             first = await client.get("approval", state="open")
             assert (first["tool"], first["arguments"]) == ("mail__get_mail", {"n": 1})
-            assert "`pegasus mcp add mail`" in first["why"]
+            assert "mcp add mail`" in first["why"]
             await client.call("mcp.trust", name="mail", trust="hints")
             await client.call("approvals.answer", id=first["id"], decision="allow")
             while (asked := await client.get("approval", state="open"))["id"] == first["id"]:
