@@ -300,13 +300,13 @@ def _tuple_structure(annotation: Any, converter: Converter, most: float) -> _Str
             if len(value) > most:
                 raise _Misfit(f"found a list of {len(value):,}, allowed: {most:,} items")
             found: list[Any] = []
-            for index, item in enumerate(value):
-                try:
-                    found.append(hook(item, kinds[0]))
-                except Exception as error:
-                    note = IterableValidationNote("", index, kinds[0])
-                    error.__notes__ = [*getattr(error, "__notes__", ()), note]
-                    raise IterableValidationError(str(annotation), [error], annotation) from None
+            try:
+                for item in value:
+                    found.append(hook(item, kinds[0]))  # noqa: PERF401 its length names the item that does not fit
+            except Exception as error:
+                note = IterableValidationNote("", len(found), kinds[0])
+                error.__notes__ = [*getattr(error, "__notes__", ()), note]
+                raise IterableValidationError(str(annotation), [error], annotation) from None
             return tuple(found)
     else:
         hooks = [(converter.get_structure_hook(item), item) for item in kinds]

@@ -93,8 +93,9 @@ class AgentTurn:
         Called when the turn begins, before each thought and before each call, so that a reload of `agent.owners` counts for messages
         that wait, and for work under way.
         """
-        self.owners = owners
-        self.principal = self.sender(self.item)
+        if owners is not self.owners or self.principal is NOBODY:
+            self.owners = owners
+            self.principal = self.sender(self.item)
 
     def sender(self, item: Item) -> Principal:
         """Return the person that an item is worked on for: one of the turn, or one that may join it."""

@@ -288,16 +288,16 @@ class LineStore:
         except (StorageError, ActorError) as error:
             _log.error("damaged lines cannot be set aside yet", file=self._path, error=str(error))
 
-    async def append(self, *records: Mapping[str, Json], after: int | None = None) -> None:
+    async def append(self, *records: Mapping[str, Json], after: int | None = None, soon: bool = False) -> None:
         """Append lines in one step; on return they are on disk. Raises StorageError, after which none is, LeaseLost and ActorError.
 
         after: the `length` by which these lines were decided; None: they do not depend on others. Changed means that there are other
-        lines by now: read them, and decide again.
+        lines by now: read them, and decide again. soon: they wait a moment for others to be written with (`Commit.soon`).
         """
         async with self._lock:
             await self._set_aside()
             lines = b"".join(map(encode_line, records))
-            await self.journal.ask(Commit, ((self._path, lines),), (), self.lease, (), after)
+            await self.journal.ask(Commit, ((self._path, lines),), (), self.lease, (), after, (), soon)
             self.lines += len(records)
             self.length += len(records)
 

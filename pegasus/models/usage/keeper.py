@@ -87,7 +87,7 @@ async def _write(tracker: UsageTracker, months: Callable[[str], LineStore]) -> b
     taken = tracker.take_unsaved(BATCH)
     try:
         for month, lines in lines_by_month(taken).items():
-            await months(month).append(*lines)
+            await months(month).append(*lines, soon=True)
     except (StorageError, ActorError) as error:
         tracker.add_unsaved(older=taken)
         _log.error("usage is not written yet", calls=len(taken), error=str(error))

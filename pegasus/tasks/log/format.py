@@ -27,7 +27,7 @@ from io import BytesIO
 from itertools import islice
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 import attrs
 
@@ -81,11 +81,6 @@ def is_date(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_time(value: object) -> TypeGuard[float]:
-    """Return whether a value can be the time of an event in ms: neither NaN nor a number that no clock shows."""
-    return isinstance(value, int | float) and abs(value) < _NO_CLOCK
 
 
 def task_path(task_id: str, date: str) -> str:
@@ -184,7 +179,9 @@ def _parts_of(line: Mapping[str, Any]) -> tuple[EventType, int, str, dict[str, J
     kind = _BY_NAME.get(name) if isinstance(name, str) else None
     if kind is None:
         raise BadTaskLine(f"unknown event {name!r}")
-    if not _is_time(ts) or not isinstance(task_id, str):
+    if (
+        not isinstance(ts, (int, float)) or not abs(ts) < _NO_CLOCK or not isinstance(task_id, str)
+    ):  # NaN is not smaller
         raise BadTaskLine("ts must be a time in ms and taskId a string")
     if data is not None and not isinstance(data, dict):
         raise BadTaskLine("data must be an object")
@@ -360,7 +357,7 @@ def read_pending(data: bytes) -> PendingList:
             entry = from_wire(item, PendingTask)
         except WireError:
             continue
-        if is_task_id(entry.task_id) and _is_time(entry.ts):
+        if is_task_id(entry.task_id) and abs(entry.ts) < _NO_CLOCK:
             entries[entry.task_id] = attrs.evolve(entry, ts=int(entry.ts))
     unreadable = len(found) - len(entries)
     return PendingList(
