@@ -190,12 +190,13 @@ class Children:
     def blocked_by(self, task: Task | None) -> bool:
         """Return whether the supervisor waits for a child that waits for this task.
 
-        A start waits for the child's own task only, an end for all tasks of the child and of everybody below it.
+        A start waits for the child's own task only, an end for all tasks of the child and of everybody below it. A child that
+        starts may be stopping others below it, since one of them did not start: then it waits for all of their tasks.
         """
         incarnation = None if task is None or not self._awaited else task.context.get(CURRENT)
         return incarnation is not None and any(
             (incarnation is awaited or incarnation.cell.path.startswith(f"{awaited.cell.path}/"))
-            and (awaited.stopping or (incarnation.task is task and not incarnation.up))
+            and (awaited.stopping or incarnation.stopping or (incarnation.task is task and not incarnation.up))
             for awaited in self._awaited
         )
 
@@ -260,11 +261,18 @@ class Children:
         """Wait for the end of a run. Siblings that are down are unreachable for it and all below it meanwhile."""
         self._awaited.append(incarnation)
         try:
-            for cell in self._down:
-                cell.fail_waiters(self)
+            self._fail_waiters()
             await self._climb_ladder(incarnation, wait_until_dead=wait_until_dead)
         finally:
             self._awaited.remove(incarnation)
+
+    def _fail_waiters(self) -> None:
+        """End the waits for actors that are down of tasks that now hold up this supervisor, or one of those above it."""
+        for cell in self._down:
+            cell.fail_waiters(self)
+        above = self.context.get(CURRENT)
+        if above is not None:
+            above.siblings._fail_waiters()
 
     async def _climb_ladder(self, incarnation: Incarnation, *, wait_until_dead: bool) -> None:
         """Wait until the run has ended, with rungs 3 and 4 of the stop ladder."""

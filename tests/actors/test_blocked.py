@@ -82,6 +82,25 @@ async def test_a_grandchild_that_starts_hears_it_too() -> None:
         assert asker.answers == [UNREACHABLE]
 
 
+@pytest.mark.parametrize("wait", [1, 3])
+async def test_a_child_that_is_stopped_since_its_group_does_not_start_hears_it_too(wait: float) -> None:
+    """The group waits for its end, and the supervisor, which would restart the sibling, for the start of the group."""
+    async with tree(Child("counter", counter)) as (root, _):
+        asker = Asker(root.ref("counter"))
+
+        async def fails(inbox: Inbox[Any]) -> None:
+            root.ref("counter").tell_nowait(Crash())
+            await trio.sleep(2)
+            raise RuntimeError("does not start")
+
+        below = supervisor([Child("asker", asker.shielded, wait), Child("fails", fails)], intensity=Intensity(0, 1))
+        with trio.fail_after(60), pytest.raises(ActorDied, match="does not start"):
+            await root.start_child(Child("sub", below))
+        assert asker.answers == [UNREACHABLE]
+        assert await root.ref("counter").ask(Total) == 0
+        check_tree(root)
+
+
 async def test_a_child_that_has_started_may_wait_for_a_restart_while_another_one_starts() -> None:
     """Only who is waited for holds the supervisor up."""
     answers = []
