@@ -428,23 +428,28 @@ class _Journal:
 
     # ------------------------------------------------------------------ group commit
 
-    async def _commit(self, requests: Sequence[Request], *, with_notes: bool = False) -> StorageError | None:
-        """Write what could wait, then these requests, and answer each of them. Return the error if the disk refuses all together."""
+    async def _commit(self, requests: Sequence[Request]) -> None:
+        """Write what could wait, then these requests, and answer each of them. Raises nothing."""
         requests, self._soon = [*self._soon, *requests], []
-        error = refusal = await self._write(requests, with_notes=with_notes)
-        for request in requests if refusal is not None else ():
+        error = await self._write(requests)
+        if error is None:
+            return
+        for request in requests:
             # The batch failed as a whole, and perhaps because of one request, such as a path that is a folder. Each is
             # tried alone, so that the others of its round do not fail with it.
             if len(requests) > 1:
                 error = await self._write([request])
             if error is not None:
                 request.reply.fail(StorageError(str(error)))
-        return refusal
 
     async def flush(self) -> StorageError | None:
         """Write the notes and what could wait. Return the error if the disk refuses, after reporting it once."""
-        before = self._refusal
-        error = await self._commit((), with_notes=True)
+        before, (waiting, self._soon) = self._refusal, (self._soon, [])
+        error = await self._write(waiting, with_notes=True)
+        if error is not None and waiting:
+            # They stay in their order, and are tried again with the notes, which may be written without them.
+            self._soon = [request for request in waiting if not request.reply.abandoned]
+            error = await self._write((), with_notes=True)
         if error is not None and str(error) != before:
             self._report(f"{error}; what need not be durable at once waits in memory")
         return error

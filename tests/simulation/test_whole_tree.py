@@ -62,6 +62,10 @@ def test_an_agent_that_gives_up_a_tool_that_goes_in_circles_says_what_is_true(we
     run([seed], weather=weather, twice=0)
 
 
+def test_the_result_of_a_reply_that_a_full_disk_has_refused_is_written_later():
+    run([28000572], twice=0)
+
+
 def test_a_journal_that_dies_while_a_group_fails_to_start_holds_up_nobody():
     run([27000652], weather="storm", twice=0)
 

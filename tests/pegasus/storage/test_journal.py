@@ -289,6 +289,19 @@ async def test_a_commit_that_nobody_waits_for_and_that_is_refused_fails_nobody_e
         assert disk.survivor().content(SESSION) == b"2\n"
 
 
+async def test_a_commit_that_nobody_waits_for_is_tried_again_while_the_disk_refuses(start, disk, autojump_clock):
+    async with start(disk) as journal:
+        await journal.accept("a")
+        await journal.append(SESSION, b"1\n")
+        disk.files.capacity = 0
+        answer = await request_soon(journal, b"2\n")
+        await trio.sleep(5)
+        disk.files.capacity = None
+        await trio.sleep(2)
+        assert disk.survivor().content(SESSION) == b"1\n2\n"
+        assert await answer.get() == ()
+
+
 @pytest.mark.parametrize("operation", range(1, 8))
 async def test_what_is_done_is_on_disk_only_behind_the_lines_that_show_it(start, disk, autojump_clock, operation):
     async with start(disk) as journal:
