@@ -1,8 +1,8 @@
 """The session: the Main Agent's one conversation, an append-only log on disk and the same in memory.
 
-What is in memory is what the file will hold. Every write returns only when its lines are on disk, so the model never builds on
-something that a power failure takes away, and no reply is sent whose thought is lost. While the disk refuses (full, read-only),
-writing waits and tries again: nothing is dropped, and the agent continues at the same place when there is room.
+What is in memory is what the file will hold. Every write but a note returns only when its lines are on disk, so the model never
+builds on something that a power failure takes away, and no reply is sent whose thought is lost. While the disk refuses (full,
+read-only), writing waits and tries again: nothing is dropped, and the agent continues at the same place when there is room.
 
 Three kinds of writes differ in what a cancel leaves behind, which matters because /stop may come while the disk refuses:
 
@@ -336,12 +336,12 @@ class Session:
         async def write() -> tuple[PostResult, ...]:
             """Write everything at once. Facts count as written only when the journal has answered."""
             noted, self._noted = self._noted, []
-            count, after = sum(count for count, _ in noted), self._lines
+            count = sum(count for count, _ in noted)
             new = (*self._unwritten[count:], *entries)
             appends = ((path, b"".join(map(encode, new))),) if new else ()
+            after = None if self._lines is None else self._lines + count
             try:
-                behind = None if after is None else after + count
-                results = await self._journal.ask(Commit, appends, posts, self.lease, (), behind)
+                results = await self._journal.ask(Commit, appends, posts, self.lease, (), after)
             finally:
                 for count, answer in noted:
                     await self._settle(count, answer)
